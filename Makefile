@@ -1,0 +1,29 @@
+# Every target sets itself up: a fresh clone needs Python 3.10 or later, and npm for the encoders on the npm registry.
+PYTHON ?= python3
+BIN = .venv/bin
+
+.PHONY: demo test lint bench clean
+
+demo: .venv/ready
+	$(BIN)/python -m ensembed.sts.demo
+
+test: .venv/ready lint
+	$(BIN)/pytest
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/ready
+	$(BIN)/python -m benchmarks
+
+# Every version is pinned in constraints.txt; the stamp makes a change of either file reinstall.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv

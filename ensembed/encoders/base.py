@@ -1,0 +1,154 @@
+"""What an encoder is, and the checks that every encoder's input and output go through."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.errors import EncoderError, SentenceError
+from ensembed.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FloatArray: TypeAlias = NDArray[np.float32]
+
+# Sentences per call of `embed`: enough for length-sorted batches to be even, few enough to bound memory.
+_CHUNK = 4096
+
+
+@runtime_checkable
+class SupportsEncode(Protocol):
+    """Any object that turns a list of strings into one row per string: the least we ask of a foreign encoder."""
+
+    def encode(self, sentences: list[str], /) -> Any:  # noqa: ANN401 - arrays, tensors, lists: we convert
+        """Encode the sentences."""
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """Everything that changes an encoder's numbers, hashed to a key for caches and saved models.
+
+    Attributes:
+        name: how a user names the encoder and how errors and tables call it; not part of the key.
+        kind: the class of encoder that reads the files.
+        dim: the length of a vector.
+        revision: what pins the weights, for instance the hash of the files.
+        prompt: text put before every sentence.
+        max_length: tokens beyond this many are cut off; None for no limit.
+        pooling: how token vectors become a sentence vector.
+        normalize: whether the encoder scales its vectors to length one.
+        extra: whatever else changes the numbers, as sorted pairs.
+    """
+
+    name: str
+    kind: str
+    dim: int
+    revision: str
+    prompt: str = ""
+    max_length: int | None = None
+    pooling: str = "mean"
+    normalize: bool = False
+    extra: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The name of this encoder's views on disk: equal specs (whatever they are called) share it."""
+        facts = {k: v for k, v in self.to_json().items() if k != "name"}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data that `from_json` reads back."""
+        return dataclasses.asdict(self) | {"extra": dict(self.extra)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> EncoderSpec:
+        """The inverse of `to_json`."""
+        return cls(**{**data, "extra": tuple(sorted(data["extra"].items()))})
+
+
+class Encoder(ABC):
+    """One frozen pre-trained model: `encode(list[str]) -> float32 [n, d]`.
+
+    A subclass writes `spec` and `embed`; the checks, the removal of duplicates and the progress reports are here.
+    """
+
+    @property
+    @abstractmethod
+    def spec(self) -> EncoderSpec:
+        """Everything that changes the numbers."""
+
+    @abstractmethod
+    def embed(self, sentences: list[str]) -> NDArray[Any]:
+        """Vectors [n, d] of distinct, checked sentences; callers use `encode`."""
+
+    def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> FloatArray:
+        """Vectors [n, d] of the sentences, in their order; each distinct sentence is encoded once.
+
+        Raises:
+            SentenceError: a sentence is not a string or holds a lone surrogate.
+            EncoderError: the encoder returned the wrong shape, NaN or Inf.
+        """
+        checked = check_sentences(sentences)
+        distinct = list(dict.fromkeys(checked))
+        result = np.empty((len(distinct), self.spec.dim), np.float32)
+        for start in range(0, len(distinct), _CHUNK):
+            chunk = distinct[start : start + _CHUNK]
+            result[start : start + len(chunk)] = self._checked(chunk)
+            progress(self.spec.name, start + len(chunk), len(distinct))
+        if len(distinct) == len(checked):
+            return result
+        row = {sentence: i for i, sentence in enumerate(distinct)}
+        return result[[row[sentence] for sentence in checked]]
+
+    def _checked(self, sentences: list[str]) -> FloatArray:
+        spec = self.spec
+        vectors = np.asarray(self.embed(sentences))
+        if vectors.shape != (len(sentences), spec.dim):
+            raise EncoderError(
+                f"encoder {spec.name!r} returned an array of shape {vectors.shape} for {len(sentences)} sentences; "
+                f"{(len(sentences), spec.dim)} was expected"
+            )
+        with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes Inf, which is reported below
+            vectors = vectors.astype(np.float32, copy=False)
+        finite = np.isfinite(vectors).all(axis=1)
+        if not finite.all():
+            bad = int(np.argmin(finite))
+            raise EncoderError(
+                f"encoder {spec.name!r} returned NaN or Inf for the sentence {shorten(sentences[bad])}; "
+                "remove the sentence, or leave this encoder out"
+            )
+        return vectors
+
+
+def check_sentences(sentences: Sequence[str]) -> list[str]:
+    """The sentences as a list, or an error that names the first one that cannot be encoded."""
+    if isinstance(sentences, str | bytes):
+        raise SentenceError(f"expected a list of sentences, got one {type(sentences).__name__}: write [text]")
+    result = list(sentences)
+    for i, sentence in enumerate(result):
+        if not isinstance(sentence, str):
+            raise SentenceError(f"sentence {i} is not a string but {type(sentence).__name__}: {shorten(sentence)}")
+        if not sentence.isascii():
+            try:
+                sentence.encode()
+            except UnicodeEncodeError as error:
+                raise SentenceError(
+                    f"sentence {i} holds a lone surrogate at position {error.start}, which is not text: "
+                    f"{shorten(sentence)}; replace it with s.encode('utf-8', 'replace').decode()"
+                ) from None
+    return result
+
+
+def shorten(value: object, limit: int = 80) -> str:
+    """A printable, bounded form of any value, for error messages."""
+    text = ascii(value[:limit] if isinstance(value, str) else value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

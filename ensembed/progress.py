@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Protocol
 
 
 class Progress(Protocol):
@@ -17,12 +15,21 @@ class Progress(Protocol):
     ends the task of that label.
     """
 
-    def __call__(self, label: str, done: int, total: int | None) -> None:
+    def __call__(self, label: str, done: int, total: int | None, /) -> None:
         """Take one report."""
 
 
-def silent(label: str, done: int, total: int | None) -> None:
+def silent(_label: str, _done: int, _total: int | None, /) -> None:
     """Ignore progress: the default everywhere in the library."""
+
+
+def part_of(progress: Progress, label: str, start: int, total: int) -> Progress:
+    """Reports of a part that begins at `start`, as reports of the whole."""
+
+    def report(_label: str, done: int, _total: int | None, /) -> None:
+        progress(label, start + done, total)
+
+    return report
 
 
 @contextmanager
@@ -47,7 +54,7 @@ def bars(*, enabled: bool | None = None) -> Iterator[Progress]:
     with RichProgress(*columns, console=Console(stderr=True)) as display:
         tasks = {}
 
-        def report(label: str, done: int, total: int | None) -> None:
+        def report(label: str, done: int, total: int | None, /) -> None:
             if label not in tasks:
                 tasks[label] = display.add_task(label, total=total, rate="")
             display.update(tasks[label], completed=done, total=total)

@@ -6,23 +6,21 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.errors import EncoderError, SentenceError
+from ensembed.corpus import check_sentences, shorten
+from ensembed.errors import EncoderError
 from ensembed.progress import Progress, silent
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FloatArray: TypeAlias = NDArray[np.float32]
 
 # Sentences per call of `embed`: enough for length-sorted batches to be even, few enough to bound memory.
-_CHUNK = 4096
+_CHUNK = 1024
 
 
 @runtime_checkable
@@ -127,28 +125,3 @@ class Encoder(ABC):
                 "remove the sentence, or leave this encoder out"
             )
         return vectors
-
-
-def check_sentences(sentences: Sequence[str]) -> list[str]:
-    """The sentences as a list, or an error that names the first one that cannot be encoded."""
-    if isinstance(sentences, str | bytes):
-        raise SentenceError(f"expected a list of sentences, got one {type(sentences).__name__}: write [text]")
-    result = list(sentences)
-    for i, sentence in enumerate(result):
-        if not isinstance(sentence, str):
-            raise SentenceError(f"sentence {i} is not a string but {type(sentence).__name__}: {shorten(sentence)}")
-        if not sentence.isascii():
-            try:
-                sentence.encode()
-            except UnicodeEncodeError as error:
-                raise SentenceError(
-                    f"sentence {i} holds a lone surrogate at position {error.start}, which is not text: "
-                    f"{shorten(sentence)}; replace it with s.encode('utf-8', 'replace').decode()"
-                ) from None
-    return result
-
-
-def shorten(value: object, limit: int = 80) -> str:
-    """A printable, bounded form of any value, for error messages."""
-    text = ascii(value[:limit] if isinstance(value, str) else value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,55 @@
+"""Any object that has `encode`, as an encoder."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.encoders.base import Encoder, EncoderSpec, SupportsEncode
+from ensembed.errors import EncoderError
+
+_PROBES = ["A probe sentence.", "Two dogs are running through the snow."]
+
+
+class ObjectEncoder(Encoder):
+    """Wraps an object whose `encode(list[str])` returns one row per sentence.
+
+    Args:
+        encoder: the object: a sentence-transformers model, your own class.
+        name: what to call it; by default the object's class.
+        revision: what pins its weights. Without one, the vectors of two probe sentences, rounded, stand in for it, so
+            that another model never reads this one's cached views.
+
+    Example:
+        >>> class Lengths:
+        ...     def encode(self, sentences):
+        ...         return [[len(s), s.count(" ")] for s in sentences]
+        >>> ObjectEncoder(Lengths()).encode(["ab c"])
+        array([[4., 1.]], dtype=float32)
+    """
+
+    def __init__(self, encoder: SupportsEncode, *, name: str | None = None, revision: str | None = None) -> None:
+        self._encoder = encoder
+        name = name or type(encoder).__name__
+        probes = np.asarray(encoder.encode(list(_PROBES)))
+        if probes.ndim != 2 or probes.shape[0] != len(_PROBES) or probes.dtype.kind not in "fiub":
+            raise EncoderError(
+                f"encoder {name!r} returned {probes.dtype} of shape {probes.shape} for {len(_PROBES)} sentences; "
+                "its encode must return one row of numbers per sentence"
+            )
+        # Three digits: rounding in another batch, thread count or machine must not look like another model.
+        rounded = np.round(probes / np.abs(probes).max(initial=1e-30), 3) + 0.0
+        revision = revision or "probed-" + hashlib.sha256(rounded.astype("<f4").tobytes()).hexdigest()[:16]
+        self._spec = EncoderSpec(name, "object", probes.shape[1], revision, pooling="unknown")
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """Everything that changes the numbers, as far as it can be told from outside."""
+        return self._spec
+
+    def embed(self, sentences: list[str]) -> NDArray[Any]:
+        """What the object says."""
+        return np.asarray(self._encoder.encode(sentences))

@@ -1,0 +1,110 @@
+"""Transformers in ONNX form: a `tokenizer.json` and a `model.onnx`, on the CPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.errors import EncoderError
+
+# Tokens per run, padding included: more only costs memory.
+_BATCH_TOKENS = 8192
+
+
+class OnnxEncoder(Encoder):
+    """A transformer whose last hidden states are averaged over the sentence's tokens.
+
+    Args:
+        folder: holds `model.onnx` and `tokenizer.json`.
+        name: what to call it.
+        revision: pins the weights.
+        max_length: tokens beyond this many are cut off, the special ones included.
+        normalize: scale the vectors to length one.
+        batch_size: sentences per run at the most. Dynamically quantised (int8) graphs need 1: they choose one scale
+            for all the activations of a run, so that a sentence's vector would depend on its neighbours (cosines
+            down to 0.97 seen).
+        threads: for the matrix products; None takes all cores.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        name: str,
+        revision: str,
+        max_length: int,
+        normalize: bool = False,
+        batch_size: int = 32,
+        threads: int | None = None,
+    ) -> None:
+        import onnxruntime
+        from tokenizers import Tokenizer
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads or available_cores()
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3  # its warnings concern devices that we do not use
+        try:
+            self._session = onnxruntime.InferenceSession(
+                folder / "model.onnx", options, providers=["CPUExecutionProvider"]
+            )
+            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # both libraries raise bare Exceptions of their own
+            raise EncoderError(f"encoder {name!r} cannot be opened from {folder}: {error}") from error
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(max_length)
+        self._inputs = [node.name for node in self._session.get_inputs()]
+        self._batch_size = batch_size
+        dim = self._session.get_outputs()[0].shape[-1]
+        self._spec = EncoderSpec(name, "onnx", dim, revision, max_length=max_length, normalize=normalize)
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """Everything that changes the numbers."""
+        return self._spec
+
+    def embed(self, sentences: list[str]) -> FloatArray:
+        """Mean-pooled vectors; sentences of like length run together, so that little is padded."""
+        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(sentences)]
+        result = np.empty((len(sentences), self._spec.dim), np.float32)
+        for rows in self._batches(tokens):
+            ids = np.zeros((len(rows), len(tokens[rows[-1]])), np.int64)
+            for i, row in enumerate(rows):
+                ids[i, : len(tokens[row])] = tokens[row]
+            lengths = np.array([len(tokens[row]) for row in rows])
+            result[rows] = self._run(ids, np.arange(ids.shape[1]) < lengths[:, None])
+        if self._spec.normalize:
+            result /= np.linalg.norm(result, axis=1, keepdims=True)
+        return result
+
+    def _batches(self, tokens: list[list[int]]) -> Iterator[list[int]]:
+        """Row numbers in batches, in order of length, the longest of a batch last."""
+        batch: list[int] = []
+        for row in sorted(range(len(tokens)), key=lambda row: len(tokens[row])):
+            if len(batch) == self._batch_size or (batch and (len(batch) + 1) * len(tokens[row]) > _BATCH_TOKENS):
+                yield batch
+                batch = []
+            batch.append(row)
+        if batch:
+            yield batch
+
+    def _run(self, ids: NDArray[np.int64], mask: NDArray[np.bool_]) -> FloatArray:
+        feeds: dict[str, Any] = {
+            "input_ids": ids,
+            "attention_mask": mask.astype(np.int64),
+            "token_type_ids": np.zeros_like(ids),
+        }
+        hidden = self._session.run(None, {name: feeds[name] for name in self._inputs})[0]
+        total = np.einsum("bld,bl->bd", hidden, mask.astype(np.float32))
+        return np.asarray(total / mask.sum(axis=1, keepdims=True), np.float32)
+
+
+def available_cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,81 @@
+"""What a method is: hyper-parameters only. `fit` turns it into a meta-embedding; a linear method writes `solve`."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ensembed.errors import InputError
+from ensembed.methods.linear import LinearMeta
+from ensembed.moments import Moments, Precision
+from ensembed.progress import Progress, silent
+from ensembed.rows import Views, check_views
+
+
+class Method(ABC):
+    """How views are combined. Subclasses are frozen dataclasses of hyper-parameters; nothing in them is fitted."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def fit(self, views: Sequence[Any], *, threads: int | None = None, progress: Progress = silent) -> LinearMeta:
+        """Fit on row-aligned views [n, d_j]: arrays, memory maps or stored views."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The name and the hyper-parameters, for saved models and tables."""
+        return {"name": self.name, **dataclasses.asdict(self)}  # type: ignore[call-overload]
+
+
+class NaiveMethod(Method):
+    """A method that depends on the views' dimensions alone and needs no training."""
+
+    @abstractmethod
+    def build(self, dims: Sequence[int]) -> LinearMeta:
+        """The meta-embedding for views of these dimensions."""
+
+    def fit(self, views: Sequence[Any], *, threads: int | None = None, progress: Progress = silent) -> LinearMeta:  # noqa: ARG002
+        """Look at the views' dimensions; the rows are not read."""
+        return self.build([view.shape[1] for view in check_views(views)])
+
+
+class MomentMethod(Method):
+    """A method that is solved from the second moments of the views."""
+
+    normalize: ClassVar[bool]
+
+    @abstractmethod
+    def solve(self, moments: Moments, dims: Sequence[int]) -> LinearMeta:
+        """The meta-embedding of views of these dimensions whose concatenation has these moments."""
+
+    def fit(
+        self,
+        views: Sequence[Any],
+        *,
+        precision: Precision = "float64",
+        threads: int | None = None,
+        progress: Progress = silent,
+    ) -> LinearMeta:
+        """One pass over the views for their moments, then `solve`.
+
+        Args:
+            views: arrays [n, d_j], memory maps or stored views, rows aligned.
+            precision: of the products in the pass, see `Moments.of_views`.
+            threads: for the pass; None leaves BLAS its own choice.
+            progress: told of rows.
+        """
+        checked: Views = check_views(views)
+        rows = checked[0].shape[0]
+        if rows < 2:
+            raise InputError(f"{self.name} needs at least two sentences to learn from, got {rows}")
+        moments = Moments.of_views(
+            checked, normalize=self.normalize, precision=precision, threads=threads, progress=progress
+        )
+        return self.solve(moments, [view.shape[1] for view in checked])
+
+
+def check_dim(dim: int | None) -> None:
+    """Refuse a dimension that cannot be one."""
+    if dim is not None and dim < 1:
+        raise InputError(f"dim must be at least 1, not {dim}")

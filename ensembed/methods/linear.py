@@ -1,0 +1,125 @@
+"""The fitted form of every linear method: one matrix per view, summed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.errors import DimensionError, ViewError
+from ensembed.rows import batches, check_views, unit_rows
+
+FloatArray = NDArray[np.float32]
+
+# Rows transformed at a time: bounds the memory for inputs that are larger than it.
+_BATCH = 8192
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """A projection that only moves: it puts a view's columns, scaled, at columns `start` onwards.
+
+    Concatenation and averaging are made of these. As dense matrices they would cost a product with mostly zeros.
+    """
+
+    start: int
+    columns: int
+    scale: float = 1.0
+
+    def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
+        """Add the projection of X [n, columns] to out [n, d]; columns beyond d are cut off."""
+        target = out[:, self.start : self.start + self.columns]
+        target += X[:, : target.shape[1]] * X.dtype.type(self.scale)
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """A projection by a matrix [d_j, d], less the projected mean [d]."""
+
+    matrix: FloatArray
+    offset: FloatArray
+
+    @classmethod
+    def centred(cls, matrix: NDArray[Any], mean: NDArray[np.float64]) -> Dense:
+        """The projection x -> matrix' (x - mean)."""
+        rounded = np.ascontiguousarray(matrix, np.float32)
+        return cls(rounded, (mean @ rounded.astype(np.float64)).astype(np.float32))
+
+    @property
+    def columns(self) -> int:
+        """The dimension of the view it projects."""
+        return int(self.matrix.shape[0])
+
+    def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
+        """Add the projection of X [n, d_j] to out [n, d]; projecting first spares a centred copy of X."""
+        out += X @ self.matrix
+        out -= self.offset
+
+
+@dataclass(frozen=True, eq=False)
+class LinearMeta:
+    """A fitted linear meta-embedding: `transform(views) -> float32 [n, d]`. Frozen.
+
+    Attributes:
+        method: name and hyper-parameters of the method that was fitted.
+        dim: d, the length of a vector.
+        projections: one per view, in the ensemble's order.
+        normalize: whether each view's rows are scaled to length one before they are projected.
+        spectrum: [d] what each dimension is worth, falling: variances for svd, the eigenvalues rho for gcca; None
+            where the method has none.
+        rows: how many sentences it was fitted on; 0 for a method that needs no training.
+    """
+
+    method: Mapping[str, Any]
+    dim: int
+    projections: tuple[Placement | Dense, ...]
+    normalize: bool
+    spectrum: NDArray[np.float64] | None = None
+    rows: int = 0
+
+    @property
+    def view_dims(self) -> tuple[int, ...]:
+        """The dimensions d_j of the views it takes."""
+        return tuple(projection.columns for projection in self.projections)
+
+    def transform(self, views: Sequence[Any]) -> FloatArray:
+        """Vectors [n, d] of row-aligned views [n, d_j]; a row does not depend on the rows around it.
+
+        A view given as None is left out of the sum, as when its encoder is down. The inputs are not changed.
+        """
+        if len(views) != len(self.projections):
+            raise ViewError(f"this meta-embedding takes {len(self.projections)} views, got {len(views)}")
+        present = [j for j, view in enumerate(views) if view is not None]
+        if not present:
+            raise ViewError("all views are missing")
+        checked = check_views([views[j] for j in present])
+        projections = [self.projections[j] for j in present]
+        for j, view, projection in zip(present, checked, projections, strict=True):
+            if view.shape[1] != projection.columns:
+                raise ViewError(f"view {j} has {view.shape[1]} columns; it was fitted with {projection.columns}")
+        result = np.zeros((checked[0].shape[0], self.dim), np.float32)
+        row = 0
+        for blocks in batches(checked, _BATCH):
+            out = np.zeros((len(blocks[0]), self.dim), np.result_type(np.float32, *blocks))
+            for projection, X in zip(projections, blocks, strict=True):
+                projection.add_to(out, unit_rows(X) if self.normalize else X.astype(out.dtype, copy=False))
+            if not np.isfinite(out).all():
+                bad = row + int(np.argmin(np.isfinite(out).all(axis=1)))
+                raise ViewError(f"row {bad} of the views holds NaN or Inf, or values too large to project")
+            result[row : row + len(out)] = out
+            row += len(out)
+        return result
+
+    def truncate(self, k: int) -> LinearMeta:
+        """The meta-embedding of the first k dimensions."""
+        if not 1 <= k <= self.dim:
+            raise DimensionError(f"cannot truncate to {k} dimensions: there are {self.dim}")
+        shorter = tuple(
+            Dense(np.ascontiguousarray(p.matrix[:, :k]), p.offset[:k]) if isinstance(p, Dense) else p
+            for p in self.projections
+        )
+        spectrum = None if self.spectrum is None else self.spectrum[:k]
+        return replace(self, dim=k, projections=shorter, spectrum=spectrum)

@@ -1,0 +1,63 @@
+"""Truncated singular value decomposition of the concatenation (Yin and Schütze 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ensembed.errors import DimensionError, ViewError
+from ensembed.linalg import effective_rank, fix_signs, top_eigh
+from ensembed.methods.base import MomentMethod, check_dim
+from ensembed.methods.linear import Dense, LinearMeta
+from ensembed.moments import Moments
+
+
+@dataclass(frozen=True)
+class SVD(MomentMethod):
+    """`V' (conc(s) - mean conc)`, V being the d right singular vectors of the centred concatenation.
+
+    The right singular vectors of a centred matrix are the eigenvectors of its covariance, so the second moments of the
+    length-normalised views are enough. The mean is that of the training corpus, whatever is transformed later.
+
+    Args:
+        dim: d; None takes the dimension of the largest member, as the paper does.
+
+    The spectrum holds the variance along each dimension: the squared singular values over n.
+
+    Reference: Poerner, Waltinger and Schütze 2020, section 3.2.
+
+    Example:
+        >>> X = np.random.default_rng(0).standard_normal((100, 4))
+        >>> SVD(dim=2).fit([X, X[:, :3]]).transform([X, X[:, :3]]).shape
+        (100, 2)
+    """
+
+    dim: int | None = None
+
+    name: ClassVar[str] = "svd"
+    normalize: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_dim(self.dim)
+
+    def solve(self, moments: Moments, dims: Sequence[int]) -> LinearMeta:
+        """The meta-embedding of views of these dimensions whose concatenation has these moments."""
+        d = self.dim or max(dims)
+        covariance = moments.covariance
+        if np.trace(covariance) <= 0:
+            raise ViewError("every row of the views is the same: there is nothing to learn from")
+        largest = min(len(covariance), moments.n - 1)
+        if d <= largest:
+            values, V = top_eigh(covariance, d)
+        if d > largest or values[-1] <= moments.resolution * values[0]:
+            rank = effective_rank(covariance, moments.resolution)
+            raise DimensionError(
+                f"svd with dim={d}: {moments.n} sentences with {len(covariance)} columns support at most dim={rank}"
+            )
+        parts = np.split(fix_signs(V), np.cumsum(dims)[:-1])
+        means = np.split(moments.mean, np.cumsum(dims)[:-1])
+        projections = tuple(Dense.centred(part, mean) for part, mean in zip(parts, means, strict=True))
+        return LinearMeta(self.to_json(), d, projections, self.normalize, values, moments.n)

@@ -1,0 +1,264 @@
+"""Ensembles and the meta-encoders that are fitted on them."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from ensembed.corpus import Corpus, as_corpus
+from ensembed.encoders import EncoderLike, open_encoder
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.errors import EncoderError, EnsembedError, InputError, ModelError
+from ensembed.methods import LinearMeta, Method
+from ensembed.methods.base import NaiveMethod
+from ensembed.persistence import SavedModel, read_model, write_model
+from ensembed.progress import Progress, silent
+from ensembed.rows import unit_rows
+from ensembed.views import ViewStore
+
+Missing: TypeAlias = Literal["error", "drop"]
+
+_PROBES = ["A man is playing a guitar on the stage.", "Stock prices fell sharply after the report."]
+# The cosine at which an encoder still counts as the same: other machines and runtimes round differently, int8 ones
+# by more than the third digit; another revision of a model is far below.
+_SAME_ENCODER = 0.98
+
+
+class Ensemble:
+    """An ordered list of encoders.
+
+    Args:
+        encoders: names (`"minilm"`), encoders, or any objects that have `encode`.
+        threads: cores per encoder; None leaves it to each encoder.
+
+    Example:
+        >>> from ensembed.methods import SVD
+        >>> ensemble = Ensemble(["demo?dim=8&seed=1", "demo?dim=6&seed=2"])
+        >>> sentences = ["a dog barks", "a cat sleeps", "the dog sleeps", "the cat barks"]
+        >>> ensemble.fit(sentences, SVD(dim=2)).encode(["a dog sleeps"]).shape
+        (1, 2)
+    """
+
+    def __init__(self, encoders: Sequence[EncoderLike], *, threads: int | None = None) -> None:
+        if isinstance(encoders, str):
+            raise InputError(f"an ensemble is a list of encoders: write [{encoders!r}]")
+        self.encoders: tuple[Encoder, ...] = tuple(open_encoder(encoder, threads=threads) for encoder in encoders)
+        if not self.encoders:
+            raise InputError("an ensemble needs at least one encoder")
+        names = [encoder.spec.name for encoder in self.encoders]
+        if len(set(names)) < len(names):
+            raise InputError(f"two members have the same name: {names}; give ObjectEncoder(..., name=...) its own")
+
+    @property
+    def dims(self) -> list[int]:
+        """The members' dimensions."""
+        return [encoder.spec.dim for encoder in self.encoders]
+
+    def fit(
+        self,
+        sentences: Corpus | Path | Sequence[str],
+        method: Method,
+        *,
+        store: ViewStore | None = None,
+        threads: int | None = None,
+        progress: Progress = silent,
+    ) -> MetaEncoder:
+        """Fit a method on what the members say about unlabelled sentences.
+
+        Args:
+            sentences: a list, the path of a text file with a sentence a line, or a corpus.
+            method: how to combine the views.
+            store: where the views are cached, so that nothing is encoded twice; by default the user's cache.
+            threads: for the fit; None leaves BLAS its own choice.
+            progress: told of rows.
+        """
+        corpus = as_corpus(sentences)
+        if isinstance(method, NaiveMethod):
+            return MetaEncoder(self, method.build(self.dims))
+        store = store or ViewStore()
+        views = [store.embed(corpus, encoder, progress=progress) for encoder in self.encoders]
+        return MetaEncoder(self, method.fit(views, threads=threads, progress=progress), corpus=corpus.key)
+
+
+class MetaEncoder(Encoder):
+    """An ensemble with a fitted meta-embedding; itself an encoder.
+
+    Args:
+        ensemble: the members.
+        meta: what was fitted on their views.
+        name: what to call it.
+        missing: "error" stops when a member fails; "drop" warns and goes on with the others.
+        corpus: the key of the corpus that was fitted on.
+    """
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        meta: LinearMeta,
+        *,
+        name: str | None = None,
+        missing: Missing = "error",
+        corpus: str = "",
+    ) -> None:
+        if list(meta.view_dims) != ensemble.dims:
+            raise InputError(
+                f"the meta-embedding takes views of {list(meta.view_dims)}, the members give {ensemble.dims}"
+            )
+        if missing not in ("error", "drop"):
+            raise InputError(f"missing is 'error' or 'drop', not {missing!r}")
+        self.ensemble = ensemble
+        self.meta = meta
+        self.missing = missing
+        self.corpus = corpus
+        self._schedule = _Schedule()
+        members = ", ".join(encoder.spec.name for encoder in ensemble.encoders)
+        self._name = name or f"{meta.method['name']}({members})"
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """Everything that changes the numbers: the members and what was fitted."""
+        facts = hashlib.sha256("".join(encoder.spec.key for encoder in self.ensemble.encoders).encode())
+        # The images of the unit vectors are the projections themselves, whatever form they have.
+        for j, size in enumerate(self.meta.view_dims):
+            views = [np.eye(size, dtype=np.float32) if i == j else None for i in range(len(self.meta.view_dims))]
+            facts.update(self.meta.transform(views).tobytes())
+        return EncoderSpec(self._name, "meta", self.meta.dim, facts.hexdigest()[:16], pooling=self.meta.method["name"])
+
+    def embed(self, sentences: list[str]) -> FloatArray:
+        """The members' vectors, combined."""
+        jobs = [lambda encoder=encoder: self._member(encoder, sentences) for encoder in self.ensemble.encoders]
+        views = self._schedule.run(jobs, len(sentences))
+        if all(view is None for view in views):
+            raise EncoderError(f"every member of {self._name} failed")
+        return self.meta.transform(views)
+
+    def similarity(self, sentences1: Sequence[str], sentences2: Sequence[str]) -> FloatArray:
+        """The cosine [n1, n2] of every sentence with every other; a zero vector has cosine 0 with everything."""
+        return np.asarray(unit_rows(self.encode(sentences1)) @ unit_rows(self.encode(sentences2)).T)
+
+    def truncate(self, k: int) -> MetaEncoder:
+        """The meta-encoder of the first k dimensions."""
+        return MetaEncoder(self.ensemble, self.meta.truncate(k), missing=self.missing, corpus=self.corpus)
+
+    def save(self, folder: str | Path) -> None:
+        """Save as `config.json` and `model.safetensors`; the members are saved by name, not by weight."""
+        encoders = self.ensemble.encoders
+        fingerprints = tuple(encoder.encode(_PROBES) for encoder in encoders)
+        members = tuple(encoder.spec for encoder in encoders)
+        write_model(Path(folder), SavedModel(self.meta, members, fingerprints, self.corpus))
+
+    def _member(self, encoder: Encoder, sentences: list[str]) -> FloatArray | None:
+        try:
+            return encoder.encode(sentences)
+        except Exception as error:  # a foreign encoder may raise anything: it is named, and dropped if so told
+            if self.missing == "error":
+                if isinstance(error, EnsembedError):
+                    raise
+                raise EncoderError(f"encoder {encoder.spec.name!r} failed: {error!r}") from error
+            warnings.warn(f"going on without encoder {encoder.spec.name!r}: {error}", RuntimeWarning, stacklevel=2)
+            return None
+
+
+def load(
+    folder: str | Path,
+    *,
+    encoders: Mapping[str, EncoderLike] | None = None,
+    threads: int | None = None,
+    missing: Missing = "error",
+) -> MetaEncoder:
+    """A saved meta-encoder.
+
+    Args:
+        folder: where it was saved.
+        encoders: members that cannot be opened by name (your own objects), by the name they had.
+        threads: cores per encoder; None leaves it to each encoder.
+        missing: "error" stops when a member cannot be opened or fails later; "drop" warns and goes on without it.
+
+    Raises:
+        ModelError: the folder is not a model, is damaged, or a member no longer gives the vectors it gave.
+    """
+    saved = read_model(Path(folder))
+    members = [_reopen(spec, encoders or {}, threads, missing) for spec in saved.members]
+    for encoder, fingerprint in zip(members, saved.fingerprints, strict=True):
+        if not isinstance(encoder, _Absent):
+            _check_fingerprint(encoder, fingerprint)
+    return MetaEncoder(Ensemble(members), saved.meta, name=Path(folder).name, missing=missing, corpus=saved.corpus)
+
+
+def _reopen(spec: EncoderSpec, encoders: Mapping[str, EncoderLike], threads: int | None, missing: Missing) -> Encoder:
+    try:
+        if spec.kind in ("object", "meta") and spec.name not in encoders:
+            raise ModelError(f"member {spec.name!r} is an object: pass it as load(..., encoders={{{spec.name!r}: it}})")
+        encoder = open_encoder(encoders.get(spec.name, spec.name), threads=threads)
+    except EnsembedError as error:
+        if missing == "error":
+            raise
+        warnings.warn(f"going on without encoder {spec.name!r}: {error}", RuntimeWarning, stacklevel=3)
+        return _Absent(spec, str(error))
+    if encoder.spec.dim != spec.dim:
+        raise ModelError(
+            f"member {spec.name!r} gives {encoder.spec.dim} dimensions, the model was fitted on {spec.dim}"
+        )
+    return encoder
+
+
+def _check_fingerprint(encoder: Encoder, expected: FloatArray) -> None:
+    cosines = np.einsum("ij,ij->i", unit_rows(encoder.encode(_PROBES)), unit_rows(expected))
+    if cosines.min() < _SAME_ENCODER:
+        raise ModelError(
+            f"member {encoder.spec.name!r} is not the encoder this model was fitted on: its probe vectors have cosine "
+            f"{cosines.min():.3f} with the saved ones; fit again, or install the revision that was used"
+        )
+
+
+class _Absent(Encoder):
+    """Stands for a member that could not be opened; it fails whenever it is asked."""
+
+    def __init__(self, spec: EncoderSpec, reason: str) -> None:
+        self._spec = spec
+        self._reason = reason
+
+    @property
+    def spec(self) -> EncoderSpec:
+        return self._spec
+
+    def embed(self, sentences: list[str]) -> FloatArray:  # noqa: ARG002
+        raise EncoderError(self._reason)
+
+
+class _Schedule:
+    """Runs the members one after the other or side by side, whichever has been faster.
+
+    Which one wins depends on the members (one that waits for a server, one that uses a single core) and on the
+    machine, so both are tried and timed, for few and for many sentences apart; memory is that of one chunk either way.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[tuple[bool, bool], float] = {}
+
+    def run(self, jobs: Sequence[Callable[[], FloatArray | None]], sentences: int) -> list[FloatArray | None]:
+        many = sentences > 32
+        side_by_side = len(jobs) > 1 and self._choose(many)
+        start = time.perf_counter()
+        if side_by_side:
+            with ThreadPoolExecutor(len(jobs)) as pool:
+                results = [future.result() for future in [pool.submit(job) for job in jobs]]
+        else:
+            results = [job() for job in jobs]
+        seconds = (time.perf_counter() - start) / max(sentences, 1)
+        known = self._seconds.get((many, side_by_side), seconds)
+        self._seconds[many, side_by_side] = 0.7 * known + 0.3 * seconds
+        return results
+
+    def _choose(self, many: bool) -> bool:
+        alone, together = self._seconds.get((many, False)), self._seconds.get((many, True))
+        if alone is None or together is None:
+            return alone is not None
+        return together < alone

@@ -1,0 +1,138 @@
+"""Saved models: a folder with `config.json` (facts) and `model.safetensors` (numbers). No code, no pickle.
+
+Both are written to a temporary name and renamed. The configuration comes last and holds the hash of the tensors, so
+that a save that was torn in the middle shows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from ensembed._version import __version__
+from ensembed.encoders.base import EncoderSpec, FloatArray
+from ensembed.errors import ModelError
+from ensembed.files import write_atomically
+from ensembed.methods.linear import Dense, LinearMeta, Placement
+
+FORMAT_VERSION = 1
+CONFIG = "config.json"
+TENSORS = "model.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class SavedModel:
+    """What is kept of a meta-encoder.
+
+    Attributes:
+        meta: the fitted meta-embedding.
+        members: the encoders' specs, in the ensemble's order.
+        fingerprints: per encoder its vectors of the probe sentences, by which a changed encoder shows.
+        corpus: the key of the corpus it was fitted on; empty where none was needed.
+    """
+
+    meta: LinearMeta
+    members: tuple[EncoderSpec, ...]
+    fingerprints: tuple[FloatArray, ...]
+    corpus: str = ""
+
+
+def write_model(folder: Path, model: SavedModel) -> None:
+    """Save the model in a folder, which is made; a model that is there already is replaced."""
+    tensors = _tensors(model)
+    data = save(tensors)
+    config = _config(model) | {"tensors_sha256": hashlib.sha256(data).hexdigest()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / TENSORS, data)
+        write_atomically(folder / CONFIG, json.dumps(config, indent=1).encode() + b"\n")
+    except OSError as error:
+        raise ModelError(f"cannot save the model in {folder}: {error}") from error
+
+
+def read_model(folder: Path) -> SavedModel:
+    """Read a saved model, or raise a ModelError that says what is wrong with it."""
+    try:
+        config = json.loads((folder / CONFIG).read_bytes())
+        data = (folder / TENSORS).read_bytes()
+    except FileNotFoundError as error:
+        raise ModelError(f"{folder} is not a saved model: {Path(error.filename).name} is missing") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder} cannot be read: {error}") from error
+    version = config.get("format") if isinstance(config, dict) else None
+    if version != FORMAT_VERSION:
+        raise ModelError(
+            f"{folder} has model format {version!r}; ensembed {__version__} reads {FORMAT_VERSION}: upgrade ensembed"
+        )
+    if hashlib.sha256(data).hexdigest() != config.get("tensors_sha256"):
+        raise ModelError(f"{folder}: {TENSORS} does not belong to {CONFIG}; the save was torn or a file is damaged")
+    try:
+        return _model(config, load(data))
+    except (KeyError, TypeError, ValueError, AttributeError, SafetensorError) as error:
+        raise ModelError(f"{folder} is damaged: {error!r}") from error
+
+
+def _config(model: SavedModel) -> dict[str, Any]:
+    meta = model.meta
+    return {
+        "format": FORMAT_VERSION,
+        "ensembed": __version__,
+        "method": dict(meta.method),
+        "dim": meta.dim,
+        "normalize": meta.normalize,
+        "rows": meta.rows,
+        "corpus": model.corpus,
+        "members": [spec.to_json() for spec in model.members],
+        "projections": [
+            {"kind": "placement", "start": p.start, "columns": p.columns, "scale": p.scale}
+            if isinstance(p, Placement)
+            else {"kind": "dense"}
+            for p in meta.projections
+        ],
+        "has_spectrum": meta.spectrum is not None,
+    }
+
+
+def _tensors(model: SavedModel) -> dict[str, NDArray[Any]]:
+    tensors: dict[str, NDArray[Any]] = {}
+    for j, projection in enumerate(model.meta.projections):
+        if isinstance(projection, Dense):
+            tensors[f"projection.{j}.matrix"] = projection.matrix
+            tensors[f"projection.{j}.offset"] = projection.offset
+    if model.meta.spectrum is not None:
+        tensors["spectrum"] = model.meta.spectrum
+    for j, fingerprint in enumerate(model.fingerprints):
+        tensors[f"fingerprint.{j}"] = fingerprint
+    # safetensors writes the buffer as it lies in memory: a transposed array would come back scrambled.
+    return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+
+
+def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> SavedModel:
+    projections: list[Dense | Placement] = []
+    for j, facts in enumerate(config["projections"]):
+        if facts["kind"] == "dense":
+            projections.append(Dense(tensors.pop(f"projection.{j}.matrix"), tensors.pop(f"projection.{j}.offset")))
+        elif facts["kind"] == "placement":
+            projections.append(Placement(facts["start"], facts["columns"], facts["scale"]))
+        else:
+            raise ValueError(f"unknown projection {facts['kind']!r}")
+    spectrum = tensors.pop("spectrum") if config["has_spectrum"] else None
+    members = tuple(EncoderSpec.from_json(spec) for spec in config["members"])
+    fingerprints = tuple(tensors.pop(f"fingerprint.{j}") for j in range(len(members)))
+    if tensors:
+        raise ValueError(f"unexpected tensors {sorted(tensors)}")
+    meta = LinearMeta(
+        config["method"], config["dim"], tuple(projections), config["normalize"], spectrum, config["rows"]
+    )
+    if meta.view_dims != tuple(spec.dim for spec in members):
+        raise ValueError(f"projections take {meta.view_dims}, members give {[spec.dim for spec in members]}")
+    return SavedModel(meta, members, fingerprints, config["corpus"])

@@ -1,0 +1,113 @@
+"""The files of a view: checksummed `.npy` shards and the manifest that makes a view complete."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ensembed.encoders.base import EncoderSpec, FloatArray
+from ensembed.errors import CorruptViewError, StoreError
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+REPAIR = "run `ensembed embed` with --verify to encode the damaged part again"
+_SHARD_NAME = re.compile(r"shard-(\d{6,})-([0-9a-f]{32})\.npy")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a complete view holds; `spec` is kept so that a person can tell what a folder is."""
+
+    corpus: str
+    spec: EncoderSpec
+    rows: int
+    shard_rows: int
+    shards: tuple[str, ...]
+
+    def rows_of(self, k: int) -> int:
+        """The number of rows in shard k: the last one may be shorter."""
+        return min(self.shard_rows, self.rows - k * self.shard_rows)
+
+    def to_bytes(self) -> bytes:
+        """The file's one and only spelling, so that any flipped bit in it shows."""
+        facts = {
+            "format": FORMAT_VERSION,
+            "corpus": self.corpus,
+            "encoder": self.spec.to_json(),
+            "rows": self.rows,
+            "shard_rows": self.shard_rows,
+            "shards": self.shards,
+        }
+        facts["checksum"] = checksum(json.dumps(facts, sort_keys=True).encode())
+        return json.dumps(facts, indent=1, sort_keys=True).encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: Path) -> Manifest:
+        """The inverse of `to_bytes`, or a CorruptViewError."""
+        try:
+            facts = json.loads(data)
+            version = facts["format"]
+            if isinstance(version, int) and version > FORMAT_VERSION:
+                raise StoreError(f"{path} has format {version}; this ensembed reads {FORMAT_VERSION}: upgrade it")
+            spec = EncoderSpec.from_json(facts["encoder"])
+            manifest = cls(facts["corpus"], spec, facts["rows"], facts["shard_rows"], tuple(facts["shards"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptViewError(f"{path} is damaged: {error!r}; {REPAIR}") from error
+        if manifest.to_bytes() != data:
+            raise CorruptViewError(f"{path} is damaged: its checksum does not fit; {REPAIR}")
+        return manifest
+
+
+def shard_bytes(shard: FloatArray) -> bytes:
+    """The content of the `.npy` file of this array [rows, d]."""
+    return _npy_header(*shard.shape) + np.ascontiguousarray(shard, "<f4").tobytes()
+
+
+def shard_size(rows: int, dim: int) -> int:
+    """The size in bytes of a shard's file."""
+    return len(_npy_header(rows, dim)) + 4 * rows * dim
+
+
+def shard_name(k: int, data: bytes) -> str:
+    """The file name of shard k: it holds the hash of the content, so that a shard needs no entry elsewhere."""
+    return f"shard-{k:06d}-{checksum(data)}.npy"
+
+
+def shard_number(path: Path) -> int | None:
+    """The number in a shard's file name, or None for any other file."""
+    match = _SHARD_NAME.fullmatch(path.name)
+    return int(match[1]) if match else None
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a shard is there and has the bytes that its name promises."""
+    match = _SHARD_NAME.fullmatch(path.name)
+    return match is not None and path.exists() and checksum(path.read_bytes()) == match[2]
+
+
+def load_shard(path: Path, rows: int, dim: int) -> FloatArray:
+    """The shard, memory-mapped, or a CorruptViewError."""
+    try:
+        shard = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise CorruptViewError(f"{path} cannot be read: {error}; {REPAIR}") from error
+    if shard.shape != (rows, dim) or shard.dtype != np.float32:
+        raise CorruptViewError(f"{path} holds {shard.dtype} {shard.shape}, not float32 {(rows, dim)}; {REPAIR}")
+    return np.asarray(shard)
+
+
+def checksum(data: bytes) -> str:
+    """128 bits of SHA-256."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _npy_header(rows: int, dim: int) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)})
+    return buffer.getvalue()

@@ -1,0 +1,46 @@
+"""Semantic textual similarity: data sets, scoring protocols and the paper's figures."""
+
+from __future__ import annotations
+
+from ensembed.sts.datasets import LAYOUTS, NAMES, PARTS, Dataset, Pairs, load_sts, read_pairs, read_stsb
+from ensembed.sts.protocol import (
+    PROTOCOLS,
+    PartScore,
+    Protocol,
+    Result,
+    Score,
+    aggregate,
+    cosine,
+    distinct_sentences,
+    evaluate,
+    evaluate_all,
+    pearson,
+    predict,
+    score,
+    spearman,
+)
+
+__all__ = [
+    "LAYOUTS",
+    "NAMES",
+    "PARTS",
+    "PROTOCOLS",
+    "Dataset",
+    "Pairs",
+    "PartScore",
+    "Protocol",
+    "Result",
+    "Score",
+    "aggregate",
+    "cosine",
+    "distinct_sentences",
+    "evaluate",
+    "evaluate_all",
+    "load_sts",
+    "pearson",
+    "predict",
+    "read_pairs",
+    "read_stsb",
+    "score",
+    "spearman",
+]

@@ -1,0 +1,357 @@
+"""From vectors to figures: cosine, the two correlations, and how a year's sub-testsets become one score.
+
+The protocol changes a figure by several points, so every result names its own:
+
+| protocol | score of a data set | used by |
+| --- | --- | --- |
+| `mean` | the unweighted mean over its sub-testsets | the paper (Poerner et al. 2020), Wieting et al. 2018 |
+| `wmean` | the mean weighted by the number of pairs | the shared tasks |
+| `all` | one correlation over the pooled pairs | SimCSE, MTEB |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from ensembed.corpus import shorten
+from ensembed.encoders.base import SupportsEncode
+from ensembed.errors import DatasetError, EncoderError, InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from ensembed.sts.datasets import Dataset
+
+Protocol: TypeAlias = Literal["mean", "wmean", "all"]
+Encode: TypeAlias = SupportsEncode | Callable[[list[str]], Any]
+
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+
+# Values that differ by less than this share of their size differ by rounding alone (scipy warns at the same ratio).
+_ROUNDING = 1e-13
+# Rows of float64 at a time: bounds the memory of `cosine` whatever the number of pairs.
+_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Score:
+    """Pearson's r and Spearman's rho, as fractions in [-1, 1]; printed x 100, as papers do."""
+
+    pearson: float
+    spearman: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.pearson:.1f}/{100 * self.spearman:.1f}"
+
+    def to_json(self) -> dict[str, float]:
+        """Plain data, still fractions."""
+        return {"pearson": self.pearson, "spearman": self.spearman}
+
+
+@dataclass(frozen=True)
+class PartScore:
+    """The score of one sub-testset.
+
+    Attributes:
+        name: the sub-testset.
+        pairs: how many pairs it has.
+        score: the two correlations.
+        constant: whether all predictions were the same, in which case the score is 0 by convention.
+    """
+
+    name: str
+    pairs: int
+    score: Score
+    constant: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"name": self.name, "pairs": self.pairs, **self.score.to_json(), "constant_predictions": self.constant}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out for one data set, with everything a table has to say beside the figure.
+
+    Attributes:
+        dataset: its name.
+        layout: which version of the text was read.
+        fingerprint: the hash of the sentences and scores.
+        protocol: how the parts became one score.
+        score: the overall score.
+        parts: the score of every sub-testset.
+        missing: sub-testsets that belong to the data set but were not there.
+    """
+
+    dataset: str
+    layout: str
+    fingerprint: str
+    protocol: Protocol
+    score: Score
+    parts: tuple[PartScore, ...]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs were scored."""
+        return sum(part.pairs for part in self.parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; correlations are fractions."""
+        return {
+            "dataset": self.dataset,
+            "layout": self.layout,
+            "fingerprint": self.fingerprint,
+            "protocol": self.protocol,
+            "pairs": self.pairs,
+            **self.score.to_json(),
+            "missing": list(self.missing),
+            "parts": [part.to_json() for part in self.parts],
+        }
+
+
+def pearson(predictions: ArrayLike, gold: ArrayLike) -> float:
+    """Pearson's r of predictions [n] with gold scores [n], in float64; never NaN.
+
+    Constant predictions give 0.0: r has no value there, but they tell nothing about the gold scores, which is what an
+    r of 0 says; one encoder that knows no word of one sub-testset then costs itself points and not everyone the table.
+    Constant gold is a fault of the data, for which no encoder can be scored, and an error. "Constant" allows for
+    rounding: a spread below 1e-13 of the largest value.
+
+    Raises:
+        DatasetError: fewer than two pairs, or constant gold scores.
+        InputError: the lengths differ, or there is a NaN or Inf.
+
+    >>> pearson([1, 2, 3], [2, 4, 6])
+    1.0
+    """
+    x, y = _checked(predictions, gold)
+    return 0.0 if _constant(x) else _correlation(x, y)
+
+
+def spearman(predictions: ArrayLike, gold: ArrayLike) -> float:
+    """Spearman's rho: Pearson's r of the ranks, where equal values share their average rank.
+
+    Constant values and errors are treated as in `pearson`.
+
+    >>> spearman([1, 10, 100], [1, 2, 3])
+    1.0
+    """
+    x, y = _checked(predictions, gold)
+    return 0.0 if _constant(x) else _correlation(_ranks(x), _ranks(y))
+
+
+def cosine(A: ArrayLike, B: ArrayLike) -> NDArray[np.float64]:
+    """Cosine of row i of A [n, d] and row i of B [n, d] -> [n], in float64; 0 where either row is zero, never NaN.
+
+    Equal rows give exactly 1, so that pairs of equal sentences are ties for Spearman.
+
+    Raises:
+        InputError: the shapes differ or are not [n, d], or there is a NaN or Inf.
+    """
+    A, B = np.asarray(A), np.asarray(B)
+    if A.ndim != 2 or A.shape != B.shape:
+        raise InputError(f"cosine takes two arrays of the same shape [n, d], not {A.shape} and {B.shape}")
+    result = np.empty(len(A))
+    for start in range(0, len(A), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        a, b = _scaled_rows(A[rows], start), _scaled_rows(B[rows], start)
+        # sqrt(t * t) is t in floating point, which is why equal rows give 1 and not a number next to it.
+        lengths = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
+        np.divide((a * b).sum(axis=1), lengths, out=result[rows], where=lengths > 0)
+        result[rows][lengths == 0] = 0.0
+    return np.clip(result, -1.0, 1.0)  # rounding may have left 1.0000000000000002
+
+
+def score(predictions: Sequence[ArrayLike], dataset: Dataset, protocol: Protocol = "mean") -> Result:
+    """Score predictions, one array per part of the data set: each part, and all of it by the protocol.
+
+    Raises:
+        DatasetError: a part has fewer than two pairs or constant gold (in every protocol, as each part is scored).
+        InputError: the protocol is not known, or the predictions do not fit the data set.
+    """
+    overall = aggregate(predictions, dataset, protocol)
+    parts = tuple(
+        PartScore(part.name, len(part), _score(given, part.scores, f"{dataset.name}/{part.name}"), _constant(given))
+        for given, part in zip(_fitting(predictions, dataset), dataset.parts, strict=True)
+    )
+    return Result(dataset.name, dataset.layout, dataset.fingerprint, protocol, overall, parts, dataset.missing)
+
+
+def aggregate(predictions: Sequence[ArrayLike], dataset: Dataset, protocol: Protocol = "mean") -> Score:
+    """One score of a data set from the predictions for each of its parts, by the protocol.
+
+    Raises:
+        DatasetError: too few pairs or constant gold.
+        InputError: the protocol is not known, or the predictions do not fit the data set.
+    """
+    if protocol not in PROTOCOLS:
+        raise InputError(f"there is no protocol {protocol!r}; choose one of {', '.join(PROTOCOLS)}")
+    given = _fitting(predictions, dataset)
+    if protocol == "all":
+        gold = np.concatenate([part.scores for part in dataset.parts])
+        return _score(np.concatenate(given), gold, dataset.name)
+    scores = [
+        _score(x, part.scores, f"{dataset.name}/{part.name}") for x, part in zip(given, dataset.parts, strict=True)
+    ]
+    weights = [len(part) if protocol == "wmean" else 1 for part in dataset.parts]
+    return Score(
+        float(np.average([s.pearson for s in scores], weights=weights)),
+        float(np.average([s.spearman for s in scores], weights=weights)),
+    )
+
+
+def distinct_sentences(datasets: Sequence[Dataset]) -> list[str]:
+    """Every sentence of the data sets once, in order of appearance; the sets overlap a lot."""
+    parts = [part for dataset in datasets for part in dataset.parts]
+    return list(dict.fromkeys(text for part in parts for text in (*part.sentences1, *part.sentences2)))
+
+
+def predict(encode: Encode, datasets: Sequence[Dataset]) -> list[list[NDArray[np.float64]]]:
+    """The cosine of every pair: for each data set, one array per part. Each distinct sentence is encoded once.
+
+    Args:
+        encode: an encoder (any object with `encode(list[str])`), or a function from sentences to rows.
+        datasets: the data sets; one call of `encode` serves them all.
+
+    Raises:
+        EncoderError: what came back is not one finite row per sentence.
+    """
+    sentences = distinct_sentences(datasets)
+    if not sentences:
+        return []
+    vectors = _encoded(encode, sentences)
+    row = {text: i for i, text in enumerate(sentences)}
+
+    def rows(texts: tuple[str, ...]) -> NDArray[Any]:
+        return vectors[[row[text] for text in texts]]
+
+    return [[cosine(rows(part.sentences1), rows(part.sentences2)) for part in dataset.parts] for dataset in datasets]
+
+
+def evaluate_all(encode: Encode, datasets: Sequence[Dataset], protocol: Protocol = "mean") -> list[Result]:
+    """Score an encoder, or any function from sentences to rows, on several data sets, encoding each sentence once.
+
+    To score by several protocols without encoding again, call `predict` and then `score`.
+
+    Raises:
+        DatasetError: a correlation is undefined on the data: fewer than two pairs, or constant gold.
+        InputError: the protocol is not known, or `encode` is not something that encodes.
+        EncoderError: what came back is not one finite row per sentence.
+    """
+    if protocol not in PROTOCOLS:  # before the hours of encoding
+        raise InputError(f"there is no protocol {protocol!r}; choose one of {', '.join(PROTOCOLS)}")
+    predictions = predict(encode, datasets)
+    return [score(given, dataset, protocol) for given, dataset in zip(predictions, datasets, strict=True)]
+
+
+def evaluate(encode: Encode, dataset: Dataset, protocol: Protocol = "mean") -> Result:
+    """Score an encoder on one data set: see `evaluate_all`.
+
+    >>> from ensembed.sts import Dataset, Pairs
+    >>> pairs = Pairs("toy", ("a", "a b", "b"), ("a", "a c", "c"), [5.0, 2.5, 0.0])
+    >>> print(evaluate(lambda texts: [[letter in text for letter in "abc"] for text in texts], Dataset.of(pairs)).score)
+    100.0/100.0
+    """
+    return evaluate_all(encode, [dataset], protocol)[0]
+
+
+def _encoded(encode: Encode, sentences: list[str]) -> NDArray[Any]:
+    """One row per sentence, checked."""
+    # A model may be callable as well (torch's are, on something else), so `encode` comes first; text has one, too.
+    if isinstance(encode, str) or not (isinstance(encode, SupportsEncode) or callable(encode)):
+        raise InputError(f"expected an encoder or a function from sentences to vectors, got {shorten(encode)}")
+    call = encode.encode if isinstance(encode, SupportsEncode) else encode
+    name = getattr(getattr(encode, "spec", None), "name", None) or getattr(encode, "__name__", type(encode).__name__)
+    returned = call(sentences)
+    try:
+        vectors = np.asarray(returned)
+    except ValueError as error:
+        raise EncoderError(f"what encoder {name!r} returned is not an array [n, d]: {error}") from error
+    if vectors.ndim != 2 or len(vectors) != len(sentences) or vectors.dtype.kind not in "fiub":
+        raise EncoderError(
+            f"encoder {name!r} returned {vectors.dtype} of shape {vectors.shape} for {len(sentences)} sentences; "
+            f"numbers of shape [{len(sentences)}, d] were expected"
+        )
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        bad = sentences[int(np.argmin(finite))]
+        raise EncoderError(f"encoder {name!r} returned NaN or Inf for the sentence {shorten(bad)}")
+    return vectors
+
+
+def _fitting(predictions: Sequence[ArrayLike], dataset: Dataset) -> list[NDArray[np.float64]]:
+    given = [np.asarray(x, np.float64) for x in predictions]
+    seen, expected = [x.shape for x in given], [(len(part),) for part in dataset.parts]
+    if seen != expected:
+        raise InputError(f"predictions for {dataset.name} should be arrays of shapes {expected}, got {seen}")
+    return given
+
+
+def _score(predictions: NDArray[np.float64], gold: NDArray[np.float64], where: str) -> Score:
+    try:
+        return Score(pearson(predictions, gold), spearman(predictions, gold))
+    except InputError as error:
+        raise type(error)(f"{where}: {error}") from None
+
+
+def _checked(predictions: ArrayLike, gold: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    x, y = np.asarray(predictions, np.float64), np.asarray(gold, np.float64)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise InputError(f"a correlation takes two arrays of the same length, not of shapes {x.shape} and {y.shape}")
+    for values, what in ((x, "prediction"), (y, "gold score")):
+        if not np.isfinite(values).all():
+            bad = int(np.argmin(np.isfinite(values)))
+            raise InputError(f"{what} {bad} is {values[bad]}; a correlation needs finite numbers")
+    if len(y) < 2:
+        raise DatasetError(f"a correlation needs at least two pairs, got {len(y)}")
+    if _constant(y):
+        raise DatasetError(f"all {len(y)} gold scores are {y[0]:g}, so no correlation with them is defined")
+    return x, y
+
+
+def _constant(values: NDArray[np.float64]) -> bool:
+    scaled = _scaled(values)
+    return bool(np.ptp(scaled) <= _ROUNDING * np.abs(scaled).max())
+
+
+def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    x, y = _centred(x), _centred(y)
+    # Not `x @ y`: the order in which BLAS adds up, and with it the last digit, depends on where the arrays lie.
+    r = (x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum())
+    return float(np.clip(r, -1.0, 1.0))  # rounding may have left 1.0000000000000002
+
+
+def _centred(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    scaled = _scaled(values)
+    centred: NDArray[np.float64] = scaled - scaled.mean()
+    return centred
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ranks from 1, equal values sharing their average."""
+    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2
+    return ranks[group]
+
+
+def _scaled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values, or each row of them, times a power of two that brings the largest into [0.5, 1).
+
+    That is exact, and the squares of huge values no longer overflow, nor do those of tiny values vanish.
+    """
+    exponents = np.frexp(np.abs(values).max(axis=-1, keepdims=True, initial=0.0))[1]
+    scaled: NDArray[np.float64] = np.ldexp(values, -exponents)
+    return scaled
+
+
+def _scaled_rows(rows: NDArray[Any], start: int) -> NDArray[np.float64]:
+    values = np.ascontiguousarray(rows, np.float64)  # the sum of a contiguous row does not depend on the other rows
+    finite = np.isfinite(values).all(axis=1)
+    if not finite.all():
+        raise InputError(f"row {start + int(np.argmin(finite))} holds NaN or Inf, so it has no cosine")
+    return _scaled(values)

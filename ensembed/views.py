@@ -1,0 +1,246 @@
+"""Views on disk: what an encoder says about a corpus, in checksummed shards that survive interruption.
+
+A view is a folder `<root>/<corpus key>/<encoder key>/` of real `.npy` files. A shard's name holds its number and the
+hash of its bytes; it is written under a temporary name, synced and renamed, so that a shard that is there is whole.
+`manifest.json` comes last and makes the view complete. Nothing in the folder depends on when or in how many runs it
+was written, so an interrupted view that is finished later has the same bytes as one written at a stretch.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from ensembed.corpus import Corpus
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.errors import CorruptViewError, MissingError, StoreBusyError, StoreError
+from ensembed.files import write_atomically
+from ensembed.paths import cache_dir
+from ensembed.progress import Progress, part_of, silent
+from ensembed.shards import (
+    MANIFEST,
+    REPAIR,
+    Manifest,
+    is_whole,
+    load_shard,
+    shard_bytes,
+    shard_name,
+    shard_number,
+    shard_size,
+)
+
+
+class View:
+    """One encoder's vectors of one corpus, memory-mapped: `view[a:b]` is a float32 array [b - a, d].
+
+    Opening checks that every shard is there with the right size; `damaged` reads and checks every byte.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            data = (folder / MANIFEST).read_bytes()
+        except FileNotFoundError:
+            raise MissingError(f"the view {folder} is not complete; fill it with `ensembed embed`") from None
+        self.manifest = Manifest.from_bytes(data, folder / MANIFEST)
+        self.shape = (self.manifest.rows, self.manifest.spec.dim)
+        self.dtype = np.dtype(np.float32)
+        self.ndim = 2
+        for k, name in enumerate(self.manifest.shards):
+            _check_size(folder / name, shard_size(self.manifest.rows_of(k), self.shape[1]))
+        self._shard = lru_cache(maxsize=8)(self._load)
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """The encoder that made the vectors."""
+        return self.manifest.spec
+
+    def __len__(self) -> int:
+        return self.manifest.rows
+
+    def __getitem__(self, rows: slice) -> FloatArray:
+        """A stretch of rows [m, d]; inside one shard it is not copied."""
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            raise IndexError("a view is read in stretches: the step must be 1")
+        size = self.manifest.shard_rows
+        parts = [
+            self._shard(k)[max(start - k * size, 0) : stop - k * size]
+            for k in range(start // size, -(-max(stop, start) // size))
+        ]
+        if not parts:
+            return np.empty((0, self.shape[1]), np.float32)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401 - numpy's own
+        if copy is False:
+            raise ValueError("a view spans several files: an array of it is always a copy")
+        return np.array(self[:], dtype=dtype)
+
+    def damaged(self, *, progress: Progress = silent) -> list[str]:
+        """The names of the shards whose bytes are not those that were written."""
+        bad = []
+        for k, name in enumerate(self.manifest.shards):
+            if not is_whole(self.folder / name):
+                bad.append(name)
+            progress(f"verify {self.spec.name}", k + 1, len(self.manifest.shards))
+        return bad
+
+    def _load(self, k: int) -> FloatArray:
+        return load_shard(self.folder / self.manifest.shards[k], self.manifest.rows_of(k), self.shape[1])
+
+
+class ViewStore:
+    """A folder of views.
+
+    Args:
+        root: the folder; by default `views` in the cache.
+        shard_rows: rows per shard of new views: what an interruption can lose at the most.
+        wait: seconds to wait for another process that writes the same view before giving up.
+
+    Example:
+        >>> import tempfile
+        >>> from ensembed.corpus import ListCorpus
+        >>> from ensembed.encoders.demo import DemoEncoder
+        >>> store = ViewStore(tempfile.mkdtemp())
+        >>> store.embed(ListCorpus(["one sentence", "another"]), DemoEncoder(dim=8)).shape
+        (2, 8)
+    """
+
+    def __init__(self, root: str | Path | None = None, *, shard_rows: int = 4096, wait: float = 0.0) -> None:
+        if shard_rows < 1:
+            raise StoreError(f"shard_rows must be at least 1, not {shard_rows}")
+        self.root = Path(root) if root is not None else cache_dir() / "views"
+        self._shard_rows = shard_rows
+        self._wait = wait
+
+    def folder(self, corpus: Corpus, spec: EncoderSpec) -> Path:
+        """Where this encoder's view of this corpus is kept."""
+        return self.root / corpus.key / spec.key
+
+    def view(self, corpus: Corpus, spec: EncoderSpec) -> View:
+        """The complete view, or a MissingError."""
+        return View(self.folder(corpus, spec))
+
+    def embed(self, corpus: Corpus, encoder: Encoder, *, verify: bool = False, progress: Progress = silent) -> View:
+        """Fill the view from where the last run left it and return it.
+
+        Args:
+            corpus: the sentences; each distinct one is encoded once.
+            encoder: the encoder.
+            verify: read every shard first, and encode the damaged ones again.
+            progress: told of rows.
+
+        Raises:
+            StoreBusyError: another process is writing this view.
+            StoreError: the disk is full or not writable. What was written stays.
+        """
+        folder = self.folder(corpus, encoder.spec)
+        if verify or not (folder / MANIFEST).exists():
+            with self._writing(folder):
+                # Another process may have finished the view while we waited for the lock.
+                if verify or not (folder / MANIFEST).exists():
+                    _Writer(folder, self._shard_rows).fill(corpus, encoder, verify, progress)
+        return View(folder)
+
+    @contextmanager
+    def _writing(self, folder: Path) -> Iterator[None]:
+        """Hold the one write lock of this view; the system releases it when a process dies."""
+        path = self.root / "locks" / f"{folder.parent.name}-{folder.name}.lock"
+        lock = FileLock(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=self._wait)
+        except Timeout:
+            raise StoreBusyError(
+                f"another process is writing the view {folder}; wait for it, or choose another store"
+            ) from None
+        except OSError as error:
+            raise StoreError(f"cannot write in the view store {self.root}: {error}") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+class _Writer:
+    """Fills one view's folder; the caller holds its lock."""
+
+    def __init__(self, folder: Path, shard_rows: int) -> None:
+        self._folder = folder
+        self._shard_rows = shard_rows
+
+    def fill(self, corpus: Corpus, encoder: Encoder, verify: bool, progress: Progress) -> None:
+        """Write the shards that are missing, in order, then the manifest."""
+        spec, rows = encoder.spec, len(corpus)
+        (self._folder / MANIFEST).unlink(missing_ok=True)
+        names = self._found(rows, spec.dim, verify)
+        first_rows = corpus.index.first_rows
+        sentences = iter(corpus)
+        for k, start in enumerate(range(0, rows, self._shard_rows)):
+            texts = list(itertools.islice(sentences, self._shard_rows))
+            if k not in names:
+                first = first_rows[start : start + len(texts)]
+                fresh = first == np.arange(start, start + len(texts))
+                shard = np.empty((len(texts), spec.dim), np.float32)
+                shard[fresh] = encoder.encode(
+                    [text for text, new in zip(texts, fresh, strict=True) if new],
+                    progress=part_of(progress, spec.name, start, rows),
+                )
+                self._copy_repeats(shard, start, first, names)
+                corpus.check_unchanged()
+                data = shard_bytes(shard)
+                names[k] = shard_name(k, data)
+                self._write(names[k], data)
+            progress(spec.name, start + len(texts), rows)
+        shards = tuple(names[k] for k in range(len(names)))
+        self._write(MANIFEST, Manifest(corpus.key, spec, rows, self._shard_rows, shards).to_bytes())
+
+    def _found(self, rows: int, dim: int, verify: bool) -> dict[int, str]:
+        """The whole shards that earlier runs left, by number; everything else in the folder is removed."""
+        found: dict[int, str] = {}
+        for path in sorted(self._folder.iterdir()):
+            k = shard_number(path)
+            expected = min(self._shard_rows, rows - k * self._shard_rows) if k is not None else 0
+            # A size that does not fit is a truncated file, or a shard of another shard_rows.
+            fits = expected > 0 and path.stat().st_size == shard_size(expected, dim)
+            if k is not None and k not in found and fits and (not verify or is_whole(path)):
+                found[k] = path.name
+            else:
+                path.unlink()
+        return found
+
+    def _copy_repeats(self, shard: FloatArray, start: int, first: NDArray[np.int64], names: dict[int, str]) -> None:
+        """Give every repeated sentence the vector of its first occurrence, in this shard or an earlier one."""
+        origin = first // self._shard_rows
+        for k in np.unique(origin).tolist():
+            rows = np.flatnonzero(origin == k)
+            here = k * self._shard_rows == start
+            source = shard if here else load_shard(self._folder / names[k], self._shard_rows, shard.shape[1])
+            shard[rows] = source[first[rows] - k * self._shard_rows]
+
+    def _write(self, name: str, data: bytes) -> None:
+        try:
+            write_atomically(self._folder / name, data)
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {self._folder / name}: {error}; the shards before it are kept, run again to go on"
+            ) from error
+
+
+def _check_size(path: Path, expected: int) -> None:
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise CorruptViewError(f"{path} is missing; {REPAIR}") from None
+    if size != expected:
+        raise CorruptViewError(f"{path} has {size} bytes instead of {expected}; {REPAIR}")

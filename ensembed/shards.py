@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 
 from ensembed.encoders.base import EncoderSpec, FloatArray
 from ensembed.errors import CorruptViewError, StoreError
+from ensembed.npy import npy_header
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -66,12 +66,12 @@ class Manifest:
 
 def shard_bytes(shard: FloatArray) -> bytes:
     """The content of the `.npy` file of this array [rows, d]."""
-    return _npy_header(*shard.shape) + np.ascontiguousarray(shard, "<f4").tobytes()
+    return npy_header(*shard.shape) + np.ascontiguousarray(shard, "<f4").tobytes()
 
 
 def shard_size(rows: int, dim: int) -> int:
     """The size in bytes of a shard's file."""
-    return len(_npy_header(rows, dim)) + 4 * rows * dim
+    return len(npy_header(rows, dim)) + 4 * rows * dim
 
 
 def shard_name(k: int, data: bytes) -> str:
@@ -105,9 +105,3 @@ def load_shard(path: Path, rows: int, dim: int) -> FloatArray:
 def checksum(data: bytes) -> str:
     """128 bits of SHA-256."""
     return hashlib.sha256(data).hexdigest()[:32]
-
-
-def _npy_header(rows: int, dim: int) -> bytes:
-    buffer = io.BytesIO()
-    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)})
-    return buffer.getvalue()

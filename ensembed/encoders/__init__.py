@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl
 
 from ensembed.encoders.base import Encoder, EncoderSpec, SupportsEncode
-from ensembed.encoders.catalog import CatalogEntry, catalog, entry, require
+from ensembed.encoders.catalog import CatalogEntry, entry, require
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.encoders.objects import ObjectEncoder
 from ensembed.errors import InputError
@@ -19,7 +19,7 @@ from ensembed.errors import InputError
 EncoderLike: TypeAlias = str | Encoder | SupportsEncode
 Options: TypeAlias = dict[str, Any]
 
-__all__ = ["DemoEncoder", "Encoder", "EncoderLike", "EncoderSpec", "ObjectEncoder", "catalog", "open_encoder"]
+__all__ = ["DemoEncoder", "Encoder", "EncoderLike", "EncoderSpec", "ObjectEncoder", "open_encoder"]
 
 
 def open_encoder(source: EncoderLike, *, threads: int | None = None) -> Encoder:

@@ -1,0 +1,5 @@
+"""`python -m ensembed` is `ensembed`."""
+
+from ensembed.cli import main
+
+main()

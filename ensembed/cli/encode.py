@@ -1,0 +1,61 @@
+"""`ensembed encode`: sentences to vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import numpy as np
+
+from ensembed.cli.common import (
+    json_option,
+    open_model,
+    options,
+    print_json,
+    print_table,
+    progress_bars,
+    quiet_option,
+    read_lines,
+    threads_option,
+)
+from ensembed.npy import RowWriter
+
+
+@click.command()
+@click.argument("model")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default="-")
+@click.option("--out", "-o", type=click.Path(path_type=Path), help="Write a float32 .npy file, a row per line.")
+@options(threads_option, quiet_option, json_option)
+def encode(model: str, file: Path, out: Path | None, threads: int | None, quiet: bool, as_json: bool) -> None:
+    """Encode the lines of FILE (default: standard input) with MODEL, a saved model's folder or an encoder's name.
+
+    Every line gives one row, a blank one too. Standard output shows a person the beginning of each vector; --json
+    prints one object a line with the whole of it.
+
+    \b
+    Examples:
+      echo "A dog runs." | ensembed encode my-model --json
+      ensembed encode my-model sentences.txt --out vectors.npy
+    """
+    encoder = open_model(model, threads)
+    if out is not None:
+        with RowWriter(out, encoder.spec.dim) as writer, progress_bars(quiet) as progress:
+            for sentences in read_lines(file):
+                writer.append(encoder.encode(sentences))
+                progress("encode", writer.rows, None)
+        facts = {"file": str(out), "rows": writer.rows, "dim": encoder.spec.dim}
+        if as_json:
+            print_json(facts)
+        else:
+            click.echo(f"{facts['file']}: {facts['rows']} rows of {facts['dim']}")
+        return
+    table = []
+    for sentences in read_lines(file):
+        for sentence, vector in zip(sentences, encoder.encode(sentences), strict=True):
+            if as_json:
+                print_json({"sentence": sentence, "vector": vector.tolist()})
+            else:
+                start = " ".join(f"{x:+.4f}" for x in vector[:6])
+                table.append([sentence[:48], f"{np.linalg.norm(vector):.4f}", f"{start} …"])
+    if not as_json:
+        print_table(["sentence", "length", f"vector [{encoder.spec.dim}]"], table)

@@ -1,0 +1,81 @@
+"""`ensembed fit`: from a corpus to a saved meta-embedding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ensembed.cli.common import (
+    corpus_argument,
+    encoder_option,
+    errors_option,
+    json_option,
+    open_corpus,
+    options,
+    print_json,
+    print_table,
+    progress_bars,
+    quiet_option,
+    store_option,
+    threads_option,
+)
+from ensembed.methods import make_method
+from ensembed.model import Ensemble
+from ensembed.views import ViewStore
+
+
+@click.command()
+@options(corpus_argument, encoder_option)
+@click.option("--method", type=click.Choice(["conc", "avg", "svd", "gcca", "up"]), default="gcca", show_default=True)
+@click.option("--dim", type=click.IntRange(min=1), help="Dimension of the result. [default: the largest member's]")
+@click.option("--tau", type=float, help="gcca's regularisation. [default: 10]")
+@click.option("--seed", type=int, help="up's random seed. [default: 0]")
+@click.option("--out", "-o", type=click.Path(path_type=Path), required=True, help="Folder for the fitted model.")
+@options(store_option, errors_option, threads_option, quiet_option, json_option)
+def fit(
+    corpus: Path,
+    encoders: tuple[str, ...],
+    method: str,
+    dim: int | None,
+    tau: float | None,
+    seed: int | None,
+    out: Path,
+    store: Path | None,
+    errors: str,
+    threads: int | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Fit a meta-embedding on the unlabelled sentences of CORPUS and save it.
+
+    The members' views are cached, so that fitting another method, or going on after an interruption, encodes nothing
+    twice. Methods: conc and avg need no training, svd and gcca do, up is a random projection of one member.
+
+    \b
+    Examples:
+      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --method gcca --dim 512 --out my-model
+      ensembed fit corpus.txt -e minilm -e wordllama --method svd --out my-svd --json
+    """
+    given = {key: value for key, value in (("dim", dim), ("tau", tau), ("seed", seed)) if value is not None}
+    chosen = make_method(method, **given)
+    with open_corpus(corpus, errors) as source, progress_bars(quiet) as progress:
+        ensemble = Ensemble(encoders, threads=threads)
+        model = ensemble.fit(source, chosen, store=ViewStore(store), threads=threads, progress=progress)
+    model.save(out)
+    spectrum = [] if model.meta.spectrum is None else model.meta.spectrum.tolist()
+    if as_json:
+        members = [encoder.spec.name for encoder in ensemble.encoders]
+        facts = {"method": dict(model.meta.method), "members": members, "dim": model.meta.dim, "rows": model.meta.rows}
+        print_json({"model": str(out), **facts, "spectrum": spectrum})
+        return
+    rows = [
+        ["model", str(out)],
+        ["method", ", ".join(f"{key}={value}" for key, value in model.meta.method.items())],
+        *(["member", f"{encoder.spec.name} ({encoder.spec.dim})"] for encoder in ensemble.encoders),
+        ["dim", str(model.meta.dim)],
+        ["fitted on", f"{model.meta.rows} sentences" if model.meta.rows else "nothing: it needs no training"],
+    ]
+    if spectrum:
+        rows.append(["spectrum", " ".join(f"{value:.4g}" for value in spectrum[:: max(1, len(spectrum) // 8)])])
+    print_table(["what", ""], rows, left=2)

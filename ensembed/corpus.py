@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import itertools
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.errors import CorpusError, SentenceError
+from ensembed.errors import CorpusError, InputError, SentenceError
 
 _DIGEST_BYTES = 16
 
@@ -50,7 +49,7 @@ class Corpus(ABC):
 
     @cached_property
     def index(self) -> CorpusIndex:
-        """The key and the repetitions, from one pass; 24 bytes of memory a sentence stay in use."""
+        """The key and the repetitions, from one pass; 8 bytes of memory a sentence stay in use."""
         digests = bytearray()
         for sentence in self:
             digests += hashlib.blake2b(sentence.encode(), digest_size=_DIGEST_BYTES).digest()
@@ -95,6 +94,8 @@ class TextCorpus(Corpus):
     """
 
     def __init__(self, path: str | Path, *, errors: str = "strict") -> None:
+        if errors not in ("strict", "replace"):
+            raise InputError(f"errors is 'strict' or 'replace', not {errors!r}")
         self.path = Path(path)
         self._errors = errors
         if not self.path.is_file():
@@ -102,17 +103,22 @@ class TextCorpus(Corpus):
         self._state = self._stat()
 
     def __iter__(self) -> Iterator[str]:
+        for number, line in enumerate(self._lines(), 1):
+            if sentence := self._sentence(line, number):
+                yield sentence
+
+    def _lines(self) -> Iterator[bytes]:
         opener = gzip.open if self.path.suffix == ".gz" else open
-        with opener(self.path, "rb") as file:
-            for number in itertools.count(1):
-                try:
-                    line = file.readline()
-                except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                    raise CorpusError(f"{self} is not a whole gzip file: {error} (at line {number})") from error
-                if not line:
-                    return
-                if sentence := self._sentence(line, number):
-                    yield sentence
+        number = 1
+        try:
+            with opener(self.path, "rb") as file:
+                while line := file.readline():
+                    yield line
+                    number += 1
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise CorpusError(f"{self} is not a whole gzip file: {error} (at line {number})") from error
+        except OSError as error:
+            raise CorpusError(f"{self} cannot be read: {error} (at line {number})") from error
 
     def _sentence(self, line: bytes, number: int) -> str:
         """The line's text, or an empty string for a blank line."""
@@ -121,7 +127,8 @@ class TextCorpus(Corpus):
             text = line.removesuffix(b"\n").removesuffix(b"\r").decode(encoding, self._errors)
         except UnicodeDecodeError as error:
             raise CorpusError(
-                f"{self}, line {number}: byte {error.start} (0x{line[error.start]:02x}) is not UTF-8; convert the file "
+                f"{self}, line {number}: byte {error.start} (0x{error.object[error.start]:02x}) is not UTF-8; convert "
+                "the file "
                 "(iconv -t utf-8) or read it with errors='replace'"
             ) from None
         return text if text.strip() else ""
@@ -132,7 +139,10 @@ class TextCorpus(Corpus):
             raise CorpusError(f"{self} changed while it was being read; run again")
 
     def _stat(self) -> tuple[int, int]:
-        found = self.path.stat()
+        try:
+            found = self.path.stat()
+        except OSError as error:
+            raise CorpusError(f"{self} cannot be read: {error}") from error
         return found.st_size, found.st_mtime_ns
 
     def __str__(self) -> str:
@@ -153,6 +163,8 @@ def check_sentences(sentences: Sequence[str]) -> list[str]:
     if isinstance(sentences, str | bytes):
         kind = type(sentences).__name__
         raise SentenceError(f"expected a list of sentences, got one {kind}: write [text], or pathlib.Path(name)")
+    if not isinstance(sentences, Iterable):
+        raise SentenceError(f"expected a list of sentences, got {type(sentences).__name__}")
     result = list(sentences)
     for i, sentence in enumerate(result):
         if not isinstance(sentence, str):

@@ -5,27 +5,28 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from ensembed.corpus import Corpus, as_corpus
-from ensembed.encoders import EncoderLike, open_encoder
-from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode
 from ensembed.errors import EncoderError, EnsembedError, InputError, ModelError
 from ensembed.methods import LinearMeta, Method
 from ensembed.methods.base import NaiveMethod
-from ensembed.persistence import SavedModel, read_model, write_model
+from ensembed.persistence import PROBES, SavedModel, read_model, write_model
 from ensembed.progress import Progress, silent
 from ensembed.rows import unit_rows
 from ensembed.views import ViewStore
 
 Missing: TypeAlias = Literal["error", "drop"]
 
-_PROBES = ["A man is playing a guitar on the stage.", "Stock prices fell sharply after the report."]
 # The cosine at which an encoder still counts as the same: other machines and runtimes round differently, int8 ones
 # by more than the third digit; another revision of a model is far below.
 _SAME_ENCODER = 0.98
@@ -121,7 +122,7 @@ class MetaEncoder(Encoder):
         members = ", ".join(encoder.spec.name for encoder in ensemble.encoders)
         self._name = name or f"{meta.method['name']}({members})"
 
-    @property
+    @cached_property
     def spec(self) -> EncoderSpec:
         """Everything that changes the numbers: the members and what was fitted."""
         facts = hashlib.sha256("".join(encoder.spec.key for encoder in self.ensemble.encoders).encode())
@@ -150,18 +151,17 @@ class MetaEncoder(Encoder):
     def save(self, folder: str | Path) -> None:
         """Save as `config.json` and `model.safetensors`; the members are saved by name, not by weight."""
         encoders = self.ensemble.encoders
-        fingerprints = tuple(encoder.encode(_PROBES) for encoder in encoders)
+        fingerprints = tuple(encoder.encode(PROBES) for encoder in encoders)
         members = tuple(encoder.spec for encoder in encoders)
         write_model(Path(folder), SavedModel(self.meta, members, fingerprints, self.corpus))
 
     def _member(self, encoder: Encoder, sentences: list[str]) -> FloatArray | None:
         try:
-            return encoder.encode(sentences)
-        except Exception as error:  # a foreign encoder may raise anything: it is named, and dropped if so told
+            with _naming(encoder.spec.name):
+                return encoder.encode(sentences)
+        except EnsembedError as error:
             if self.missing == "error":
-                if isinstance(error, EnsembedError):
-                    raise
-                raise EncoderError(f"encoder {encoder.spec.name!r} failed: {error!r}") from error
+                raise
             warnings.warn(f"going on without encoder {encoder.spec.name!r}: {error}", RuntimeWarning, stacklevel=2)
             return None
 
@@ -185,18 +185,36 @@ def load(
         ModelError: the folder is not a model, is damaged, or a member no longer gives the vectors it gave.
     """
     saved = read_model(Path(folder))
-    members = [_reopen(spec, encoders or {}, threads, missing) for spec in saved.members]
-    for encoder, fingerprint in zip(members, saved.fingerprints, strict=True):
-        if not isinstance(encoder, _Absent):
-            _check_fingerprint(encoder, fingerprint)
+    members = [
+        _reopen(spec, fingerprint, encoders or {}, threads, missing)
+        for spec, fingerprint in zip(saved.members, saved.fingerprints, strict=True)
+    ]
     return MetaEncoder(Ensemble(members), saved.meta, name=Path(folder).name, missing=missing, corpus=saved.corpus)
 
 
-def _reopen(spec: EncoderSpec, encoders: Mapping[str, EncoderLike], threads: int | None, missing: Missing) -> Encoder:
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Makes whatever a foreign encoder raises an EncoderError that names it."""
     try:
-        if spec.kind in ("object", "meta") and spec.name not in encoders:
-            raise ModelError(f"member {spec.name!r} is an object: pass it as load(..., encoders={{{spec.name!r}: it}})")
-        encoder = open_encoder(encoders.get(spec.name, spec.name), threads=threads)
+        yield
+    except EnsembedError:
+        raise
+    except Exception as error:
+        raise EncoderError(f"encoder {name!r} failed: {error!r}") from error
+
+
+def _reopen(
+    spec: EncoderSpec,
+    fingerprint: FloatArray,
+    encoders: Mapping[str, EncoderLike],
+    threads: int | None,
+    missing: Missing,
+) -> Encoder:
+    """The member, which must give the vectors it gave; with missing="drop" a stand-in for one that cannot be asked."""
+    try:
+        with _naming(spec.name):
+            encoder = _open_member(spec, encoders, threads)
+            probes = encoder.encode(PROBES)
     except EnsembedError as error:
         if missing == "error":
             raise
@@ -206,16 +224,24 @@ def _reopen(spec: EncoderSpec, encoders: Mapping[str, EncoderLike], threads: int
         raise ModelError(
             f"member {spec.name!r} gives {encoder.spec.dim} dimensions, the model was fitted on {spec.dim}"
         )
+    cosines = np.einsum("ij,ij->i", unit_rows(probes), unit_rows(fingerprint))
+    cosines[~probes.any(axis=1) & ~fingerprint.any(axis=1)] = 1  # the encoder knew no word of it, and still does not
+    if cosines.min() < _SAME_ENCODER:
+        raise ModelError(
+            f"member {spec.name!r} is not the encoder this model was fitted on: its probe vectors have cosine "
+            f"{cosines.min():.3f} with the saved ones; fit again, or install the revision that was used"
+        )
     return encoder
 
 
-def _check_fingerprint(encoder: Encoder, expected: FloatArray) -> None:
-    cosines = np.einsum("ij,ij->i", unit_rows(encoder.encode(_PROBES)), unit_rows(expected))
-    if cosines.min() < _SAME_ENCODER:
-        raise ModelError(
-            f"member {encoder.spec.name!r} is not the encoder this model was fitted on: its probe vectors have cosine "
-            f"{cosines.min():.3f} with the saved ones; fit again, or install the revision that was used"
-        )
+def _open_member(spec: EncoderSpec, encoders: Mapping[str, EncoderLike], threads: int | None) -> Encoder:
+    if spec.kind in ("object", "meta") and spec.name not in encoders:
+        raise ModelError(f"member {spec.name!r} is an object: pass it as load(..., encoders={{{spec.name!r}: it}})")
+    source = encoders.get(spec.name, spec.name)
+    # A string has `encode` too.
+    if isinstance(source, SupportsEncode) and not isinstance(source, (str, Encoder)):
+        return ObjectEncoder(source, name=spec.name, revision=spec.revision)  # not its class: two may share that
+    return open_encoder(source, threads=threads)
 
 
 class _Absent(Encoder):

@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from ensembed.errors import ViewError
 from ensembed.progress import Progress, silent
-from ensembed.rows import Views, batches, unit_rows
+from ensembed.rows import Views, batches, check_views, non_finite, unit_rows
 
 Precision: TypeAlias = Literal["float64", "float32"]
 
@@ -27,6 +27,8 @@ _BLOCK = 4096
 # A variance below this part of the largest one is rounding noise, not a direction of the data. float32 inputs carry
 # relative errors of 6e-8, whose square, 4e-15, is far below the first; float32 products have errors near 1e-7.
 _RESOLUTION: dict[Precision, float] = {"float64": 1e-11, "float32": 1e-6}
+# Rows that differ by less than this part of their mean, squared, differ by the rounding of float32.
+_ROUNDING = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,17 +83,22 @@ class Moments:
             threads: for the matrix products; None leaves BLAS its own choice.
             progress: told of rows.
         """
-        dims = [view.shape[1] for view in views]
+        views = check_views(views)
         rows = views[0].shape[0]
-        sums = _ShiftedSums(sum(dims), precision)
-        with threadpool_limits(threads, user_api="blas") if threads else nullcontext():
+        sums = _ShiftedSums(sum(view.shape[1] for view in views), precision)
+        limits = threadpool_limits(threads, user_api="blas") if threads else nullcontext()
+        # What overflows becomes Inf or NaN, which is reported here.
+        with limits, np.errstate(over="ignore", invalid="ignore"):
             for blocks in batches(views, _BLOCK):
                 start = sums.n
                 sums.add([unit_rows(block) if normalize else block for block in blocks])
                 if not np.isfinite(sums.total).all():
-                    raise ViewError(_non_finite(blocks, start))
+                    raise ViewError(non_finite(blocks, start))
                 progress("moments", sums.n, rows)
-        return sums.moments()
+            moments = sums.moments()
+        if not np.isfinite(moments.scatter).all():
+            raise ViewError(f"the views hold values whose squares are too large for {precision}; scale them down")
+        return moments
 
     def __add__(self, other: Moments) -> Moments:
         """The moments of both sets of rows together."""
@@ -109,6 +116,11 @@ class Moments:
     def covariance(self) -> NDArray[np.float64]:
         """[D, D] the mean over rows of (x - mean)(x - mean)': the paper's Sigma, divided by n."""
         return self.scatter / max(self.n, 1)
+
+    def varies(self, columns: slice = slice(None)) -> bool:
+        """Whether the rows differ in these columns by more than rounding."""
+        variance = np.diagonal(self.scatter)[columns].sum() / max(self.n, 1)
+        return bool(variance > _ROUNDING * np.square(self.mean[columns]).sum())
 
 
 class _ShiftedSums:
@@ -152,12 +164,3 @@ class _ShiftedSums:
         scatter = upper + np.triu(upper, 1).T
         scatter -= np.outer(self.total, self.total / self.n)
         return Moments(self.n, self._shift + self.total / self.n, scatter, _RESOLUTION[self._precision])
-
-
-def _non_finite(blocks: list[NDArray[Any]], start: int) -> str:
-    """Names the first row that holds NaN or Inf."""
-    for j, block in enumerate(blocks):
-        bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
-        if len(bad):
-            return f"view {j} holds NaN or Inf in row {start + bad[0]}; encode that sentence again or leave it out"
-    return f"the rows from {start} on hold values too large to sum"

@@ -1,7 +1,7 @@
 """Saved models: a folder with `config.json` (facts) and `model.safetensors` (numbers). No code, no pickle.
 
-Both are written to a temporary name and renamed. The configuration comes last and holds the hash of the tensors, so
-that a save that was torn in the middle shows.
+Both are written to a temporary name and renamed. The configuration comes last and holds the hash of its own facts and
+of the tensors, so that a save that was torn in the middle and any damage show.
 """
 
 from __future__ import annotations
@@ -25,8 +25,20 @@ from ensembed.files import write_atomically
 from ensembed.methods.linear import Dense, LinearMeta, Placement
 
 FORMAT_VERSION = 1
+# What fingerprints are vectors of: part of the format.
+PROBES = ["A man is playing a guitar on the stage.", "Stock prices fell sharply after the report."]
 CONFIG = "config.json"
 TENSORS = "model.safetensors"
+_FACTS = {
+    "method": dict,
+    "dim": int,
+    "normalize": bool,
+    "rows": int,
+    "corpus": str,
+    "members": list,
+    "projections": list,
+    "has_spectrum": bool,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +60,10 @@ class SavedModel:
 
 def write_model(folder: Path, model: SavedModel) -> None:
     """Save the model in a folder, which is made; a model that is there already is replaced."""
-    tensors = _tensors(model)
-    data = save(tensors)
-    config = _config(model) | {"tensors_sha256": hashlib.sha256(data).hexdigest()}
+    data = save(_tensors(model))
+    # A hyper-parameter may be a number of numpy's, which JSON does not know.
+    facts = json.loads(json.dumps(_config(model), default=np.generic.item))
+    config = facts | {"sha256": _seal(facts, data)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / TENSORS, data)
@@ -66,19 +79,24 @@ def read_model(folder: Path) -> SavedModel:
         data = (folder / TENSORS).read_bytes()
     except FileNotFoundError as error:
         raise ModelError(f"{folder} is not a saved model: {Path(error.filename).name} is missing") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{folder} cannot be read: {error}") from error
     version = config.get("format") if isinstance(config, dict) else None
     if version != FORMAT_VERSION:
         raise ModelError(
             f"{folder} has model format {version!r}; ensembed {__version__} reads {FORMAT_VERSION}: upgrade ensembed"
         )
-    if hashlib.sha256(data).hexdigest() != config.get("tensors_sha256"):
-        raise ModelError(f"{folder}: {TENSORS} does not belong to {CONFIG}; the save was torn or a file is damaged")
+    if config.pop("sha256", None) != _seal(config, data):
+        raise ModelError(f"{folder}: {CONFIG} and {TENSORS} do not fit; the save was torn, or a file was changed")
     try:
         return _model(config, load(data))
     except (KeyError, TypeError, ValueError, AttributeError, SafetensorError) as error:
         raise ModelError(f"{folder} is damaged: {error!r}") from error
+
+
+def _seal(facts: Mapping[str, Any], data: bytes) -> str:
+    """The hash of the facts, however they are laid out, and of the tensors' file."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\0" + data).hexdigest()
 
 
 def _config(model: SavedModel) -> dict[str, Any]:
@@ -117,22 +135,33 @@ def _tensors(model: SavedModel) -> dict[str, NDArray[Any]]:
 
 
 def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> SavedModel:
+    for name, kind in _FACTS.items():
+        if type(config[name]) is not kind:
+            raise TypeError(f"{name} is {config[name]!r}")
+
+    def take(name: str, *shape: int) -> NDArray[Any]:
+        tensor = tensors.pop(name)
+        if tensor.shape != shape:
+            raise ValueError(f"{name} has shape {tensor.shape} instead of {shape}")
+        return tensor
+
+    dim = config["dim"]
+    members = tuple(EncoderSpec.from_json(spec) for spec in config["members"])
     projections: list[Dense | Placement] = []
-    for j, facts in enumerate(config["projections"]):
+    for j, (facts, spec) in enumerate(zip(config["projections"], members, strict=True)):
         if facts["kind"] == "dense":
-            projections.append(Dense(tensors.pop(f"projection.{j}.matrix"), tensors.pop(f"projection.{j}.offset")))
+            matrix = take(f"projection.{j}.matrix", spec.dim, dim)
+            projections.append(Dense(matrix, take(f"projection.{j}.offset", dim)))
         elif facts["kind"] == "placement":
             projections.append(Placement(facts["start"], facts["columns"], facts["scale"]))
         else:
             raise ValueError(f"unknown projection {facts['kind']!r}")
-    spectrum = tensors.pop("spectrum") if config["has_spectrum"] else None
-    members = tuple(EncoderSpec.from_json(spec) for spec in config["members"])
-    fingerprints = tuple(tensors.pop(f"fingerprint.{j}") for j in range(len(members)))
+    spectrum = take("spectrum", dim) if config["has_spectrum"] else None
+    fingerprints = tuple(take(f"fingerprint.{j}", len(PROBES), spec.dim) for j, spec in enumerate(members))
     if tensors:
         raise ValueError(f"unexpected tensors {sorted(tensors)}")
-    meta = LinearMeta(
-        config["method"], config["dim"], tuple(projections), config["normalize"], spectrum, config["rows"]
-    )
+    method = {"name": config["method"]["name"], **config["method"]}
+    meta = LinearMeta(method, dim, tuple(projections), config["normalize"], spectrum, config["rows"])
     if meta.view_dims != tuple(spec.dim for spec in members):
         raise ValueError(f"projections take {meta.view_dims}, members give {[spec.dim for spec in members]}")
     return SavedModel(meta, members, fingerprints, config["corpus"])

@@ -29,21 +29,28 @@ class Matrix(Protocol):
 Views: TypeAlias = Sequence[Matrix]
 
 
-def check_views(views: Sequence[Any]) -> list[Matrix]:
-    """The views, lists of lists made arrays, or a ViewError that says which one does not fit."""
-    if isinstance(views, np.ndarray) and views.ndim == 2:
-        raise ViewError(f"expected a list of views, got one array of shape {views.shape}: write [X]")
-    checked = [view if hasattr(view, "shape") and hasattr(view, "dtype") else np.asarray(view) for view in views]
+def check_views(views: Sequence[Any], numbers: Sequence[int] | None = None) -> list[Matrix]:
+    """The views, lists of lists made arrays, or a ViewError that says which one does not fit.
+
+    Args:
+        views: what should be row-aligned views.
+        numbers: what errors call them, where these are not all the views there are.
+    """
+    if isinstance(shape := getattr(views, "shape", None), tuple) and len(shape) == 2:
+        raise ViewError(f"expected a list of views, got one matrix of shape {shape}: write [X]")
+    views = list(views)
+    numbers = range(len(views)) if numbers is None else numbers
+    checked = [_as_matrix(view, j) for j, view in zip(numbers, views, strict=True)]
     if not checked:
         raise ViewError("expected at least one view, got none")
-    for j, view in enumerate(checked):
+    for j, view in zip(numbers, checked, strict=True):
         if len(view.shape) != 2 or view.shape[1] == 0:
             raise ViewError(f"view {j} has shape {view.shape}; a view is a matrix with a row per sentence")
         if view.dtype.kind not in "fiub":
             raise ViewError(f"view {j} holds {view.dtype}; a view holds real numbers")
         if view.shape[0] != checked[0].shape[0]:
             raise ViewError(
-                f"view {j} has {view.shape[0]} rows, view 0 has {checked[0].shape[0]}: rows must be aligned"
+                f"view {j} has {view.shape[0]} rows, view {numbers[0]} has {checked[0].shape[0]}: rows must be aligned"
             )
     return checked
 
@@ -54,13 +61,32 @@ def batches(views: Views, rows: int) -> Iterator[list[NDArray[Any]]]:
         yield [np.asarray(view[start : start + rows]) for view in views]
 
 
+def non_finite(blocks: Sequence[NDArray[Any]], start: int, numbers: Sequence[int] | None = None) -> str:
+    """Says which view of a batch, whose first row is row `start`, holds NaN or Inf where."""
+    for j, block in zip(range(len(blocks)) if numbers is None else numbers, blocks, strict=True):
+        bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
+        if len(bad):
+            return f"view {j} holds NaN or Inf in row {start + bad[0]}; encode that sentence again or leave it out"
+    return f"the rows from {start} on hold values too large to compute with; scale the views down"
+
+
 def unit_rows(X: NDArray[Any]) -> NDArray[Any]:
-    """The rows of X [n, d] scaled to length one, float32 or wider; a zero row stays zero, NaN and Inf give NaN."""
+    """The rows of X [n, d] scaled to length one, float32 or wider; zero rows stay zero, NaN or Inf makes a row NaN."""
     X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
-    # The largest entry is divided out first, so that no square overflows or vanishes.
+    # The largest entry is divided out first, so that no square overflows or vanishes. NaN is not zero: it spreads.
     largest = np.abs(X).max(axis=1, keepdims=True, initial=0.0)
     with np.errstate(invalid="ignore"):
-        X = X / np.where(largest > 0, largest, 1)
+        X = X / np.where(largest == 0, 1, largest)
         lengths = np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
-        X /= np.where(lengths > 0, lengths, 1)
+        X /= np.where(lengths == 0, 1, lengths)
     return X
+
+
+def _as_matrix(view: Any, j: int) -> Matrix:  # noqa: ANN401 - whatever a user takes for a matrix
+    if hasattr(view, "shape") and isinstance(getattr(view, "dtype", None), np.dtype):
+        matrix: Matrix = view
+        return matrix
+    try:
+        return np.asarray(view)
+    except ValueError as error:
+        raise ViewError(f"view {j} is not a matrix: {error}") from None

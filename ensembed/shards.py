@@ -17,7 +17,7 @@ from ensembed.npy import npy_header
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 REPAIR = "run `ensembed embed` with --verify to encode the damaged part again"
-_SHARD_NAME = re.compile(r"shard-(\d{6,})-([0-9a-f]{32})\.npy")
+_SHARD_NAME = re.compile(r"shard-(\d{9,})-([0-9a-f]{32})\.npy")
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,12 @@ class Manifest:
         """The inverse of `to_bytes`, or a CorruptViewError."""
         try:
             facts = json.loads(data)
-            version = facts["format"]
-            if isinstance(version, int) and version > FORMAT_VERSION:
-                raise StoreError(f"{path} has format {version}; this ensembed reads {FORMAT_VERSION}: upgrade it")
+            stated = facts.pop("checksum")
+            # The checksum is read first, so that a flipped bit does not look like a newer format.
+            if checksum(json.dumps(facts, sort_keys=True).encode()) == stated and facts["format"] > FORMAT_VERSION:
+                raise StoreError(
+                    f"{path} has format {facts['format']}; this ensembed reads {FORMAT_VERSION}: upgrade it"
+                )
             spec = EncoderSpec.from_json(facts["encoder"])
             manifest = cls(facts["corpus"], spec, facts["rows"], facts["shard_rows"], tuple(facts["shards"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -74,32 +77,40 @@ def shard_size(rows: int, dim: int) -> int:
     return len(npy_header(rows, dim)) + 4 * rows * dim
 
 
-def shard_name(k: int, data: bytes) -> str:
-    """The file name of shard k: it holds the hash of the content, so that a shard needs no entry elsewhere."""
-    return f"shard-{k:06d}-{checksum(data)}.npy"
+def shard_name(start: int, data: bytes) -> str:
+    """The file name of the shard that begins with row `start`.
+
+    It holds the hash of the content, so that a shard needs no entry elsewhere, and the row instead of a number, so
+    that a shard of another size is never taken for the wrong rows.
+    """
+    return f"shard-{start:09d}-{checksum(data)}.npy"
 
 
-def shard_number(path: Path) -> int | None:
-    """The number in a shard's file name, or None for any other file."""
+def shard_start(path: Path) -> int | None:
+    """The first row, from a shard's file name, or None for any other file."""
     match = _SHARD_NAME.fullmatch(path.name)
     return int(match[1]) if match else None
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a shard is there and has the bytes that its name promises."""
+    """Whether a shard is there, can be read and has the bytes that its name promises."""
     match = _SHARD_NAME.fullmatch(path.name)
-    return match is not None and path.exists() and checksum(path.read_bytes()) == match[2]
+    try:
+        return match is not None and checksum(path.read_bytes()) == match[2]
+    except OSError:
+        return False
 
 
 def load_shard(path: Path, rows: int, dim: int) -> FloatArray:
     """The shard, memory-mapped, or a CorruptViewError."""
+    header = npy_header(rows, dim)
     try:
-        shard = np.load(path, mmap_mode="r", allow_pickle=False)
+        with path.open("rb") as file:
+            if file.read(len(header)) != header:
+                raise CorruptViewError(f"{path} has not the header of float32 {(rows, dim)}; {REPAIR}")
+            return np.asarray(np.memmap(file, "<f4", "r", len(header), (rows, dim)), np.float32)
     except (OSError, ValueError) as error:
         raise CorruptViewError(f"{path} cannot be read: {error}; {REPAIR}") from error
-    if shard.shape != (rows, dim) or shard.dtype != np.float32:
-        raise CorruptViewError(f"{path} holds {shard.dtype} {shard.shape}, not float32 {(rows, dim)}; {REPAIR}")
-    return np.asarray(shard)
 
 
 def checksum(data: bytes) -> str:

@@ -1,7 +1,7 @@
 """Views on disk: what an encoder says about a corpus, in checksummed shards that survive interruption.
 
-A view is a folder `<root>/<corpus key>/<encoder key>/` of real `.npy` files. A shard's name holds its number and the
-hash of its bytes; it is written under a temporary name, synced and renamed, so that a shard that is there is whole.
+A view is a folder `<root>/<corpus key>/<encoder key>/` of real `.npy` files. A shard's name holds its first row and
+the hash of its bytes; it is written under a temporary name, synced and renamed, so that a shard that is there is whole.
 `manifest.json` comes last and makes the view complete. Nothing in the folder depends on when or in how many runs it
 was written, so an interrupted view that is finished later has the same bytes as one written at a stretch.
 """
@@ -33,8 +33,8 @@ from ensembed.shards import (
     load_shard,
     shard_bytes,
     shard_name,
-    shard_number,
     shard_size,
+    shard_start,
 )
 
 
@@ -46,17 +46,13 @@ class View:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        try:
-            data = (folder / MANIFEST).read_bytes()
-        except FileNotFoundError:
-            raise MissingError(f"the view {folder} is not complete; fill it with `ensembed embed`") from None
-        self.manifest = Manifest.from_bytes(data, folder / MANIFEST)
+        self.manifest = _read_manifest(folder)
         self.shape = (self.manifest.rows, self.manifest.spec.dim)
         self.dtype = np.dtype(np.float32)
         self.ndim = 2
         for k, name in enumerate(self.manifest.shards):
             _check_size(folder / name, shard_size(self.manifest.rows_of(k), self.shape[1]))
-        self._shard = lru_cache(maxsize=8)(self._load)
+        self._shard = lru_cache(maxsize=2)(self._load)
 
     @property
     def spec(self) -> EncoderSpec:
@@ -68,13 +64,15 @@ class View:
 
     def __getitem__(self, rows: slice) -> FloatArray:
         """A stretch of rows [m, d]; inside one shard it is not copied."""
-        start, stop, step = rows.indices(len(self))
-        if step != 1:
+        if not isinstance(rows, slice):  # a TypeError, because an IndexError would end `for row in view` in silence
+            raise TypeError(f"a view is read in stretches, view[a:b]; for {rows!r} use np.asarray(view)")
+        if rows.step not in (None, 1):
             raise IndexError("a view is read in stretches: the step must be 1")
+        start, stop, _ = rows.indices(len(self))
+        stop = max(start, stop)
         size = self.manifest.shard_rows
         parts = [
-            self._shard(k)[max(start - k * size, 0) : stop - k * size]
-            for k in range(start // size, -(-max(stop, start) // size))
+            self._shard(k)[max(start - k * size, 0) : stop - k * size] for k in range(start // size, -(-stop // size))
         ]
         if not parts:
             return np.empty((0, self.shape[1]), np.float32)
@@ -103,7 +101,8 @@ class ViewStore:
 
     Args:
         root: the folder; by default `views` in the cache.
-        shard_rows: rows per shard of new views: what an interruption can lose at the most.
+        shard_rows: rows per shard of new views: what an interruption can lose at the most. A view that was begun with
+            another value is begun again; a complete one keeps its own.
         wait: seconds to wait for another process that writes the same view before giving up.
 
     Example:
@@ -136,7 +135,7 @@ class ViewStore:
         Args:
             corpus: the sentences; each distinct one is encoded once.
             encoder: the encoder.
-            verify: read every shard first, and encode the damaged ones again.
+            verify: check a view that is complete too: read every shard, and encode the damaged ones again.
             progress: told of rows.
 
         Raises:
@@ -148,7 +147,7 @@ class ViewStore:
             with self._writing(folder):
                 # Another process may have finished the view while we waited for the lock.
                 if verify or not (folder / MANIFEST).exists():
-                    _Writer(folder, self._shard_rows).fill(corpus, encoder, verify, progress)
+                    _Writer(folder, self._shard_rows).fill(corpus, encoder, progress)
         return View(folder)
 
     @contextmanager
@@ -177,13 +176,12 @@ class _Writer:
 
     def __init__(self, folder: Path, shard_rows: int) -> None:
         self._folder = folder
-        self._shard_rows = shard_rows
+        self._shard_rows = _written_shard_rows(folder) or shard_rows
 
-    def fill(self, corpus: Corpus, encoder: Encoder, verify: bool, progress: Progress) -> None:
+    def fill(self, corpus: Corpus, encoder: Encoder, progress: Progress) -> None:
         """Write the shards that are missing, in order, then the manifest."""
         spec, rows = encoder.spec, len(corpus)
-        (self._folder / MANIFEST).unlink(missing_ok=True)
-        names = self._found(rows, spec.dim, verify)
+        names = self._found(spec, rows, progress)
         first_rows = corpus.index.first_rows
         sentences = iter(corpus)
         for k, start in enumerate(range(0, rows, self._shard_rows)):
@@ -199,25 +197,41 @@ class _Writer:
                 self._copy_repeats(shard, start, first, names)
                 corpus.check_unchanged()
                 data = shard_bytes(shard)
-                names[k] = shard_name(k, data)
+                names[k] = shard_name(start, data)
                 self._write(names[k], data)
             progress(spec.name, start + len(texts), rows)
         shards = tuple(names[k] for k in range(len(names)))
         self._write(MANIFEST, Manifest(corpus.key, spec, rows, self._shard_rows, shards).to_bytes())
 
-    def _found(self, rows: int, dim: int, verify: bool) -> dict[int, str]:
-        """The whole shards that earlier runs left, by number; everything else in the folder is removed."""
+    def _found(self, spec: EncoderSpec, rows: int, progress: Progress) -> dict[int, str]:
+        """The whole shards that earlier runs left, by number; everything else in the folder is removed.
+
+        Every byte is checked: a damaged row must not be copied into a new shard, whose checksum would then cover it up.
+        """
         found: dict[int, str] = {}
-        for path in sorted(self._folder.iterdir()):
-            k = shard_number(path)
-            expected = min(self._shard_rows, rows - k * self._shard_rows) if k is not None else 0
+        with self._disk_errors():
+            sizes = {path: path.stat().st_size for path in self._folder.iterdir() if path.name != MANIFEST}
+        for i, (path, size) in enumerate(sizes.items()):
+            start = shard_start(path)
             # A size that does not fit is a truncated file, or a shard of another shard_rows.
-            fits = expected > 0 and path.stat().st_size == shard_size(expected, dim)
-            if k is not None and k not in found and fits and (not verify or is_whole(path)):
-                found[k] = path.name
-            else:
-                path.unlink()
+            if start is not None and size == self._size_at(start, rows, spec.dim) and is_whole(path):
+                found[start // self._shard_rows] = path.name
+            progress(f"verify {spec.name}", i + 1, len(sizes))
+        kept = set(found.values())
+        with self._disk_errors():
+            if len(kept) < max(len(sizes), -(-rows // self._shard_rows)):
+                # The manifest goes first: a view that is being repaired is incomplete, not damaged.
+                (self._folder / MANIFEST).unlink(missing_ok=True)
+            for path in sizes:
+                if path.name not in kept:
+                    path.unlink()
         return found
+
+    def _size_at(self, start: int, rows: int, dim: int) -> int | None:
+        """The size of the file of the shard that begins at a row, or None where none does."""
+        if start % self._shard_rows or start >= rows:
+            return None
+        return shard_size(min(self._shard_rows, rows - start), dim)
 
     def _copy_repeats(self, shard: FloatArray, start: int, first: NDArray[np.int64], names: dict[int, str]) -> None:
         """Give every repeated sentence the vector of its first occurrence, in this shard or an earlier one."""
@@ -229,12 +243,35 @@ class _Writer:
             shard[rows] = source[first[rows] - k * self._shard_rows]
 
     def _write(self, name: str, data: bytes) -> None:
-        try:
+        with self._disk_errors():
             write_atomically(self._folder / name, data)
+
+    @contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise StoreError(
-                f"cannot write {self._folder / name}: {error}; the shards before it are kept, run again to go on"
+                f"cannot write the view {self._folder}: {error}; the finished shards are kept, run again to go on"
             ) from error
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    try:
+        data = (folder / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        raise MissingError(f"the view {folder} is not complete; fill it with `ensembed embed`") from None
+    except OSError as error:
+        raise StoreError(f"cannot read the view {folder}: {error}") from error
+    return Manifest.from_bytes(data, folder / MANIFEST)
+
+
+def _written_shard_rows(folder: Path) -> int | None:
+    """The rows per shard of a complete view, or None where there is no manifest to tell."""
+    try:
+        return _read_manifest(folder).shard_rows
+    except (MissingError, CorruptViewError):
+        return None
 
 
 def _check_size(path: Path, expected: int) -> None:
@@ -242,5 +279,7 @@ def _check_size(path: Path, expected: int) -> None:
         size = path.stat().st_size
     except FileNotFoundError:
         raise CorruptViewError(f"{path} is missing; {REPAIR}") from None
+    except OSError as error:
+        raise CorruptViewError(f"{path} cannot be read: {error}; {REPAIR}") from error
     if size != expected:
         raise CorruptViewError(f"{path} has {size} bytes instead of {expected}; {REPAIR}")

@@ -31,6 +31,17 @@ class SupportsEncode(Protocol):
         """Encode the sentences."""
 
 
+def as_numbers(vectors: object, name: str) -> NDArray[Any]:
+    """What an encoder returned (an array, a tensor, lists) as an array of real numbers, or an EncoderError."""
+    try:
+        array = np.asarray(vectors)
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; tensors of a GPU or with a gradient
+        raise EncoderError(f"encoder {name!r} returned a {type(vectors).__name__} that is no array: {error}") from error
+    if array.dtype.kind not in "fiub":
+        raise EncoderError(f"encoder {name!r} returned {array.dtype} of shape {array.shape}, not real numbers")
+    return array
+
+
 @dataclass(frozen=True)
 class EncoderSpec:
     """Everything that changes an encoder's numbers, hashed to a key for caches and saved models.
@@ -109,7 +120,7 @@ class Encoder(ABC):
 
     def _checked(self, sentences: list[str]) -> FloatArray:
         spec = self.spec
-        vectors = np.asarray(self.embed(sentences))
+        vectors = as_numbers(self.embed(sentences), spec.name)
         if vectors.shape != (len(sentences), spec.dim):
             raise EncoderError(
                 f"encoder {spec.name!r} returned an array of shape {vectors.shape} for {len(sentences)} sentences; "

@@ -31,6 +31,8 @@ class DemoEncoder(Encoder):
     def __init__(self, dim: int = 32, seed: int = 0, *, name: str | None = None) -> None:
         if dim < 1:
             raise InputError(f"the demo encoder's dim must be at least 1, not {dim}")
+        if not -(2**63) <= seed < 2**63:
+            raise InputError(f"the demo encoder's seed must fit in 64 bits, unlike {seed}")
         self._spec = EncoderSpec(
             name or f"demo?dim={dim}&seed={seed}", "demo", dim, revision="1", extra=(("seed", str(seed)),)
         )

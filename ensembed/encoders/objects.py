@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.encoders.base import Encoder, EncoderSpec, SupportsEncode
+from ensembed.encoders.base import Encoder, EncoderSpec, SupportsEncode, as_numbers
 from ensembed.errors import EncoderError
 
 _PROBES = ["A probe sentence.", "Two dogs are running through the snow."]
@@ -34,16 +34,15 @@ class ObjectEncoder(Encoder):
     def __init__(self, encoder: SupportsEncode, *, name: str | None = None, revision: str | None = None) -> None:
         self._encoder = encoder
         name = name or type(encoder).__name__
-        probes = np.asarray(encoder.encode(list(_PROBES)))
-        if probes.ndim != 2 or probes.shape[0] != len(_PROBES) or probes.dtype.kind not in "fiub":
+        probes = as_numbers(encoder.encode(list(_PROBES)), name).astype(np.float64)
+        if probes.ndim != 2 or probes.shape[0] != len(_PROBES) or probes.shape[1] == 0:
             raise EncoderError(
-                f"encoder {name!r} returned {probes.dtype} of shape {probes.shape} for {len(_PROBES)} sentences; "
+                f"encoder {name!r} returned an array of shape {probes.shape} for {len(_PROBES)} sentences; "
                 "its encode must return one row of numbers per sentence"
             )
-        # Three digits: rounding in another batch, thread count or machine must not look like another model.
-        rounded = np.round(probes / np.abs(probes).max(initial=1e-30), 3) + 0.0
-        revision = revision or "probed-" + hashlib.sha256(rounded.astype("<f4").tobytes()).hexdigest()[:16]
-        self._spec = EncoderSpec(name, "object", probes.shape[1], revision, pooling="unknown")
+        if not np.isfinite(probes).all():
+            raise EncoderError(f"encoder {name!r} returned NaN or Inf for one of the probe sentences {_PROBES}")
+        self._spec = EncoderSpec(name, "object", probes.shape[1], revision or _revision(probes), pooling="unknown")
 
     @property
     def spec(self) -> EncoderSpec:
@@ -52,4 +51,12 @@ class ObjectEncoder(Encoder):
 
     def embed(self, sentences: list[str]) -> NDArray[Any]:
         """What the object says."""
-        return np.asarray(self._encoder.encode(sentences))
+        return as_numbers(self._encoder.encode(list(sentences)), self._spec.name)
+
+
+def _revision(probes: NDArray[np.float64]) -> str:
+    # Three digits: rounding in another batch, thread count or machine must not look like another model.
+    largest = np.abs(probes).max()
+    rounded = np.round(probes / (largest or 1.0), 3) + 0.0
+    facts = f"{largest:.2e}".encode() + rounded.astype("<f4").tobytes()
+    return "probed-" + hashlib.sha256(facts).hexdigest()[:16]

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ensembed.errors import InputError
 from ensembed.methods.linear import LinearMeta
 from ensembed.moments import Moments, Precision
@@ -77,5 +79,5 @@ class MomentMethod(Method):
 
 def check_dim(dim: int | None) -> None:
     """Refuse a dimension that cannot be one."""
-    if dim is not None and dim < 1:
-        raise InputError(f"dim must be at least 1, not {dim}")
+    if dim is not None and not (isinstance(dim, (int, np.integer)) and dim >= 1):
+        raise InputError(f"dim must be a whole number of at least 1, not {dim!r}")

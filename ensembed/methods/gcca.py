@@ -30,8 +30,8 @@ class GCCA(MomentMethod):
 
     Args:
         dim: d; None takes the dimension of the largest member, as the paper does.
-        tau: the regularisation; the paper's best on STS-B dev is 10. With 0, directions in which a view does not vary
-            are left out.
+        tau: the regularisation; the paper's best on STS-B dev is 10. Directions in which a view does not vary are
+            left out whatever it is.
 
     Reference: Poerner, Waltinger and Schütze 2020, section 3.3.
 
@@ -61,11 +61,11 @@ class GCCA(MomentMethod):
         cuts = np.cumsum(dims)[:-1]
         blocks = [np.hsplit(row, cuts) for row in np.vsplit(moments.covariance, cuts)]
         whiteners = []
-        for j, size in enumerate(dims):
-            variance = np.trace(blocks[j][j]) / size
-            if variance <= 0:
+        for j, (end, size) in enumerate(zip(np.cumsum(dims), dims, strict=True)):
+            if not moments.varies(slice(end - size, end)):
                 raise ViewError(f"view {j} is the same in every row: it cannot correlate with anything, leave it out")
-            whiteners.append(whitener(blocks[j][j], self.tau * variance, moments.resolution))
+            ridge = self.tau / size * np.trace(blocks[j][j])
+            whiteners.append(whitener(blocks[j][j], ridge, moments.resolution))
         ranks = [W.shape[1] for W in whiteners]
         if d > sum(ranks):
             raise DimensionError(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, ViewError
-from ensembed.rows import batches, check_views, unit_rows
+from ensembed.rows import batches, check_views, non_finite, unit_rows
 
 FloatArray = NDArray[np.float32]
 
@@ -95,7 +95,7 @@ class LinearMeta:
         present = [j for j, view in enumerate(views) if view is not None]
         if not present:
             raise ViewError("all views are missing")
-        checked = check_views([views[j] for j in present])
+        checked = check_views([views[j] for j in present], present)
         projections = [self.projections[j] for j in present]
         for j, view, projection in zip(present, checked, projections, strict=True):
             if view.shape[1] != projection.columns:
@@ -104,12 +104,15 @@ class LinearMeta:
         row = 0
         for blocks in batches(checked, _BATCH):
             out = np.zeros((len(blocks[0]), self.dim), np.result_type(np.float32, *blocks))
-            for projection, X in zip(projections, blocks, strict=True):
-                projection.add_to(out, unit_rows(X) if self.normalize else X.astype(out.dtype, copy=False))
-            if not np.isfinite(out).all():
-                bad = row + int(np.argmin(np.isfinite(out).all(axis=1)))
-                raise ViewError(f"row {bad} of the views holds NaN or Inf, or values too large to project")
-            result[row : row + len(out)] = out
+            done = result[row : row + len(out)]
+            with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes Inf or NaN, reported below
+                for projection, X in zip(projections, blocks, strict=True):
+                    projection.add_to(out, unit_rows(X) if self.normalize else X.astype(out.dtype, copy=False))
+                done[:] = out
+            finite = np.isfinite(done).all(axis=1)
+            if not finite.all():
+                bad = int(np.argmin(finite))
+                raise ViewError(non_finite([block[bad : bad + 1] for block in blocks], row + bad, present))
             row += len(out)
         return result
 

@@ -47,7 +47,7 @@ class SVD(MomentMethod):
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""
         d = self.dim or max(dims)
         covariance = moments.covariance
-        if np.trace(covariance) <= 0:
+        if not moments.varies():
             raise ViewError("every row of the views is the same: there is nothing to learn from")
         largest = min(len(covariance), moments.n - 1)
         if d <= largest:

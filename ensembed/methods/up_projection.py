@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ensembed.errors import ViewError
+from ensembed.errors import InputError, ViewError
 from ensembed.methods.base import NaiveMethod, check_dim
 from ensembed.methods.linear import Dense, LinearMeta
 
@@ -38,6 +38,8 @@ class UpProjection(NaiveMethod):
 
     def __post_init__(self) -> None:
         check_dim(self.dim)
+        if self.seed < 0:
+            raise InputError(f"seed must not be negative, not {self.seed}")
 
     def build(self, dims: Sequence[int]) -> LinearMeta:
         """The meta-embedding for one view of this dimension."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -23,6 +21,7 @@ from ensembed.methods.base import NaiveMethod
 from ensembed.persistence import PROBES, SavedModel, read_model, write_model
 from ensembed.progress import Progress, silent
 from ensembed.rows import unit_rows
+from ensembed.schedule import Schedule
 from ensembed.views import ViewStore
 
 Missing: TypeAlias = Literal["error", "drop"]
@@ -84,7 +83,7 @@ class Ensemble:
         if isinstance(method, NaiveMethod):
             return MetaEncoder(self, method.build(self.dims))
         store = store or ViewStore()
-        views = [store.embed(corpus, encoder, progress=progress) for encoder in self.encoders]
+        views = store.embed_all(corpus, self.encoders, progress=progress)
         return MetaEncoder(self, method.fit(views, threads=threads, progress=progress), corpus=corpus.key)
 
 
@@ -118,7 +117,7 @@ class MetaEncoder(Encoder):
         self.meta = meta
         self.missing = missing
         self.corpus = corpus
-        self._schedule = _Schedule()
+        self._schedule = Schedule()
         members = ", ".join(encoder.spec.name for encoder in ensemble.encoders)
         self._name = name or f"{meta.method['name']}({members})"
 
@@ -134,7 +133,7 @@ class MetaEncoder(Encoder):
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """The members' vectors, combined."""
-        jobs = [lambda encoder=encoder: self._member(encoder, sentences) for encoder in self.ensemble.encoders]
+        jobs = [partial(self._member, encoder, sentences) for encoder in self.ensemble.encoders]
         views = self._schedule.run(jobs, len(sentences))
         if all(view is None for view in views):
             raise EncoderError(f"every member of {self._name} failed")
@@ -155,10 +154,10 @@ class MetaEncoder(Encoder):
         members = tuple(encoder.spec for encoder in encoders)
         write_model(Path(folder), SavedModel(self.meta, members, fingerprints, self.corpus))
 
-    def _member(self, encoder: Encoder, sentences: list[str]) -> FloatArray | None:
+    def _member(self, encoder: Encoder, sentences: list[str], progress: Progress) -> FloatArray | None:
         try:
             with _naming(encoder.spec.name):
-                return encoder.encode(sentences)
+                return encoder.encode(sentences, progress=progress)
         except EnsembedError as error:
             if self.missing == "error":
                 raise
@@ -257,34 +256,3 @@ class _Absent(Encoder):
 
     def embed(self, sentences: list[str]) -> FloatArray:  # noqa: ARG002
         raise EncoderError(self._reason)
-
-
-class _Schedule:
-    """Runs the members one after the other or side by side, whichever has been faster.
-
-    Which one wins depends on the members (one that waits for a server, one that uses a single core) and on the
-    machine, so both are tried and timed, for few and for many sentences apart; memory is that of one chunk either way.
-    """
-
-    def __init__(self) -> None:
-        self._seconds: dict[tuple[bool, bool], float] = {}
-
-    def run(self, jobs: Sequence[Callable[[], FloatArray | None]], sentences: int) -> list[FloatArray | None]:
-        many = sentences > 32
-        side_by_side = len(jobs) > 1 and self._choose(many)
-        start = time.perf_counter()
-        if side_by_side:
-            with ThreadPoolExecutor(len(jobs)) as pool:
-                results = [future.result() for future in [pool.submit(job) for job in jobs]]
-        else:
-            results = [job() for job in jobs]
-        seconds = (time.perf_counter() - start) / max(sentences, 1)
-        known = self._seconds.get((many, side_by_side), seconds)
-        self._seconds[many, side_by_side] = 0.7 * known + 0.3 * seconds
-        return results
-
-    def _choose(self, many: bool) -> bool:
-        alone, together = self._seconds.get((many, False)), self._seconds.get((many, True))
-        if alone is None or together is None:
-            return alone is not None
-        return together < alone

@@ -61,8 +61,7 @@ class SavedModel:
 def write_model(folder: Path, model: SavedModel) -> None:
     """Save the model in a folder, which is made; a model that is there already is replaced."""
     data = save(_tensors(model))
-    # A hyper-parameter may be a number of numpy's, which JSON does not know.
-    facts = json.loads(json.dumps(_config(model), default=np.generic.item))
+    facts = _config(model)
     config = facts | {"sha256": _seal(facts, data)}
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,8 +9,8 @@ was written, so an interrupted view that is finished later has the same bytes as
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from ensembed.errors import CorruptViewError, MissingError, StoreBusyError, Stor
 from ensembed.files import write_atomically
 from ensembed.paths import cache_dir
 from ensembed.progress import Progress, part_of, silent
+from ensembed.schedule import Schedule
 from ensembed.shards import (
     MANIFEST,
     REPAIR,
@@ -117,6 +118,8 @@ class ViewStore:
     def __init__(self, root: str | Path | None = None, *, shard_rows: int = 4096, wait: float = 0.0) -> None:
         if shard_rows < 1:
             raise StoreError(f"shard_rows must be at least 1, not {shard_rows}")
+        if wait < 0:
+            raise StoreError(f"wait must not be negative, not {wait}")
         self.root = Path(root) if root is not None else cache_dir() / "views"
         self._shard_rows = shard_rows
         self._wait = wait
@@ -130,11 +133,17 @@ class ViewStore:
         return View(self.folder(corpus, spec))
 
     def embed(self, corpus: Corpus, encoder: Encoder, *, verify: bool = False, progress: Progress = silent) -> View:
-        """Fill the view from where the last run left it and return it.
+        """Fill the view from where the last run left it and return it; see `embed_all`."""
+        return self.embed_all(corpus, [encoder], verify=verify, progress=progress)[0]
+
+    def embed_all(
+        self, corpus: Corpus, encoders: Sequence[Encoder], *, verify: bool = False, progress: Progress = silent
+    ) -> list[View]:
+        """Fill the views of several encoders, shard by shard, one after the other or side by side.
 
         Args:
             corpus: the sentences; each distinct one is encoded once.
-            encoder: the encoder.
+            encoders: the encoders.
             verify: check a view that is complete too: read every shard, and encode the damaged ones again.
             progress: told of rows.
 
@@ -142,13 +151,19 @@ class ViewStore:
             StoreBusyError: another process is writing this view.
             StoreError: the disk is full or not writable. What was written stays.
         """
-        folder = self.folder(corpus, encoder.spec)
-        if verify or not (folder / MANIFEST).exists():
-            with self._writing(folder):
-                # Another process may have finished the view while we waited for the lock.
+        folders = [self.folder(corpus, encoder.spec) for encoder in encoders]
+        with ExitStack() as locks:
+            writers = []
+            for folder, encoder in zip(folders, encoders, strict=True):
                 if verify or not (folder / MANIFEST).exists():
-                    _Writer(folder, self._shard_rows).fill(corpus, encoder, progress)
-        return View(folder)
+                    locks.enter_context(self._writing(folder))
+                    # Another process may have finished the view while we waited for the lock.
+                    if verify or not (folder / MANIFEST).exists():
+                        writers.append(_Writer(folder, self._shard_rows, corpus, encoder, progress))
+            schedule = Schedule()
+            while jobs := [writer.write_next for writer in writers if not writer.finished]:
+                schedule.run(jobs, self._shard_rows, progress)
+        return [View(folder) for folder in folders]
 
     @contextmanager
     def _writing(self, folder: Path) -> Iterator[None]:
@@ -172,42 +187,57 @@ class ViewStore:
 
 
 class _Writer:
-    """Fills one view's folder; the caller holds its lock."""
+    """Fills one view's folder, a shard at a time; the caller holds its lock."""
 
-    def __init__(self, folder: Path, shard_rows: int) -> None:
+    def __init__(self, folder: Path, shard_rows: int, corpus: Corpus, encoder: Encoder, progress: Progress) -> None:
+        self.finished = False
         self._folder = folder
         self._shard_rows = _written_shard_rows(folder) or shard_rows
+        self._corpus = corpus
+        self._encoder = encoder
+        self._names = self._found(progress)
+        self._missing = self._missing_shards(progress)
 
-    def fill(self, corpus: Corpus, encoder: Encoder, progress: Progress) -> None:
-        """Write the shards that are missing, in order, then the manifest."""
-        spec, rows = encoder.spec, len(corpus)
-        names = self._found(spec, rows, progress)
-        first_rows = corpus.index.first_rows
-        sentences = iter(corpus)
-        for k, start in enumerate(range(0, rows, self._shard_rows)):
+    def write_next(self, progress: Progress) -> None:
+        """Encode and write the next shard that is missing; after the last one, write the manifest."""
+        spec, rows = self._encoder.spec, len(self._corpus)
+        found = next(self._missing, None)
+        if found is None:
+            shards = tuple(self._names[k] for k in range(len(self._names)))
+            self._write(MANIFEST, Manifest(self._corpus.key, spec, rows, self._shard_rows, shards).to_bytes())
+            self.finished = True
+            return
+        start, texts = found
+        first = self._corpus.index.first_rows[start : start + len(texts)]
+        fresh = first == np.arange(start, start + len(texts))
+        shard = np.empty((len(texts), spec.dim), np.float32)
+        shard[fresh] = self._encoder.encode(
+            [text for text, new in zip(texts, fresh, strict=True) if new],
+            progress=part_of(progress, spec.name, start, rows),
+        )
+        self._copy_repeats(shard, start, first)
+        self._corpus.check_unchanged()
+        data = shard_bytes(shard)
+        self._names[start // self._shard_rows] = name = shard_name(start, data)
+        self._write(name, data)
+        progress(spec.name, start + len(texts), rows)
+
+    def _missing_shards(self, progress: Progress) -> Iterator[tuple[int, list[str]]]:
+        """First row and sentences of every shard that is not there yet; those that are there are reported as done."""
+        sentences = iter(self._corpus)
+        for start in range(0, len(self._corpus), self._shard_rows):
             texts = list(itertools.islice(sentences, self._shard_rows))
-            if k not in names:
-                first = first_rows[start : start + len(texts)]
-                fresh = first == np.arange(start, start + len(texts))
-                shard = np.empty((len(texts), spec.dim), np.float32)
-                shard[fresh] = encoder.encode(
-                    [text for text, new in zip(texts, fresh, strict=True) if new],
-                    progress=part_of(progress, spec.name, start, rows),
-                )
-                self._copy_repeats(shard, start, first, names)
-                corpus.check_unchanged()
-                data = shard_bytes(shard)
-                names[k] = shard_name(start, data)
-                self._write(names[k], data)
-            progress(spec.name, start + len(texts), rows)
-        shards = tuple(names[k] for k in range(len(names)))
-        self._write(MANIFEST, Manifest(corpus.key, spec, rows, self._shard_rows, shards).to_bytes())
+            if start // self._shard_rows not in self._names:
+                yield start, texts
+            else:
+                progress(self._encoder.spec.name, start + len(texts), len(self._corpus))
 
-    def _found(self, spec: EncoderSpec, rows: int, progress: Progress) -> dict[int, str]:
+    def _found(self, progress: Progress) -> dict[int, str]:
         """The whole shards that earlier runs left, by number; everything else in the folder is removed.
 
         Every byte is checked: a damaged row must not be copied into a new shard, whose checksum would then cover it up.
         """
+        spec, rows = self._encoder.spec, len(self._corpus)
         found: dict[int, str] = {}
         with self._disk_errors():
             sizes = {path: path.stat().st_size for path in self._folder.iterdir() if path.name != MANIFEST}
@@ -233,13 +263,13 @@ class _Writer:
             return None
         return shard_size(min(self._shard_rows, rows - start), dim)
 
-    def _copy_repeats(self, shard: FloatArray, start: int, first: NDArray[np.int64], names: dict[int, str]) -> None:
+    def _copy_repeats(self, shard: FloatArray, start: int, first: NDArray[np.int64]) -> None:
         """Give every repeated sentence the vector of its first occurrence, in this shard or an earlier one."""
         origin = first // self._shard_rows
         for k in np.unique(origin).tolist():
             rows = np.flatnonzero(origin == k)
             here = k * self._shard_rows == start
-            source = shard if here else load_shard(self._folder / names[k], self._shard_rows, shard.shape[1])
+            source = shard if here else load_shard(self._folder / self._names[k], self._shard_rows, shard.shape[1])
             shard[rows] = source[first[rows] - k * self._shard_rows]
 
     def _write(self, name: str, data: bytes) -> None:

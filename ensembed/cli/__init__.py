@@ -6,7 +6,6 @@ installed first; 130 interrupted, and nothing that was finished is lost.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -61,10 +60,6 @@ def run(arguments: Sequence[str]) -> int:
     except EnsembedError as error:
         click.echo(f"error: {error}", err=True)
         return MISSING if isinstance(error, MissingError) else FAILED
-    except BrokenPipeError:
-        # The reader (head, less) has seen enough. Python would complain once more when it closes standard output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return 0
 
 

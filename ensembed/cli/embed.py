@@ -56,10 +56,8 @@ def embed(
     """
     views = ViewStore(store, shard_rows=shard_rows, wait=wait)
     with open_corpus(corpus, errors) as source, progress_bars(quiet) as progress:
-        done = [
-            views.embed(source, open_encoder(name, threads=threads), verify=verify, progress=progress)
-            for name in encoders
-        ]
+        members = [open_encoder(name, threads=threads) for name in encoders]
+        done = views.embed_all(source, members, verify=verify, progress=progress)
         first_rows = source.index.first_rows
         distinct = int(np.count_nonzero(first_rows == np.arange(len(first_rows))))
     if as_json:

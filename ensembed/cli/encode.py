@@ -27,9 +27,10 @@ from ensembed.npy import RowWriter
 @click.option("--out", "-o", type=click.Path(path_type=Path), help="Write a float32 .npy file, a row per line.")
 @options(threads_option, quiet_option, json_option)
 def encode(model: str, file: Path, out: Path | None, threads: int | None, quiet: bool, as_json: bool) -> None:
-    """Encode the lines of FILE (default: standard input) with MODEL, a saved model's folder or an encoder's name.
+    """Turn the lines of a file into vectors.
 
-    Every line gives one row, a blank one too. Standard output shows a person the beginning of each vector; --json
+    FILE is plain or .gz text, by default standard input; MODEL is a saved model's folder or an encoder's name. Every
+    line gives one row, a blank one too. Standard output shows a person the beginning of each vector; --json
     prints one object a line with the whole of it.
 
     \b

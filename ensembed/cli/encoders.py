@@ -11,7 +11,7 @@ from ensembed.encoders.catalog import catalog, folder_of, is_pulled
 @click.command()
 @json_option
 def encoders(as_json: bool) -> None:
-    """List the encoders and data sets of the catalogue: dimension, size, licence, and whether they are here.
+    """List the encoders and data sets of the catalogue, and which are here.
 
     \b
     Examples:

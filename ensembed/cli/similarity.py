@@ -21,7 +21,9 @@ from ensembed.sts.protocol import cosine
 )
 @options(threads_option, json_option)
 def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, threads: int | None, as_json: bool) -> None:
-    """Print the cosine of the first of SENTENCES with each of the others, under a saved model or an encoder.
+    """Print how alike sentences are.
+
+    The cosine of the first of SENTENCES with each of the others; MODEL is a saved model's folder or an encoder's name.
 
     \b
     Examples:

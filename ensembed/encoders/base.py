@@ -20,7 +20,7 @@ from ensembed.progress import Progress, silent
 FloatArray: TypeAlias = NDArray[np.float32]
 
 # Sentences per call of `embed`: enough for length-sorted batches to be even, few enough to bound memory.
-_CHUNK = 1024
+_CHUNK = 512
 
 
 @runtime_checkable

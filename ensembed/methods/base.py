@@ -27,7 +27,9 @@ class Method(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """The name and the hyper-parameters, for saved models and tables."""
-        return {"name": self.name, **dataclasses.asdict(self)}  # type: ignore[call-overload]
+        facts: dict[str, Any] = dataclasses.asdict(self)  # type: ignore[call-overload]
+        # A parameter may be a number of numpy's, which JSON does not know.
+        return {"name": self.name} | {k: v.item() if isinstance(v, np.generic) else v for k, v in facts.items()}
 
 
 class NaiveMethod(Method):

@@ -57,7 +57,7 @@ class GCCA(MomentMethod):
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""
         if len(dims) < 2:
             raise ViewError("gcca correlates views with each other and needs at least two; use svd for one")
-        d = self.dim or max(dims)
+        d = int(self.dim or max(dims))
         cuts = np.cumsum(dims)[:-1]
         blocks = [np.hsplit(row, cuts) for row in np.vsplit(moments.covariance, cuts)]
         whiteners = []

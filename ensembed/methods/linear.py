@@ -125,4 +125,4 @@ class LinearMeta:
             for p in self.projections
         )
         spectrum = None if self.spectrum is None else self.spectrum[:k]
-        return replace(self, dim=k, projections=shorter, spectrum=spectrum)
+        return replace(self, dim=int(k), projections=shorter, spectrum=spectrum)

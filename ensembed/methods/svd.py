@@ -45,7 +45,7 @@ class SVD(MomentMethod):
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> LinearMeta:
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""
-        d = self.dim or max(dims)
+        d = int(self.dim or max(dims))
         covariance = moments.covariance
         if not moments.varies():
             raise ViewError("every row of the views is the same: there is nothing to learn from")

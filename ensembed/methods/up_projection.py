@@ -48,4 +48,4 @@ class UpProjection(NaiveMethod):
         bound = 1 / np.sqrt(dims[0])
         matrix = np.random.default_rng(self.seed).uniform(-bound, bound, (self.dim, dims[0])).T
         projection = Dense.centred(matrix, np.zeros(dims[0]))
-        return LinearMeta(self.to_json(), self.dim, (projection,), normalize=False)
+        return LinearMeta(self.to_json(), int(self.dim), (projection,), normalize=False)

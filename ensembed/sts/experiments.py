@@ -68,11 +68,10 @@ class Laboratory:
     ) -> Laboratory:
         """Encode what is not in the store yet."""
         sentences = ListCorpus(distinct_sentences(datasets))
-        views = [
-            [store.embed(text, encoder, progress=progress) for encoder in ensemble.encoders]
-            for text in (corpus, sentences)
-        ]
-        return cls(ensemble, views[0], views[1], datasets, protocol)
+        training, evaluation = (
+            store.embed_all(text, ensemble.encoders, progress=progress) for text in (corpus, sentences)
+        )
+        return cls(ensemble, training, evaluation, datasets, protocol)
 
     def fit(self, method: Method) -> LinearMeta:
         """Fit on the training views; the moments are computed once for all methods that share them."""

@@ -1,0 +1,73 @@
+"""Running the members of an ensemble one after the other or side by side, whichever is faster."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias, TypeVar
+
+from ensembed.progress import Progress, silent
+
+T = TypeVar("T")
+Job: TypeAlias = Callable[[Progress], T]
+
+# Up to this many sentences an encoder's fixed costs count; more, and its speed does. The better way may differ.
+_FEW = 32
+
+
+class Schedule:
+    """Decides from what it has seen.
+
+    Which way wins depends on the members (one that waits for a server, one that uses a single core) and on the
+    machine, so both are tried and timed, for few and for many sentences apart.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[tuple[bool, bool], float] = {}
+
+    def run(self, jobs: Sequence[Job[T]], sentences: int, progress: Progress = silent) -> list[T]:
+        """The jobs' results; each job reports to the progress it is given, which is also how it is stopped.
+
+        Args:
+            jobs: one per member.
+            sentences: how many each of them encodes.
+            progress: told what the jobs report.
+        """
+        many = sentences > _FEW
+        side_by_side = len(jobs) > 1 and self._choose(many)
+        start = time.perf_counter()
+        results = _side_by_side(jobs, progress) if side_by_side else [job(progress) for job in jobs]
+        if sentences:
+            self._learn(many, side_by_side, (time.perf_counter() - start) / sentences)
+        return results
+
+    def _choose(self, many: bool) -> bool:
+        """Whether to run side by side: each way once, then the faster one."""
+        alone, together = self._seconds.get((many, False)), self._seconds.get((many, True))
+        if alone is None or together is None:
+            return alone is not None
+        return together < alone
+
+    def _learn(self, many: bool, side_by_side: bool, seconds: float) -> None:
+        # A moving mean: one disturbed run must not decide for good, and the sentences' length changes.
+        known = self._seconds.get((many, side_by_side), seconds)
+        self._seconds[many, side_by_side] = 0.7 * known + 0.3 * seconds
+
+
+def _side_by_side(jobs: Sequence[Job[T]], progress: Progress) -> list[T]:
+    """Run the jobs in threads; when one fails, or on Ctrl-C, the others end at their next report."""
+    stop = threading.Event()
+
+    def report(label: str, done: int, total: int | None, /) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        progress(label, done, total)
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        futures = [pool.submit(job, report) for job in jobs]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            stop.set()

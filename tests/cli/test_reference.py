@@ -1,0 +1,12 @@
+"""The command line's page in the docs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ensembed.cli.reference import reference
+
+
+def test_the_docs_say_what_help_says() -> None:
+    page = Path(__file__).parents[2] / "docs" / "cli.md"
+    assert page.read_text() == reference(), "run: python -m ensembed.cli.reference > docs/cli.md"

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from ensembed.progress import bars, part_of, silent
+
+
+def test_the_reports_of_a_part_become_reports_of_the_whole() -> None:
+    reports: list[tuple[str, int, int | None]] = []
+    part = part_of(lambda *report: reports.append(report), "whole", 40, 100)
+    part("part", 0, 10)
+    part("part", 10, 10)
+    part("part", 5, None)
+    assert reports == [("whole", 40, 100), ("whole", 50, 100), ("whole", 45, 100)]
+
+
+def test_silence_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    silent("task", 1, 2)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("enabled", [None, False])
+def test_there_are_no_bars_without_a_terminal_or_when_switched_off(
+    capfd: pytest.CaptureFixture[str], enabled: bool | None
+) -> None:
+    with bars(enabled=enabled) as progress:
+        assert progress is silent
+        progress("task", 1, 2)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_bars_show_every_task_on_standard_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with bars(enabled=True) as progress:
+        for done in (0, 5, 10):
+            progress("embed demo", done, 10)
+        progress("download", 3, None)
+        progress("download", 7, None)
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "embed demo" in output.err
+    assert "10/10" in output.err
+    assert "download" in output.err
+    assert "7/?" in output.err
+
+
+def test_bars_end_when_the_work_fails() -> None:
+    def work() -> None:
+        with bars(enabled=True) as progress:
+            progress("task", 1, 2)
+            raise KeyboardInterrupt
+
+    for _ in range(2):  # a display that is still live would not let another one begin
+        with pytest.raises(KeyboardInterrupt):
+            work()

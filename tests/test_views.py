@@ -1,0 +1,530 @@
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from strategies import repeating, sentences
+
+from ensembed.corpus import CorpusIndex, ListCorpus, TextCorpus
+from ensembed.encoders.base import Encoder, FloatArray
+from ensembed.encoders.demo import DemoEncoder
+from ensembed.errors import CorpusError, CorruptViewError, EncoderError, MissingError, StoreBusyError, StoreError
+from ensembed.shards import MANIFEST, is_whole
+from ensembed.testing import Recorder, check_store, files_of
+from ensembed.views import View, ViewStore
+
+SENTENCES = [f"sentence {i % 7} of {i % 3}" for i in range(25)]
+CORPUS = ListCorpus(SENTENCES)
+ENCODER = DemoEncoder(4, seed=3)
+
+
+class Interrupted(Recorder):
+    """Raises when it is asked for the n-th time (from 1 on)."""
+
+    def __init__(self, encoder: Encoder, call: int, error: type[BaseException]) -> None:
+        super().__init__(encoder)
+        self._calls_left = call
+        self._error = error
+
+    def embed(self, sentences: list[str]) -> FloatArray:
+        self._calls_left -= 1
+        if self._calls_left == 0:
+            raise self._error
+        return super().embed(sentences)
+
+
+class Reporter:
+    """A progress that keeps the reports."""
+
+    def __init__(self) -> None:
+        self.reports: list[tuple[str, int, int | None]] = []
+
+    def __call__(self, label: str, done: int, total: int | None, /) -> None:
+        self.reports.append((label, done, total))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a view of CORPUS with 4 rows a shard, written at a stretch."""
+    return files_of(ViewStore(tmp_path_factory.mktemp("whole"), shard_rows=4).embed(CORPUS, ENCODER).folder)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ViewStore:
+    return ViewStore(tmp_path / "store", shard_rows=4)
+
+
+def shards_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("shard-*"))
+
+
+@pytest.mark.parametrize("shard_rows", [1, 3, 7, 49, 50, 51, 4096])
+def test_the_store_keeps_its_contract(tmp_path: Path, shard_rows: int) -> None:
+    check_store(ViewStore(tmp_path, shard_rows=shard_rows))
+
+
+def test_the_store_is_in_the_cache_by_default(tmp_path: Path) -> None:
+    assert ViewStore().embed(CORPUS, ENCODER).folder.is_relative_to(tmp_path / "cache" / "views")
+
+
+@pytest.mark.parametrize("shard_rows", [0, -1])
+def test_a_shard_has_at_least_one_row(tmp_path: Path, shard_rows: int) -> None:
+    with pytest.raises(StoreError, match=f"at least 1, not {shard_rows}"):
+        ViewStore(tmp_path, shard_rows=shard_rows)
+
+
+@settings(max_examples=40, deadline=None)
+@given(repeating(sentences), st.integers(1, 10))
+def test_a_view_holds_what_the_encoder_says_and_each_sentence_is_encoded_once(texts: list[str], size: int) -> None:
+    recorder = Recorder(ENCODER)
+    with tempfile.TemporaryDirectory() as folder:
+        view = ViewStore(folder, shard_rows=size).embed(ListCorpus(texts), recorder)
+        assert np.array_equal(view[:], ENCODER.encode(texts))
+        assert recorder.seen == list(dict.fromkeys(texts))
+        assert files_of(view.folder).keys() == {MANIFEST, *view.manifest.shards}
+
+
+def test_every_slice_is_that_of_a_plain_array(tmp_path: Path) -> None:
+    for rows in (1, 4, 7, 9):
+        X = ENCODER.encode(SENTENCES[:rows])
+        for size in (1, 2, 3, 4, 5, 20):
+            store = ViewStore(tmp_path / f"{rows}-{size}", shard_rows=size)
+            view = store.embed(ListCorpus(SENTENCES[:rows]), ENCODER)
+            bounds = [None, *range(-rows - 2, rows + 3)]
+            for a in bounds:
+                for b in bounds:
+                    assert np.array_equal(view[a:b], X[a:b]), f"view[{a}:{b}] of {rows} rows, {size} a shard"
+                    assert view[a:b].dtype == np.float32
+
+
+def test_a_view_is_an_array_of_float32(store: ViewStore) -> None:
+    view, X = store.embed(CORPUS, ENCODER), ENCODER.encode(SENTENCES)
+    assert (view.shape, view.dtype, view.ndim, len(view)) == ((25, 4), np.dtype(np.float32), 2, 25)
+    assert view.spec == ENCODER.spec
+    assert np.array_equal(np.asarray(view), X)
+    assert np.array_equal(np.asarray(view, np.float64), X.astype(np.float64))
+    assert np.array_equal(np.array(view) + 1, X + 1)
+    with pytest.raises(ValueError, match="always a copy"):
+        view.__array__(copy=False)
+
+
+@pytest.mark.parametrize("step", [2, -1, 3])
+def test_a_view_has_no_steps(store: ViewStore, step: int) -> None:
+    with pytest.raises(IndexError, match="step must be 1"):
+        store.embed(CORPUS, ENCODER)[::step]
+
+
+def test_a_view_is_not_read_row_by_row(store: ViewStore) -> None:
+    view = store.embed(CORPUS, ENCODER)
+    with pytest.raises(TypeError, match=r"view\[a:b\]"):
+        view[3]  # type: ignore[index]
+    with pytest.raises(TypeError, match=r"view\[a:b\]"):
+        list(view)  # type: ignore[call-overload]
+
+
+def test_the_rows_on_disk_cannot_be_written_to(store: ViewStore) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        store.embed(CORPUS, ENCODER)[0:2][0, 0] = 1.0
+
+
+def test_views_of_other_corpora_and_encoders_have_other_folders(store: ViewStore) -> None:
+    folders = {
+        store.folder(CORPUS, ENCODER.spec),
+        store.folder(CORPUS, DemoEncoder(4, seed=4).spec),
+        store.folder(ListCorpus(SENTENCES[1:]), ENCODER.spec),
+    }
+    assert len(folders) == 3
+    assert store.folder(CORPUS, DemoEncoder(4, seed=3, name="another name").spec) in folders
+
+
+def test_a_view_that_is_not_complete_is_missing(store: ViewStore) -> None:
+    with pytest.raises(MissingError, match=r"not complete.*ensembed embed"):
+        store.view(CORPUS, ENCODER.spec)
+    with pytest.raises(KeyboardInterrupt):
+        store.embed(CORPUS, Interrupted(ENCODER, 3, KeyboardInterrupt))
+    with pytest.raises(MissingError):
+        store.view(CORPUS, ENCODER.spec)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError, MemoryError])
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_an_interruption_loses_nothing_that_is_finished(
+    store: ViewStore, whole: dict[str, bytes], call: int, error: type[BaseException]
+) -> None:
+    first, second = Interrupted(ENCODER, call, error), Recorder(ENCODER)
+    with pytest.raises(error):
+        store.embed(CORPUS, first)
+    folder = store.folder(CORPUS, ENCODER.spec)
+    assert files_of(folder).keys() == set(sorted(whole.keys() - {MANIFEST})[: call - 1])
+    view = store.embed(CORPUS, second)
+    assert first.seen + second.seen == list(dict.fromkeys(SENTENCES))
+    assert files_of(folder) == whole
+    assert np.array_equal(view[:], ENCODER.encode(SENTENCES))
+
+
+def test_repeated_sentences_are_taken_from_the_shards_of_earlier_runs(store: ViewStore) -> None:
+    texts = ["a", "b", "c", "d", "e", "b", "a", "f", "d", "g", "b", "b"]
+    with pytest.raises(KeyboardInterrupt):
+        store.embed(ListCorpus(texts), Interrupted(ENCODER, 2, KeyboardInterrupt))
+    recorder = Recorder(ENCODER)
+    view = store.embed(ListCorpus(texts), recorder)
+    assert recorder.seen == ["e", "f", "g"]
+    assert np.array_equal(view[:], ENCODER.encode(texts))
+
+
+def test_damage_to_a_shard_of_an_earlier_run_is_not_copied_into_new_ones(store: ViewStore) -> None:
+    texts = ["a", "b", "c", "d", "e", "b", "a", "f"]
+    with pytest.raises(KeyboardInterrupt):
+        store.embed(ListCorpus(texts), Interrupted(ENCODER, 2, KeyboardInterrupt))
+    (path,) = store.folder(ListCorpus(texts), ENCODER.spec).iterdir()
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 64
+    path.write_bytes(data)
+    view = store.embed(ListCorpus(texts), ENCODER)
+    assert np.array_equal(view[:], ENCODER.encode(texts))
+    assert view.damaged() == []
+
+
+@pytest.mark.parametrize("sizes", [(6, 4), (4, 6), (3, 6), (6, 3), (10, 4), (4, 25), (100, 4)])
+def test_shards_of_another_size_are_not_taken_for_the_wrong_rows(tmp_path: Path, sizes: tuple[int, int]) -> None:
+    corpus = ListCorpus([f"sentence {i}" for i in range(10)])
+    for size in sizes:
+        view = ViewStore(tmp_path, shard_rows=size).embed(corpus, ENCODER)
+        assert view.manifest.shard_rows == size
+        assert np.array_equal(view[:], ENCODER.encode(list(iter(corpus))))
+        (view.folder / MANIFEST).unlink()  # as if the process had been killed before the last step
+
+
+def test_a_complete_view_keeps_its_shard_size(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    view = ViewStore(tmp_path, shard_rows=4).embed(CORPUS, ENCODER)
+    (view.folder / view.manifest.shards[2]).unlink()
+    recorder = Recorder(ENCODER)
+    ViewStore(tmp_path, shard_rows=5).embed(CORPUS, recorder, verify=True)
+    assert files_of(view.folder) == whole
+    assert len(recorder.seen) <= 4
+
+
+def test_whatever_else_is_in_the_folder_is_removed(store: ViewStore, whole: dict[str, bytes]) -> None:
+    folder = store.folder(CORPUS, ENCODER.spec)
+    folder.mkdir(parents=True)
+    (shard,) = [name for name in whole if name.startswith("shard-000000008")]
+    strays = [f".{shard}.tmp", f".{MANIFEST}.tmp", "notes.txt", shard.replace("000000008", "000000100")]
+    for name in [*strays, shard.replace("000000008", "000000006"), shard[:-5] + "0.npy"]:
+        (folder / name).write_bytes(whole[shard])
+    (folder / shard).write_bytes(whole[shard][:-1])
+    store.embed(CORPUS, ENCODER)
+    assert files_of(folder) == whole
+
+
+def test_an_intact_view_is_verified_without_encoding_and_stays_open_meanwhile(
+    store: ViewStore, whole: dict[str, bytes]
+) -> None:
+    folder = store.embed(CORPUS, ENCODER).folder
+    complete: list[bool] = []
+    recorder = Recorder(ENCODER)
+    store.embed(CORPUS, recorder, verify=True, progress=lambda *_report: complete.append((folder / MANIFEST).exists()))
+    assert recorder.seen == []
+    assert complete
+    assert all(complete)
+    assert files_of(folder) == whole
+
+
+def damage(data: bytes, rng: np.random.Generator) -> Iterator[bytes | None]:
+    """A file with one bit of every byte flipped in turn, at other lengths, with other content, and removed."""
+    for position in range(len(data)):
+        flipped = bytearray(data)
+        flipped[position] ^= 1 << int(rng.integers(8))
+        yield bytes(flipped)
+    for size in (0, 1, 10, 127, 128, 129, len(data) - 4, len(data) - 1):
+        yield data[:size]
+    yield from (data + b"\0", data + b"\n", data + data, bytes(len(data)), data[::-1], None)
+
+
+def notices(folder: Path) -> bool:
+    try:
+        return View(folder).damaged() != []
+    except (MissingError, CorruptViewError):
+        return True
+
+
+def test_every_kind_of_damage_to_every_file_is_noticed(store: ViewStore, whole: dict[str, bytes]) -> None:
+    folder = store.embed(CORPUS, ENCODER).folder
+    rng = np.random.default_rng(0)
+    assert not notices(folder)
+    for name, data in whole.items():
+        for damaged in damage(data, rng):
+            if damaged is None:
+                (folder / name).unlink()
+            else:
+                (folder / name).write_bytes(damaged)
+            assert notices(folder), f"{name} became {damaged!r}"
+        (folder / name).write_bytes(data)
+    assert not notices(folder)
+
+
+def test_damage_is_repaired_to_the_same_bytes(store: ViewStore, whole: dict[str, bytes]) -> None:
+    folder = store.embed(CORPUS, ENCODER).folder
+    rng = np.random.default_rng(1)
+    for name, data in whole.items():
+        for damaged in [d for i, d in enumerate(damage(data, rng)) if i % 25 == 0 or i >= len(data)]:
+            if damaged is None:
+                (folder / name).unlink()
+            else:
+                (folder / name).write_bytes(damaged)
+            recorder = Recorder(ENCODER)
+            view = store.embed(CORPUS, recorder, verify=True)
+            assert files_of(folder) == whole, f"{name} became {damaged!r}"
+            assert view.damaged() == []
+            assert len(recorder.seen) <= (0 if name == MANIFEST else 4), "more than the damaged shard was encoded"
+
+
+def test_a_damaged_view_says_how_to_repair_it(store: ViewStore) -> None:
+    view = store.embed(CORPUS, ENCODER)
+    path = view.folder / view.manifest.shards[1]
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    with pytest.raises(CorruptViewError, match=rf"{path.name} has {len(data) - 1} bytes instead of.*--verify"):
+        store.embed(CORPUS, ENCODER)
+    path.unlink()
+    with pytest.raises(CorruptViewError, match=rf"{path.name} is missing.*--verify"):
+        store.view(CORPUS, ENCODER.spec)
+
+
+def test_a_file_that_is_cut_while_the_view_is_open_is_a_corrupt_view(store: ViewStore) -> None:
+    view = store.embed(CORPUS, ENCODER)
+    path = view.folder / view.manifest.shards[1]
+    for size in (100, 0):
+        os.truncate(path, size)
+        with pytest.raises(CorruptViewError):
+            view[4:6]
+    assert view.damaged() == [path.name]
+
+
+def test_an_interrupted_repair_goes_on_without_being_told_to_verify(store: ViewStore, whole: dict[str, bytes]) -> None:
+    view = store.embed(CORPUS, ENCODER)
+    for name in view.manifest.shards[1:3]:
+        path = view.folder / name
+        path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(KeyboardInterrupt):
+        store.embed(CORPUS, Interrupted(ENCODER, 2, KeyboardInterrupt), verify=True)
+    store.embed(CORPUS, ENCODER)
+    assert files_of(view.folder) == whole
+
+
+def test_a_file_that_cannot_be_read_is_damaged(store: ViewStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = store.embed(CORPUS, ENCODER)
+    bad = view.folder / view.manifest.shards[1]
+    read = Path.read_bytes
+
+    def failing(path: Path) -> bytes:
+        if path == bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", failing)
+        assert view.damaged() == [bad.name]
+    assert view.damaged() == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+@pytest.mark.parametrize("fails_at", [1, 2, 5, 14])
+def test_a_full_disk_is_a_store_error_and_what_was_written_stays(
+    store: ViewStore, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, code: int, fails_at: int
+) -> None:
+    sync, calls = os.fsync, [0]
+
+    def failing(descriptor: int) -> None:
+        calls[0] += 1
+        if calls[0] >= fails_at:
+            raise OSError(code, os.strerror(code))
+        sync(descriptor)
+
+    folder = store.folder(CORPUS, ENCODER.spec)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing)
+        with pytest.raises(StoreError, match=rf"{os.strerror(code)}.*kept, run again"):
+            store.embed(CORPUS, ENCODER)
+    written = files_of(folder)
+    assert written.items() <= whole.items()
+    # Every shard is synced and then its folder: a shard is there once its own sync has succeeded.
+    assert len(written) == fails_at // 2
+    recorder = Recorder(ENCODER)
+    store.embed(CORPUS, recorder)
+    assert files_of(folder) == whole
+    assert recorder.seen == list(dict.fromkeys(SENTENCES))[len(set(SENTENCES[: 4 * len(written)])) :]
+
+
+def test_a_root_that_is_a_file_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    for root in (tmp_path / "file", tmp_path / "file" / "below"):
+        store = ViewStore(root)
+        with pytest.raises(StoreError, match="cannot write in the view store"):
+            store.embed(CORPUS, ENCODER)
+        with pytest.raises(StoreError, match="cannot read the view"):
+            store.view(CORPUS, ENCODER.spec)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_root_that_is_not_writable_is_a_store_error(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match="cannot write"):
+        ViewStore(tmp_path).embed(CORPUS, ENCODER)
+
+
+def test_a_folder_in_the_way_is_a_store_error(store: ViewStore) -> None:
+    view = store.embed(CORPUS, ENCODER)
+    path = view.folder / view.manifest.shards[0]
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CorruptViewError):
+        View(view.folder)
+    with pytest.raises(StoreError, match=r"cannot write the view"):
+        store.embed(CORPUS, ENCODER, verify=True)
+
+
+class Meddler(Recorder):
+    """Does something to the corpus file when it is asked for the second time."""
+
+    def __init__(self, path: Path, data: bytes | None) -> None:
+        super().__init__(ENCODER)
+        self._path = path
+        self._data = data
+
+    def embed(self, sentences: list[str]) -> FloatArray:
+        result = super().embed(sentences)
+        if len(self.seen) > len(sentences):
+            if self._data is None:
+                self._path.unlink(missing_ok=True)
+            else:
+                self._path.write_bytes(self._data)
+                os.utime(self._path, ns=(1, 1))
+        return result
+
+
+@pytest.mark.parametrize("data", [b"other\n" * 25, b"one\n", b"", b"\xff\n" * 25, None])
+def test_nothing_is_kept_of_a_file_that_changes_meanwhile(tmp_path: Path, data: bytes | None) -> None:
+    lines = [f"sentence {i}" for i in range(25)]
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(lines))
+    corpus = TextCorpus(path)
+    store = ViewStore(tmp_path / "store", shard_rows=4)
+    with pytest.raises(CorpusError):
+        store.embed(corpus, Meddler(path, data))
+    folder = store.folder(corpus, ENCODER.spec)
+    assert len(shards_in(folder)) == len(files_of(folder)) == 1, "only the shard from before the change is there"
+    path.write_text("\n".join(lines))
+    view = store.embed(TextCorpus(path), ENCODER)
+    assert view.folder == folder
+    assert np.array_equal(view[:], ENCODER.encode(lines))
+
+
+def test_a_file_that_changes_between_two_runs_gets_its_own_view(tmp_path: Path) -> None:
+    path, store = tmp_path / "corpus.txt", ViewStore(tmp_path / "store", shard_rows=4)
+    folders = []
+    for lines in (["a", "b"], ["a", "c"], ["a", "b"]):
+        path.write_text("\n".join(lines))
+        view = store.embed(TextCorpus(path), ENCODER)
+        assert np.array_equal(view[:], ENCODER.encode(lines))
+        folders.append(view.folder)
+    assert folders[0] == folders[2] != folders[1]
+
+
+class Broken(Recorder):
+    def embed(self, sentences: list[str]) -> FloatArray:
+        return super().embed(sentences) * np.nan
+
+
+def test_nothing_is_kept_of_an_encoder_that_fails(store: ViewStore, whole: dict[str, bytes]) -> None:
+    with pytest.raises(EncoderError, match="NaN"):
+        store.embed(CORPUS, Broken(ENCODER))
+    folder = store.folder(CORPUS, ENCODER.spec)
+    assert files_of(folder) == {}
+    store.embed(CORPUS, ENCODER)
+    assert files_of(folder) == whole
+
+
+class InTheMiddle(Recorder):
+    """Lets something else happen in the middle of a run."""
+
+    def __init__(self, encoder: Encoder, begun: threading.Event, go_on: threading.Event) -> None:
+        super().__init__(encoder)
+        self._begun = begun
+        self._go_on = go_on
+
+    def embed(self, sentences: list[str]) -> FloatArray:
+        self._begun.set()
+        assert self._go_on.wait(20)
+        return super().embed(sentences)
+
+
+def test_two_threads_do_not_write_the_same_view(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    store = ViewStore(tmp_path, shard_rows=4)
+    thread = threading.Thread(target=store.embed, args=(CORPUS, InTheMiddle(ENCODER, begun, go_on)))
+    thread.start()
+    try:
+        assert begun.wait(20)
+        with pytest.raises(StoreBusyError, match="another process is writing"):
+            store.embed(CORPUS, ENCODER)
+        store.embed(CORPUS, DemoEncoder(4, seed=9))  # another view is free
+    finally:
+        go_on.set()
+        thread.join()
+    assert files_of(store.folder(CORPUS, ENCODER.spec)) == whole
+
+
+def test_progress_grows_to_the_number_of_rows(store: ViewStore) -> None:
+    reporter = Reporter()
+    store.embed(CORPUS, ENCODER, progress=reporter)
+    labels, done, totals = zip(*reporter.reports, strict=True)
+    assert set(labels) == {ENCODER.spec.name}
+    assert set(totals) == {25}
+    assert list(done) == sorted(done)
+    assert done[-1] == 25
+
+
+def test_the_progress_of_a_resumed_run_counts_the_rows_that_are_there(store: ViewStore) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        store.embed(CORPUS, Interrupted(ENCODER, 3, KeyboardInterrupt))
+    reporter = Reporter()
+    store.embed(CORPUS, ENCODER, progress=reporter)
+    assert reporter.reports[:2] == [(f"verify {ENCODER.spec.name}", k, 2) for k in (1, 2)]
+    assert reporter.reports[2] == (ENCODER.spec.name, 4, 25)
+    assert reporter.reports[-1] == (ENCODER.spec.name, 25, 25)
+
+
+def test_verifying_reports_shards(store: ViewStore) -> None:
+    reporter = Reporter()
+    assert store.embed(CORPUS, ENCODER).damaged(progress=reporter) == []
+    assert reporter.reports == [(f"verify {ENCODER.spec.name}", k, 7) for k in range(1, 8)]
+
+
+def test_every_shard_is_a_file_that_numpy_reads(store: ViewStore) -> None:
+    view = store.embed(CORPUS, ENCODER)
+    paths = [view.folder / name for name in view.manifest.shards]
+    assert all(is_whole(path) for path in paths)
+    assert np.array_equal(np.concatenate([np.load(path) for path in paths]), view[:])
+
+
+def test_the_index_of_a_corpus_is_made_once(store: ViewStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def make(key: str, first_rows: NDArray[np.int64]) -> CorpusIndex:
+        made.append(key)
+        return CorpusIndex(key, first_rows)
+
+    monkeypatch.setattr("ensembed.corpus.CorpusIndex", make)
+    corpus = ListCorpus(SENTENCES)
+    store.embed(corpus, ENCODER)
+    store.embed(corpus, DemoEncoder(3))
+    assert made == [corpus.key]

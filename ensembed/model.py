@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -156,8 +155,7 @@ class MetaEncoder(Encoder):
 
     def _member(self, encoder: Encoder, sentences: list[str], progress: Progress) -> FloatArray | None:
         try:
-            with _naming(encoder.spec.name):
-                return encoder.encode(sentences, progress=progress)
+            return encoder.encode(sentences, progress=progress)
         except EnsembedError as error:
             if self.missing == "error":
                 raise
@@ -191,17 +189,6 @@ def load(
     return MetaEncoder(Ensemble(members), saved.meta, name=Path(folder).name, missing=missing, corpus=saved.corpus)
 
 
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Makes whatever a foreign encoder raises an EncoderError that names it."""
-    try:
-        yield
-    except EnsembedError:
-        raise
-    except Exception as error:
-        raise EncoderError(f"encoder {name!r} failed: {error!r}") from error
-
-
 def _reopen(
     spec: EncoderSpec,
     fingerprint: FloatArray,
@@ -211,9 +198,8 @@ def _reopen(
 ) -> Encoder:
     """The member, which must give the vectors it gave; with missing="drop" a stand-in for one that cannot be asked."""
     try:
-        with _naming(spec.name):
-            encoder = _open_member(spec, encoders, threads)
-            probes = encoder.encode(PROBES)
+        encoder = _open_member(spec, encoders, threads)
+        probes = encoder.encode(PROBES)
     except EnsembedError as error:
         if missing == "error":
             raise

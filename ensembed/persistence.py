@@ -159,8 +159,9 @@ def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> Saved
     fingerprints = tuple(take(f"fingerprint.{j}", len(PROBES), spec.dim) for j, spec in enumerate(members))
     if tensors:
         raise ValueError(f"unexpected tensors {sorted(tensors)}")
-    method = {"name": config["method"]["name"], **config["method"]}
-    meta = LinearMeta(method, dim, tuple(projections), config["normalize"], spectrum, config["rows"])
+    if "name" not in config["method"]:
+        raise KeyError("name")
+    meta = LinearMeta(config["method"], dim, tuple(projections), config["normalize"], spectrum, config["rows"])
     if meta.view_dims != tuple(spec.dim for spec in members):
         raise ValueError(f"projections take {meta.view_dims}, members give {[spec.dim for spec in members]}")
     return SavedModel(meta, members, fingerprints, config["corpus"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeAlias, TypeVar
 
 from ensembed.progress import Progress, silent
@@ -68,6 +68,8 @@ def _side_by_side(jobs: Sequence[Job[T]], progress: Progress) -> list[T]:
     with ThreadPoolExecutor(len(jobs)) as pool:
         futures = [pool.submit(job, report) for job in jobs]
         try:
-            return [future.result() for future in futures]
+            for future in as_completed(futures):
+                future.result()  # raises as soon as any job has failed, not when its turn comes
         finally:
             stop.set()
+    return [future.result() for future in futures]

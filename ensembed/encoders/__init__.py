@@ -84,6 +84,8 @@ def _options(source: str, query: str, types: Mapping[str, Callable[[str], Any]])
         if key not in types:
             known = ", ".join(types) or "none"
             raise InputError(f"encoder {source!r} has no option {key!r}; it has: {known}")
+        if key in result:
+            raise InputError(f"encoder {source!r} has option {key!r} twice")
         try:
             result[key] = types[key](value)
         except (ValueError, KeyError):

@@ -6,7 +6,8 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpus import check_sentences, shorten
-from ensembed.errors import EncoderError
+from ensembed.errors import EncoderError, EnsembedError
 from ensembed.progress import Progress, silent
 
 FloatArray: TypeAlias = NDArray[np.float32]
@@ -84,6 +85,17 @@ class EncoderSpec:
         return cls(**{**data, "extra": tuple(sorted(data["extra"].items()))})
 
 
+@contextmanager
+def naming_failures(name: str) -> Iterator[None]:
+    """Make whatever a foreign model raises an EncoderError that names the encoder."""
+    try:
+        yield
+    except EnsembedError:
+        raise
+    except Exception as error:
+        raise EncoderError(f"encoder {name!r} failed: {error!r}") from error
+
+
 class Encoder(ABC):
     """One frozen pre-trained model: `encode(list[str]) -> float32 [n, d]`.
 
@@ -104,7 +116,7 @@ class Encoder(ABC):
 
         Raises:
             SentenceError: a sentence is not a string or holds a lone surrogate.
-            EncoderError: the encoder returned the wrong shape, NaN or Inf.
+            EncoderError: the encoder failed, or returned the wrong shape, NaN or Inf.
         """
         checked = check_sentences(sentences)
         distinct = list(dict.fromkeys(checked))
@@ -120,7 +132,9 @@ class Encoder(ABC):
 
     def _checked(self, sentences: list[str]) -> FloatArray:
         spec = self.spec
-        vectors = as_numbers(self.embed(sentences), spec.name)
+        with naming_failures(spec.name):
+            raw = self.embed(sentences)
+        vectors = as_numbers(raw, spec.name)
         if vectors.shape != (len(sentences), spec.dim):
             raise EncoderError(
                 f"encoder {spec.name!r} returned an array of shape {vectors.shape} for {len(sentences)} sentences; "

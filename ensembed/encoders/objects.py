@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.encoders.base import Encoder, EncoderSpec, SupportsEncode, as_numbers
+from ensembed.encoders.base import Encoder, EncoderSpec, SupportsEncode, as_numbers, naming_failures
 from ensembed.errors import EncoderError
 
 _PROBES = ["A probe sentence.", "Two dogs are running through the snow."]
@@ -20,7 +20,7 @@ class ObjectEncoder(Encoder):
     Args:
         encoder: the object: a sentence-transformers model, your own class.
         name: what to call it; by default the object's class.
-        revision: what pins its weights. Without one, the vectors of two probe sentences, rounded, stand in for it, so
+        revision: what pins its weights. Without one, the vectors of two probe sentences stand in for it, so
             that another model never reads this one's cached views.
 
     Example:
@@ -34,7 +34,9 @@ class ObjectEncoder(Encoder):
     def __init__(self, encoder: SupportsEncode, *, name: str | None = None, revision: str | None = None) -> None:
         self._encoder = encoder
         name = name or type(encoder).__name__
-        probes = as_numbers(encoder.encode(list(_PROBES)), name).astype(np.float64)
+        with naming_failures(name):
+            raw = encoder.encode(list(_PROBES))
+        probes = as_numbers(raw, name).astype(np.float64)
         if probes.ndim != 2 or probes.shape[0] != len(_PROBES) or probes.shape[1] == 0:
             raise EncoderError(
                 f"encoder {name!r} returned an array of shape {probes.shape} for {len(_PROBES)} sentences; "
@@ -55,8 +57,12 @@ class ObjectEncoder(Encoder):
 
 
 def _revision(probes: NDArray[np.float64]) -> str:
-    # Three digits: rounding in another batch, thread count or machine must not look like another model.
-    largest = np.abs(probes).max()
-    rounded = np.round(probes / (largest or 1.0), 3) + 0.0
-    facts = f"{largest:.2e}".encode() + rounded.astype("<f4").tobytes()
-    return "probed-" + hashlib.sha256(facts).hexdigest()[:16]
+    """A hash of a few figures of the probe vectors.
+
+    Few and to three digits: rounding in another batch, thread count or machine must not look like another model, and
+    with every entry hashed one of them would always be on the verge.
+    """
+    first, second = probes
+    half = len(first) // 2 or 1
+    figures = [first @ first, second @ second, first @ second, first[:half].sum(), second[:half].sum(), probes.sum()]
+    return "probed-" + hashlib.sha256(" ".join(f"{figure:.2e}" for figure in figures).encode()).hexdigest()[:16]

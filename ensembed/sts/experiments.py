@@ -104,7 +104,7 @@ class Laboratory:
         for encoder, view in zip(self.ensemble.encoders, self.evaluation, strict=True):
             if encoder.spec.dim < dim:
                 runs = [self.score(UpProjection(dim, seed).fit([view]).transform([view])) for seed in range(seeds)]
-                scores = {name: _mean([run[name] for run in runs]) for name in runs[0]}
+                scores = {name: mean_score([run[name] for run in runs]) for name in runs[0]}
                 rows.append(Row(f"single:{encoder.spec.name} up", dim, scores, f"mean over {seeds} seeds"))
         return rows
 
@@ -114,7 +114,8 @@ class Laboratory:
         return Row(f"meta:{method.name}", fitted.dim, self.score(fitted.transform(list(self.evaluation))), note)
 
 
-def _mean(scores: Sequence[Score]) -> Score:
+def mean_score(scores: Sequence[Score]) -> Score:
+    """The plain mean of both correlations."""
     return Score(
         float(np.mean([score.pearson for score in scores])), float(np.mean([score.spearman for score in scores]))
     )

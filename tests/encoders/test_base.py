@@ -119,8 +119,8 @@ def test_many_sentences_are_encoded_in_bounded_chunks() -> None:
     X = Counting(3).encode(texts, progress=lambda *report: reports.append(report))
     assert np.array_equal(X[:1000], X[3000:])
     assert np.array_equal(X[2999:], Counting(3).encode(texts[2999:]))
-    assert calls[:3] == [1024, 1024, 952]
-    assert reports == [("demo?dim=3&seed=0", done, 3000) for done in (1024, 2048, 3000)]
+    assert calls[:6] == [512] * 5 + [440]
+    assert reports == [("demo?dim=3&seed=0", done, 3000) for done in (512, 1024, 1536, 2048, 2560, 3000)]
 
 
 def test_no_sentences_give_no_rows_and_do_not_call_the_encoder() -> None:

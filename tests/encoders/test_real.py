@@ -1,4 +1,4 @@
-"""The catalogue's encoders, pulled from the package registries: the contract, and the STS-B figures they are known for."""
+"""The catalogue's encoders, pulled from the package registries: the contract, and their known STS-B figures."""
 
 from __future__ import annotations
 

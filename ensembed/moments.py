@@ -160,7 +160,8 @@ class _ShiftedSums:
     def moments(self) -> Moments:
         if self._shift is None:
             return Moments.zero(len(self.total))
-        upper = np.triu(self._products)
-        scatter = upper + np.triu(upper, 1).T
+        # The products fill the upper triangle; below it are zeros.
+        scatter = self._products + self._products.T
+        np.fill_diagonal(scatter, self._products.diagonal())
         scatter -= np.outer(self.total, self.total / self.n)
         return Moments(self.n, self._shift + self.total / self.n, scatter, _RESOLUTION[self._precision])

@@ -1,4 +1,4 @@
-"""The paper's main table (its Table 2) for any ensemble: members, controls and meta-embeddings, the paper's rows beside."""
+"""The paper's main table (its Table 2) for any ensemble, the paper's own rows beside ours."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ class MainTable:
         """Members, up-projections, meta-embeddings; d is the dimension of the largest member, as in the paper."""
         laboratory = self.laboratory
         dim = max(laboratory.ensemble.dims)
-        searched = {
-            tau: laboratory.meta(GCCA(dim, tau), f"tau={tau:g}, the best of {TAUS} on STS-B dev") for tau in TAUS
-        }
+        note = f"the best of {TAUS} on STS-B dev"
+        searched = {tau: laboratory.meta(GCCA(dim, tau), f"tau={tau:g}, {note}") for tau in TAUS}
         best = max(TAUS, key=lambda tau: searched[tau].scores[DEV].pearson)
         naive_and_svd = [laboratory.meta(method) for method in (Concat(), Average(), SVD(dim))]
         return [*laboratory.singles(), *laboratory.up_projections(dim), *naive_and_svd, searched[best]]
@@ -106,8 +105,8 @@ class MainTable:
         members = ", ".join(encoder.spec.name for encoder in laboratory.ensemble.encoders)
         layouts = ", ".join(dict.fromkeys(test.layout for test in self.tests))
         return [
-            f"Pearson's r / Spearman's rho, x 100. Protocol {laboratory.protocol} over a year's sub-testsets; STS-B as a "
-            f"whole. Text: {layouts}.",
+            f"Pearson's r / Spearman's rho, x 100. Protocol: {laboratory.protocol} over a year's sub-testsets.",
+            f"Text: {layouts}.",
             f"Members: {members}. Fitted without labels on {len(laboratory.training[0])} sentences: {self.corpus}.",
             *(f"{row.label}: {row.note}." for row in self.rows if row.note),
             *(
@@ -127,10 +126,8 @@ class MainTable:
         for row in self.rows:
             if row.label.startswith("meta:"):
                 word = "above" if self._mean(row).pearson > self._mean(best).pearson else "BELOW"
-                lines.append(
-                    f"{row.label} ({self._mean(row)}) is {word} its best member {best.label} ({self._mean(best)}) on the "
-                    "mean over the test sets."
-                )
+                target = f"its best member, {best.label} ({self._mean(best)})"
+                lines.append(f"{row.label} ({self._mean(row)}) is {word} {target}, on the mean over the test sets.")
         return lines
 
     def _mean(self, row: Row) -> Score:

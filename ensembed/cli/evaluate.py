@@ -19,7 +19,7 @@ from ensembed.cli.common import (
 )
 from ensembed.provenance import provenance
 from ensembed.sts import LAYOUTS, NAMES, PROTOCOLS, Dataset, Protocol, Result, evaluate_all, read_pairs
-from ensembed.sts.find import TESTS, find_sts
+from ensembed.sts.find import TESTS, find_sts, text_version
 
 
 @click.command()
@@ -94,8 +94,7 @@ def _print(results: dict[str, list[Result]], protocol: Protocol, parts: bool) ->
             row += [str(part.score) for part in result.parts if parts and len(result.parts) > 1]
         rows.append(row)
     print_table(headers, rows)
-    layouts = ", ".join(dict.fromkeys(result.layout for result in columns))
-    click.echo(f"\nPearson/Spearman x 100; protocol {protocol}; text {layouts}.")
+    click.echo(f"\nPearson/Spearman x 100; protocol {protocol}; text {text_version(columns)}.")
     for result in columns:
         if result.missing:
             click.echo(f"{result.dataset} is without {', '.join(result.missing)}: not in the data folder.")

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from ensembed.encoders.catalog import require
+from ensembed.encoders.catalog import entry, is_pulled, require
+from ensembed.errors import DatasetError
 from ensembed.paths import data_dir
 from ensembed.sts.datasets import Dataset, load_sts, read_stsb
+from ensembed.sts.protocol import Result
 
 YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 TESTS = (*YEARS, "stsb-test")
 """The test sets of the paper's Table 2."""
+
+_TEXTS = {
+    "tsv": "raw",
+    "raw": "raw",
+    "tok": "tokenised and lower-cased (SentEval's)",
+    "pairs": "as given",
+}
 
 
 def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -> Dataset:
@@ -20,6 +30,17 @@ def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -
         DatasetError: the data set is not there or damaged.
         MissingError: STS-B has to be pulled first.
     """
-    if folder is None and layout is None and data_dir() is None and name.startswith("stsb-"):
+    may_be_pulled = name.startswith("stsb-") and folder is None and layout in (None, "raw")
+    if may_be_pulled and data_dir() is None:
         return read_stsb(require("stsb"), name.removeprefix("stsb-"))
-    return load_sts(name, folder, layout)
+    try:
+        return load_sts(name, folder, layout)
+    except DatasetError:
+        if not (may_be_pulled and is_pulled(entry("stsb"))):
+            raise
+        return read_stsb(require("stsb"), name.removeprefix("stsb-"))
+
+
+def text_version(datasets: Iterable[Dataset | Result]) -> str:
+    """What the text of these data sets looks like, for the foot of a table: it changes the scores."""
+    return ", ".join(dict.fromkeys(_TEXTS[dataset.layout] for dataset in datasets))

@@ -13,6 +13,7 @@ from ensembed.provenance import provenance
 from ensembed.sts import paper
 from ensembed.sts.datasets import Dataset
 from ensembed.sts.experiments import Laboratory, Row, mean_score
+from ensembed.sts.find import text_version
 from ensembed.sts.protocol import Score
 from ensembed.tables import markdown_table, text_table
 
@@ -103,10 +104,9 @@ class MainTable:
     def _notes(self) -> list[str]:
         laboratory = self.laboratory
         members = ", ".join(encoder.spec.name for encoder in laboratory.ensemble.encoders)
-        layouts = ", ".join(dict.fromkeys(test.layout for test in self.tests))
         return [
             f"Pearson's r / Spearman's rho, x 100. Protocol: {laboratory.protocol} over a year's sub-testsets.",
-            f"Text: {layouts}.",
+            f"Text: {text_version(self.tests)}.",
             f"Members: {members}. Fitted without labels on {len(laboratory.training[0])} sentences: {self.corpus}.",
             *(f"{row.label}: {row.note}." for row in self.rows if row.note),
             *(

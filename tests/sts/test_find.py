@@ -1,0 +1,49 @@
+"""Where data sets are looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ensembed.encoders.catalog import catalog, folder_of
+from ensembed.errors import DatasetError, MissingError
+from ensembed.sts import Dataset, Pairs
+from ensembed.sts.find import find_sts, text_version
+
+
+@pytest.fixture
+def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without a data folder."""
+    monkeypatch.delenv("ENSEMBED_DATA", raising=False)
+    (tmp_path / "somewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "somewhere")
+
+
+@pytest.mark.usefixtures("no_data")
+def test_without_data_stsb_has_to_be_pulled_and_the_years_be_given() -> None:
+    with pytest.raises(MissingError, match="ensembed pull stsb"):
+        find_sts("stsb-dev")
+    with pytest.raises(DatasetError, match="ENSEMBED_DATA"):
+        find_sts("sts12")
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("no_data")
+def test_pulled_stsb_is_found_without_data_and_beside_data_that_lacks_it(
+    pulled: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert pulled("stsb") == folder_of(catalog()["stsb"])
+    assert len(find_sts("stsb-dev")) == 1500
+    monkeypatch.setenv("ENSEMBED_DATA", str(tmp_path))
+    assert len(find_sts("stsb-test")) == 1379
+    with pytest.raises(DatasetError):
+        find_sts("stsb-test", layout="tok")
+
+
+def test_the_text_version_is_named_once() -> None:
+    pairs = Pairs("a", ("x", "y"), ("x", "z"), np.array([5.0, 1.0]))
+    sets = [Dataset("a", (pairs,), layout=layout) for layout in ("tsv", "raw", "tok")]
+    assert text_version(sets) == "raw, tokenised and lower-cased (SentEval's)"

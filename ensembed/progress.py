@@ -39,26 +39,38 @@ def bars(*, enabled: bool | None = None) -> Iterator[Progress]:
         yield silent
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
 
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[count]}"),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True),
     )
     with RichProgress(*columns, console=Console(stderr=True)) as display:
         tasks = {}
 
         def report(label: str, done: int, total: int | None, /) -> None:
             if label not in tasks:
-                tasks[label] = display.add_task(label, total=total, rate="")
+                tasks[label] = display.add_task(label, total=total, count="")
             display.update(tasks[label], completed=done, total=total)
             speed = display.tasks[tasks[label]].speed
-            display.update(tasks[label], rate=f"{speed:,.0f}/s" if speed else "")
+            rate = f", {short_count(speed)}/s" if speed else ""
+            whole = "" if total is None else f"/{short_count(total)}"
+            display.update(tasks[label], count=f"{short_count(done)}{whole}{rate}")
 
         yield report
+
+
+def short_count(number: float) -> str:
+    """A number of rows or bytes in at most five characters and a letter.
+
+    Example:
+        >>> [short_count(n) for n in (7, 99_999, 160_799_481, 2.5e9)]
+        ['7', '99999', '160.8M', '2.5G']
+    """
+    for unit, size in (("G", 1e9), ("M", 1e6)):
+        if number >= size:
+            return f"{number / size:.1f}{unit}"
+    return f"{number:.0f}" if number < 1e5 else f"{number / 1e3:.0f}k"

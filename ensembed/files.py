@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import os
+import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write to a temporary name beside `path`, sync, and rename."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    write_all_atomically({path: data})
+
+
+def write_all_atomically(contents: Mapping[Path, bytes]) -> None:
+    """Write several files of one folder; nothing gets its name before everything is safely on the disk.
+
+    Between the renames there is a moment in which some files are new and some old: whoever reads them together must be
+    able to tell.
+    """
+    temporaries = {path: temporary_beside(path) for path in contents}
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        for path, data in contents.items():
+            with temporaries[path].open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        for path, temporary in temporaries.items():
+            temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+        for temporary in temporaries.values():
+            temporary.unlink(missing_ok=True)
+    for folder in {path.parent for path in contents}:
+        sync_folder(folder)
+
+
+def temporary_beside(path: Path) -> Path:
+    """A name in the same folder that nobody else uses: two writers of one file must not share it."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 
 
 def sync_folder(folder: Path) -> None:

@@ -14,20 +14,19 @@ import numpy as np
 from ensembed.corpus import Corpus, as_corpus
 from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode
-from ensembed.errors import EncoderError, EnsembedError, InputError, ModelError
+from ensembed.errors import EncoderError, EnsembedError, InputError, ModelError, UnknownEncoderError
 from ensembed.methods import LinearMeta, Method
 from ensembed.methods.base import NaiveMethod
 from ensembed.persistence import PROBES, SavedModel, read_model, write_model
 from ensembed.progress import Progress, silent
-from ensembed.rows import unit_rows
 from ensembed.schedule import Schedule
 from ensembed.views import ViewStore
 
 Missing: TypeAlias = Literal["error", "drop"]
 
-# The cosine at which an encoder still counts as the same: other machines and runtimes round differently, int8 ones
-# by more than the third digit; another revision of a model is far below.
-_SAME_ENCODER = 0.98
+# How far an encoder's probe vectors may be from the saved ones, as a part of their length: other machines and runtimes
+# round differently, int8 ones in the second digit; another revision of a model is much further off.
+_SAME_ENCODER = 0.2
 
 
 class Ensemble:
@@ -54,6 +53,9 @@ class Ensemble:
         names = [encoder.spec.name for encoder in self.encoders]
         if len(set(names)) < len(names):
             raise InputError(f"two members have the same name: {names}; give ObjectEncoder(..., name=...) its own")
+
+    def __repr__(self) -> str:
+        return f"Ensemble({[encoder.spec.name for encoder in self.encoders]})"
 
     @property
     def dims(self) -> list[int]:
@@ -116,7 +118,7 @@ class MetaEncoder(Encoder):
         self.meta = meta
         self.missing = missing
         self.corpus = corpus
-        self._schedule = Schedule()
+        self.schedule = Schedule()
         members = ", ".join(encoder.spec.name for encoder in ensemble.encoders)
         self._name = name or f"{meta.method['name']}({members})"
 
@@ -130,21 +132,39 @@ class MetaEncoder(Encoder):
             facts.update(self.meta.transform(views).tobytes())
         return EncoderSpec(self._name, "meta", self.meta.dim, facts.hexdigest()[:16], pooling=self.meta.method["name"])
 
+    @property
+    def cacheable(self) -> bool:  # type: ignore[override]
+        """Not with missing="drop": vectors that lack a member must not be kept as if they were whole."""
+        return self.missing == "error"
+
+    def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> FloatArray:
+        """Vectors [n, d] of the sentences, in their order.
+
+        With missing="drop" a member that fails is left out of the whole call, with a warning: all rows of one call are
+        made of the same members and can be compared.
+        """
+        absent: set[int] = set()
+        while True:
+            try:
+                return _Combination(self, frozenset(absent)).encode(sentences, progress=progress)
+            except _MemberFailedError as failure:
+                if self.missing == "error":
+                    raise failure.error from failure.error.__cause__
+                absent.add(failure.member)
+                name = self.ensemble.encoders[failure.member].spec.name
+                warnings.warn(f"going on without encoder {name!r}: {failure.error}", RuntimeWarning, stacklevel=2)
+                if len(absent) == len(self.ensemble.encoders):
+                    raise EncoderError(f"every member of {self._name} failed; the last: {failure.error}") from failure
+
     def embed(self, sentences: list[str]) -> FloatArray:
         """The members' vectors, combined."""
-        jobs = [partial(self._member, encoder, sentences) for encoder in self.ensemble.encoders]
-        views = self._schedule.run(jobs, len(sentences))
-        if all(view is None for view in views):
-            raise EncoderError(f"every member of {self._name} failed")
-        return self.meta.transform(views)
-
-    def similarity(self, sentences1: Sequence[str], sentences2: Sequence[str]) -> FloatArray:
-        """The cosine [n1, n2] of every sentence with every other; a zero vector has cosine 0 with everything."""
-        return np.asarray(unit_rows(self.encode(sentences1)) @ unit_rows(self.encode(sentences2)).T)
+        return _Combination(self, frozenset()).embed(sentences)
 
     def truncate(self, k: int) -> MetaEncoder:
         """The meta-encoder of the first k dimensions."""
-        return MetaEncoder(self.ensemble, self.meta.truncate(k), missing=self.missing, corpus=self.corpus)
+        return MetaEncoder(
+            self.ensemble, self.meta.truncate(k), name=f"{self._name}[:{k}]", missing=self.missing, corpus=self.corpus
+        )
 
     def save(self, folder: str | Path) -> None:
         """Save as `config.json` and `model.safetensors`; the members are saved by name, not by weight."""
@@ -153,14 +173,42 @@ class MetaEncoder(Encoder):
         members = tuple(encoder.spec for encoder in encoders)
         write_model(Path(folder), SavedModel(self.meta, members, fingerprints, self.corpus))
 
-    def _member(self, encoder: Encoder, sentences: list[str], progress: Progress) -> FloatArray | None:
+    def __repr__(self) -> str:
+        return f"MetaEncoder({self._name!r}, dim={self.meta.dim})"
+
+
+class _MemberFailedError(EnsembedError):
+    """Says which member of an ensemble failed, and how."""
+
+    def __init__(self, member: int, error: EnsembedError) -> None:
+        super().__init__(str(error))
+        self.member = member
+        self.error = error
+
+
+class _Combination(Encoder):
+    """A meta-encoder with some of its members."""
+
+    def __init__(self, model: MetaEncoder, absent: frozenset[int]) -> None:
+        self._model = model
+        self._absent = absent
+
+    @property
+    def spec(self) -> EncoderSpec:
+        return self._model.spec
+
+    def embed(self, sentences: list[str]) -> FloatArray:
+        encoders = self._model.ensemble.encoders
+        present = [j for j in range(len(encoders)) if j not in self._absent]
+        jobs = [partial(self._member, j, sentences) for j in present]
+        views = dict(zip(present, self._model.schedule.run(jobs, len(sentences)), strict=True))
+        return self._model.meta.transform([views.get(j) for j in range(len(encoders))])
+
+    def _member(self, j: int, sentences: list[str], progress: Progress) -> FloatArray:
         try:
-            return encoder.encode(sentences, progress=progress)
+            return self._model.ensemble.encoders[j].encode(sentences, progress=progress)
         except EnsembedError as error:
-            if self.missing == "error":
-                raise
-            warnings.warn(f"going on without encoder {encoder.spec.name!r}: {error}", RuntimeWarning, stacklevel=2)
-            return None
+            raise _MemberFailedError(j, error) from error
 
 
 def load(
@@ -209,20 +257,28 @@ def _reopen(
         raise ModelError(
             f"member {spec.name!r} gives {encoder.spec.dim} dimensions, the model was fitted on {spec.dim}"
         )
-    cosines = np.einsum("ij,ij->i", unit_rows(probes), unit_rows(fingerprint))
-    cosines[~probes.any(axis=1) & ~fingerprint.any(axis=1)] = 1  # the encoder knew no word of it, and still does not
-    if cosines.min() < _SAME_ENCODER:
+    if spec.name not in encoders and encoder.spec.key != spec.key:
+        raise ModelError(f"member {spec.name!r} is now {encoder.spec}, the model was fitted on {spec}; fit again")
+    lengths = np.linalg.norm(fingerprint, axis=1) + np.finfo(np.float32).tiny  # a probe without a known word is zero
+    distance = (np.linalg.norm(probes - fingerprint, axis=1) / lengths).max()
+    if distance > _SAME_ENCODER:
         raise ModelError(
-            f"member {spec.name!r} is not the encoder this model was fitted on: its probe vectors have cosine "
-            f"{cosines.min():.3f} with the saved ones; fit again, or install the revision that was used"
+            f"member {spec.name!r} is not the encoder this model was fitted on: its probe vectors are {distance:.0%} "
+            "of their length away from the saved ones; fit again, or install the revision that was used"
         )
     return encoder
 
 
 def _open_member(spec: EncoderSpec, encoders: Mapping[str, EncoderLike], threads: int | None) -> Encoder:
-    if spec.kind in ("object", "meta") and spec.name not in encoders:
-        raise ModelError(f"member {spec.name!r} is an object: pass it as load(..., encoders={{{spec.name!r}: it}})")
-    source = encoders.get(spec.name, spec.name)
+    source = encoders.get(spec.name)
+    if source is None:
+        how = f"pass it as load(..., encoders={{{spec.name!r}: it}})"
+        if spec.kind in ("object", "meta"):
+            raise ModelError(f"member {spec.name!r} is an object: {how}")
+        try:
+            return open_encoder(spec.name, threads=threads)
+        except UnknownEncoderError as error:
+            raise ModelError(f"member {spec.name!r} has no name that this ensembed knows: {how}") from error
     # A string has `encode` too.
     if isinstance(source, SupportsEncode) and not isinstance(source, (str, Encoder)):
         return ObjectEncoder(source, name=spec.name, revision=spec.revision)  # not its class: two may share that

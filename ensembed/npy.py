@@ -11,7 +11,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.files import sync_folder
+from ensembed.files import sync_folder, temporary_beside
 
 
 def npy_header(rows: int, dim: int) -> bytes:
@@ -38,7 +38,7 @@ class RowWriter:
     def __init__(self, path: Path, dim: int) -> None:
         self.rows = 0
         self._path = path
-        self._temporary = path.with_name(f".{path.name}.tmp")
+        self._temporary = temporary_beside(path)
         self._dim = dim
         self._file: BinaryIO | None = None
 

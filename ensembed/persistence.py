@@ -21,7 +21,7 @@ from safetensors.numpy import load, save
 from ensembed._version import __version__
 from ensembed.encoders.base import EncoderSpec, FloatArray
 from ensembed.errors import ModelError
-from ensembed.files import write_atomically
+from ensembed.files import write_all_atomically
 from ensembed.methods.linear import Dense, LinearMeta, Placement
 
 FORMAT_VERSION = 1
@@ -65,8 +65,7 @@ def write_model(folder: Path, model: SavedModel) -> None:
     config = facts | {"sha256": _seal(facts, data)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / TENSORS, data)
-        write_atomically(folder / CONFIG, json.dumps(config, indent=1).encode() + b"\n")
+        write_all_atomically({folder / TENSORS: data, folder / CONFIG: json.dumps(config, indent=1).encode() + b"\n"})
     except OSError as error:
         raise ModelError(f"cannot save the model in {folder}: {error}") from error
 
@@ -81,6 +80,8 @@ def read_model(folder: Path) -> SavedModel:
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{folder} cannot be read: {error}") from error
     version = config.get("format") if isinstance(config, dict) else None
+    if version is None:
+        raise ModelError(f"{folder} is not a saved model: its {CONFIG} is of another kind")
     if version != FORMAT_VERSION:
         raise ModelError(
             f"{folder} has model format {version!r}; ensembed {__version__} reads {FORMAT_VERSION}: upgrade ensembed"

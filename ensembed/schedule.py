@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeAlias, TypeVar
@@ -15,6 +16,8 @@ Job: TypeAlias = Callable[[Progress], T]
 
 # Up to this many sentences an encoder's fixed costs count; more, and its speed does. The better way may differ.
 _FEW = 32
+# Every so many runs the slower way gets another chance.
+_RETRY = 16
 
 
 class Schedule:
@@ -24,8 +27,10 @@ class Schedule:
     machine, so both are tried and timed, for few and for many sentences apart.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self._seconds: dict[tuple[bool, bool], float] = {}
+        self._runs: Counter[bool] = Counter()
 
     def run(self, jobs: Sequence[Job[T]], sentences: int, progress: Progress = silent) -> list[T]:
         """The jobs' results; each job reports to the progress it is given, which is also how it is stopped.
@@ -37,21 +42,22 @@ class Schedule:
         """
         many = sentences > _FEW
         side_by_side = len(jobs) > 1 and self._choose(many)
-        start = time.perf_counter()
+        start = self._clock()
         results = _side_by_side(jobs, progress) if side_by_side else [job(progress) for job in jobs]
         if sentences:
-            self._learn(many, side_by_side, (time.perf_counter() - start) / sentences)
+            self._learn(many, side_by_side, (self._clock() - start) / sentences)
         return results
 
     def _choose(self, many: bool) -> bool:
-        """Whether to run side by side: each way once, then the faster one."""
+        """Whether to run side by side: each way once, then the faster one, the slower one again now and then."""
         alone, together = self._seconds.get((many, False)), self._seconds.get((many, True))
         if alone is None or together is None:
             return alone is not None
-        return together < alone
+        self._runs[many] += 1
+        return (together < alone) != (self._runs[many] % _RETRY == 0)
 
     def _learn(self, many: bool, side_by_side: bool, seconds: float) -> None:
-        # A moving mean: one disturbed run must not decide for good, and the sentences' length changes.
+        # A moving mean, and both ways are kept up to date: one disturbed run must not decide for good.
         known = self._seconds.get((many, side_by_side), seconds)
         self._seconds[many, side_by_side] = 0.7 * known + 0.3 * seconds
 

@@ -77,6 +77,13 @@ def shard_size(rows: int, dim: int) -> int:
     return len(npy_header(rows, dim)) + 4 * rows * dim
 
 
+def shard_rows_of(path: Path, dim: int) -> int:
+    """The number of rows in a shard's file, from its size; 0 where no number fits."""
+    size = path.stat().st_size
+    rows = max(size - shard_size(0, dim), 0) // (4 * dim)
+    return rows if shard_size(rows, dim) == size else 0
+
+
 def shard_name(start: int, data: bytes) -> str:
     """The file name of the shard that begins with row `start`.
 

@@ -34,6 +34,7 @@ from ensembed.shards import (
     load_shard,
     shard_bytes,
     shard_name,
+    shard_rows_of,
     shard_size,
     shard_start,
 )
@@ -103,7 +104,7 @@ class ViewStore:
     Args:
         root: the folder; by default `views` in the cache.
         shard_rows: rows per shard of new views: what an interruption can lose at the most. A view that was begun with
-            another value is begun again; a complete one keeps its own.
+            another value keeps its own.
         wait: seconds to wait for another process that writes the same view before giving up.
 
     Example:
@@ -151,10 +152,14 @@ class ViewStore:
             StoreBusyError: another process is writing this view.
             StoreError: the disk is full or not writable. What was written stays.
         """
+        for encoder in encoders:
+            if not encoder.cacheable:
+                raise StoreError(f"the vectors of {encoder.spec.name!r} are not always the same: they are not kept")
         folders = [self.folder(corpus, encoder.spec) for encoder in encoders]
         with ExitStack() as locks:
             writers = []
-            for folder, encoder in zip(folders, encoders, strict=True):
+            # Each view once, and in one order for all processes: two that wait for each other would stand still.
+            for folder, encoder in sorted(dict(zip(folders, encoders, strict=True)).items()):
                 if verify or not (folder / MANIFEST).exists():
                     locks.enter_context(self._writing(folder))
                     # Another process may have finished the view while we waited for the lock.
@@ -192,7 +197,7 @@ class _Writer:
     def __init__(self, folder: Path, shard_rows: int, corpus: Corpus, encoder: Encoder, progress: Progress) -> None:
         self.finished = False
         self._folder = folder
-        self._shard_rows = _written_shard_rows(folder) or shard_rows
+        self._shard_rows = _written_shard_rows(folder, encoder.spec.dim, len(corpus)) or shard_rows
         self._corpus = corpus
         self._encoder = encoder
         self._names = self._found(progress)
@@ -296,12 +301,17 @@ def _read_manifest(folder: Path) -> Manifest:
     return Manifest.from_bytes(data, folder / MANIFEST)
 
 
-def _written_shard_rows(folder: Path) -> int | None:
-    """The rows per shard of a complete view, or None where there is no manifest to tell."""
+def _written_shard_rows(folder: Path, dim: int, rows: int) -> int | None:
+    """The rows per shard of a view that is there already, complete or not, or None where nothing tells.
+
+    A first shard tells unless it is the only one of its view: that one may be shorter than the others would be.
+    """
     try:
         return _read_manifest(folder).shard_rows
     except (MissingError, CorruptViewError):
-        return None
+        first = [path for path in folder.iterdir() if shard_start(path) == 0 and is_whole(path)]
+        found = [shard_rows_of(path, dim) for path in first]
+        return found[0] if len(found) == 1 and found[0] < rows else None
 
 
 def _check_size(path: Path, expected: int) -> None:

@@ -167,10 +167,16 @@ def test_a_configuration_that_is_none_is_refused(dense: Path, config: str) -> No
         load(dense)
 
 
-@pytest.mark.parametrize("version", [0, 2, 99, "1", None, [1]])
+@pytest.mark.parametrize("version", [0, 2, 99, "1", [1]])
 def test_another_format_version_is_refused_by_name(dense: Path, version: Any) -> None:  # noqa: ANN401
     _rewrite(dense, lambda config, _: config.update(format=version))
     with pytest.raises(ModelError, match=r"has model format .*; ensembed .* reads 1: upgrade ensembed"):
+        load(dense)
+
+
+def test_a_configuration_of_another_kind_is_no_model(dense: Path) -> None:
+    (dense / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ModelError, match=r"is not a saved model: its config.json is of another kind"):
         load(dense)
 
 

@@ -89,7 +89,7 @@ def test_a_shard_has_at_least_one_row(tmp_path: Path, shard_rows: int) -> None:
         ViewStore(tmp_path, shard_rows=shard_rows)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(repeating(sentences), st.integers(1, 10))
 def test_a_view_holds_what_the_encoder_says_and_each_sentence_is_encoded_once(texts: list[str], size: int) -> None:
     recorder = Recorder(ENCODER)
@@ -210,13 +210,43 @@ def test_damage_to_a_shard_of_an_earlier_run_is_not_copied_into_new_ones(store: 
 
 
 @pytest.mark.parametrize("sizes", [(6, 4), (4, 6), (3, 6), (6, 3), (10, 4), (4, 25), (100, 4)])
-def test_shards_of_another_size_are_not_taken_for_the_wrong_rows(tmp_path: Path, sizes: tuple[int, int]) -> None:
+def test_a_view_that_was_begun_keeps_its_shard_size(tmp_path: Path, sizes: tuple[int, int]) -> None:
     corpus = ListCorpus([f"sentence {i}" for i in range(10)])
-    for size in sizes:
-        view = ViewStore(tmp_path, shard_rows=size).embed(corpus, ENCODER)
-        assert view.manifest.shard_rows == size
-        assert np.array_equal(view[:], ENCODER.encode(list(iter(corpus))))
-        (view.folder / MANIFEST).unlink()  # as if the process had been killed before the last step
+    view = ViewStore(tmp_path, shard_rows=sizes[0]).embed(corpus, ENCODER)
+    (view.folder / MANIFEST).unlink()  # as if the process had been killed before the last step
+    recorder = Recorder(ENCODER)
+    again = ViewStore(tmp_path, shard_rows=sizes[1]).embed(corpus, recorder)
+    assert np.array_equal(again[:], ENCODER.encode(list(iter(corpus))))
+    if sizes[0] < len(corpus):  # a view of one shard does not tell how long its shards would be
+        assert recorder.seen == []
+        assert again.manifest == view.manifest
+
+
+def test_a_shard_of_another_size_is_not_taken_for_the_wrong_rows(tmp_path: Path) -> None:
+    corpus = ListCorpus([f"sentence {i}" for i in range(10)])
+    six = ViewStore(tmp_path / "six", shard_rows=6).embed(corpus, ENCODER)
+    four = ViewStore(tmp_path / "four", shard_rows=4).folder(corpus, ENCODER.spec)
+    four.mkdir(parents=True)
+    last = six.folder / six.manifest.shards[1]  # rows 6 to 9: as long as rows 4 to 7
+    (four / last.name).write_bytes(last.read_bytes())
+    view = ViewStore(tmp_path / "four", shard_rows=4).embed(corpus, ENCODER)
+    assert np.array_equal(view[:], ENCODER.encode(list(iter(corpus))))
+
+
+def test_one_encoder_under_two_names_is_written_once(store: ViewStore) -> None:
+    recorder = Recorder(DemoEncoder(4, seed=3, name="other"))
+    views = store.embed_all(CORPUS, [ENCODER, recorder])
+    assert views[0].folder == views[1].folder
+    assert recorder.seen in ([], list(dict.fromkeys(SENTENCES)))
+
+
+def test_vectors_that_may_lack_a_member_are_not_kept(store: ViewStore) -> None:
+    class Moody(DemoEncoder):
+        cacheable = False
+
+    with pytest.raises(StoreError, match="not always the same"):
+        store.embed(CORPUS, Moody())
+    assert not store.root.exists()
 
 
 def test_a_complete_view_keeps_its_shard_size(tmp_path: Path, whole: dict[str, bytes]) -> None:

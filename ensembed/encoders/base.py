@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ensembed.corpus import check_sentences, shorten
 from ensembed.errors import EncoderError, EnsembedError
 from ensembed.progress import Progress, silent
+from ensembed.rows import unit_rows
 
 FloatArray: TypeAlias = NDArray[np.float32]
 
@@ -102,6 +103,9 @@ class Encoder(ABC):
     A subclass writes `spec` and `embed`; the checks, the removal of duplicates and the progress reports are here.
     """
 
+    cacheable = True
+    """Whether equal specs mean equal vectors, so that views may be kept on disk."""
+
     @property
     @abstractmethod
     def spec(self) -> EncoderSpec:
@@ -129,6 +133,10 @@ class Encoder(ABC):
             return result
         row = {sentence: i for i, sentence in enumerate(distinct)}
         return result[[row[sentence] for sentence in checked]]
+
+    def similarity(self, sentences1: Sequence[str], sentences2: Sequence[str]) -> FloatArray:
+        """The cosine [n1, n2] of every sentence with every other; a zero vector has cosine 0 with everything."""
+        return np.asarray(unit_rows(self.encode(sentences1)) @ unit_rows(self.encode(sentences2)).T)
 
     def _checked(self, sentences: list[str]) -> FloatArray:
         spec = self.spec

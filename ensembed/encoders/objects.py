@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import Encoder, EncoderSpec, SupportsEncode, as_numbers, naming_failures
 from ensembed.errors import EncoderError
 
-_PROBES = ["A probe sentence.", "Two dogs are running through the snow."]
+# Short, cased and accented, and long: other weights, another tokenizer and another length limit show in one of them.
+_PROBES = [
+    "Two dogs are running through the snow.",
+    "Der Bäcker in ZÜRICH kostet 12,50 €!",
+    " ".join(f"the dog number {i} runs" for i in range(120)),
+]
 
 
 class ObjectEncoder(Encoder):
@@ -20,8 +25,9 @@ class ObjectEncoder(Encoder):
     Args:
         encoder: the object: a sentence-transformers model, your own class.
         name: what to call it; by default the object's class.
-        revision: what pins its weights. Without one, the vectors of two probe sentences stand in for it, so
-            that another model never reads this one's cached views.
+        revision: what pins its weights and settings. Without one, the vectors of three probe sentences stand in for
+            it, so that another model does not read this one's cached views. A change that does not show in them (a
+            length limit beyond some 600 tokens, say) does not show at all: give a revision of your own then.
 
     Example:
         >>> class Lengths:
@@ -62,7 +68,6 @@ def _revision(probes: NDArray[np.float64]) -> str:
     Few and to three digits: rounding in another batch, thread count or machine must not look like another model, and
     with every entry hashed one of them would always be on the verge.
     """
-    first, second = probes
-    half = len(first) // 2 or 1
-    figures = [first @ first, second @ second, first @ second, first[:half].sum(), second[:half].sum(), probes.sum()]
+    half = probes.shape[1] // 2 or 1
+    figures = [*np.square(probes).sum(axis=1), *probes[:, :half].sum(axis=1), *(probes[:-1] * probes[1:]).sum(axis=1)]
     return "probed-" + hashlib.sha256(" ".join(f"{figure:.2e}" for figure in figures).encode()).hexdigest()[:16]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ensembed.cores import available_cores
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.errors import EncoderError
+from ensembed.errors import EncoderError, InputError
 
 # Tokens per run, padding included: more only costs memory.
 _BATCH_TOKENS = 8192
@@ -25,6 +25,7 @@ class OnnxEncoder(Encoder):
         name: what to call it.
         revision: pins the weights.
         max_length: tokens beyond this many are cut off, the special ones included.
+        positions: the most tokens that the model can take.
         normalize: scale the vectors to length one.
         batch_size: sentences per run at the most. Dynamically quantised (int8) graphs need 1: they choose one scale
             for all the activations of a run, so that a sentence's vector would depend on its neighbours (cosines
@@ -39,6 +40,7 @@ class OnnxEncoder(Encoder):
         name: str,
         revision: str,
         max_length: int,
+        positions: int = 512,
         normalize: bool = False,
         batch_size: int = 32,
         threads: int | None = None,
@@ -57,6 +59,11 @@ class OnnxEncoder(Encoder):
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # both libraries raise bare Exceptions of their own
             raise EncoderError(f"encoder {name!r} cannot be opened from {folder}: {error}") from error
+        special = self._tokenizer.num_special_tokens_to_add(is_pair=False)
+        if not special < max_length <= positions:
+            raise InputError(
+                f"encoder {name!r}: max_length must be from {special + 1} to {positions}, not {max_length}"
+            )
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_length)
         self._inputs = [node.name for node in self._session.get_inputs()]
@@ -103,8 +110,3 @@ class OnnxEncoder(Encoder):
         hidden = self._session.run(None, {name: feeds[name] for name in self._inputs})[0]
         total = np.einsum("bld,bl->bd", hidden, mask.astype(np.float32))
         return np.asarray(total / mask.sum(axis=1, keepdims=True), np.float32)
-
-
-def available_cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from ensembed.cores import available_cores
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
 from ensembed.errors import EncoderError, InputError
@@ -64,7 +64,7 @@ class UseLiteEncoder(Encoder):
         vocabulary = _read_vocabulary(folder / "vocab.json")
         self._network = _Network.read(folder)
         self._tokenizer = UnigramTokenizer(vocabulary)
-        self._threads = threads or os.cpu_count() or 1
+        self._threads = threads or available_cores()
         if len(vocabulary) > len(self._network.tokens):
             raise EncoderError(
                 f"{folder / 'vocab.json'} has {len(vocabulary)} pieces but the model only {len(self._network.tokens)} "

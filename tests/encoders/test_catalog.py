@@ -57,7 +57,7 @@ def test_every_entry_is_complete_and_pinned(found: CatalogEntry) -> None:
 
 def test_the_settings_of_onnx_encoders_are_those_of_the_reference_implementations() -> None:
     settings = {e.name: e.settings for e in ENTRIES if e.kind == "onnx"}
-    shared = {"pooling": "mean", "normalize": False}
+    shared = {"pooling": "mean", "normalize": False, "positions": 512}
     assert settings == {
         "minilm": {"max_length": 256, "batch_size": 32, **shared},
         "minilm-int8": {"max_length": 256, "batch_size": 1, **shared},

@@ -77,9 +77,9 @@ def test_constant_vectors_of_any_type_have_a_revision(dtype: type, value: int) -
     ("change", "message"),
     [
         (lambda X: X[0], r"returned an array of shape \(6,\)"),
-        (lambda X: X[:1], r"returned an array of shape \(1, 6\) for 2 sentences"),
-        (lambda X: X[:, :0], r"returned an array of shape \(2, 0\)"),
-        (lambda X: X[None], r"returned an array of shape \(1, 2, 6\)"),
+        (lambda X: X[:1], r"returned an array of shape \(1, 6\) for 3 sentences"),
+        (lambda X: X[:, :0], r"returned an array of shape \(3, 0\)"),
+        (lambda X: X[None], r"returned an array of shape \(1, 3, 6\)"),
         (lambda X: X * np.nan, "returned NaN or Inf"),
         (lambda X: X * np.inf, "returned NaN or Inf"),
         (lambda _: [[1.0], [1.0, 2.0]], "no array"),
@@ -91,6 +91,35 @@ def test_constant_vectors_of_any_type_have_a_revision(dtype: type, value: int) -
 def test_an_object_that_returns_something_else_is_named(change: Callable[[FloatArray], Any], message: str) -> None:
     with pytest.raises(EncoderError, match=f"'Foreign' {message}|'Foreign' returned .*{message}"):
         ObjectEncoder(Foreign(change=change))
+
+
+def test_another_length_limit_is_another_revision() -> None:
+    class Limited:
+        def __init__(self, words: int) -> None:
+            self.words = words
+
+        def encode(self, sentences: list[str], /) -> FloatArray:
+            return DemoEncoder(6).encode([" ".join(sentence.split()[: self.words]) for sentence in sentences])
+
+    keys = {ObjectEncoder(Limited(words)).spec.key for words in (8, 100, 512)}
+    assert len(keys) == 3
+
+
+def test_rounding_is_not_another_revision() -> None:
+    noise = np.random.default_rng(0)
+    revisions = [
+        ObjectEncoder(Foreign(change=lambda X: X * (1 + 1e-7 * noise.standard_normal(X.shape)))).spec.revision
+        for _ in range(20)
+    ]
+    assert len(set(revisions)) == 1
+
+
+def test_an_object_that_raises_is_named() -> None:
+    def fail(_: FloatArray) -> FloatArray:
+        raise ConnectionError("no route")
+
+    with pytest.raises(EncoderError, match=r"encoder 'Foreign' failed: ConnectionError\('no route'\)"):
+        ObjectEncoder(Foreign(change=fail))
 
 
 def test_an_object_that_changes_its_dimension_is_named() -> None:

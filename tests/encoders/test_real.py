@@ -10,6 +10,7 @@ import pytest
 
 from ensembed.encoders import Encoder, open_encoder
 from ensembed.encoders.catalog import catalog
+from ensembed.errors import InputError
 from ensembed.sts import evaluate, read_stsb
 from ensembed.testing import check_encoder
 
@@ -72,6 +73,13 @@ def test_options_change_the_numbers_and_the_key(pulled: Callable[[str], Path]) -
     sentence = ["A man is playing a guitar on the stage."]
     assert not np.allclose(plain.encode(sentence), short.encode(sentence))
     np.testing.assert_allclose(np.linalg.norm(unit.encode(sentence)), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [-1, 0, 2, 513, 10**6])
+def test_a_length_that_the_model_cannot_take_is_refused(pulled: Callable[[str], Path], length: int) -> None:
+    pulled("minilm-int8")
+    with pytest.raises(InputError, match=rf"max_length must be from 3 to 512, not {length}"):
+        open_encoder(f"minilm-int8?max_length={length}")
 
 
 def test_ten_megabytes_are_no_trouble(pulled: Callable[[str], Path]) -> None:

@@ -1,4 +1,4 @@
-"""Sentences, and corpora of them with a key for their content.
+"""Lines of text, sentences, and corpora of them with a key for their content.
 
 A corpus is read as a stream, any number of times; it is never in memory whole unless it was given as a list. Blank
 sentences say nothing about language and are left out, so row i of a view is the i-th sentence that is not blank.
@@ -6,21 +6,94 @@ sentences say nothing about language and are left out, so row i of a view is the
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
+import io
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, BinaryIO, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import CorpusError, InputError, SentenceError
 
+BadBytes: TypeAlias = Literal["strict", "replace"]
+
 _DIGEST_BYTES = 16
+_GZIP_MAGIC = b"\x1f\x8b"  # cannot begin UTF-8 text
+# Rows compared at a time when repetitions are looked for: bounds the copies, which would be of the whole corpus.
+_BLOCK = 1 << 16
+
+
+def read_lines(
+    source: Path | BinaryIO,
+    *,
+    name: str | None = None,
+    errors: BadBytes = "strict",
+    error: type[InputError] = CorpusError,
+    way_out: str = "convert it, for instance with iconv -t utf-8",
+) -> Iterator[str]:
+    r"""The lines of a UTF-8 text, gzipped or not, as a stream.
+
+    Lines end with `\n` or `\r\n` and with nothing else, as U+2028 and others may be text; a byte order mark is dropped.
+    Whether it is gzip is seen from the first two bytes, whatever the file is called.
+
+    Args:
+        source: a file, or an open binary stream, which is not closed.
+        name: what errors call it; by default the file's path.
+        errors: what to do with bytes that are not UTF-8: "strict" refuses them, "replace" puts U+FFFD.
+        error: what is raised when the text cannot be read or is not UTF-8.
+        way_out: what to do about bytes that are not UTF-8, for the message.
+    """
+    name = name or str(source)
+    number = 1
+    try:
+        with ExitStack() as opened:
+            file = _unzipped(opened.enter_context(source.open("rb")) if isinstance(source, Path) else source)
+            line = file.readline().removeprefix(codecs.BOM_UTF8)
+            while line:
+                yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors)
+                number += 1
+                line = file.readline()
+    except UnicodeDecodeError as found:
+        place = f"{name}, line {number}: byte {found.start} (0x{found.object[found.start]:02x})"
+        raise error(f"{place} is not UTF-8; {way_out}") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as found:
+        raise error(f"{name} is not a whole gzip file: {found} (at line {number}); get it again") from found
+    except OSError as found:
+        raise error(f"{name} cannot be read: {found} (at line {number})") from found
+
+
+def _unzipped(stream: BinaryIO) -> io.BufferedIOBase:
+    """The stream from its beginning, unpacked if it is gzip; a pipe cannot be wound back after the look at it."""
+    head = stream.read(len(_GZIP_MAGIC))
+    whole = io.BufferedReader(_Rejoined(head, stream))
+    return gzip.GzipFile(fileobj=whole) if head == _GZIP_MAGIC else whole
+
+
+class _Rejoined(io.RawIOBase):
+    """The bytes that were read from a stream already, and then the rest of it."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head = head
+        # What is there, not what fills the buffer: a terminal would need its end of file typed twice.
+        self._read = getattr(rest, "read1", rest.read)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - typing has no word for a buffer before Python 3.12
+        data = self._head or self._read(len(buffer))
+        self._head = b""
+        buffer[: len(data)] = data
+        return len(data)
 
 
 @dataclass(frozen=True)
@@ -49,14 +122,19 @@ class Corpus(ABC):
 
     @cached_property
     def index(self) -> CorpusIndex:
-        """The key and the repetitions, from one pass; 8 bytes of memory a sentence stay in use."""
+        """The key and the repetitions, from one pass.
+
+        8 bytes of memory a sentence stay in use; while they are found it takes up to 44 (measured), most of it to sort.
+        """
         digests = bytearray()
         for sentence in self:
             digests += hashlib.blake2b(sentence.encode(), digest_size=_DIGEST_BYTES).digest()
         if not digests:
             raise CorpusError(f"{self} holds no sentence")
-        pairs = np.frombuffer(digests, np.uint64).reshape(-1, 2)
-        return CorpusIndex(hashlib.sha256(digests).hexdigest()[:32], _first_rows(pairs))
+        key = hashlib.sha256(digests).hexdigest()[:32]
+        order, starts = _groups(np.frombuffer(digests, np.uint64).reshape(-1, 2))
+        del digests  # it is the largest piece, and what follows needs room too
+        return CorpusIndex(key, _first_rows(order, starts))
 
     @property
     def key(self) -> str:
@@ -84,54 +162,28 @@ class ListCorpus(Corpus):
 
 
 class TextCorpus(Corpus):
-    r"""A text file, plain or `.gz`, UTF-8, one sentence a line.
-
-    Lines end with `\n` or `\r\n` and with nothing else; a byte order mark is dropped.
+    """A text file, plain or gzipped, UTF-8, one sentence a line, as `read_lines` reads it.
 
     Args:
         path: the file.
         errors: what to do with bytes that are not UTF-8: "strict" refuses the file, "replace" puts U+FFFD.
+        name: what errors call it; by default the path.
     """
 
-    def __init__(self, path: str | Path, *, errors: str = "strict") -> None:
-        if errors not in ("strict", "replace"):
+    def __init__(self, path: str | Path, *, errors: BadBytes = "strict", name: str | None = None) -> None:
+        if errors not in get_args(BadBytes):
             raise InputError(f"errors is 'strict' or 'replace', not {errors!r}")
         self.path = Path(path)
-        self._errors = errors
+        self._errors: BadBytes = errors
+        self._name = name or str(path)
         if not self.path.is_file():
             raise CorpusError(f"there is no corpus file {str(self.path)!r}")
         self._state = self._stat()
 
     def __iter__(self) -> Iterator[str]:
-        for number, line in enumerate(self._lines(), 1):
-            if sentence := self._sentence(line, number):
-                yield sentence
-
-    def _lines(self) -> Iterator[bytes]:
-        opener = gzip.open if self.path.suffix == ".gz" else open
-        number = 1
-        try:
-            with opener(self.path, "rb") as file:
-                while line := file.readline():
-                    yield line
-                    number += 1
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise CorpusError(f"{self} is not a whole gzip file: {error} (at line {number})") from error
-        except OSError as error:
-            raise CorpusError(f"{self} cannot be read: {error} (at line {number})") from error
-
-    def _sentence(self, line: bytes, number: int) -> str:
-        """The line's text, or an empty string for a blank line."""
-        encoding = "utf-8-sig" if number == 1 else "utf-8"
-        try:
-            text = line.removesuffix(b"\n").removesuffix(b"\r").decode(encoding, self._errors)
-        except UnicodeDecodeError as error:
-            raise CorpusError(
-                f"{self}, line {number}: byte {error.start} (0x{error.object[error.start]:02x}) is not UTF-8; convert "
-                "the file "
-                "(iconv -t utf-8) or read it with errors='replace'"
-            ) from None
-        return text if text.strip() else ""
+        way_out = "convert it (iconv -t utf-8), or read it with errors='replace'"
+        lines = read_lines(self.path, name=self._name, errors=self._errors, way_out=way_out)
+        return (line for line in lines if line.strip())
 
     def check_unchanged(self) -> None:
         """Raise a CorpusError if the file was written to since this object was made."""
@@ -146,7 +198,7 @@ class TextCorpus(Corpus):
         return found.st_size, found.st_mtime_ns
 
     def __str__(self) -> str:
-        return str(self.path)
+        return self._name
 
 
 def as_corpus(source: Corpus | Path | Sequence[str]) -> Corpus:
@@ -186,13 +238,22 @@ def shorten(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def _first_rows(digests: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """For every row [n, 2] the first equal row [n]; the sort is stable, so a group starts with its first row."""
+def _groups(digests: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The order [n] that brings equal rows [n, 2] together, and where [n] in it another group starts."""
     order = np.lexsort(digests.T)
-    ordered = digests[order]
-    starts_group = np.ones(len(order), bool)
-    starts_group[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    group_start = np.maximum.accumulate(np.where(starts_group, np.arange(len(order)), 0))
+    starts = np.ones(len(order), bool)
+    for begin in range(1, len(order), _BLOCK):
+        ordered = digests[order[begin - 1 : begin + _BLOCK]]
+        starts[begin : begin + _BLOCK] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return order, starts
+
+
+def _first_rows(order: NDArray[np.int64], starts: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """For every row the first equal row [n]; the sort is stable, so a group starts with its first row."""
+    leaders = order[starts]
+    group = np.cumsum(starts)
     first = np.empty(len(order), np.int64)
-    first[order] = order[group_start]
+    for begin in range(0, len(order), _BLOCK):
+        block = slice(begin, begin + _BLOCK)
+        first[order[block]] = leaders[group[block] - 1]
     return first

@@ -8,7 +8,8 @@ What blames the input is a `ValueError` too, so that code which knows nothing of
     │   ├── CorpusError                  a corpus file cannot be read as sentences
     │   ├── ViewError                    views do not fit together, or hold NaN or Inf
     │   ├── DimensionError               more dimensions asked for than the data supports
-    │   ├── DatasetError                 an STS file or folder is not in a layout we know
+    │   ├── DatasetError                 an STS file or folder is not in a layout we know, or damaged
+    │   │   └── AbsentDatasetError       ...or there is nothing of the data set at all
     │   └── UnknownEncoderError          no encoder of that name
     ├── EncoderError                     an encoder failed or returned something unusable
     ├── MissingError                     something has to be fetched or installed first
@@ -47,7 +48,11 @@ class DimensionError(InputError):
 
 
 class DatasetError(InputError):
-    """An STS file or folder is not in a layout we know."""
+    """An STS file or folder is not in a layout we know, or damaged."""
+
+
+class AbsentDatasetError(DatasetError):
+    """There is nothing of the data set where it was looked for: another place may have it whole."""
 
 
 class UnknownEncoderError(InputError):

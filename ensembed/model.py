@@ -52,7 +52,7 @@ class Ensemble:
             raise InputError("an ensemble needs at least one encoder")
         names = [encoder.spec.name for encoder in self.encoders]
         if len(set(names)) < len(names):
-            raise InputError(f"two members have the same name: {names}; give ObjectEncoder(..., name=...) its own")
+            raise InputError(f"two members share a name: {names}; call an object by ObjectEncoder(it, name=...)")
 
     def __repr__(self) -> str:
         return f"Ensemble({[encoder.spec.name for encoder in self.encoders]})"
@@ -80,6 +80,8 @@ class Ensemble:
             threads: for the fit; None leaves BLAS its own choice.
             progress: told of rows.
         """
+        if not isinstance(method, Method):
+            raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
         corpus = as_corpus(sentences)
         if isinstance(method, NaiveMethod):
             return MetaEncoder(self, method.build(self.dims))
@@ -264,7 +266,7 @@ def _reopen(
     if distance > _SAME_ENCODER:
         raise ModelError(
             f"member {spec.name!r} is not the encoder this model was fitted on: its probe vectors are {distance:.0%} "
-            "of their length away from the saved ones; fit again, or install the revision that was used"
+            "of their length away from the saved ones; fit again, or get the revision that was used"
         )
     return encoder
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk, ssyrk
 from threadpoolctl import threadpool_limits
 
-from ensembed.errors import ViewError
+from ensembed.errors import InputError, ViewError
 from ensembed.progress import Progress, silent
 from ensembed.rows import Views, batches, check_views, non_finite, unit_rows
 
@@ -83,6 +83,8 @@ class Moments:
             threads: for the matrix products; None leaves BLAS its own choice.
             progress: told of rows.
         """
+        if precision not in get_args(Precision):
+            raise InputError(f"precision is 'float64' or 'float32', not {precision!r}")
         views = check_views(views)
         rows = views[0].shape[0]
         sums = _ShiftedSums(sum(view.shape[1] for view in views), precision)

@@ -43,6 +43,8 @@ class RowWriter:
         self._file: BinaryIO | None = None
 
     def __enter__(self) -> RowWriter:
+        if self._path.is_dir():
+            raise IsADirectoryError(f"{self._path} is a folder")
         self._file = self._temporary.open("wb")
         self._file.write(npy_header(0, self._dim))
         return self
@@ -57,15 +59,16 @@ class RowWriter:
     def __exit__(self, kind: type[BaseException] | None, _error: object, _traceback: TracebackType | None) -> None:
         if self._file is None:
             return
-        with self._file as file:
+        try:
+            with self._file as file:
+                if kind is None:
+                    file.seek(0)
+                    file.write(npy_header(self.rows, self._dim))  # as long as the first: numpy leaves room to grow
+                    file.flush()
+                    os.fsync(file.fileno())
             if kind is None:
-                file.seek(0)
-                file.write(npy_header(self.rows, self._dim))  # as long as the first: numpy leaves room for it to grow
-                file.flush()
-                os.fsync(file.fileno())
-        self._file = None
-        if kind is None:
-            self._temporary.replace(self._path)
-            sync_folder(self._path.parent)
-        else:
+                self._temporary.replace(self._path)
+        finally:
+            self._file = None
             self._temporary.unlink(missing_ok=True)
+        sync_folder(self._path.parent)

@@ -83,10 +83,13 @@ def unit_rows(X: NDArray[Any]) -> NDArray[Any]:
 
 
 def _as_matrix(view: Any, j: int) -> Matrix:  # noqa: ANN401 - whatever a user takes for a matrix
+    # A sparse matrix looks like an array until its rows are computed with.
+    if hasattr(view, "toarray"):
+        raise ViewError(f"view {j} is a sparse {type(view).__name__}; views are dense: give its .toarray()")
     if hasattr(view, "shape") and isinstance(getattr(view, "dtype", None), np.dtype):
         matrix: Matrix = view
         return matrix
     try:
         return np.asarray(view)
-    except ValueError as error:
-        raise ViewError(f"view {j} is not a matrix: {error}") from None
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; tensors of a GPU or with a gradient
+        raise ViewError(f"view {j} is not a matrix but a {type(view).__name__}: {error}") from error

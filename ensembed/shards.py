@@ -101,23 +101,32 @@ def shard_start(path: Path) -> int | None:
 
 def is_whole(path: Path) -> bool:
     """Whether a shard is there, can be read and has the bytes that its name promises."""
-    match = _SHARD_NAME.fullmatch(path.name)
     try:
-        return match is not None and checksum(path.read_bytes()) == match[2]
+        return _fits_name(path, path.read_bytes())
     except OSError:
         return False
 
 
+def _fits_name(path: Path, data: bytes) -> bool:
+    match = _SHARD_NAME.fullmatch(path.name)
+    return match is not None and checksum(data) == match[2]
+
+
 def load_shard(path: Path, rows: int, dim: int) -> FloatArray:
-    """The shard, memory-mapped, or a CorruptViewError."""
+    """The shard [rows, dim], every byte checked, or a CorruptViewError.
+
+    It is read, not mapped: all of it has to be hashed anyway, and a file that is cut off later cannot crash us.
+    """
     header = npy_header(rows, dim)
     try:
-        with path.open("rb") as file:
-            if file.read(len(header)) != header:
-                raise CorruptViewError(f"{path} has not the header of float32 {(rows, dim)}; {REPAIR}")
-            return np.asarray(np.memmap(file, "<f4", "r", len(header), (rows, dim)), np.float32)
-    except (OSError, ValueError) as error:
+        data = path.read_bytes()
+    except OSError as error:
         raise CorruptViewError(f"{path} cannot be read: {error}; {REPAIR}") from error
+    if not data.startswith(header) or len(data) != shard_size(rows, dim):
+        raise CorruptViewError(f"{path} is not a file of float32 {(rows, dim)}; {REPAIR}")
+    if not _fits_name(path, data):
+        raise CorruptViewError(f"{path} is damaged: its content does not fit its checksum; {REPAIR}")
+    return np.frombuffer(data, "<f4", offset=len(header)).reshape(rows, dim)
 
 
 def checksum(data: bytes) -> str:

@@ -41,9 +41,10 @@ from ensembed.shards import (
 
 
 class View:
-    """One encoder's vectors of one corpus, memory-mapped: `view[a:b]` is a float32 array [b - a, d].
+    """One encoder's vectors of one corpus, read as needed: `view[a:b]` is a float32 array [b - a, d].
 
-    Opening checks that every shard is there with the right size; `damaged` reads and checks every byte.
+    Opening checks that every shard is there with the right size; reading a stretch checks every byte of its shards;
+    `damaged` checks them all.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -181,7 +182,7 @@ class ViewStore:
             lock.acquire(timeout=self._wait)
         except Timeout:
             raise StoreBusyError(
-                f"another process is writing the view {folder}; wait for it, or choose another store"
+                f"another process is writing the view {folder}; wait for it (`wait`, --wait), or choose another store"
             ) from None
         except OSError as error:
             raise StoreError(f"cannot write in the view store {self.root}: {error}") from error

@@ -6,10 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from ensembed.encoders.catalog import require
 from ensembed.encoders.pull import pull
 from ensembed.paths import cache_dir, data_dir
+
+# The same examples in every run: a property that fails, fails for everyone. A slow machine is no failure.
+settings.register_profile("ensembed", deadline=None, derandomize=True)
+settings.load_profile("ensembed")
 
 # Read before any test changes the environment: pulled encoders are shared by all tests and runs.
 _CACHE = cache_dir()

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import os
 import tempfile
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import line_texts, repeating, sentences, texts
 
-from ensembed.corpus import Corpus, ListCorpus, TextCorpus, as_corpus, check_sentences, shorten
-from ensembed.errors import CorpusError, InputError, SentenceError
+from ensembed.corpus import Corpus, ListCorpus, TextCorpus, as_corpus, check_sentences, read_lines, shorten
+from ensembed.errors import CorpusError, DatasetError, InputError, SentenceError
 
 AWKWARD = ["a\u2028b", "a\u2029b", "a\u0085b", "a\x0cb", "a\x0bb", "a\x1cb", "a\rb", "a\0b", "  kept  ", "\ta"]
 
@@ -92,7 +94,7 @@ def test_bytes_that_are_not_utf8_can_be_replaced(path: Path) -> None:
 
 def test_no_other_way_with_bad_bytes_is_taken(path: Path) -> None:
     with pytest.raises(InputError, match="'surrogateescape'"):
-        TextCorpus(write(path, b"ab\xffcd\n"), errors="surrogateescape")
+        TextCorpus(write(path, b"ab\xffcd\n"), errors="surrogateescape")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kept", [0.2, 0.6, 0.999])
@@ -116,10 +118,81 @@ def test_a_gzip_file_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
             read(TextCorpus(tmp_path / "corpus.gz"))
 
 
-def test_a_plain_file_that_is_named_gz_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "corpus.gz").write_bytes(b"one\ntwo\n")
-    with pytest.raises(CorpusError, match="not a whole gzip file: Not a gzipped file"):
-        read(TextCorpus(tmp_path / "corpus.gz"))
+def test_what_is_in_a_file_decides_whether_it_is_gzip_and_not_its_name(tmp_path: Path) -> None:
+    (tmp_path / "plain.gz").write_bytes(b"one\ntwo\n")
+    (tmp_path / "zipped.txt").write_bytes(gzip.compress(b"one\n") + gzip.compress(b"two\n"))
+    assert read(TextCorpus(tmp_path / "plain.gz")) == read(TextCorpus(tmp_path / "zipped.txt")) == ["one", "two"]
+
+
+def test_errors_call_a_corpus_by_the_name_it_was_given(tmp_path: Path) -> None:
+    corpus = TextCorpus(write(tmp_path / "spooled.txt", b"\xff\n"), name="standard input")
+    assert str(corpus) == "standard input"
+    with pytest.raises(CorpusError, match=r"^standard input, line 1: byte 0 \(0xff\)"):
+        read(corpus)
+
+
+class Dribble(io.RawIOBase):
+    """A pipe that gives a byte at a time, cannot be wound back, and may break."""
+
+    def __init__(self, data: bytes, *, breaks: bool = False) -> None:
+        self.left = data
+        self._breaks = breaks
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401
+        if self._breaks and not self.left:
+            raise OSError("the pipe broke")
+        data, self.left = self.left[:1], self.left[1:]
+        buffer[: len(data)] = data
+        return len(data)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"a", b"\n", b"\n\n", b"a\n", b"\xef\xbb\xbfa\r\n\nb", b"\x1f", "ü\u2028\n".encode()]
+)
+@pytest.mark.parametrize("zipped", [False, True])
+def test_lines_of_a_stream_are_those_of_a_file(tmp_path: Path, data: bytes, *, zipped: bool) -> None:
+    lines = data.decode("utf-8-sig").split("\n")
+    expected = [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+    written = gzip.compress(data) if zipped else data
+    (tmp_path / "file").write_bytes(written)
+    with io.BufferedReader(Dribble(written)) as pipe, io.BytesIO(written) as memory:
+        assert list(read_lines(tmp_path / "file")) == expected
+        assert list(read_lines(pipe)) == expected
+        assert list(read_lines(memory)) == expected
+        assert not pipe.closed
+
+
+def test_a_stream_is_read_no_further_than_it_is_asked_for() -> None:
+    pipe = Dribble(b"one\ntwo\nthree\n")
+    with io.BufferedReader(pipe, buffer_size=2) as stream:
+        assert next(read_lines(stream)) == "one"
+    assert len(pipe.left) >= len(b"two\n")
+
+
+@pytest.mark.parametrize("error", [CorpusError, DatasetError])
+@pytest.mark.parametrize(
+    ("data", "breaks", "message"),
+    [
+        (b"a\n\xc3\n", False, r"^the pipe, line 2: byte 0 \(0xc3\) is not UTF-8; convert it, .*iconv"),
+        (b"a\nb\nc", True, r"^the pipe cannot be read: the pipe broke \(at line 3\)"),
+        (b"\x1f\x8bnot gzip", False, "^the pipe is not a whole gzip file: "),
+        (gzip.compress(b"one\n" * 999, mtime=0)[:-9], False, r"^the pipe is not a whole gzip file: .*end-of-stream"),
+        (
+            gzip.compress(b"one\n" * 999, mtime=0)[:12] + b"\xff" * 20,
+            False,
+            "^the pipe is not a whole gzip file: Error -3",
+        ),
+    ],
+)
+def test_a_stream_that_cannot_be_read_is_the_error_that_was_asked_for(
+    data: bytes, breaks: bool, message: str, error: type[InputError]
+) -> None:
+    pipe = io.BufferedReader(Dribble(data, breaks=breaks))
+    with pytest.raises(error, match=message):
+        list(read_lines(pipe, name="the pipe", error=error))
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"  \r\n", codecs.BOM_UTF8])
@@ -207,6 +280,19 @@ def test_first_rows_of_many_sentences() -> None:
     _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
     found = ListCorpus([str(number) for number in numbers]).index.first_rows
     assert np.array_equal(found, first[inverse])
+
+
+def test_the_index_takes_what_it_says_it_takes() -> None:
+    rows = 200_000
+    corpus = ListCorpus([str(i % 150_000) for i in range(rows)])
+    tracemalloc.start()
+    try:
+        assert len(corpus) == rows
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 8 * rows + 10_000
+    assert peak < 44 * rows + 3_000_000  # and some for the blocks, whatever the number of rows
 
 
 @pytest.mark.parametrize("name", ["corpus.txt", "corpus.gz"])

@@ -73,7 +73,7 @@ def test_the_rank_counts_what_can_be_told_from_zero(values: list[float], rank: i
     assert effective_rank(np.diag(values), RESOLUTION) == rank
 
 
-@settings(derandomize=True, deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 999), d=st.integers(1, 6), k=st.integers(1, 6), data=st.data())
 def test_signs_do_not_depend_on_the_signs_that_came(seed: int, d: int, k: int, data: Any) -> None:  # noqa: ANN401
     V = np.random.default_rng(seed).standard_normal((d, k))

@@ -9,13 +9,16 @@ from typing import Any, Literal
 import numpy as np
 import oracles
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
+from strategies import repeating, texts
 
 from ensembed import Ensemble, MetaEncoder, ObjectEncoder, ViewStore, load
 from ensembed.encoders import DemoEncoder, EncoderLike
 from ensembed.encoders.base import Encoder, EncoderSpec
 from ensembed.errors import EncoderError, InputError, ModelError, SentenceError, UnknownEncoderError
-from ensembed.methods import GCCA, SVD, Average, Concat, LinearMeta, Method, UpProjection
+from ensembed.methods import GCCA, METHODS, SVD, Average, Concat, LinearMeta, Method, UpProjection, make_method
 from ensembed.persistence import PROBES
 
 NAMES = ["demo?dim=5&seed=1", "demo?dim=4&seed=2", "demo?dim=6&seed=3"]
@@ -84,6 +87,32 @@ def test_an_up_projection_is_an_ensemble_of_one() -> None:
     assert model.encode(NEW).shape == (3, 50)
 
 
+@pytest.fixture(scope="module", params=METHODS)
+def fitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MetaEncoder:
+    """A meta-encoder of every method."""
+    parameters = {"svd": {"dim": 4}, "gcca": {"dim": 4}, "up": {"dim": 50}}.get(request.param, {})
+    members = NAMES[:1] if request.param == "up" else NAMES
+    store = ViewStore(tmp_path_factory.mktemp("views"))
+    return Ensemble(members).fit(SENTENCES, make_method(request.param, **parameters), store=store)
+
+
+# Few words, so that the sentences share some with each other and with what was fitted on; and anything at all.
+WORDS = st.lists(st.sampled_from(["one", "a", "dog", "she", "sees", "the", "else", "?"]), max_size=6).map(" ".join)
+
+
+@given(sentences=repeating(WORDS | texts), data=st.data())
+def test_a_row_is_its_sentences_wherever_that_stands(
+    fitted: MetaEncoder, sentences: list[str], data: st.DataObject
+) -> None:
+    rows = fitted.encode(sentences)
+    order = data.draw(st.permutations(range(len(sentences))))
+    np.testing.assert_allclose(fitted.encode([sentences[i] for i in order]), rows[order], rtol=1e-5, atol=1e-6)
+    for i, sentence in enumerate(sentences):
+        np.testing.assert_array_equal(rows[i], rows[sentences.index(sentence)])
+    i = data.draw(st.integers(0, len(sentences) - 1))
+    np.testing.assert_allclose(fitted.encode([sentences[i]])[0], rows[i], rtol=1e-5, atol=1e-6)
+
+
 def test_similarity_is_the_cosine_and_zero_for_a_zero_vector() -> None:
     model = Ensemble(NAMES).fit(SENTENCES, Concat())
     a, b = oracles.unit(model.encode(NEW)), oracles.unit(model.encode(["a dog", ""]))
@@ -114,8 +143,8 @@ def test_what_is_no_list_of_sentences_is_refused() -> None:
 @pytest.mark.parametrize(("encoders", "message"), [
     ("demo", r"write \['demo'\]"),
     ([], "at least one encoder"),
-    (["demo?seed=1", "demo?seed=1"], "two members have the same name"),
-    ([Plain(1), Plain(2)], "two members have the same name"),
+    (["demo?seed=1", "demo?seed=1"], "two members share a name"),
+    ([Plain(1), Plain(2)], "two members share a name"),
     ([3], "an encoder is a name or an object with `encode`, not int"),
 ])  # fmt: skip
 def test_what_is_no_ensemble_is_refused(encoders: Any, message: str) -> None:  # noqa: ANN401

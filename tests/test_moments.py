@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any, TypeAlias
@@ -13,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ensembed.errors import ViewError
+from ensembed.errors import InputError, ViewError
 from ensembed.moments import Moments
 
 Array: TypeAlias = NDArray[Any]
-QUICK = settings(derandomize=True, deadline=None, max_examples=40)
+QUICK = settings(max_examples=40)
 CENTRES = st.sampled_from([0.0, 1.0, -10.0])
 
 
@@ -188,6 +189,12 @@ def test_rows_must_be_aligned_even_where_one_would_spread_over_all() -> None:
 def test_what_is_no_matrix_is_refused(X: Array) -> None:
     with pytest.raises(ViewError, match="view 0"):
         Moments.of(X)
+
+
+@pytest.mark.parametrize("precision", ["float16", None, ["float32"]])
+def test_a_precision_that_there_is_not_is_refused(precision: Any) -> None:  # noqa: ANN401
+    with pytest.raises(InputError, match=f"precision is 'float64' or 'float32', not {re.escape(repr(precision))}"):
+        Moments.of(np.ones((3, 2)), precision=precision)
 
 
 def test_columns_vary_if_they_do_by_more_than_rounding() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import oracles
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.sparse import coo_array, csr_matrix
 
 from ensembed.corpus import ListCorpus
 from ensembed.encoders.demo import DemoEncoder
@@ -38,7 +39,6 @@ def test_tiny_and_huge_rows_get_length_one(dtype: type[np.floating[Any]], size: 
     np.testing.assert_allclose(Z[1], [0, 0, 0, 1])
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
 @given(arrays(np.float32, st.tuples(st.integers(0, 5), st.integers(1, 6)), elements=FINITE))
 def test_every_other_row_has_length_one_and_its_direction(X: Any) -> None:  # noqa: ANN401
     Z = unit_rows(X)
@@ -86,6 +86,18 @@ def test_views_are_taken_as_they_are_and_lists_become_arrays(tmp_path: Path) -> 
     assert checked[2].shape == (2, 2)
 
 
+class _Tensor:
+    """What torch says when it is asked for an array of what is on a GPU, or has a gradient."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self.shape = (2, 3)
+        self.dtype = "torch.float32"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:  # noqa: ANN401
+        raise self._error
+
+
 @pytest.mark.parametrize(
     ("views", "message"),
     [
@@ -99,7 +111,11 @@ def test_views_are_taken_as_they_are_and_lists_become_arrays(tmp_path: Path) -> 
         ([[["a", "b"]]], "view 0 holds <U1"),
         ([np.ones((2, 3), complex)], "view 0 holds complex128"),
         ([np.ones((2, 3), object)], "view 0 holds object"),
-        ([[[1, 2], [3]]], "view 0 is not a matrix"),
+        ([[[1, 2], [3]]], "view 0 is not a matrix but a list: "),
+        ([np.ones((2, 3)), _Tensor(TypeError("use cpu()"))], r"view 1 is not a matrix but a _Tensor: use cpu\(\)"),
+        ([_Tensor(RuntimeError("use detach()"))], r"view 0 is not a matrix but a _Tensor: use detach\(\)"),
+        ([np.ones((2, 3)), csr_matrix(np.eye(2))], r"view 1 is a sparse csr_matrix; views are dense: .*toarray\(\)"),
+        ([coo_array(np.eye(2))], "view 0 is a sparse coo_array"),
     ],
 )
 def test_views_that_do_not_fit_are_named(views: Any, message: str) -> None:  # noqa: ANN401

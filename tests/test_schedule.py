@@ -36,14 +36,43 @@ def schedule(request: pytest.FixtureRequest) -> Schedule:
     return schedule
 
 
+class Clock:
+    """A clock for a schedule, and a job that takes as long as told: the machine's own speed plays no part."""
+
+    def __init__(self, alone: float, together: float) -> None:
+        self.alone = alone
+        self.together = together
+        self.places: list[bool] = []
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        return self._now
+
+    def job(self, _progress: Progress) -> None:
+        """Only the first of the jobs takes time, so that no two threads turn the clock at once."""
+        self.places.append(_in_main_thread())
+        self._now += self.alone if _in_main_thread() else self.together
+
+    def ways(self, schedule: Schedule, runs: int, sentences: int = 10) -> list[str]:
+        """How the next runs of this schedule go."""
+        self.places.clear()
+        for _ in range(runs):
+            schedule.run([self.job, lambda _progress: None], sentences)
+        return ["alone" if place else "together" for place in self.places]
+
+
 @pytest.mark.parametrize("sentences", [1, 100])
 def test_both_ways_give_the_results_in_order(sentences: int) -> None:
     schedule, places = Schedule(), []
+    ended = [threading.Event() for _ in range(5)]
+    ended[4].set()
 
     def job(j: int) -> Callable[[Progress], int]:
         def run(_progress: Progress) -> int:
-            time.sleep(0.01 * (3 - j))  # the first ends last
+            assert _in_main_thread() or ended[j + 1].wait(60)  # side by side, the first ends last
             places.append(_in_main_thread())
+            if not _in_main_thread():
+                ended[j].set()
             return j
 
         return run
@@ -53,32 +82,57 @@ def test_both_ways_give_the_results_in_order(sentences: int) -> None:
     assert places == [True] * 4 + [False] * 4  # one after the other, then side by side
 
 
-def test_the_faster_way_is_kept_for_few_and_for_many_sentences_apart() -> None:
-    schedule, places = Schedule(), []
-
-    def waits(_progress: Progress) -> None:
-        places.append(_in_main_thread())
-        time.sleep(0.05)
-
-    for _ in range(4):
-        schedule.run([waits] * 4, 10)
-    assert places[4:] == [False] * 12
-    places.clear()
-    schedule.run([waits] * 4, 1000)
-    assert places == [True] * 4
+@pytest.mark.parametrize(("alone", "together", "faster"), [(1.0, 2.0, "alone"), (2.0, 1.0, "together")])
+def test_each_way_is_tried_once_and_the_faster_is_kept(alone: float, together: float, faster: str) -> None:
+    clock = Clock(alone, together)
+    ways = clock.ways(Schedule(clock), 2 + 15)
+    assert ways == ["alone", "together", *[faster] * 15]
 
 
-def test_the_slower_way_is_left() -> None:
-    schedule, places = Schedule(), []
+def test_the_slower_way_gets_a_chance_in_every_sixteenth_run() -> None:
+    clock = Clock(alone=1.0, together=2.0)
+    schedule = Schedule(clock)
+    clock.ways(schedule, 2)
+    for _ in range(3):
+        assert clock.ways(schedule, 16) == ["alone"] * 15 + ["together"]
 
-    def hates_company(_progress: Progress) -> None:
-        places.append(_in_main_thread())
-        if not _in_main_thread():
-            time.sleep(0.1)
 
-    for _ in range(4):
-        schedule.run([hates_company] * 2, 10)
-    assert places == [True] * 2 + [False] * 2 + [True] * 4
+@pytest.mark.parametrize("disturbed", ["alone", "together"])
+def test_a_disturbed_first_run_does_not_decide_for_good(disturbed: str) -> None:
+    clock = Clock(alone=2.0, together=2.0)
+    setattr(clock, disturbed, 50.0)
+    schedule = Schedule(clock)
+    clock.ways(schedule, 2)
+    setattr(clock, disturbed, 1.0)  # in truth the faster way
+    clock.ways(schedule, 16 * 20)
+    assert clock.ways(schedule, 16).count(disturbed) == 15
+
+
+def test_the_way_changes_when_the_speeds_do() -> None:
+    clock = Clock(alone=1.0, together=1.5)
+    schedule = Schedule(clock)
+    assert clock.ways(schedule, 10)[-1] == "alone"
+    clock.alone = 5.0
+    assert clock.ways(schedule, 10)[-1] == "together"
+
+
+def test_few_and_many_sentences_are_learnt_apart() -> None:
+    clock = Clock(alone=1.0, together=2.0)
+    schedule = Schedule(clock)
+    assert clock.ways(schedule, 4, sentences=32) == ["alone", "together", "alone", "alone"]
+    clock.alone = 3.0
+    assert clock.ways(schedule, 4, sentences=33) == ["alone", "together", "together", "together"]
+    clock.alone = 1.0
+    assert clock.ways(schedule, 1, sentences=32) == ["alone"]
+    assert clock.ways(schedule, 1, sentences=1000) == ["together"]
+
+
+def test_time_counts_per_sentence() -> None:
+    clock = Clock(alone=8.0, together=4.0)
+    schedule = Schedule(clock)
+    clock.ways(schedule, 1, sentences=32)  # 1/4 second each
+    clock.ways(schedule, 1, sentences=8)  # 1/2 second each
+    assert clock.ways(schedule, 1) == ["alone"]
 
 
 def test_one_job_runs_where_it_was_asked_for(schedule: Schedule) -> None:
@@ -113,14 +167,15 @@ def test_the_others_stop_at_their_next_report_as_soon_as_one_fails() -> None:
     started = threading.Event()
 
     def endless(progress: Progress) -> int:
-        for _ in range(500):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
             started.set()
             progress("label", 0, None)
-            time.sleep(0.01)
+            time.sleep(0.001)
         raise AssertionError("nobody stopped this")
 
     def fails(_progress: Progress) -> int:
-        started.wait(5)
+        started.wait(60)
         raise ValueError("the second job")
 
     with pytest.raises(ValueError, match="the second job"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from crash_points import SENTENCES as CRASH_SENTENCES
 from crash_points import embed as embed_crash_corpus
+from puppet import Puppet
 
 from ensembed.corpus import TextCorpus
 from ensembed.encoders.demo import DemoEncoder
@@ -23,13 +23,13 @@ from ensembed.views import ViewStore
 
 HERE = Path(__file__).parent
 KILLS = 24
-SHARDS = 250
+SHARDS = 150
 ENCODER = DemoEncoder(4)
 
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """A file of 250 shards of 4 sentences, one in four of which was there before."""
+    """A file of 150 shards of 4 sentences, one in four of which was there before."""
     numbers = random.Random(0)  # noqa: S311
     lines = [f"sentence {i if numbers.random() < 0.75 else numbers.randrange(i + 1)}" for i in range(4 * SHARDS)]
     path = tmp_path / "corpus.txt"
@@ -55,36 +55,37 @@ def shards_in(root: Path) -> set[str]:
     return {path.name for path in root.rglob("shard-*.npy")}
 
 
+def not_in_first(corpus: Path, shards: int) -> list[str]:
+    """The distinct sentences, in their order, that do not occur in the first so many shards."""
+    lines = corpus.read_text().splitlines()
+    done = set(lines[: 4 * shards])
+    return [line for line in dict.fromkeys(lines) if line not in done]
+
+
 def test_a_store_that_was_killed_at_random_points_ends_with_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
-    root, delays = tmp_path / "killed", random.Random(0)  # noqa: S311
-    hits, progress, strays = 0, [], 0
-    while hits < KILLS:
-        before = shards_in(root)
-        process = child(corpus, root, "--seconds", 0.008)
-        await_line(process, "ready")
-        time.sleep(delays.uniform(0, 0.12))
-        process.kill()
-        process.communicate()
-        assert process.returncode == -signal.SIGKILL, f"it was done after {hits} kills: make the corpus longer"
-        hits += 1
+    root, numbers = tmp_path / "killed", random.Random(0)  # noqa: S311
+    progress, strays = [0], 0
+    for _ in range(KILLS):
+        before, calls = shards_in(root), numbers.randrange(10)
+        puppet = Puppet(corpus, root, [ENCODER.spec.dim])
+        puppet.step(calls)
+        # A shard takes a few milliseconds, so this hits everything on the way to the next one, or to the first.
+        puppet.kill(numbers.uniform(0, 0.005 if calls else 0.05))
         after = shards_in(root)
         assert before <= after, "a finished shard was lost"
+        assert len(after) >= len(before) + calls - 1, "a shard was not kept when the next one was begun"
         assert not list(root.rglob(MANIFEST)), "an unfinished view was marked complete"
         progress.append(len(after))
         strays += len(list(root.rglob(".*.tmp")))
-    assert hits >= 20
     assert len(set(progress)) >= 10, f"the kills did not hit different amounts of progress: {progress}"
-    assert 0 < progress[-1] < SHARDS
 
-    finish = child(corpus, root)
-    output, errors = finish.communicate()
-    assert finish.returncode == 0, errors
+    finished, recorder = shards_in(root), Recorder(ENCODER)
+    view = ViewStore(root, shard_rows=4).embed(TextCorpus(corpus), recorder)
     store = ViewStore(tmp_path / "at a stretch", shard_rows=4)
-    view = store.embed(TextCorpus(corpus), ENCODER)
+    store.embed(TextCorpus(corpus), ENCODER)
     assert files_of(root) == files_of(store.root), f"({strays} temporary files were left by kills on the way)"
     assert len(view.manifest.shards) == SHARDS
-    # Only what no earlier run had finished was encoded in the last one.
-    assert output.count("encoding") <= SHARDS - progress[-1]
+    assert recorder.seen == not_in_first(corpus, len(finished))
 
 
 def test_a_store_that_was_killed_at_any_file_operation_ends_with_the_same_bytes(tmp_path: Path) -> None:
@@ -103,39 +104,31 @@ def test_a_store_that_was_killed_at_any_file_operation_ends_with_the_same_bytes(
 
 def test_an_interrupt_from_the_keyboard_loses_nothing_that_is_finished(corpus: Path, tmp_path: Path) -> None:
     root = tmp_path / "store"
-    process = child(corpus, root, "--seconds", 0.05)
-    for _ in range(3):
-        await_line(process, "encoding")
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode != 0
-    assert "KeyboardInterrupt" in errors
+    puppet = Puppet(corpus, root, [ENCODER.spec.dim])
+    puppet.step(3)
+    puppet.interrupt()
     finished = shards_in(root)
-    assert 2 <= len(finished) < 10
+    assert 3 <= len(finished) < SHARDS
     assert not list(root.rglob(".*.tmp"))
 
     recorder = Recorder(ENCODER)
     view = ViewStore(root, shard_rows=4).embed(TextCorpus(corpus), recorder)
-    lines = corpus.read_text().splitlines()
-    done = set(lines[: 4 * len(finished)])
-    assert recorder.seen == [line for line in dict.fromkeys(lines) if line not in done]
+    assert recorder.seen == not_in_first(corpus, len(finished))
     assert finished <= shards_in(root)
-    assert np.array_equal(view[:], ENCODER.encode(lines))
+    assert np.array_equal(view[:], ENCODER.encode(corpus.read_text().splitlines()))
 
 
 def test_a_second_process_is_told_at_once_that_the_view_is_being_written(corpus: Path, tmp_path: Path) -> None:
     root = tmp_path / "store"
-    process = child(corpus, root, "--seconds", 60)
+    process = child(corpus, root, "--seconds", 600)
     try:
         await_line(process, "encoding")
-        begun = time.monotonic()
         with pytest.raises(StoreBusyError, match="another process is writing"):
             ViewStore(root, shard_rows=4).embed(TextCorpus(corpus), ENCODER)
         with pytest.raises(StoreBusyError):
             ViewStore(root, shard_rows=4).embed(TextCorpus(corpus), ENCODER, verify=True)
-        assert time.monotonic() - begun < 5
         second = child(corpus, root)
-        assert second.communicate(timeout=30)[1].startswith("StoreBusyError")
+        assert second.communicate(timeout=120)[1].startswith("StoreBusyError")
         assert shards_in(root) == set()
 
         begun = time.monotonic()

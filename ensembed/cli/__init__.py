@@ -60,6 +60,9 @@ def run(arguments: Sequence[str]) -> int:
     except EnsembedError as error:
         click.echo(f"error: {error}", err=True)
         return MISSING if isinstance(error, MissingError) else FAILED
+    except OSError as error:  # a disk that is full, a folder that may not be written to: not a fault of the program
+        click.echo(f"error: {error}", err=True)
+        return FAILED
     return 0
 
 

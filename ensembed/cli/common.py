@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import gzip
+import itertools
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
-from ensembed.corpus import TextCorpus
+from ensembed.corpus import BadBytes, TextCorpus, read_lines
 from ensembed.encoders import Encoder, open_encoder
-from ensembed.errors import CorpusError
+from ensembed.errors import CorpusError, ModelError, UnknownEncoderError
 from ensembed.model import load
+from ensembed.persistence import CONFIG
 from ensembed.progress import Progress, bars
 from ensembed.tables import text_table
+
+STDIN = "standard input"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program instead of a table.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Draw no progress bars.")
@@ -36,6 +40,12 @@ errors_option = click.option(
     show_default=True,
     help="What to do with bytes that are not UTF-8.",
 )
+wait_option = click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Seconds to wait for another process on the same view.",
+)
 corpus_argument = click.argument("corpus", type=click.Path(path_type=Path, allow_dash=True))
 
 
@@ -47,53 +57,46 @@ def progress_bars(quiet: bool) -> Iterator[Progress]:
 
 
 @contextmanager
-def open_corpus(path: Path, errors: str) -> Iterator[TextCorpus]:
+def open_corpus(path: Path, errors: BadBytes) -> Iterator[TextCorpus]:
     """The corpus file; standard input (`-`) is first written to a temporary one, since a corpus is read twice."""
     if str(path) != "-":
         yield TextCorpus(path, errors=errors)
         return
-    with tempfile.NamedTemporaryFile(prefix="ensembed-", suffix=".txt") as file:
-        for chunk in iter(lambda: sys.stdin.buffer.read(1 << 20), b""):
-            file.write(chunk)
-        file.flush()
-        yield TextCorpus(file.name, errors=errors)
+    with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
+        spool = Path(folder) / "corpus.txt"
+        try:
+            with spool.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+        except OSError as error:
+            raise CorpusError(
+                f"{STDIN} cannot be kept in {tempfile.gettempdir()}: {error}; make room there, set TMPDIR to another "
+                "folder, or give the corpus as a file"
+            ) from error
+        yield TextCorpus(spool, errors=errors, name=STDIN)
 
 
 def open_model(source: str, threads: int | None = None) -> Encoder:
-    """The saved model in that folder, or the encoder of that name."""
-    if Path(source).is_dir():
+    """The saved model in that folder, or the encoder of that name.
+
+    A folder counts only if a model was saved in it: any other may share its name with an encoder.
+    """
+    if (Path(source) / CONFIG).is_file():
         return load(source, threads=threads)
-    return open_encoder(source, threads=threads)
-
-
-def read_lines(path: Path, size: int = 1024) -> Iterator[list[str]]:
-    """The lines of a text file (plain, `.gz`, or `-` for standard input) in lists; every line counts, blank or not."""
-    with _open_bytes(path) as file:
-        batch: list[str] = []
-        for number, line in enumerate(file, 1):
-            try:
-                batch.append(
-                    line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig" if number == 1 else "utf-8")
-                )
-            except UnicodeDecodeError as error:
-                raise CorpusError(f"{path}, line {number} is not UTF-8: {error}") from None
-            if len(batch) == size:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
-
-
-@contextmanager
-def _open_bytes(path: Path) -> Iterator[BinaryIO]:
-    if str(path) == "-":
-        yield sys.stdin.buffer
-        return
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            yield file  # type: ignore[misc]
-    except (OSError, EOFError) as error:
-        raise CorpusError(f"cannot read {path}: {error}") from error
+        return open_encoder(source, threads=threads)
+    except UnknownEncoderError as error:
+        if Path(source).is_dir():
+            raise ModelError(f"{source} is not a saved model: the folder has no {CONFIG}") from None
+        raise UnknownEncoderError(
+            f"{source!r} is neither a folder with a saved model nor an encoder: {error}"
+        ) from None
+
+
+def read_batches(path: Path, size: int = 1024) -> Iterator[list[str]]:
+    """The lines of a text file, or of standard input (`-`), in lists; every line counts, blank or not."""
+    lines = read_lines(sys.stdin.buffer, name=STDIN) if str(path) == "-" else read_lines(path)
+    while batch := list(itertools.islice(lines, size)):
+        yield batch
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - anything that JSON can hold

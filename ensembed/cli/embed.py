@@ -20,7 +20,9 @@ from ensembed.cli.common import (
     quiet_option,
     store_option,
     threads_option,
+    wait_option,
 )
+from ensembed.corpus import BadBytes
 from ensembed.encoders import open_encoder
 from ensembed.views import ViewStore
 
@@ -29,8 +31,7 @@ from ensembed.views import ViewStore
 @options(corpus_argument, encoder_option, store_option)
 @click.option("--shard-rows", type=click.IntRange(min=1), default=4096, show_default=True, help="Rows per shard.")
 @click.option("--verify", is_flag=True, help="Check every byte first and encode damaged shards again.")
-@click.option("--wait", type=float, default=0.0, help="Seconds to wait for another process on the same view.")
-@options(errors_option, threads_option, quiet_option, json_option)
+@options(wait_option, errors_option, threads_option, quiet_option, json_option)
 def embed(
     corpus: Path,
     encoders: tuple[str, ...],
@@ -38,14 +39,14 @@ def embed(
     shard_rows: int,
     verify: bool,
     wait: float,
-    errors: str,
+    errors: BadBytes,
     threads: int | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
     """Let encoders read CORPUS and keep their views of it.
 
-    CORPUS is a text file, plain or .gz, one sentence a line; - is standard input. Blank lines are left out and each
+    CORPUS is a text file, plain or gzipped, one sentence a line; - is standard input. Blank lines are left out and each
     distinct sentence is encoded once. The command can be interrupted at any time, even by kill -9: run it again and
     it goes on, at most one shard behind.
 

@@ -15,22 +15,26 @@ from ensembed.cli.common import (
     print_table,
     progress_bars,
     quiet_option,
-    read_lines,
+    read_batches,
     threads_option,
 )
+from ensembed.encoders import Encoder
+from ensembed.errors import InputError
 from ensembed.npy import RowWriter
 
 
 @click.command()
 @click.argument("model")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default="-")
-@click.option("--out", "-o", type=click.Path(path_type=Path), help="Write a float32 .npy file, a row per line.")
+@click.option(
+    "--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Write a float32 .npy file, a row per line."
+)
 @options(threads_option, quiet_option, json_option)
 def encode(model: str, file: Path, out: Path | None, threads: int | None, quiet: bool, as_json: bool) -> None:
     """Turn the lines of a file into vectors.
 
-    FILE is plain or .gz text, by default standard input; MODEL is a saved model's folder or an encoder's name. Every
-    line gives one row, a blank one too. Standard output shows a person the beginning of each vector; --json
+    FILE is plain or gzipped text, by default standard input; MODEL is a saved model's folder or an encoder's name.
+    Every line gives one row, a blank one too. Standard output shows a person the beginning of each vector; --json
     prints one object a line with the whole of it.
 
     \b
@@ -40,18 +44,14 @@ def encode(model: str, file: Path, out: Path | None, threads: int | None, quiet:
     """
     encoder = open_model(model, threads)
     if out is not None:
-        with RowWriter(out, encoder.spec.dim) as writer, progress_bars(quiet) as progress:
-            for sentences in read_lines(file):
-                writer.append(encoder.encode(sentences))
-                progress("encode", writer.rows, None)
-        facts = {"file": str(out), "rows": writer.rows, "dim": encoder.spec.dim}
+        facts = {"file": str(out), "rows": _write(encoder, file, out, quiet), "dim": encoder.spec.dim}
         if as_json:
             print_json(facts)
         else:
             click.echo(f"{facts['file']}: {facts['rows']} rows of {facts['dim']}")
         return
     table = []
-    for sentences in read_lines(file):
+    for sentences in read_batches(file):
         for sentence, vector in zip(sentences, encoder.encode(sentences), strict=True):
             if as_json:
                 print_json({"sentence": sentence, "vector": vector.tolist()})
@@ -60,3 +60,14 @@ def encode(model: str, file: Path, out: Path | None, threads: int | None, quiet:
                 table.append([sentence[:48], f"{np.linalg.norm(vector):.4f}", f"{start} …"])
     if not as_json:
         print_table(["sentence", "length", f"vector [{encoder.spec.dim}]"], table)
+
+
+def _write(encoder: Encoder, file: Path, out: Path, quiet: bool) -> int:
+    try:
+        with RowWriter(out, encoder.spec.dim) as writer, progress_bars(quiet) as progress:
+            for sentences in read_batches(file):
+                writer.append(encoder.encode(sentences))
+                progress("encode", writer.rows, None)
+    except OSError as error:  # what goes wrong in reading and encoding has a name of its own
+        raise InputError(f"{out} cannot be written: {error.strerror or error}; name another --out") from error
+    return writer.rows

@@ -19,8 +19,11 @@ from ensembed.cli.common import (
     quiet_option,
     store_option,
     threads_option,
+    wait_option,
 )
+from ensembed.corpus import BadBytes
 from ensembed.methods import make_method
+from ensembed.methods.gcca import positive
 from ensembed.model import Ensemble
 from ensembed.views import ViewStore
 
@@ -31,8 +34,10 @@ from ensembed.views import ViewStore
 @click.option("--dim", type=click.IntRange(min=1), help="Dimension of the result. [default: the largest member's]")
 @click.option("--tau", type=float, help="gcca's regularisation. [default: 10]")
 @click.option("--seed", type=int, help="up's random seed. [default: 0]")
-@click.option("--out", "-o", type=click.Path(path_type=Path), required=True, help="Folder for the fitted model.")
-@options(store_option, errors_option, threads_option, quiet_option, json_option)
+@click.option(
+    "--out", "-o", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder for the model."
+)
+@options(store_option, wait_option, errors_option, threads_option, quiet_option, json_option)
 def fit(
     corpus: Path,
     encoders: tuple[str, ...],
@@ -42,7 +47,8 @@ def fit(
     seed: int | None,
     out: Path,
     store: Path | None,
-    errors: str,
+    wait: float,
+    errors: BadBytes,
     threads: int | None,
     quiet: bool,
     as_json: bool,
@@ -61,21 +67,26 @@ def fit(
     chosen = make_method(method, **given)
     with open_corpus(corpus, errors) as source, progress_bars(quiet) as progress:
         ensemble = Ensemble(encoders, threads=threads)
-        model = ensemble.fit(source, chosen, store=ViewStore(store), threads=threads, progress=progress)
+        model = ensemble.fit(source, chosen, store=ViewStore(store, wait=wait), threads=threads, progress=progress)
     model.save(out)
-    spectrum = [] if model.meta.spectrum is None else model.meta.spectrum.tolist()
+    meta = model.meta
+    spectrum = [] if meta.spectrum is None else meta.spectrum.tolist()
     if as_json:
         members = [encoder.spec.name for encoder in ensemble.encoders]
-        facts = {"method": dict(model.meta.method), "members": members, "dim": model.meta.dim, "rows": model.meta.rows}
+        facts = {"method": dict(meta.method), "members": members, "dim": meta.dim, "rows": meta.rows}
         print_json({"model": str(out), **facts, "spectrum": spectrum})
         return
     rows = [
         ["model", str(out)],
-        ["method", ", ".join(f"{key}={value}" for key, value in model.meta.method.items())],
+        ["method", ", ".join(f"{key}={value}" for key, value in meta.method.items())],
         *(["member", f"{encoder.spec.name} ({encoder.spec.dim})"] for encoder in ensemble.encoders),
-        ["dim", str(model.meta.dim)],
-        ["fitted on", f"{model.meta.rows} sentences" if model.meta.rows else "nothing: it needs no training"],
+        ["dim", str(meta.dim)],
+        ["fitted on", f"{meta.rows} sentences" if meta.rows else "nothing: it needs no training"],
     ]
+    if meta.spectrum is not None and meta.method["name"] == "gcca":
+        rows.append(
+            ["positive", f"{positive(meta.spectrum)} of {meta.dim} dimensions: where the members agree, rho > 0"]
+        )
     if spectrum:
         rows.append(["spectrum", " ".join(f"{value:.4g}" for value in spectrum[:: max(1, len(spectrum) // 8)])])
     print_table(["what", ""], rows, left=2)

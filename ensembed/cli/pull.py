@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from ensembed.cli.common import json_option, print_json, print_table, progress_bars, quiet_option
-from ensembed.encoders.catalog import catalog, folder_of
-from ensembed.encoders.catalog import entry as catalog_entry
+from ensembed.encoders.catalog import catalog
 from ensembed.encoders.pull import pull as pull_files
 
 
@@ -32,9 +31,7 @@ def pull(names: tuple[str, ...], everything: bool, force: bool, quiet: bool, as_
     with progress_bars(quiet) as progress:
         results = pull_files(list(catalog()) if everything else list(names), progress=progress, force=force)
     if as_json:
-        print_json(
-            [{"name": r.name, "source": r.source, "folder": str(folder_of(catalog_entry(r.name)))} for r in results]
-        )
+        print_json([{"name": r.name, "source": r.source, "folder": str(r.folder)} for r in results])
         return
-    rows = [[r.name, r.source or "already here", str(folder_of(catalog_entry(r.name)))] for r in results]
+    rows = [[r.name, r.source or "already here", str(r.folder)] for r in results]
     print_table(["name", "from", "folder"], rows, left=3)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
 
-from ensembed.cli.common import json_option, open_model, options, print_json, print_table, read_lines, threads_option
+from ensembed.cli.common import (
+    STDIN,
+    json_option,
+    open_model,
+    options,
+    print_json,
+    print_table,
+    read_batches,
+    threads_option,
+)
 from ensembed.errors import CorpusError
 from ensembed.sts.protocol import cosine
 
@@ -35,7 +45,9 @@ def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, threa
     if pairs is None and len(sentences) == 1:
         raise click.UsageError("give at least two sentences: the first is compared with each of the others")
     encoder = open_model(model, threads)
-    batches = [[(sentences[0], other) for other in sentences[1:]]] if pairs is None else _read_pairs(pairs)
+    batches: Iterable[list[tuple[str, str]]] = (
+        _read_pairs(pairs) if pairs is not None else [[(sentences[0], other) for other in sentences[1:]]]
+    )
     table = []
     for batch in batches:
         left, right = zip(*batch, strict=True)
@@ -48,18 +60,18 @@ def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, threa
         print_table(["cosine", "sentence1", "sentence2"], table, left=3)
 
 
-def _read_pairs(path: Path) -> list[list[tuple[str, str]]]:
-    batches, number = [], 0
-    for lines in read_lines(path):
+def _read_pairs(path: Path) -> Iterator[list[tuple[str, str]]]:
+    """The pairs of a file, as they are read: blank lines are left out."""
+    number = 0
+    for lines in read_batches(path):
         batch = []
-        for line in lines:
-            number += 1
+        for number, line in enumerate(lines, number + 1):  # noqa: B020 - goes on where the last batch ended
             if not line.strip():
                 continue
             columns = line.split("\t")
             if len(columns) != 2:
-                raise CorpusError(f"{path}, line {number}: {len(columns)} columns instead of 2")
+                place = f"{STDIN if str(path) == '-' else path}, line {number}"
+                raise CorpusError(f"{place}: {len(columns)} columns instead of 2; write sentence1<TAB>sentence2")
             batch.append((columns[0], columns[1]))
         if batch:
-            batches.append(batch)
-    return batches
+            yield batch

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from ensembed.encoders.catalog import CatalogEntry, PinnedFile, Source, entry, folder_of, is_pulled
+from ensembed.encoders.catalog import CatalogEntry, PinnedFile, Source, damaged_file, entry, folder_of
 from ensembed.encoders.sources import SourceFailed, contents, download
 from ensembed.errors import InputError, PullError
 from ensembed.paths import cache_dir
@@ -63,7 +63,7 @@ def pull(names: Sequence[str], *, progress: Progress = silent, force: bool = Fal
     if isinstance(names, str):
         raise InputError(f"expected a list of names, got one string: write [{names!r}]")
     entries = [entry(name) for name in dict.fromkeys(names)]
-    missing = entries if force else [e for e in entries if not _intact(e)]
+    missing = entries if force else [e for e in entries if damaged_file(e) is not None]
     served = _fetch(missing, progress, force=force) if missing else {}
     return [Pulled(e.name, folder_of(e), served.get(e.name)) for e in entries]
 
@@ -76,7 +76,7 @@ def _fetch(entries: Iterable[CatalogEntry], progress: Progress, *, force: bool) 
         with _staging(progress) as staging:
             downloads = _Downloads(staging, progress)
             for wanted in entries:
-                if not force and _intact(wanted):
+                if not force and damaged_file(wanted) is None:
                     continue  # another process pulled it while we waited for the lock
                 try:
                     served[wanted.name] = _from_any_source(wanted, downloads, staging / wanted.name, progress)
@@ -206,21 +206,3 @@ def _copy(chunks: Iterable[bytes], target: Path, pinned: PinnedFile) -> Iterator
         raise SourceFailed(f"{target.name} should have {pinned.size:,} bytes but has {size:,}")
     if digest.hexdigest() != pinned.sha256:
         raise SourceFailed(f"{target.name} should have SHA-256 {pinned.sha256} but has {digest.hexdigest()}")
-
-
-def _intact(wanted: CatalogEntry) -> bool:
-    """Whether all files are there and are the pinned ones, by size and then by hash."""
-    folder = folder_of(wanted)
-    return is_pulled(wanted) and all(_sha256(folder / name) == file.sha256 for name, file in wanted.files.items())
-
-
-def _sha256(path: Path) -> str | None:
-    """The hash of a file; None when it cannot be read, so that it is fetched again."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-    except OSError:
-        return None
-    return digest.hexdigest()

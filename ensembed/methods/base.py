@@ -79,7 +79,7 @@ class MomentMethod(Method):
         return self.solve(moments, [view.shape[1] for view in checked])
 
 
-def check_dim(dim: int | None) -> None:
-    """Refuse a dimension that cannot be one."""
-    if dim is not None and not (isinstance(dim, (int, np.integer)) and dim >= 1):
-        raise InputError(f"dim must be a whole number of at least 1, not {dim!r}")
+def check_whole(name: str, value: object, least: int) -> None:
+    """Refuse a hyper-parameter that is not a whole number of at least `least`."""
+    if not (isinstance(value, (int, np.integer)) and value >= least):
+        raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.linalg import fix_signs, top_eigh, whitener
-from ensembed.methods.base import MomentMethod, check_dim
+from ensembed.methods.base import MomentMethod, check_whole
 from ensembed.methods.linear import Dense, LinearMeta
 from ensembed.moments import Moments
+
+# A rho below this part of the largest is rounding: two views of different dimensions have several that are zero.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,10 @@ class GCCA(MomentMethod):
     for the d largest rho. Each regularised block is whitened, which leaves an ordinary symmetric eigenproblem; the
     vectors are scaled so that theta' B theta = 1, B being the left-hand block-diagonal matrix. The inputs are not
     length-normalised. The spectrum holds rho, at most J - 1.
+
+    All rho together add up to zero, so with a large d some are not positive. Such dimensions are legal, as the formula
+    takes the d largest whatever their sign, but the members do not correlate along them (rho = 0) or contradict each
+    other (rho < 0): they carry disagreement. `positive` counts the others; `truncate` to that many leaves these out.
 
     Args:
         dim: d; None takes the dimension of the largest member, as the paper does.
@@ -49,9 +57,11 @@ class GCCA(MomentMethod):
     normalize: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_dim(self.dim)
-        if not (math.isfinite(self.tau) and self.tau >= 0):
-            raise InputError(f"tau must be a number that is not negative, not {self.tau}")
+        if self.dim is not None:
+            check_whole("dim", self.dim, 1)
+        real = isinstance(self.tau, (int, float, np.integer, np.floating))
+        if not (real and math.isfinite(self.tau) and self.tau >= 0):
+            raise InputError(f"tau must be a number that is not negative, not {self.tau!r}")
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> LinearMeta:
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""
@@ -84,3 +94,13 @@ class GCCA(MomentMethod):
         parts = np.split(theta, cuts)
         projections = tuple(Dense.centred(part, mean) for part, mean in zip(parts, means, strict=True))
         return LinearMeta(self.to_json(), d, projections, self.normalize, rho, moments.n)
+
+
+def positive(rho: NDArray[np.float64]) -> int:
+    """How many of the falling eigenvalues rho [d] are positive: the dimensions along which the members agree.
+
+    Example:
+        >>> positive(np.array([0.7, 0.2, 1e-17, -0.2]))
+        2
+    """
+    return int(np.count_nonzero(rho > _ROUNDING * rho[0]))

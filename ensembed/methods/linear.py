@@ -118,6 +118,8 @@ class LinearMeta:
 
     def truncate(self, k: int) -> LinearMeta:
         """The meta-embedding of the first k dimensions."""
+        if not isinstance(k, (int, np.integer)):
+            raise DimensionError(f"truncate takes a whole number of dimensions, not {k!r}")
         if not 1 <= k <= self.dim:
             raise DimensionError(f"cannot truncate to {k} dimensions: there are {self.dim}")
         shorter = tuple(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ensembed.errors import DimensionError, ViewError
 from ensembed.linalg import effective_rank, fix_signs, top_eigh
-from ensembed.methods.base import MomentMethod, check_dim
+from ensembed.methods.base import MomentMethod, check_whole
 from ensembed.methods.linear import Dense, LinearMeta
 from ensembed.moments import Moments
 
@@ -41,7 +41,8 @@ class SVD(MomentMethod):
     normalize: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_dim(self.dim)
+        if self.dim is not None:
+            check_whole("dim", self.dim, 1)
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> LinearMeta:
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ensembed.errors import InputError, ViewError
-from ensembed.methods.base import NaiveMethod, check_dim
+from ensembed.errors import ViewError
+from ensembed.methods.base import NaiveMethod, check_whole
 from ensembed.methods.linear import Dense, LinearMeta
 
 
@@ -37,9 +37,8 @@ class UpProjection(NaiveMethod):
     name: ClassVar[str] = "up"
 
     def __post_init__(self) -> None:
-        check_dim(self.dim)
-        if self.seed < 0:
-            raise InputError(f"seed must not be negative, not {self.seed}")
+        check_whole("dim", self.dim, 1)
+        check_whole("seed", self.seed, 0)
 
     def build(self, dims: Sequence[int]) -> LinearMeta:
         """The meta-embedding for one view of this dimension."""

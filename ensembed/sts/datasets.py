@@ -11,19 +11,17 @@ A year of the shared tasks (`sts12` to `sts16`) has several sub-testsets; a spli
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import math
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ensembed.corpus import shorten
-from ensembed.errors import DatasetError
+from ensembed.corpus import read_lines, shorten
+from ensembed.errors import AbsentDatasetError, DatasetError
 from ensembed.paths import data_dir
 
 if TYPE_CHECKING:
@@ -135,7 +133,8 @@ def load_sts(name: str, folder: Path | str | None = None, layout: str | None = N
             `raw` or `tok` is seen from the text: `tok` has no upper-case letter in the whole set.
 
     Raises:
-        DatasetError: there is no such data set, or not in this folder or layout, or a file is damaged.
+        AbsentDatasetError: nothing of the data set is in this folder, or not in this layout.
+        DatasetError: there is no such data set, or a file of it is missing or damaged.
     """
     if name not in NAMES:
         raise DatasetError(f"there is no STS data set {name!r}; choose one of {', '.join(NAMES)}")
@@ -143,22 +142,22 @@ def load_sts(name: str, folder: Path | str | None = None, layout: str | None = N
         raise DatasetError(f"there is no layout {layout!r}; choose one of {', '.join(LAYOUTS)}")
     root = data_dir() if folder is None else Path(folder)
     if root is None:
-        raise DatasetError(f"no folder to read {name} from: name one, or set ENSEMBED_DATA to it")
+        raise AbsentDatasetError(f"no folder to read {name} from: name one, or set ENSEMBED_DATA to it")
     if not root.is_dir():
-        raise DatasetError(f"{root} is not a folder, so {name} cannot be read from it")
+        raise AbsentDatasetError(f"{root} is not a folder, so {name} cannot be read from it")
     looked = []
     for style, place in _places(name, root, layout):
         files = _files(name, style, place)
         if any(path.is_file() for paths in files.values() for path in paths):
             dataset = _load(name, style, files)
             if layout not in (None, dataset.layout):
-                raise DatasetError(
+                raise AbsentDatasetError(
                     f"{place} holds {name} as {dataset.layout!r}, not as {layout!r} (text without a single upper-case "
                     f"letter is 'tok', other text 'raw'); leave the layout out, or point at another folder"
                 )
             return dataset
         looked.append(next(iter(files.values()))[0])
-    raise DatasetError(
+    raise AbsentDatasetError(
         f"{name} is not in {root}{f' as {layout}' if layout else ''}: none of these files is there: "
         + ", ".join(str(path) for path in looked)
     )
@@ -271,24 +270,10 @@ def _read_stsb(name: str, path: Path) -> Pairs:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, gzipped or not; only a line feed ends a line, as U+2028 and others may be text."""
-    try:
-        data = path.read_bytes()
-        if data.startswith(b"\x1f\x8b"):  # cannot begin UTF-8 text
-            data = gzip.decompress(data)
-        text = data.removeprefix(b"\xef\xbb\xbf").decode()
-    except UnicodeDecodeError as error:
-        number = error.object.count(b"\n", 0, error.start) + 1
-        seen = error.object[error.start : error.end]
-        raise _bad(path, number, f"{seen!r} is not UTF-8; convert the file, for instance with iconv") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise DatasetError(f"{path} cannot be read: {error}") from error
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
+    lines = list(read_lines(path, error=DatasetError))
     if not lines:
         raise DatasetError(f"{path} is empty")
-    return [line.rstrip("\r") for line in lines]
+    return lines
 
 
 def _columns(path: Path, number: int, columns: list[str], allowed: tuple[int, ...]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ensembed.encoders.catalog import entry, is_pulled, require
-from ensembed.errors import DatasetError
+from ensembed.errors import AbsentDatasetError
 from ensembed.paths import data_dir
 from ensembed.sts.datasets import Dataset, load_sts, read_stsb
 from ensembed.sts.protocol import Result
@@ -27,7 +27,7 @@ def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -
     """A data set from a folder (by default the data folder), or STS-B from its pulled archive.
 
     Raises:
-        DatasetError: the data set is not there or damaged.
+        DatasetError: the data set is not there (an AbsentDatasetError), or damaged.
         MissingError: STS-B has to be pulled first.
     """
     may_be_pulled = name.startswith("stsb-") and folder is None and layout in (None, "raw")
@@ -35,7 +35,7 @@ def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -
         return read_stsb(require("stsb"), name.removeprefix("stsb-"))
     try:
         return load_sts(name, folder, layout)
-    except DatasetError:
+    except AbsentDatasetError:  # damaged data is no reason to score other data in silence
         if not (may_be_pulled and is_pulled(entry("stsb"))):
             raise
         return read_stsb(require("stsb"), name.removeprefix("stsb-"))

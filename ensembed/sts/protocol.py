@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from ensembed.corpus import shorten
-from ensembed.encoders.base import SupportsEncode
+from ensembed.encoders.base import SupportsEncode, as_numbers, naming_failures
 from ensembed.errors import DatasetError, EncoderError, InputError
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def predict(encode: Encode, datasets: Sequence[Dataset]) -> list[list[NDArray[np
         datasets: the data sets; one call of `encode` serves them all.
 
     Raises:
-        EncoderError: what came back is not one finite row per sentence.
+        EncoderError: the encoder failed, or what came back is not one finite row per sentence.
     """
     sentences = distinct_sentences(datasets)
     if not sentences:
@@ -241,7 +241,7 @@ def evaluate_all(encode: Encode, datasets: Sequence[Dataset], protocol: Protocol
     Raises:
         DatasetError: a correlation is undefined on the data: fewer than two pairs, or constant gold.
         InputError: the protocol is not known, or `encode` is not something that encodes.
-        EncoderError: what came back is not one finite row per sentence.
+        EncoderError: the encoder failed, or what came back is not one finite row per sentence.
     """
     if protocol not in PROTOCOLS:  # before the hours of encoding
         raise InputError(f"there is no protocol {protocol!r}; choose one of {', '.join(PROTOCOLS)}")
@@ -266,16 +266,15 @@ def _encoded(encode: Encode, sentences: list[str]) -> NDArray[Any]:
     if isinstance(encode, str) or not (isinstance(encode, SupportsEncode) or callable(encode)):
         raise InputError(f"expected an encoder or a function from sentences to vectors, got {shorten(encode)}")
     call = encode.encode if isinstance(encode, SupportsEncode) else encode
-    name = getattr(getattr(encode, "spec", None), "name", None) or getattr(encode, "__name__", type(encode).__name__)
-    returned = call(sentences)
-    try:
-        vectors = np.asarray(returned)
-    except ValueError as error:
-        raise EncoderError(f"what encoder {name!r} returned is not an array [n, d]: {error}") from error
-    if vectors.ndim != 2 or len(vectors) != len(sentences) or vectors.dtype.kind not in "fiub":
+    spec_name = getattr(getattr(encode, "spec", None), "name", None)
+    name = str(spec_name or getattr(encode, "__name__", type(encode).__name__))
+    with naming_failures(name):
+        returned = call(sentences)
+    vectors = as_numbers(returned, name)
+    if vectors.ndim != 2 or len(vectors) != len(sentences):
         raise EncoderError(
-            f"encoder {name!r} returned {vectors.dtype} of shape {vectors.shape} for {len(sentences)} sentences; "
-            f"numbers of shape [{len(sentences)}, d] were expected"
+            f"encoder {name!r} returned an array of shape {vectors.shape} for {len(sentences)} sentences; "
+            f"shape [{len(sentences)}, d] was expected"
         )
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,24 +207,43 @@ def test_fit_refuses_what_a_method_does_not_have(
     assert not (tmp_path / "m").exists()
 
 
+# The command line with a demo encoder that stops for good at its fourth call.
+STOPPING = """
+import time
+from ensembed.cli import main
+from ensembed.encoders import DemoEncoder
+embed, calls = DemoEncoder.embed, []
+def stop(encoder, sentences):
+    calls.append(len(sentences))
+    if len(calls) == 4:
+        print("stopped", flush=True)
+        time.sleep(600)
+    return embed(encoder, sentences)
+DemoEncoder.embed = stop
+main()
+"""
+
+
 def test_an_interrupted_embed_says_so_and_goes_on(tmp_path: Path) -> None:
     corpus = tmp_path / "long.txt"
-    corpus.write_text("\n".join(f"sentence number {i} with a few more words" for i in range(200_000)))
-    command = [sys.executable, "-m", "ensembed", "embed", str(corpus), "-e", "demo", "--shard-rows", "512", "--json"]
+    corpus.write_text("\n".join(f"sentence number {i}" for i in range(2000)))
+    arguments = ["embed", str(corpus), "-e", "demo", "--shard-rows", "200", "--json"]
+    command = [sys.executable, "-c", STOPPING, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
-    views = Path(os.environ["ENSEMBED_CACHE"]) / "views"
-    deadline = time.monotonic() + 60
-    while len(list(views.glob("*/*/shard-*"))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "stopped\n"
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "run the same command to go on" in error
-    kept = {path.name for path in views.glob("*/*/shard-*")}
-    assert len(kept) >= 3
+    views = Path(os.environ["ENSEMBED_CACHE"]) / "views"
+    kept = {path: path.stat().st_ino for path in views.glob("*/*/shard-*")}
+    assert len(kept) == 3
     assert not list(views.glob("*/*/.*tmp"))
+    command = [sys.executable, "-m", "ensembed", *arguments]
     subprocess.run(command, check=True, capture_output=True, env=os.environ)
-    assert kept < {path.name for path in views.glob("*/*/shard-*")}
+    assert {path: path.stat().st_ino for path in kept} == kept
+    assert len(list(views.glob("*/*/shard-*"))) == 10
 
 
 def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:

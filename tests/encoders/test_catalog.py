@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import importlib
 import re
 from pathlib import Path
@@ -105,8 +106,10 @@ def test_encoders_and_data_sets_have_their_own_folders(cache: Path) -> None:
     assert folder_of(entry("stsb")) == cache / "datasets" / "stsb"
 
 
-def test_an_entry_is_there_when_all_files_have_the_right_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {"a": PinnedFile("0" * 64, 3), "b": PinnedFile("1" * 64, 0)}
+def test_an_entry_is_there_when_all_files_have_their_size_and_usable_when_they_have_their_hash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = {"a": PinnedFile(hashlib.sha256(b"abc").hexdigest(), 3), "b": PinnedFile(hashlib.sha256().hexdigest(), 0)}
     tiny = CatalogEntry(**{**vars(entry("minilm")), "name": "tiny", "files": files})
     monkeypatch.setattr(catalog_module, "catalog", lambda: {"tiny": tiny})
     folder = folder_of(tiny)
@@ -120,6 +123,10 @@ def test_an_entry_is_there_when_all_files_have_the_right_size(monkeypatch: pytes
     (folder / "a").write_bytes(b"abc")
     assert is_pulled(tiny)
     assert require("tiny") == folder
+    (folder / "a").write_bytes(b"abd")
+    assert is_pulled(tiny)
+    with pytest.raises(MissingError, match=r"a is damaged: .* ensembed pull tiny$"):
+        require("tiny")
     (folder / "b").unlink()
     assert not is_pulled(tiny)
 

@@ -4,11 +4,11 @@ import base64
 import json
 import math
 import pickle
-import time
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -123,12 +123,12 @@ def test_the_later_of_two_equal_pieces_counts() -> None:
 
 
 @pytest.mark.parametrize("unit", ["ab ", "中", "\u0301\u0316", "ﷺ"])
-def test_ten_million_characters_take_no_longer_than_the_cut_allows(unit: str) -> None:
+def test_of_ten_million_characters_only_the_first_are_looked_at(unit: str) -> None:
     tokenizer = UnigramTokenizer(HAND_MADE, reserved=2)
     text = unit * (10_000_000 // len(unit))
-    start = time.perf_counter()
-    assert tokenizer.encode(text) == tokenizer.encode(text[:MAX_CHARACTERS])
-    assert time.perf_counter() - start < 5
+    with patch.object(unicodedata, "normalize", wraps=unicodedata.normalize) as first_step:
+        assert tokenizer.encode(text) == tokenizer.encode(text[:MAX_CHARACTERS])
+    assert [len(call.args[1]) for call in first_step.call_args_list] == [MAX_CHARACTERS] * 2
 
 
 # --- the network, on a tiny model with random weights -----------------------------------------------------------------
@@ -390,8 +390,8 @@ def test_a_vector_does_not_depend_on_its_batch(real: UseLiteEncoder, golden_vect
 
 
 @pytest.mark.real
-def test_a_huge_sentence_is_quick(real: UseLiteEncoder) -> None:
-    start = time.perf_counter()
-    vector = real.encode(["all work and no play " * 500_000])
-    assert time.perf_counter() - start < 5
-    np.testing.assert_allclose(vector, real.encode(["all work and no play " * 100]), atol=2e-6)
+def test_only_the_beginning_of_a_huge_sentence_is_looked_at(real: UseLiteEncoder) -> None:
+    text = "all work and no play " * 500_000
+    with patch.object(unicodedata, "normalize", wraps=unicodedata.normalize) as first_step:
+        np.testing.assert_allclose(real.encode([text]), real.encode([text[:2100]]), atol=2e-6)
+    assert [len(call.args[1]) for call in first_step.call_args_list] == [MAX_CHARACTERS, 2100]

@@ -23,7 +23,7 @@ from ensembed.methods import METHODS, LinearMeta, Method
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.linear import Dense
 
-QUICK = settings(derandomize=True, deadline=None, max_examples=25)
+QUICK = settings(max_examples=25)
 ROWS = 10_000  # more than one batch of `transform`, more than two blocks of moments
 
 
@@ -176,6 +176,12 @@ def test_signs_are_fixed_by_convention(case: Case) -> None:
 @pytest.mark.parametrize("k", [0, -1, 1000])
 def test_truncating_to_what_is_not_there_is_refused(case: Case, k: int) -> None:
     with pytest.raises(DimensionError, match=f"cannot truncate to {k} dimensions: there are {case.meta.dim}"):
+        case.meta.truncate(k)
+
+
+@pytest.mark.parametrize("k", [1.5, 2.0, "2", None])
+def test_truncating_takes_a_whole_number(case: Case, k: Any) -> None:  # noqa: ANN401
+    with pytest.raises(DimensionError, match=f"a whole number of dimensions, not {k!r}"):
         case.meta.truncate(k)
 
 

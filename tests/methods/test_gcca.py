@@ -12,6 +12,7 @@ from method_views import KINDS, SHAPES, TYPES, Array, best_cut, cast, make_views
 
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import GCCA, LinearMeta
+from ensembed.methods.gcca import positive
 from ensembed.moments import Moments
 
 SEVERAL = [(n, dims) for n, dims in SHAPES if len(dims) > 1]
@@ -184,13 +185,27 @@ def test_values_whose_squares_overflow_are_refused(values: float, precision: str
         GCCA(dim=1).fit([a, values * b], precision=precision)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("tau", [-1.0, -1e-9, math.nan, math.inf])
+@pytest.mark.parametrize("dims", [(8, 6), (5, 5), (4, 3, 6)])
+def test_dimensions_beyond_agreement_are_counted_apart(dims: tuple[int, ...]) -> None:
+    views = make_views(500, dims)
+    rho = _spectrum(GCCA(dim=sum(dims), tau=1.0).fit(views))
+    assert abs(rho.sum()) < 1e-9
+    assert positive(rho) < sum(dims)
+    assert (rho[: positive(rho)] > 1e-9).all()
+    assert (rho[positive(rho) :] < 1e-9).all()
+    if (
+        len(dims) == 2
+    ):  # two views correlate in no more directions than the smaller has; the others are zero or mirrored
+        assert positive(rho) == min(dims)
+
+
+@pytest.mark.parametrize("tau", [-1.0, -1e-9, math.nan, math.inf, "10", None])
 def test_a_tau_that_is_none_is_refused(tau: float) -> None:
-    with pytest.raises(InputError, match="tau must be a number that is not negative"):
+    with pytest.raises(InputError, match=f"tau must be a number that is not negative, not {tau!r}"):
         GCCA(tau=tau)
 
 
-@pytest.mark.parametrize("dim", [0, -1, 2.5])
+@pytest.mark.parametrize("dim", [0, -1, 2.5, "3"])
 def test_a_dimension_that_is_none_is_refused(dim: int) -> None:
     with pytest.raises(InputError, match="dim must be a whole number of at least 1"):
         GCCA(dim=dim)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ensembed.encoders.catalog import catalog, folder_of
-from ensembed.errors import DatasetError, MissingError
+from ensembed.errors import AbsentDatasetError, DatasetError, MissingError
 from ensembed.sts import Dataset, Pairs
 from ensembed.sts.find import find_sts, text_version
 
@@ -28,6 +28,33 @@ def test_without_data_stsb_has_to_be_pulled_and_the_years_be_given() -> None:
         find_sts("stsb-dev")
     with pytest.raises(DatasetError, match="ENSEMBED_DATA"):
         find_sts("sts12")
+
+
+@pytest.mark.usefixtures("no_data")
+def test_only_data_that_is_not_there_is_replaced_by_the_pulled_copy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pulled = tmp_path / "pulled"
+    pulled.mkdir()
+    (pulled / "sts-dev.csv").write_text("g\tf\ty\ti\t1\tA\tb\ng\tf\ty\ti\t2\tc\td\n")
+    monkeypatch.setattr("ensembed.sts.find.is_pulled", lambda _: True)
+    monkeypatch.setattr("ensembed.sts.find.require", lambda _: pulled)
+    data = tmp_path / "data"
+    monkeypatch.setenv("ENSEMBED_DATA", str(data))
+    assert len(find_sts("stsb-dev")) == 2, "the data folder is not there"
+    own = data / "sts/stsb/dev.tsv"
+    own.parent.mkdir(parents=True)
+    assert len(find_sts("stsb-dev")) == 2, "the data folder has no STS-B"
+    with pytest.raises(AbsentDatasetError, match="sts12 is not in"):
+        find_sts("sts12")
+    own.write_text("1\ta\tb\n2\tdamaged\n")
+    with pytest.raises(DatasetError, match=r"dev\.tsv, line 2: 3 tab-separated columns"):
+        find_sts("stsb-dev")
+    own.write_bytes(b"\x1f\x8btorn")
+    with pytest.raises(DatasetError, match=r"dev\.tsv is not a whole gzip file"):
+        find_sts("stsb-dev")
+    own.write_text("1\ta\tb\n2\tc\td\n3\te\tf\n")
+    assert len(find_sts("stsb-dev")) == 3
 
 
 @pytest.mark.real

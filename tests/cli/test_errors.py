@@ -1,0 +1,258 @@
+"""What the command line says when something is wrong: an exit code and a message, never a traceback."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from ensembed.cli import run
+from ensembed.cli.similarity import _read_pairs
+from ensembed.views import ViewStore
+
+TORN = gzip.compress(b"a sentence\n", mtime=0)[:5]
+# A whole header, and then blocks of no known kind: zlib's error, not gzip's.
+DAMAGED = gzip.compress(b"a sentence\n", mtime=0)[:10] + b"\xff" * 20
+MEMBERS = ["-e", "demo?dim=8&seed=1", "-e", "demo?dim=6&seed=2"]
+
+
+@pytest.fixture
+def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command line that must fail, and return what it says."""
+
+    def check(*arguments: str | Path, code: int = 1) -> str:
+        capsys.readouterr()
+        found = run([str(argument) for argument in arguments])
+        error = capsys.readouterr().err
+        assert found == code, error
+        assert "Traceback" not in error
+        return error
+
+    return check
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """Set what is on standard input."""
+    return lambda data: monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text("".join(f"sentence {i} of {i % 7} and {i % 5}\n" for i in range(40)))
+    return path
+
+
+# Text that cannot be read
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (TORN, "is not a whole gzip file: Compressed file ended before the end-of-stream marker"),
+        (DAMAGED, "is not a whole gzip file: Error -3"),
+        (b"b\xe4d\n", "line 1: byte 1 (0xe4) is not UTF-8"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["encode", "demo", "FILE"],
+        ["encode", "demo", "FILE", "--json"],
+        ["similarity", "demo", "--pairs", "FILE"],
+        ["evaluate", "demo", "--pairs", "FILE"],
+        ["embed", "FILE", "-e", "demo"],
+        ["fit", "FILE", *MEMBERS, "-o", "OUT"],
+    ],
+    ids=" ".join,
+)
+def test_a_file_that_is_damaged_or_not_utf8_is_named(
+    fails: Callable[..., str], tmp_path: Path, command: list[str], data: bytes, says: str
+) -> None:
+    path = tmp_path / "bad.txt.gz"
+    path.write_bytes(data)
+    named = {"FILE": str(path), "OUT": str(tmp_path / "out")}
+    error = fails(*(named.get(argument, argument) for argument in command))
+    assert error.startswith(f"error: {path}")
+    assert says in error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["encode", "demo"],
+        ["encode", "demo", "-"],
+        ["similarity", "demo", "--pairs", "-"],
+        ["embed", "-", "-e", "demo"],
+        ["fit", "-", *MEMBERS, "-o", "out"],
+    ],
+    ids=" ".join,
+)
+def test_standard_input_is_called_so(
+    fails: Callable[..., str], stdin: Callable[[bytes], None], command: list[str]
+) -> None:
+    stdin(b"one\ttwo\nb\xe4d\ttwo\n")
+    assert fails(*command).startswith("error: standard input, line 2: byte 1 (0xe4) is not UTF-8")
+    stdin(TORN)
+    assert fails(*command).startswith("error: standard input is not a whole gzip file")
+    if command[0] in ("embed", "fit"):
+        stdin(b"\n\n")
+        assert "standard input holds no sentence" in fails(*command)
+
+
+def test_standard_input_may_be_gzipped(
+    capsys: pytest.CaptureFixture[str], stdin: Callable[[bytes], None], corpus: Path
+) -> None:
+    found = []
+    for data in (corpus.read_bytes(), gzip.compress(corpus.read_bytes())):
+        for command in (["embed", "-", "-e", "demo", "--json"], ["encode", "demo", "--json"]):
+            stdin(data)
+            assert run(command) == 0
+            found.append(capsys.readouterr().out)
+    assert found[:2] == found[2:]
+
+
+def test_a_disk_too_full_for_standard_input_is_named(tmp_path: Path) -> None:
+    shell = f'ulimit -f 8; head -c 100000 /dev/zero | "{sys.executable}" -m ensembed embed - -e demo'
+    # `ulimit -f` stops a file from growing as a full disk does, and leaves the disk alone.
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    found = subprocess.run(["bash", "-c", shell], check=False, capture_output=True, text=True, env=environment)
+    assert found.returncode == 1
+    assert found.stderr.startswith(f"error: standard input cannot be kept in {tmp_path}: ")
+    assert "set TMPDIR" in found.stderr
+    assert "Traceback" not in found.stderr
+    assert list(tmp_path.glob("ensembed-*")) == []
+
+
+# Results that cannot be written
+
+
+def test_vectors_that_cannot_be_written_are_named(fails: Callable[..., str], tmp_path: Path, corpus: Path) -> None:
+    out = tmp_path / "nodir/x.npy"
+    error = fails("encode", "demo", corpus, "--out", out)
+    assert error == f"error: {out} cannot be written: No such file or directory; name another --out\n"
+    assert "is a directory" in fails("encode", "demo", corpus, "--out", tmp_path, code=2)
+    assert "is a file" in fails("fit", corpus, *MEMBERS, "-o", corpus, code=2)
+
+
+def test_what_the_system_refuses_is_no_traceback(
+    fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stdin: Callable[[bytes], None]
+) -> None:
+    stdin(b"one\n")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    error = fails("embed", "-", "-e", "demo")
+    assert error.startswith("error: [Errno 2] No such file or directory: ")
+    assert "gone" in error
+
+
+# Models that are none
+
+
+def test_a_folder_does_not_hide_the_encoder_of_its_name(
+    fails: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("demo", "minilm"):
+        (tmp_path / name).mkdir()
+    assert run(["similarity", "demo", "one", "one", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cosine"] == 1.0
+    assert "ensembed pull minilm" in fails("similarity", "minilm", "one", "one", code=3)
+
+
+def test_a_saved_model_may_share_its_name_with_an_encoder(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, corpus: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["fit", str(corpus), *MEMBERS, "--dim", "3", "-o", "demo", "-q"]) == 0
+    assert run(["encode", "demo", str(corpus), "-o", "v.npy"]) == 0
+    assert np.load("v.npy").shape == (40, 3)
+    capsys.readouterr()
+
+
+def test_what_is_no_model_is_told_apart(
+    fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "pairs.tsv").write_text("5\ta\ta\n1\ta\tb\n")
+    for command in (["encode"], ["similarity", "--pairs", "pairs.tsv"], ["evaluate", "--pairs", "pairs.tsv"]):
+        assert "error: notes is not a saved model: the folder has no config.json" in fails(*command, "notes")
+        error = fails(*command, "my-modle")
+        assert "'my-modle' is neither a folder with a saved model nor an encoder: the catalogue has no" in error
+    assert "did you mean 'minilm'" in fails("encode", "minilmm")
+
+
+# Data that is damaged
+
+
+def test_a_damaged_data_set_is_not_replaced(
+    fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = tmp_path / "data/sts/stsb/dev.tsv"
+    own.parent.mkdir(parents=True)
+    own.write_text("5\ta\n")
+    monkeypatch.setenv("ENSEMBED_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr("ensembed.sts.find.is_pulled", lambda _: True)
+    assert f"error: {own}, line 1: 3 tab-separated columns" in fails("evaluate", "demo", "--sts", "stsb-dev")
+
+
+# Pairs, waiting, agreement
+
+
+def test_pairs_are_compared_as_they_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("a\tb\n" * 3000 + "alone\n")
+    batches = _read_pairs(path)
+    assert next(batches)[0] == ("a", "b")
+
+
+def test_a_line_that_is_no_pair_is_named(
+    fails: Callable[..., str], tmp_path: Path, stdin: Callable[[bytes], None]
+) -> None:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("a\tb\n\n" * 1500 + "alone\n")
+    assert f"{path}, line 3001: 1 columns instead of 2" in fails("similarity", "demo", "--pairs", path)
+    stdin(b"a\tb\tc\n")
+    assert "standard input, line 1: 3 columns instead of 2" in fails("similarity", "demo", "--pairs", "-")
+
+
+@pytest.mark.parametrize("command", ["embed", "fit"])
+def test_a_busy_view_is_waited_for_as_long_as_was_said(
+    fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, corpus: Path, command: str
+) -> None:
+    waits = []
+
+    def acquire(_: FileLock, timeout: float) -> None:
+        waits.append(timeout)
+        raise PermissionError("not today")
+
+    monkeypatch.setattr("ensembed.views.FileLock.acquire", acquire)
+    arguments = [command, corpus, *MEMBERS, "--store", ViewStore(tmp_path / "store").root]
+    arguments += ["-o", tmp_path / "m"] if command == "fit" else []
+    assert "not today" in fails(*arguments, "--wait", "2.5")
+    assert waits == [2.5]
+    assert "-1" in fails(*arguments, "--wait", "-1", code=2)
+
+
+def test_fit_says_along_how_many_dimensions_the_members_agree(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, corpus: Path
+) -> None:
+    arguments = ["fit", str(corpus), *MEMBERS, "-o", str(tmp_path / "m"), "-q"]
+    assert run([*arguments, "--dim", "10", "--json"]) == 0
+    positive = sum(rho > 1e-9 for rho in json.loads(capsys.readouterr().out)["spectrum"])
+    assert 0 < positive < 10
+    assert run([*arguments, "--dim", "10"]) == 0
+    assert f"{positive} of 10 dimensions" in capsys.readouterr().out
+    assert run([*arguments, "--method", "svd", "--dim", "3"]) == 0
+    assert "positive" not in capsys.readouterr().out

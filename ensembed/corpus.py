@@ -177,11 +177,13 @@ class TextCorpus(Corpus):
         self._errors: BadBytes = errors
         self._name = name or str(path)
         if not self.path.is_file():
+            if self.path.is_dir():
+                raise CorpusError(f"{str(self.path)!r} is a folder, not a corpus file")
             raise CorpusError(f"there is no corpus file {str(self.path)!r}")
         self._state = self._stat()
 
     def __iter__(self) -> Iterator[str]:
-        way_out = "convert it (iconv -t utf-8), or read it with errors='replace'"
+        way_out = "convert it (iconv -t utf-8), or read it with errors='replace' (--errors replace)"
         lines = read_lines(self.path, name=self._name, errors=self._errors, way_out=way_out)
         return (line for line in lines if line.strip())
 

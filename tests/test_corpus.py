@@ -212,7 +212,7 @@ def test_a_list_without_sentences_is_refused(none: list[str]) -> None:
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"no corpus file .*missing.txt"):
         TextCorpus(tmp_path / "missing.txt")
-    with pytest.raises(CorpusError, match="no corpus file"):
+    with pytest.raises(CorpusError, match="is a folder, not a corpus file"):
         TextCorpus(tmp_path)
 
 

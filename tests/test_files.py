@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -15,29 +15,17 @@ from ensembed.files import write_all_atomically, write_atomically
 
 ROUNDS = 40
 SIZES = (1, 100_000)
-
-
-class Worker(Protocol):
-    def start(self) -> None: ...
-    def join(self, timeout: float | None = None) -> None: ...
-    def is_alive(self) -> bool: ...
-
-
-def in_thread(target: Callable[..., object], *args: Any) -> Worker:  # noqa: ANN401
-    return threading.Thread(target=target, args=args)
-
-
-def in_process(target: Callable[..., object], *args: Any) -> Worker:  # noqa: ANN401
-    return multiprocessing.get_context("forkserver").Process(target=target, args=args)
+PROCESSES = multiprocessing.get_context("forkserver")
 
 
 def content(letter: str, size: int) -> bytes:
     return letter.encode() * size
 
 
-def write_many(path: Path, letter: str, log: Path) -> None:
+def write_many(path: Path, letter: str, log: Path, start: threading.Barrier) -> None:
     """Write contents of one letter, in two sizes in turns; what goes wrong is left in the log."""
     try:
+        start.wait(120)
         for k in range(ROUNDS):
             write_atomically(path, content(letter, SIZES[k % 2]))
     except BaseException as error:
@@ -46,15 +34,20 @@ def write_many(path: Path, letter: str, log: Path) -> None:
 
 
 @pytest.mark.filterwarnings("default::pytest.PytestUnhandledThreadExceptionWarning")  # the log says more
-@pytest.mark.parametrize("worker", [in_thread, in_process])
-def test_two_writers_of_one_file_at_once_never_tear_it(worker: Callable[..., Worker], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("worker", "barrier"), [(threading.Thread, threading.Barrier), (PROCESSES.Process, PROCESSES.Barrier)]
+)
+def test_two_writers_of_one_file_at_once_never_tear_it(
+    tmp_path: Path, worker: Callable[..., Any], barrier: Callable[[int], Any]
+) -> None:
     folder, logs = tmp_path / "files", tmp_path / "logs"
     folder.mkdir()
     logs.mkdir()
     path = folder / "file"
     whole = {content(letter, size) for letter in "ab" for size in SIZES}
     write_atomically(path, content("a", 1))
-    writers = [worker(write_many, path, letter, logs / letter) for letter in "ab"]
+    start = barrier(2)
+    writers = [worker(target=write_many, args=(path, letter, logs / letter, start)) for letter in "ab"]
     for writer in writers:
         writer.start()
     while any(writer.is_alive() for writer in writers):

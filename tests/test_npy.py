@@ -105,7 +105,6 @@ def test_appending_outside_the_block_is_refused(tmp_path: Path) -> None:
     assert np.load(tmp_path / "rows.npy").shape == (1, DIM)
 
 
-@pytest.mark.xfail(reason="RowWriter leaves its temporary file when the sync at the end fails", strict=True)
 def test_a_disk_that_fails_at_the_end_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_descriptor: int) -> None:
         raise OSError("no space left")

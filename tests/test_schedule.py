@@ -164,15 +164,18 @@ def test_progress_comes_through(schedule: Schedule) -> None:
 def test_the_others_stop_at_their_next_report_as_soon_as_one_fails() -> None:
     schedule = Schedule()
     schedule.run([_good, _good], 1)  # the next run is side by side
-    started = threading.Event()
+    started, ends = threading.Event(), []
 
     def endless(progress: Progress) -> int:
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            started.set()
-            progress("label", 0, None)
-            time.sleep(0.001)
-        raise AssertionError("nobody stopped this")
+        try:
+            while time.monotonic() < deadline:
+                started.set()
+                progress("label", 0, None)
+                time.sleep(0.001)
+        except KeyboardInterrupt:
+            ends.append("stopped")
+        return 1
 
     def fails(_progress: Progress) -> int:
         started.wait(60)
@@ -180,3 +183,4 @@ def test_the_others_stop_at_their_next_report_as_soon_as_one_fails() -> None:
 
     with pytest.raises(ValueError, match="the second job"):
         schedule.run([endless, fails], 1)
+    assert ends == ["stopped"]

@@ -22,6 +22,7 @@ from ensembed.cli.similarity import similarity
 from ensembed.errors import EnsembedError, MissingError
 
 FAILED, MISSING, INTERRUPTED = 1, 3, 130
+_RESUMABLE = ("pull", "embed", "fit")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -55,7 +56,8 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted: what was finished is kept, run the same command to go on", err=True)
+        kept = ": what was finished is kept, run the same command to go on" if arguments[0] in _RESUMABLE else ""
+        click.echo(f"interrupted{kept}", err=True)
         return INTERRUPTED
     except EnsembedError as error:
         click.echo(f"error: {error}", err=True)

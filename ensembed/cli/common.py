@@ -58,21 +58,22 @@ def progress_bars(quiet: bool) -> Iterator[Progress]:
 
 @contextmanager
 def open_corpus(path: Path, errors: BadBytes) -> Iterator[TextCorpus]:
-    """The corpus file; standard input (`-`) is first written to a temporary one, since a corpus is read twice."""
-    if str(path) != "-":
+    """The corpus file; standard input (`-`) and pipes are first written to a temporary one: a corpus is read twice."""
+    if str(path) != "-" and not path.is_fifo():
         yield TextCorpus(path, errors=errors)
         return
+    name = STDIN if str(path) == "-" else str(path)
     with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
         spool = Path(folder) / "corpus.txt"
         try:
-            with spool.open("wb") as file:
-                shutil.copyfileobj(sys.stdin.buffer, file)
+            with spool.open("wb") as file, sys.stdin.buffer if name == STDIN else path.open("rb") as source:
+                shutil.copyfileobj(source, file)
         except OSError as error:
             raise CorpusError(
-                f"{STDIN} cannot be kept in {tempfile.gettempdir()}: {error}; make room there, set TMPDIR to another "
+                f"{name} cannot be kept in {tempfile.gettempdir()}: {error}; make room there, set TMPDIR to another "
                 "folder, or give the corpus as a file"
             ) from error
-        yield TextCorpus(spool, errors=errors, name=STDIN)
+        yield TextCorpus(spool, errors=errors, name=name)
 
 
 def open_model(source: str, threads: int | None = None) -> Encoder:
@@ -92,9 +93,10 @@ def open_model(source: str, threads: int | None = None) -> Encoder:
         ) from None
 
 
-def read_batches(path: Path, size: int = 1024) -> Iterator[list[str]]:
+def read_batches(path: Path, errors: BadBytes = "strict", size: int = 1024) -> Iterator[list[str]]:
     """The lines of a text file, or of standard input (`-`), in lists; every line counts, blank or not."""
-    lines = read_lines(sys.stdin.buffer, name=STDIN) if str(path) == "-" else read_lines(path)
+    stdin = str(path) == "-"
+    lines = read_lines(sys.stdin.buffer, name=STDIN, errors=errors) if stdin else read_lines(path, errors=errors)
     while batch := list(itertools.islice(lines, size)):
         yield batch
 

@@ -8,16 +8,17 @@ import click
 import numpy as np
 
 from ensembed.cli.common import (
+    errors_option,
     json_option,
     open_model,
     options,
     print_json,
-    print_table,
     progress_bars,
     quiet_option,
     read_batches,
     threads_option,
 )
+from ensembed.corpus import BadBytes
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError
 from ensembed.npy import RowWriter
@@ -29,8 +30,10 @@ from ensembed.npy import RowWriter
 @click.option(
     "--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Write a float32 .npy file, a row per line."
 )
-@options(threads_option, quiet_option, json_option)
-def encode(model: str, file: Path, out: Path | None, threads: int | None, quiet: bool, as_json: bool) -> None:
+@options(errors_option, threads_option, quiet_option, json_option)
+def encode(
+    model: str, file: Path, out: Path | None, errors: BadBytes, threads: int | None, quiet: bool, as_json: bool
+) -> None:
     """Turn the lines of a file into vectors.
 
     FILE is plain or gzipped text, by default standard input; MODEL is a saved model's folder or an encoder's name.
@@ -44,28 +47,27 @@ def encode(model: str, file: Path, out: Path | None, threads: int | None, quiet:
     """
     encoder = open_model(model, threads)
     if out is not None:
-        facts = {"file": str(out), "rows": _write(encoder, file, out, quiet), "dim": encoder.spec.dim}
+        facts = {"file": str(out), "rows": _write(encoder, file, out, errors, quiet), "dim": encoder.spec.dim}
         if as_json:
             print_json(facts)
         else:
             click.echo(f"{facts['file']}: {facts['rows']} rows of {facts['dim']}")
         return
-    table = []
-    for sentences in read_batches(file):
+    if not as_json:
+        click.echo(f"{'sentence':48}  {'length':>8}  vector [{encoder.spec.dim}]")
+    for sentences in read_batches(file, errors):
         for sentence, vector in zip(sentences, encoder.encode(sentences), strict=True):
             if as_json:
                 print_json({"sentence": sentence, "vector": vector.tolist()})
-            else:
+            else:  # in columns of fixed width, since the input may have no end
                 start = " ".join(f"{x:+.4f}" for x in vector[:6])
-                table.append([sentence[:48], f"{np.linalg.norm(vector):.4f}", f"{start} …"])
-    if not as_json:
-        print_table(["sentence", "length", f"vector [{encoder.spec.dim}]"], table)
+                click.echo(f"{sentence[:48]:48}  {np.linalg.norm(vector):8.4f}  {start} …")
 
 
-def _write(encoder: Encoder, file: Path, out: Path, quiet: bool) -> int:
+def _write(encoder: Encoder, file: Path, out: Path, errors: BadBytes, quiet: bool) -> int:
     try:
         with RowWriter(out, encoder.spec.dim) as writer, progress_bars(quiet) as progress:
-            for sentences in read_batches(file):
+            for sentences in read_batches(file, errors):
                 writer.append(encoder.encode(sentences))
                 progress("encode", writer.rows, None)
     except OSError as error:  # what goes wrong in reading and encoding has a name of its own

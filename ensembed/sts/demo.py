@@ -52,6 +52,8 @@ def main(out: Path = Path("results")) -> None:
 def _datasets() -> list[Dataset]:
     """STS-B dev and test, and the years where the data is there."""
     years = []
+    if data_dir() is None:
+        print("without sts12 to sts16: set ENSEMBED_DATA to a folder that has them, see the README", file=sys.stderr)
     for name in YEARS if data_dir() is not None else ():
         try:
             years.append(find_sts(name))

@@ -53,6 +53,8 @@ class RowWriter:
         """Add rows [m, dim]."""
         if self._file is None:
             raise ValueError("append is called inside the with block")
+        if rows.ndim != 2 or rows.shape[1] != self._dim:
+            raise ValueError(f"rows of shape {rows.shape} do not fit a file of {self._dim} columns")
         self._file.write(np.ascontiguousarray(rows, "<f4").tobytes())
         self.rows += len(rows)
 

@@ -57,9 +57,9 @@ class Schedule:
         return (together < alone) != (self._runs[many] % _RETRY == 0)
 
     def _learn(self, many: bool, side_by_side: bool, seconds: float) -> None:
-        # A moving mean, and both ways are kept up to date: one disturbed run must not decide for good.
+        # What disturbs a run only makes it slower: a quicker one is believed at once, a slower one by and by.
         known = self._seconds.get((many, side_by_side), seconds)
-        self._seconds[many, side_by_side] = 0.7 * known + 0.3 * seconds
+        self._seconds[many, side_by_side] = min(seconds, 0.7 * known + 0.3 * seconds)
 
 
 def _side_by_side(jobs: Sequence[Job[T]], progress: Progress) -> list[T]:

@@ -113,3 +113,10 @@ def test_a_disk_that_fails_at_the_end_leaves_nothing(tmp_path: Path, monkeypatch
     with pytest.raises(OSError, match="no space left"), RowWriter(tmp_path / "rows.npy", DIM) as writer:
         writer.append(rows(2))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("shape", [(2, DIM + 1), (2, DIM - 1), (DIM,)])
+def test_rows_of_another_width_are_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="do not fit"), RowWriter(tmp_path / "rows.npy", DIM) as writer:
+        writer.append(np.zeros(shape, np.float32))
+    assert list(tmp_path.iterdir()) == []

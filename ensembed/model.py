@@ -135,7 +135,7 @@ class MetaEncoder(Encoder):
         return EncoderSpec(self._name, "meta", self.meta.dim, facts.hexdigest()[:16], pooling=self.meta.method["name"])
 
     @property
-    def cacheable(self) -> bool:  # type: ignore[override]
+    def cacheable(self) -> bool:
         """Not with missing="drop": vectors that lack a member must not be kept as if they were whole."""
         return self.missing == "error"
 

@@ -93,7 +93,7 @@ def naming_failures(name: str) -> Iterator[None]:
         yield
     except EnsembedError:
         raise
-    except Exception as error:
+    except Exception as error:  # a foreign model may raise anything
         raise EncoderError(f"encoder {name!r} failed: {error!r}") from error
 
 
@@ -103,13 +103,15 @@ class Encoder(ABC):
     A subclass writes `spec` and `embed`; the checks, the removal of duplicates and the progress reports are here.
     """
 
-    cacheable = True
-    """Whether equal specs mean equal vectors, so that views may be kept on disk."""
-
     @property
     @abstractmethod
     def spec(self) -> EncoderSpec:
         """Everything that changes the numbers."""
+
+    @property
+    def cacheable(self) -> bool:
+        """Whether equal specs mean equal vectors, so that views may be kept on disk."""
+        return True
 
     @abstractmethod
     def embed(self, sentences: list[str]) -> NDArray[Any]:

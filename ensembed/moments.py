@@ -138,6 +138,7 @@ class _ShiftedSums:
         self._precision: Precision = precision
         self._shift: NDArray[Any] | None = None
         self._products = np.zeros((dim, dim), order="F")
+        self._block_products = np.zeros((dim, dim) if precision == "float32" else (0, 0), np.float32, order="F")
         # One buffer for all blocks: a fresh one would cost more in page faults than the copy into it.
         self._buffer = np.empty((_BLOCK, dim), precision)
 
@@ -157,7 +158,8 @@ class _ShiftedSums:
             # X is in C order, so X.T is what Fortran calls its own: no copy, and the sum stays in place.
             self._products = dsyrk(1.0, X.T, beta=1.0, c=self._products, overwrite_c=True)
         else:
-            self._products += ssyrk(1.0, X.T)
+            self._block_products = ssyrk(1.0, X.T, c=self._block_products, overwrite_c=True)
+            self._products += self._block_products
 
     def moments(self) -> Moments:
         if self._shift is None:

@@ -5,7 +5,7 @@ BIN = .venv/bin
 .PHONY: demo test lint bench clean
 
 demo: .venv/ready
-	$(BIN)/python -m ensembed.sts.demo
+	$(BIN)/python -m ensembed.sts.demo $(ENCODERS)
 
 test: .venv/ready lint
 	$(BIN)/pytest

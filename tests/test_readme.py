@@ -22,6 +22,12 @@ def test_the_table_is_the_one_that_the_demo_wrote() -> None:
     assert set(rows) <= set((ROOT / "results" / "demo.md").read_text().splitlines())
 
 
+def test_the_figures_of_the_pair_are_those_that_the_demo_wrote() -> None:
+    table = (ROOT / "results" / "demo-use-lite-wordllama.md").read_text()
+    means = {line.split(" | ")[0]: line.split(" | ")[-2] for line in table.splitlines() if line.startswith("| ")}
+    assert f"{means['| single:wordllama']} for the best member, {means['| meta:svd']} for svd" in README
+
+
 def test_every_command_and_option_it_names_exists() -> None:
     named = re.findall(r"^    ensembed (\w+)(.*)$", README, re.MULTILINE)
     assert len(named) >= 5

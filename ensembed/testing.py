@@ -167,7 +167,7 @@ def _assert_equal(got: ArrayLike, expected: FloatArray, what: str) -> None:
 
 def _assert_refused(encoder: Encoder, sentences: object, what: str) -> None:
     try:
-        encoder.encode(sentences)  # type: ignore[arg-type]
+        encoder.encode(sentences)  # type: ignore[arg-type]  # what is wrong with them is the point
     except SentenceError:
         return
     raise AssertionError(f"{what} is not refused with a SentenceError")

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from small_store import CORPUS, ENCODER
 
 from ensembed.encoders.catalog import require
 from ensembed.encoders.pull import pull
 from ensembed.paths import cache_dir, data_dir
+from ensembed.testing import files_of
+from ensembed.views import ViewStore
 
 # The same examples in every run: a property that fails, fails for everyone. A slow machine is no failure.
 settings.register_profile("ensembed", deadline=None, derandomize=True)
@@ -45,3 +48,15 @@ def sts_data() -> Path:
     if _DATA is None:
         pytest.skip("no STS data: set ENSEMBED_DATA to a folder with it")
     return _DATA
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a view of the small corpus with 4 rows a shard, written at a stretch."""
+    return files_of(ViewStore(tmp_path_factory.mktemp("whole"), shard_rows=4).embed(CORPUS, ENCODER).folder)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ViewStore:
+    """An empty store with 4 rows a shard."""
+    return ViewStore(tmp_path / "store", shard_rows=4)

@@ -21,17 +21,6 @@ from ensembed.testing import Recorder, files_of
 from ensembed.views import View, ViewStore
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The files of a view of CORPUS with 4 rows a shard, written at a stretch."""
-    return files_of(ViewStore(tmp_path_factory.mktemp("whole"), shard_rows=4).embed(CORPUS, ENCODER).folder)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ViewStore:
-    return ViewStore(tmp_path / "store", shard_rows=4)
-
-
 def test_an_intact_view_is_verified_without_encoding_and_stays_open_meanwhile(
     store: ViewStore, whole: dict[str, bytes]
 ) -> None:

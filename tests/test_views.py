@@ -38,17 +38,6 @@ class Reporter:
         self.reports.append((label, done, total))
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The files of a view of CORPUS with 4 rows a shard, written at a stretch."""
-    return files_of(ViewStore(tmp_path_factory.mktemp("whole"), shard_rows=4).embed(CORPUS, ENCODER).folder)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> ViewStore:
-    return ViewStore(tmp_path / "store", shard_rows=4)
-
-
 def shards_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("shard-*"))
 

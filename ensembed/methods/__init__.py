@@ -29,7 +29,7 @@ def make_method(name: str, **parameters: Any) -> Method:  # noqa: ANN401 - each 
     """
     if name not in METHODS:
         raise InputError(f"there is no method {name!r}; there are: {', '.join(METHODS)}")
-    fields = dataclasses.fields(METHODS[name])  # type: ignore[arg-type]
+    fields = dataclasses.fields(METHODS[name])
     for key in parameters:
         if key not in [field.name for field in fields]:
             known = ", ".join(field.name for field in fields) or "none"

@@ -16,6 +16,7 @@ from ensembed.progress import Progress, silent
 from ensembed.rows import Views, check_views
 
 
+@dataclasses.dataclass(frozen=True)
 class Method(ABC):
     """How views are combined. Subclasses are frozen dataclasses of hyper-parameters; nothing in them is fitted."""
 
@@ -27,7 +28,7 @@ class Method(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """The name and the hyper-parameters, for saved models and tables."""
-        facts: dict[str, Any] = dataclasses.asdict(self)  # type: ignore[call-overload]
+        facts: dict[str, Any] = dataclasses.asdict(self)
         # A parameter may be a number of numpy's, which JSON does not know.
         return {"name": self.name} | {k: v.item() if isinstance(v, np.generic) else v for k, v in facts.items()}
 

@@ -7,23 +7,30 @@ BIN = .venv/bin
 demo: .venv/ready
 	$(BIN)/python -m ensembed.sts.demo $(ENCODERS)
 
-test: .venv/ready lint
+test: .venv/dev lint
 	$(BIN)/pytest
 
-lint: .venv/ready
+lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@# The stubs of the last numpy and scipy for Python 3.10 know too little: types are checked from 3.11 on.
 	if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then $(BIN)/mypy; fi
 	$(BIN)/lint-imports --no-cache
 
-bench: .venv/ready
+bench: .venv/dev
 	$(BIN)/python -m benchmarks
 
-# Every version is pinned in constraints.txt; the stamp makes a change of either file reinstall.
+# Every version is pinned in constraints.txt; the stamps make a change of either file reinstall. The demo needs the light
+# core only, the tests every extra: torch and TensorFlow are two gigabytes.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) .
+	touch $@
+
+.venv/dev: .venv/ready
+	$(INSTALL) '.[all,dev]'
 	touch $@
 
 clean:

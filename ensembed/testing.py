@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,7 @@ def check_encoder(encoder: Encoder, *, tolerance: float = 1e-5) -> None:
         rows = encoder.encode([sentences[0], sentence])
         _expect(np.isfinite(rows).all(), f"{what} gives NaN or Inf")
         _assert_close(rows[:1], together[:1], tolerance, f"{what} changes its neighbour's vector")
+    _check_threads(encoder, sentences, together, tolerance)
     for what, sentence_like in _UNUSABLE.items():
         _assert_refused(encoder, [sentences[0], sentence_like], what)
     _assert_refused(encoder, "a string", "a string instead of a list")
@@ -153,6 +155,15 @@ def _check_spec(spec: EncoderSpec, again: Callable[[], EncoderSpec]) -> None:
     read = EncoderSpec.from_json(json.loads(json.dumps(spec.to_json())))
     _expect(read == spec, f"the spec does not survive JSON: {spec} became {read}")
     _expect(read.key == spec.key, "the spec's key does not survive JSON")
+
+
+def _check_threads(encoder: Encoder, sentences: list[str], expected: FloatArray, tolerance: float) -> None:
+    """Threads that encode at the same time, each in an order of its own, must get what one alone gets."""
+    orders = [np.roll(np.arange(len(sentences)), shift) for shift in range(4)]
+    with ThreadPoolExecutor(len(orders)) as pool:
+        jobs = [pool.submit(encoder.encode, [sentences[i] for i in order]) for order in orders * 2]
+    for order, job in zip(orders * 2, jobs, strict=True):
+        _assert_close(job.result(), expected[order], tolerance, "threads that encode together disturb each other")
 
 
 def _assert_close(got: FloatArray, expected: FloatArray, tolerance: float, message: str) -> None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.names import Request
 from ensembed.errors import InputError
 
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -56,3 +57,8 @@ class DemoEncoder(Encoder):
         digest = hashlib.blake2b(word.encode(), digest_size=8, salt=self._seed.to_bytes(8, "little", signed=True))
         generator = np.random.default_rng(int.from_bytes(digest.digest(), "little"))
         return generator.standard_normal(self._spec.dim, dtype=np.float32)
+
+
+def open_demo(request: Request) -> DemoEncoder:
+    """`demo`, with `dim` and `seed`."""
+    return DemoEncoder(**request.options(dim=int, seed=int), name=request.name)

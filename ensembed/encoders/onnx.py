@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from ensembed.cores import available_cores
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.fingerprints import revision_of_folder
+from ensembed.encoders.names import Request
 from ensembed.errors import EncoderError, InputError
 
 # Tokens per run, padding included: more only costs memory.
@@ -26,7 +28,6 @@ class OnnxEncoder(Encoder):
         revision: pins the weights.
         max_length: tokens beyond this many are cut off, the special ones included.
         positions: the most tokens that the model can take.
-        normalize: scale the vectors to length one.
         batch_size: sentences per run at the most. Dynamically quantised (int8) graphs need 1: they choose one scale
             for all the activations of a run, so that a sentence's vector would depend on its neighbours (cosines
             down to 0.97 seen).
@@ -41,7 +42,7 @@ class OnnxEncoder(Encoder):
         revision: str,
         max_length: int,
         positions: int = 512,
-        normalize: bool = False,
+        pooling: str = "mean",
         batch_size: int = 32,
         threads: int | None = None,
     ) -> None:
@@ -69,7 +70,7 @@ class OnnxEncoder(Encoder):
         self._inputs = [node.name for node in self._session.get_inputs()]
         self._batch_size = batch_size
         dim = self._session.get_outputs()[0].shape[-1]
-        self._spec = EncoderSpec(name, "onnx", dim, revision, max_length=max_length, normalize=normalize)
+        self._spec = EncoderSpec(name, "onnx", dim, revision, max_length=max_length, pooling=pooling)
 
     @property
     def spec(self) -> EncoderSpec:
@@ -86,8 +87,6 @@ class OnnxEncoder(Encoder):
                 ids[i, : len(tokens[row])] = tokens[row]
             lengths = np.array([len(tokens[row]) for row in rows])
             result[rows] = self._run(ids, np.arange(ids.shape[1]) < lengths[:, None])
-        if self._spec.normalize:
-            result /= np.linalg.norm(result, axis=1, keepdims=True)
         return result
 
     def _batches(self, tokens: list[list[int]]) -> Iterator[list[int]]:
@@ -110,3 +109,11 @@ class OnnxEncoder(Encoder):
         hidden = self._session.run(None, {name: feeds[name] for name in self._inputs})[0]
         total = np.einsum("bld,bl->bd", hidden, mask.astype(np.float32))
         return np.asarray(total / mask.sum(axis=1, keepdims=True), np.float32)
+
+
+def open_onnx(request: Request) -> OnnxEncoder:
+    """`onnx:DIR`, or a short name of the catalogue."""
+    options = request.options(max_length=int)
+    folder = request.path
+    revision = request.revision or revision_of_folder(folder, progress=request.progress)
+    return OnnxEncoder(folder, name=request.name, revision=revision, threads=request.threads, **options)

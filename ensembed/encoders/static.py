@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.fingerprints import revision_of_folder
+from ensembed.encoders.names import Request
 from ensembed.errors import EncoderError
 
 # Tokens looked up at a time: bounds the memory that one very long sentence takes.
@@ -59,3 +61,11 @@ class StaticEncoder(Encoder):
                 row += self._vectors[ids[start : start + _LOOKUP]].sum(axis=0)
             row /= max(len(ids), 1)
         return result
+
+
+def open_static(request: Request) -> StaticEncoder:
+    """`static:FILE`, or a short name of the catalogue."""
+    options = request.options()
+    folder = request.path
+    revision = request.revision or revision_of_folder(folder, progress=request.progress)
+    return StaticEncoder(folder, name=request.name, revision=revision, **options)

@@ -21,6 +21,8 @@ from threadpoolctl import ThreadpoolController
 
 from ensembed.cores import available_cores
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.fingerprints import revision_of_folder
+from ensembed.encoders.names import Request
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
 from ensembed.errors import EncoderError, InputError
 
@@ -362,3 +364,11 @@ def _read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise EncoderError(f"cannot read {path} ({error.strerror}); pull the encoder again") from error
+
+
+def open_use_lite(request: Request) -> UseLiteEncoder:
+    """`use-lite`, or `use-lite:DIR` with the same files."""
+    options = request.options(max_length=int)
+    folder = request.path
+    revision = request.revision or revision_of_folder(folder)
+    return UseLiteEncoder(folder, name=request.name, revision=revision, threads=request.threads, **options)

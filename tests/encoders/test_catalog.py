@@ -19,6 +19,7 @@ from ensembed.encoders.catalog import (
     is_pulled,
     require,
 )
+from ensembed.encoders.schemes import BUILT_IN
 from ensembed.errors import MissingError, UnknownEncoderError
 
 # By name: `ensembed.encoders` exports the function under the name of its module.
@@ -41,7 +42,7 @@ def test_the_catalogue_has_the_entries_the_documentation_names() -> None:
 def test_every_entry_is_complete_and_pinned(found: CatalogEntry) -> None:
     assert found.title
     assert found.licence
-    assert found.kind in {"onnx", "static", "use-lite", "dataset"}
+    assert found.kind in {*BUILT_IN, "dataset"}
     assert (found.dim is None) == (found.kind == "dataset")
     assert found.sources
     for name, file in found.files.items():
@@ -58,7 +59,7 @@ def test_every_entry_is_complete_and_pinned(found: CatalogEntry) -> None:
 
 def test_the_settings_of_onnx_encoders_are_those_of_the_reference_implementations() -> None:
     settings = {e.name: e.settings for e in ENTRIES if e.kind == "onnx"}
-    shared = {"pooling": "mean", "normalize": False, "positions": 512}
+    shared = {"pooling": "mean", "positions": 512}
     assert settings == {
         "minilm": {"max_length": 256, "batch_size": 32, **shared},
         "minilm-int8": {"max_length": 256, "batch_size": 1, **shared},

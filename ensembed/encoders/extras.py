@@ -1,0 +1,29 @@
+"""Libraries that only some encoders need: installed as extras, imported when such an encoder is opened."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ensembed.errors import MissingError
+
+
+def import_extra(module: str, extra: str, what: str) -> Any:  # noqa: ANN401 - a module without types of its own
+    """The module, or a MissingError with the line that installs it.
+
+    Args:
+        module: what to import.
+        extra: the extra of ensembed that brings it.
+        what: what it is needed for, for the message.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
+            raise MissingError(
+                f"{what} needs {module}, which is here but lacks {error.name}; "
+                f"repair it with: pip install 'ensembed[{extra}]'"
+            ) from error
+        raise MissingError(
+            f"{what} needs {module.partition('.')[0]}; install it with: pip install 'ensembed[{extra}]'"
+        ) from None

@@ -1,0 +1,159 @@
+"""Names of encoders taken apart: `SCHEME:LOCATION?option=value&…`, or a short name of the catalogue with options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import parse_qsl
+
+from ensembed.encoders.catalog import CatalogEntry, entry, require
+from ensembed.errors import InputError, UnknownEncoderError
+from ensembed.progress import Progress, silent
+
+Options: TypeAlias = dict[str, Any]
+Convert: TypeAlias = Callable[[str], Any]
+T = TypeVar("T")
+
+# Two letters at the least: a single one is a drive of Windows.
+_SCHEME = re.compile(r"([a-z][a-z0-9+_.-]+):(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A name taken apart, and how to open it: what the opener of a scheme is given.
+
+    Attributes:
+        name: the whole name, as the user wrote it and as the encoder has to call itself.
+        scheme: what is in front of the colon; for a short name, the kind of its catalogue entry.
+        location: what is between the colon and the question mark; for a short name, that name.
+        query: the options behind the question mark, as they were written.
+        common: the options that every encoder takes, for the message on an unknown one.
+        entry: the catalogue's entry, for a short name.
+        threads: cores to use; None leaves it to the encoder.
+        progress: told of long work, such as a conversion.
+    """
+
+    name: str
+    scheme: str
+    location: str
+    query: Mapping[str, str]
+    common: tuple[str, ...] = ()
+    entry: CatalogEntry | None = None
+    threads: int | None = None
+    progress: Progress = silent
+
+    def options(self, **types: Convert) -> Options:
+        """The options behind the question mark, converted, on top of the catalogue's settings.
+
+        Raises:
+            InputError: an option is unknown or malformed; the message names it.
+
+        Example:
+            >>> parse_name("demo?dim=3").options(dim=int, seed=int)
+            {'dim': 3}
+        """
+        result = dict(self.entry.settings) if self.entry else {}
+        for key, value in self.query.items():
+            if key not in types:
+                known = ", ".join([*types, *self.common]) or "none"
+                raise InputError(f"encoder {self.name!r} has no option {key!r}; it has: {known}")
+            result[key] = self._converted(key, value, types[key])
+        return result
+
+    def take(self, **types: Convert) -> tuple[Options, Request]:
+        """Some of the options, converted, and the request without them."""
+        taken = {k: self._converted(k, self.query[k], types[k]) for k in types if k in self.query}
+        rest = {key: value for key, value in self.query.items() if key not in types}
+        return taken, replace(self, query=rest, common=(*self.common, *types))
+
+    @property
+    def path(self) -> Path:
+        """The file or folder that is meant; for a short name the pulled one, every byte of it checked.
+
+        Raises:
+            InputError: the name says no path.
+            MissingError: a short name has to be pulled first.
+        """
+        if self.entry:
+            return require(self.entry.name)
+        if not self.location:
+            raise InputError(f"encoder {self.name!r} says no path: write {self.scheme}:PATH")
+        return Path(self.location).expanduser()
+
+    @property
+    def revision(self) -> str | None:
+        """What pins the weights of a short name; None where the files themselves have to be asked."""
+        return self.entry.revision if self.entry else None
+
+    def _converted(self, key: str, value: str, convert: Convert) -> Any:  # noqa: ANN401 - whatever the option is
+        try:
+            return convert(value)
+        except (ValueError, KeyError):
+            raise InputError(f"encoder {self.name!r}: {value!r} is not a value for {key}") from None
+
+
+def parse_name(name: str) -> Request:
+    """Take a name apart.
+
+    Options stand behind the first question mark; where there is a `#`, behind the first one after it, since URLs have
+    question marks of their own.
+
+    Raises:
+        UnknownEncoderError: it is neither of the form SCHEME:LOCATION nor in the catalogue.
+        InputError: the options are malformed, or the name is that of a data set.
+
+    Example:
+        >>> parse_name("onnx:models/bge?pooling=cls").location
+        'models/bge'
+    """
+    head, hash_sign, tail = name.partition("#")
+    last, _, query = (tail if hash_sign else head).partition("?")
+    place = f"{head}#{last}" if hash_sign else last
+    options: dict[str, str] = {}
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        if key in options:
+            raise InputError(f"encoder {name!r} has option {key!r} twice")
+        options[key] = value
+    if found := _SCHEME.fullmatch(place):
+        return Request(name, found[1], found[2], options)
+    if place == "demo":
+        return Request(name, "demo", "", options)
+    if "/" in place or "\\" in place:
+        raise UnknownEncoderError(
+            f"{name!r} is a path without a kind: say how to read it, as in st:{place}, onnx:{place} or words:{place}"
+        )
+    known = entry(place)
+    if known.kind == "dataset":
+        raise InputError(f"{place!r} is a dataset, not an encoder")
+    return Request(name, known.kind, place, options, entry=known)
+
+
+def flag(value: str) -> bool:
+    """True or false, as options write it."""
+    return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
+
+
+def one_of(*choices: str) -> Convert:
+    """A converter that takes just these values."""
+
+    def convert(value: str) -> str:
+        if value not in choices:
+            raise ValueError(value)
+        return value
+
+    return convert
+
+
+def at_least(least: T) -> Convert:
+    """A converter of numbers of that type from `least` on."""
+
+    def convert(value: str) -> T:
+        number = type(least)(value)  # type: ignore[call-arg]
+        if not number >= least:  # type: ignore[operator]
+            raise ValueError(value)
+        return number
+
+    return convert

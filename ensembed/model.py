@@ -14,6 +14,7 @@ import numpy as np
 from ensembed.corpus import Corpus, as_corpus
 from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode
+from ensembed.encoders.names import runs_code
 from ensembed.errors import EncoderError, EnsembedError, InputError, ModelError, UnknownEncoderError
 from ensembed.methods import LinearMeta, Method
 from ensembed.methods.base import NaiveMethod
@@ -35,6 +36,7 @@ class Ensemble:
     Args:
         encoders: names (`"minilm"`), encoders, or any objects that have `encode`.
         threads: cores per encoder; None leaves it to each encoder.
+        progress: told of long work that opening a member takes, such as the conversion of a file of word vectors.
 
     Example:
         >>> from ensembed.methods import SVD
@@ -44,10 +46,14 @@ class Ensemble:
         (1, 2)
     """
 
-    def __init__(self, encoders: Sequence[EncoderLike], *, threads: int | None = None) -> None:
+    def __init__(
+        self, encoders: Sequence[EncoderLike], *, threads: int | None = None, progress: Progress = silent
+    ) -> None:
         if isinstance(encoders, str):
             raise InputError(f"an ensemble is a list of encoders: write [{encoders!r}]")
-        self.encoders: tuple[Encoder, ...] = tuple(open_encoder(encoder, threads=threads) for encoder in encoders)
+        self.encoders: tuple[Encoder, ...] = tuple(
+            open_encoder(encoder, threads=threads, progress=progress) for encoder in encoders
+        )
         if not self.encoders:
             raise InputError("an ensemble needs at least one encoder")
         names = [encoder.spec.name for encoder in self.encoders]
@@ -219,6 +225,7 @@ def load(
     encoders: Mapping[str, EncoderLike] | None = None,
     threads: int | None = None,
     missing: Missing = "error",
+    progress: Progress = silent,
 ) -> MetaEncoder:
     """A saved meta-encoder.
 
@@ -227,13 +234,14 @@ def load(
         encoders: members that cannot be opened by name (your own objects), by the name they had.
         threads: cores per encoder; None leaves it to each encoder.
         missing: "error" stops when a member cannot be opened or fails later; "drop" warns and goes on without it.
+        progress: told of long work that opening a member takes.
 
     Raises:
         ModelError: the folder is not a model, is damaged, or a member no longer gives the vectors it gave.
     """
     saved = read_model(Path(folder))
     members = [
-        _reopen(spec, fingerprint, encoders or {}, threads, missing)
+        _reopen(spec, fingerprint, encoders or {}, threads, missing, progress)
         for spec, fingerprint in zip(saved.members, saved.fingerprints, strict=True)
     ]
     return MetaEncoder(Ensemble(members), saved.meta, name=Path(folder).name, missing=missing, corpus=saved.corpus)
@@ -245,10 +253,11 @@ def _reopen(
     encoders: Mapping[str, EncoderLike],
     threads: int | None,
     missing: Missing,
+    progress: Progress,
 ) -> Encoder:
     """The member, which must give the vectors it gave; with missing="drop" a stand-in for one that cannot be asked."""
     try:
-        encoder = _open_member(spec, encoders, threads)
+        encoder = _open_member(spec, encoders, threads, progress)
         probes = encoder.encode(PROBES)
     except EnsembedError as error:
         if missing == "error":
@@ -271,20 +280,27 @@ def _reopen(
     return encoder
 
 
-def _open_member(spec: EncoderSpec, encoders: Mapping[str, EncoderLike], threads: int | None) -> Encoder:
+def _open_member(
+    spec: EncoderSpec, encoders: Mapping[str, EncoderLike], threads: int | None, progress: Progress
+) -> Encoder:
     source = encoders.get(spec.name)
     if source is None:
         how = f"pass it as load(..., encoders={{{spec.name!r}: it}})"
         if spec.kind in ("object", "meta"):
             raise ModelError(f"member {spec.name!r} is an object: {how}")
         try:
-            return open_encoder(spec.name, threads=threads)
+            if runs_code(spec.name):  # whoever saved the model trusted that code; whoever loads it has not said so
+                raise ModelError(
+                    f"member {spec.name!r} runs code that comes with its weights: if you trust that code, say so with "
+                    f"load(..., encoders={{{spec.name!r}: {spec.name!r}}})"
+                )
+            return open_encoder(spec.name, threads=threads, progress=progress, pinned=spec.revision)
         except UnknownEncoderError as error:
             raise ModelError(f"member {spec.name!r} has no name that this ensembed knows: {how}") from error
     # A string has `encode` too.
     if isinstance(source, SupportsEncode) and not isinstance(source, (str, Encoder)):
         return ObjectEncoder(source, name=spec.name, revision=spec.revision)  # not its class: two may share that
-    return open_encoder(source, threads=threads)
+    return open_encoder(source, threads=threads, progress=progress)
 
 
 class _Absent(Encoder):

@@ -25,29 +25,46 @@ from ensembed.npy import RowWriter
 
 
 @click.command()
-@click.argument("model")
-@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default="-")
+@click.argument("model", required=False)
+@click.argument("file", required=False)
+@click.option("--encoder", "-e", "name", metavar="NAME", help="An encoder's name, instead of MODEL.")
 @click.option(
     "--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Write a float32 .npy file, a row per line."
 )
 @options(errors_option, threads_option, quiet_option, json_option)
 def encode(
-    model: str, file: Path, out: Path | None, errors: BadBytes, threads: int | None, quiet: bool, as_json: bool
+    model: str | None,
+    file: str | None,
+    name: str | None,
+    out: Path | None,
+    errors: BadBytes,
+    threads: int | None,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Turn the lines of a file into vectors.
 
-    FILE is plain or gzipped text, by default standard input; MODEL is a saved model's folder or an encoder's name.
-    Every line gives one row, a blank one too. Standard output shows a person the beginning of each vector; --json
-    prints one object a line with the whole of it.
+    FILE is plain or gzipped text, by default standard input; MODEL is a saved model's folder or an encoder's name
+    (`ensembed encoders` lists them), which can be given with -e as well. Every line gives one row, a blank one too.
+    Standard output shows a person the beginning of each vector; --json prints one object a line with the whole of it.
 
     \b
     Examples:
       echo "A dog runs." | ensembed encode my-model --json
       ensembed encode my-model sentences.txt --out vectors.npy
+      ensembed encode -e "st:BAAI/bge-small-en-v1.5?device=cuda" sentences.txt --out vectors.npy
     """
-    encoder = open_model(model, threads)
+    if name is not None:
+        if file is not None:
+            raise click.UsageError(f"-e {name} stands for MODEL: give one of them, and one FILE.")
+        model, file = name, model
+    if model is None:
+        raise click.UsageError("Say what encodes: a MODEL, or an encoder with -e.")
+    source = Path(file or "-")
+    with progress_bars(quiet) as progress:
+        encoder = open_model(model, threads, progress)
     if out is not None:
-        facts = {"file": str(out), "rows": _write(encoder, file, out, errors, quiet), "dim": encoder.spec.dim}
+        facts = {"file": str(out), "rows": _write(encoder, source, out, errors, quiet), "dim": encoder.spec.dim}
         if as_json:
             print_json(facts)
         else:
@@ -55,7 +72,7 @@ def encode(
         return
     if not as_json:
         click.echo(f"{'sentence':48}  {'length':>8}  vector [{encoder.spec.dim}]")
-    for sentences in read_batches(file, errors):
+    for sentences in read_batches(source, errors):
         for sentence, vector in zip(sentences, encoder.encode(sentences), strict=True):
             if as_json:
                 print_json({"sentence": sentence, "vector": vector.tolist()})

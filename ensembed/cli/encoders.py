@@ -6,38 +6,46 @@ import click
 
 from ensembed.cli.common import human_bytes, json_option, print_json, print_table
 from ensembed.encoders.catalog import catalog, folder_of, is_pulled
+from ensembed.encoders.schemes import BUILT_IN, package_of, plugins
 
 
 @click.command()
 @json_option
 def encoders(as_json: bool) -> None:
-    """List the encoders and data sets of the catalogue, and which are here.
+    """List the encoders and data sets of the catalogue and which are here, and every kind of encoder.
 
     \b
     Examples:
       ensembed encoders
       ensembed encoders --json
 
-    Beside these there is `demo` (needs no file, for trying things out), with options as in demo?dim=16&seed=1. Options
-    go behind a question mark: minilm?max_length=64&normalize=true.
+    A kind is named by its scheme, as in onnx:models/bge. Options go behind a question mark:
+    minilm?max_length=64&normalize=true. Every encoder takes prefix=TEXT (put before each sentence), truncate_dim=N (the
+    first N dimensions) and normalize=true. Installed packages can add kinds of their own.
     """
     entries = list(catalog().values())
+    kinds = {scheme: {"opens": what, "from": "ensembed"} for scheme, (what, _) in BUILT_IN.items()}
+    for scheme, points in plugins().items():
+        kinds[scheme] = {"opens": "a plugin", "from": " and ".join(package_of(point) for point in points)}
     if as_json:
         print_json(
-            [
-                {
-                    "name": entry.name,
-                    "title": entry.title,
-                    "kind": entry.kind,
-                    "dim": entry.dim,
-                    "bytes": entry.size,
-                    "licence": entry.licence,
-                    "here": is_pulled(entry),
-                    "folder": str(folder_of(entry)),
-                    "sources": [source.label for source in entry.sources],
-                }
-                for entry in entries
-            ]
+            {
+                "catalogue": [
+                    {
+                        "name": entry.name,
+                        "title": entry.title,
+                        "kind": entry.kind,
+                        "dim": entry.dim,
+                        "bytes": entry.size,
+                        "licence": entry.licence,
+                        "here": is_pulled(entry),
+                        "folder": str(folder_of(entry)),
+                        "sources": [source.label for source in entry.sources],
+                    }
+                    for entry in entries
+                ],
+                "kinds": [{"scheme": scheme, **facts} for scheme, facts in kinds.items()],
+            }
         )
         return
     rows = [
@@ -52,3 +60,5 @@ def encoders(as_json: bool) -> None:
         for entry in entries
     ]
     print_table(["name", "here", "dim", "size", "licence", "what"], rows, left=6)
+    click.echo()
+    print_table(["kind", "opens", "from"], [[f"{s}:", k["opens"], k["from"]] for s, k in kinds.items()], left=3)

@@ -36,13 +36,16 @@ __all__ = [
 ]
 
 
-def open_encoder(source: EncoderLike, *, threads: int | None = None, progress: Progress = silent) -> Encoder:
+def open_encoder(
+    source: EncoderLike, *, threads: int | None = None, progress: Progress = silent, pinned: str | None = None
+) -> Encoder:
     """The encoder of that name, or the given object as an encoder.
 
     Args:
         source: a name, an encoder, or any object that has `encode`.
         threads: cores to use; None leaves it to the encoder.
         progress: told of long work, such as the conversion of a file of word vectors.
+        pinned: the revision at which to fetch what is fetched by name; None for the latest.
 
     Raises:
         UnknownEncoderError: there is no encoder of that name.
@@ -51,7 +54,7 @@ def open_encoder(source: EncoderLike, *, threads: int | None = None, progress: P
     if isinstance(source, Encoder):
         return source
     if isinstance(source, str):
-        request = replace(parse_name(source), threads=threads, progress=progress)
+        request = replace(parse_name(source), threads=threads, progress=progress, pinned=pinned)
         changes, request = request.take(prefix=str, truncate_dim=int, normalize=flag)
         encoder = open_request(request)
         return AdjustedEncoder(encoder, **changes) if changes else encoder

@@ -34,6 +34,8 @@ class Request:
         entry: the catalogue's entry, for a short name.
         threads: cores to use; None leaves it to the encoder.
         progress: told of long work, such as a conversion.
+        pinned: the revision that a saved model was fitted on: what is fetched by name is fetched at it, although the
+            name may stand for a later one by now. None for the latest.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Request:
     entry: CatalogEntry | None = None
     threads: int | None = None
     progress: Progress = silent
+    pinned: str | None = None
 
     def options(self, **types: Convert) -> Options:
         """The options behind the question mark, converted, on top of the catalogue's settings.
@@ -129,6 +132,17 @@ def parse_name(name: str) -> Request:
     if known.kind == "dataset":
         raise InputError(f"{place!r} is a dataset, not an encoder")
     return Request(name, known.kind, place, options, entry=known)
+
+
+def runs_code(name: str) -> bool:
+    """Whether a name asks for code that comes with the weights to be run.
+
+    Example:
+        >>> runs_code("st:org/model?trust_remote_code=true")
+        True
+    """
+    asked, _ = parse_name(name).take(trust_remote_code=flag)
+    return asked.get("trust_remote_code", False) is True
 
 
 def flag(value: str) -> bool:

@@ -66,7 +66,9 @@ def test_every_help_shows_an_example(capsys: pytest.CaptureFixture[str], command
 
 def test_encoders_lists_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Apache-2.0" in output(capsys, "encoders")
-    found = {entry["name"]: entry for entry in data(capsys, "encoders")}
+    listed = data(capsys, "encoders")
+    assert {kind["scheme"] for kind in listed["kinds"]} >= {"st", "onnx", "words", "openai", "demo"}
+    found = {entry["name"]: entry for entry in listed["catalogue"]}
     assert found["minilm"]["dim"] == 384
     assert found["minilm"]["here"] is False
     assert found["wordllama"]["sources"] == ["PyPI wordllama 0.4.0.post1"]
@@ -128,6 +130,15 @@ def test_encode_gives_a_row_per_line_blank_ones_too(
     assert [row["sentence"] for row in rows] == ["a dog", "", "ünïcode", "no end"]
     np.testing.assert_allclose([row["vector"] for row in rows], expected, atol=1e-6)
     assert "a dog" in output(capsys, "encode", str(model), str(lines))
+
+
+def test_encode_takes_an_encoder_with_e(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
+    by_option = output(capsys, "encode", "-e", "demo?dim=4", str(corpus), "--json")
+    assert by_option == output(capsys, "encode", "demo?dim=4", str(corpus), "--json")
+    code, error = failure(capsys, "encode", "-e", "demo", "demo", str(corpus))
+    assert (code, "stands for MODEL" in error) == (2, True)
+    code, error = failure(capsys, "encode")
+    assert (code, "Say what encodes" in error) == (2, True)
 
 
 def test_encode_failing_midway_leaves_no_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ensembed.encoders import AdjustedEncoder, DemoEncoder, open_encoder
+from ensembed.errors import InputError
+from ensembed.testing import check_encoder
+
+SENTENCES = ["a dog runs", "", "two cats sleep"]
+
+
+def test_the_contract_holds() -> None:
+    check_encoder(open_encoder("demo?dim=16&prefix=query: &truncate_dim=8&normalize=true"))
+
+
+def test_a_prefix_is_put_before_every_sentence() -> None:
+    found = open_encoder("demo?prefix=query: ").encode(SENTENCES)
+    assert np.array_equal(found, DemoEncoder().encode([f"query: {sentence}" for sentence in SENTENCES]))
+
+
+def test_dimensions_are_cut_before_vectors_are_scaled() -> None:
+    plain = DemoEncoder(16).encode(SENTENCES)
+    assert np.array_equal(open_encoder("demo?dim=16&truncate_dim=4").encode(SENTENCES), plain[:, :4])
+    unit = open_encoder("demo?dim=16&truncate_dim=4&normalize=true").encode(SENTENCES)
+    lengths = np.linalg.norm(plain[:, :4], axis=1, keepdims=True)
+    np.testing.assert_allclose(unit, plain[:, :4] / np.where(lengths > 0, lengths, 1), rtol=1e-6)
+    assert np.linalg.norm(unit, axis=1).tolist() == pytest.approx([1, 0, 1])
+
+
+def test_the_key_changes_with_the_numbers_and_only_then() -> None:
+    changed = ["demo", "demo?prefix=a", "demo?prefix=b", "demo?truncate_dim=4", "demo?truncate_dim=5",
+               "demo?normalize=true", "demo?truncate_dim=4&normalize=true", "demo?dim=4"]  # fmt: skip
+    assert len({open_encoder(name).spec.key for name in changed}) == len(changed)
+    for same in ("demo?prefix=", "demo?truncate_dim=32", "demo?normalize=false"):
+        assert open_encoder(same).spec.key == DemoEncoder().spec.key
+
+
+def test_part_of_a_unit_vector_is_none() -> None:
+    unit = AdjustedEncoder(DemoEncoder(8), normalize=True)
+    assert unit.spec.normalize
+    part = AdjustedEncoder(unit, truncate_dim=4)
+    assert not part.spec.normalize
+    assert np.array_equal(part.encode(SENTENCES), unit.encode(SENTENCES)[:, :4])
+
+
+@pytest.mark.parametrize("dim", [0, -1, 33])
+def test_more_or_fewer_dimensions_than_there_are_cannot_be_kept(dim: int) -> None:
+    with pytest.raises(InputError, match=f"has 32 dimensions: truncate_dim cannot be {dim}"):
+        open_encoder(f"demo?truncate_dim={dim}")

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ensembed.encoders import open_encoder
+from ensembed.encoders.names import Request, at_least, flag, one_of, parse_name, runs_code
+from ensembed.encoders.schemes import BUILT_IN
+from ensembed.errors import InputError, UnknownEncoderError
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme", "location", "query"),
+    [
+        ("minilm", "onnx", "minilm", {}),
+        ("minilm?max_length=64", "onnx", "minilm", {"max_length": "64"}),
+        ("demo", "demo", "", {}),
+        ("onnx:models/bge", "onnx", "models/bge", {}),
+        ("onnx:/a b/c.d?pooling=cls&max_length=9", "onnx", "/a b/c.d", {"pooling": "cls", "max_length": "9"}),
+        ("st:org/model?prefix=query%3A%20", "st", "org/model", {"prefix": "query: "}),
+        ("st:org/model?prefix=query: ", "st", "org/model", {"prefix": "query: "}),
+        ("st:org/model?prefix=", "st", "org/model", {"prefix": ""}),
+        ("openai:http://h:1/v1#m", "openai", "http://h:1/v1#m", {}),
+        ("openai:http://h/v1#m?batch_items=2", "openai", "http://h/v1#m", {"batch_items": "2"}),
+        ("openai:http://h/v1?api-version=1#m", "openai", "http://h/v1?api-version=1#m", {}),
+        ("openai:http://h/v1?api-version=1#m?x=2", "openai", "http://h/v1?api-version=1#m", {"x": "2"}),
+        ("tfhub:https://tfhub.dev/google/use/4", "tfhub", "https://tfhub.dev/google/use/4", {}),
+        ("words:C:\\glove.txt", "words", "C:\\glove.txt", {}),
+        ("my-plugin+2:x", "my-plugin+2", "x", {}),
+    ],
+)
+def test_names_are_taken_apart(name: str, scheme: str, location: str, query: dict[str, str]) -> None:
+    request = parse_name(name)
+    assert (request.name, request.scheme, request.location, dict(request.query)) == (name, scheme, location, query)
+
+
+@pytest.mark.parametrize("name", ["./models/bge", "models/bge", "/models/bge", "models\\bge"])
+def test_a_path_without_a_kind_says_how_to_write_it(name: str) -> None:
+    with pytest.raises(UnknownEncoderError, match="say how to read it"):
+        parse_name(name)
+
+
+def test_an_unknown_kind_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownEncoderError, match=r"no kind of encoder 'onx' \(did you mean 'onnx'\?\).*words"):
+        open_encoder("onx:models/bge")
+
+
+def test_an_option_given_twice_is_refused() -> None:
+    with pytest.raises(InputError, match="option 'dim' twice"):
+        parse_name("demo?dim=3&dim=4")
+
+
+@pytest.mark.parametrize("scheme", ["onnx", "static", "words", "st", "model2vec", "paranmt", "tfhub", "openai"])
+def test_every_kind_refuses_an_empty_location_and_unknown_options(scheme: str) -> None:
+    with pytest.raises(InputError, match=scheme):
+        open_encoder(f"{scheme}:")
+    with pytest.raises(InputError, match=r"has no option 'nonsense'; it has: .*prefix, truncate_dim, normalize"):
+        open_encoder(f"{scheme}:/no/such/place#m?nonsense=1")
+
+
+@pytest.mark.parametrize("scheme", sorted(BUILT_IN))
+def test_every_kind_says_what_it_opens(scheme: str) -> None:
+    what, target = BUILT_IN[scheme]
+    assert what
+    assert target.partition(":")[2].startswith("open_")
+
+
+@given(st.text())
+def test_any_text_is_taken_apart_or_refused(text: str) -> None:
+    try:
+        request = parse_name(text)
+    except InputError:
+        return
+    assert isinstance(request, Request)
+    assert request.name == text
+
+
+def test_converters() -> None:
+    assert [flag(value) for value in ("true", "1", "False", "0")] == [True, True, False, False]
+    assert one_of("a", "b")("b") == "b"
+    assert at_least(2)("3") == 3
+    assert at_least(0.5)("0.5") == 0.5
+    for convert, value in [(one_of("a"), "b"), (at_least(2), "1"), (at_least(0.5), "nan"), (at_least(1), "1.5")]:
+        with pytest.raises(ValueError):
+            convert(value)
+
+
+def test_code_that_comes_with_weights_is_noticed() -> None:
+    assert runs_code("st:a/b?trust_remote_code=true")
+    assert not runs_code("st:a/b?trust_remote_code=false")
+    assert not runs_code("st:a/b")
+    with pytest.raises(InputError, match="not a value for trust_remote_code"):
+        runs_code("st:a/b?trust_remote_code=perhaps")

@@ -1,0 +1,129 @@
+"""Packages that add a kind of encoder, really installed into a folder of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ensembed-chargrams"
+
+
+@pytest.fixture(scope="module")
+def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Installs a package into a folder that Python can be pointed at, so that our own environment stays as it is."""
+
+    def run(source: Path, target: Path | None = None) -> Path:
+        target = target or tmp_path_factory.mktemp("site")
+        # A copy, since building leaves files beside the source.
+        copy = shutil.copytree(source, tmp_path_factory.mktemp("source") / source.name)
+        command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--quiet"]
+        subprocess.run(
+            [*command, "--disable-pip-version-check", "--target", str(target), str(copy)], check=True, timeout=300
+        )
+        return target
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def site(install: Callable[..., Path]) -> Path:
+    return install(EXAMPLE)
+
+
+def package(folder: Path, name: str, scheme: str, code: str) -> Path:
+    """A package of one module whose `opener` opens the scheme."""
+    folder.mkdir()
+    module = name.replace("-", "_")
+    (folder / f"{module}.py").write_text(code)
+    (folder / "pyproject.toml").write_text(
+        f'[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
+        f'[project]\nname = "{name}"\nversion = "2.5"\n'
+        f'[project.entry-points."ensembed.encoders"]\n{scheme} = "{module}:opener"\n'
+        f'[tool.setuptools]\npy-modules = ["{module}"]\n'
+    )
+    return folder
+
+
+def python(site: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        input=text,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_the_example_keeps_the_contract(site: Path) -> None:
+    check = (
+        "from ensembed.encoders import open_encoder; from ensembed.testing import check_encoder\n"
+        "encoder = open_encoder('chargrams:64?n=4&truncate_dim=32')\n"
+        "check_encoder(encoder); print(encoder.spec.name, encoder.spec.dim)"
+    )
+    result = python(site, "-c", check)
+    assert result.stdout == "chargrams:64?n=4&truncate_dim=32 32\n", result.stderr
+
+
+def test_the_example_works_on_the_command_line_and_in_saved_models(site: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(f"sentence number {i} of {i % 7}" for i in range(40)))
+    fit = python(
+        site, "-m", "ensembed", "fit", str(corpus), "-e", "chargrams:16", "-e", "demo", "--dim", "4", "--method", "svd",
+        "--out", str(tmp_path / "model"), "--store", str(tmp_path / "store"),
+    )  # fmt: skip
+    assert fit.returncode == 0, fit.stderr
+    found = python(site, "-m", "ensembed", "encode", str(tmp_path / "model"), "--json", text="a dog\n")
+    assert found.stdout.count('"vector"') == 1, found.stderr
+    assert "ensembed-chargrams 1.0.0" in python(site, "-m", "ensembed", "encoders").stdout
+
+
+def test_wrong_locations_and_options_are_refused_by_the_example(site: Path) -> None:
+    for name, message in [("chargrams:x", "write chargrams:DIM"), ("chargrams:8?m=1", "it has: n, prefix")]:
+        result = python(site, "-m", "ensembed", "encode", "-e", name, text="a\n")
+        assert result.returncode != 0
+        assert message in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_without_the_package_there_is_no_such_kind(tmp_path: Path) -> None:
+    result = python(tmp_path, "-m", "ensembed", "encode", "-e", "chargrams:8", text="a\n")
+    assert "there is no kind of encoder 'chargrams'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("def opener(request): raise OSError('no disk')", "no disk"),
+        ("def opener(request): return [1]", "returned a list, not an ensembed.encoders.Encoder"),
+        ("import no_such_module_at_all", "no_such_module_at_all"),
+        ("other = 1", "opener"),
+    ],
+)
+def test_a_package_that_fails_is_named(install: Callable[..., Path], tmp_path: Path, code: str, message: str) -> None:
+    site = install(package(tmp_path / "bad", "bad-plugin", "bad", code))
+    result = python(site, "-m", "ensembed", "encode", "-e", "bad:1", text="a\n")
+    assert "bad-plugin 2.5" in result.stderr
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_two_packages_with_one_scheme_are_both_named_and_ours_cannot_be_taken(
+    install: Callable[..., Path], tmp_path: Path
+) -> None:
+    code = "def opener(request): raise SystemExit('taken over')"
+    site = install(package(tmp_path / "one", "plugin-one", "same", code))
+    install(package(tmp_path / "two", "plugin-two", "same", code), site)
+    install(package(tmp_path / "three", "plugin-three", "demo", code), site)
+    clash = python(site, "-m", "ensembed", "encode", "-e", "same:1", text="a\n")
+    assert "plugin-one 2.5" in clash.stderr
+    assert "plugin-two 2.5" in clash.stderr
+    ours = python(site, "-m", "ensembed", "encode", "-e", "demo", "--json", text="a\n")
+    assert ours.returncode == 0, ours.stderr

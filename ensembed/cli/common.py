@@ -19,7 +19,7 @@ from ensembed.encoders import Encoder, open_encoder
 from ensembed.errors import CorpusError, ModelError, UnknownEncoderError
 from ensembed.model import load
 from ensembed.persistence import CONFIG
-from ensembed.progress import Progress, bars
+from ensembed.progress import Progress, bars, silent
 from ensembed.tables import text_table
 
 STDIN = "standard input"
@@ -76,15 +76,15 @@ def open_corpus(path: Path, errors: BadBytes) -> Iterator[TextCorpus]:
         yield TextCorpus(spool, errors=errors, name=name)
 
 
-def open_model(source: str, threads: int | None = None) -> Encoder:
+def open_model(source: str, threads: int | None = None, progress: Progress = silent) -> Encoder:
     """The saved model in that folder, or the encoder of that name.
 
     A folder counts only if a model was saved in it: any other may share its name with an encoder.
     """
     if (Path(source) / CONFIG).is_file():
-        return load(source, threads=threads)
+        return load(source, threads=threads, progress=progress)
     try:
-        return open_encoder(source, threads=threads)
+        return open_encoder(source, threads=threads, progress=progress)
     except UnknownEncoderError as error:
         if Path(source).is_dir():
             raise ModelError(f"{source} is not a saved model: the folder has no {CONFIG}") from None

@@ -57,7 +57,7 @@ def embed(
     """
     views = ViewStore(store, shard_rows=shard_rows, wait=wait)
     with open_corpus(corpus, errors) as source, progress_bars(quiet) as progress:
-        members = [open_encoder(name, threads=threads) for name in encoders]
+        members = [open_encoder(name, threads=threads, progress=progress) for name in encoders]
         done = views.embed_all(source, members, verify=verify, progress=progress)
         first_rows = source.index.first_rows
         distinct = int(np.count_nonzero(first_rows == np.arange(len(first_rows))))

@@ -66,7 +66,7 @@ def evaluate(
     results: dict[str, list[Result]] = {}
     with progress_bars(quiet) as progress:
         for source in dict.fromkeys(models):
-            encoder = open_model(source, threads)
+            encoder = open_model(source, threads, progress)
             results[source] = evaluate_all(partial(encoder.encode, progress=progress), datasets, protocol)
     if as_json:
         print_json(

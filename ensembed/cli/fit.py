@@ -66,7 +66,7 @@ def fit(
     given = {key: value for key, value in (("dim", dim), ("tau", tau), ("seed", seed)) if value is not None}
     chosen = make_method(method, **given)
     with open_corpus(corpus, errors) as source, progress_bars(quiet) as progress:
-        ensemble = Ensemble(encoders, threads=threads)
+        ensemble = Ensemble(encoders, threads=threads, progress=progress)
         model = ensemble.fit(source, chosen, store=ViewStore(store, wait=wait), threads=threads, progress=progress)
     model.save(out)
     meta = model.meta

@@ -14,6 +14,7 @@ from ensembed.cli.common import (
     options,
     print_json,
     print_table,
+    progress_bars,
     read_batches,
     threads_option,
 )
@@ -44,7 +45,8 @@ def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, threa
         raise click.UsageError("give two or more sentences, or --pairs FILE")
     if pairs is None and len(sentences) == 1:
         raise click.UsageError("give at least two sentences: the first is compared with each of the others")
-    encoder = open_model(model, threads)
+    with progress_bars(quiet=False) as progress:
+        encoder = open_model(model, threads, progress)
     batches: Iterable[list[tuple[str, str]]] = (
         _read_pairs(pairs) if pairs is not None else [[(sentences[0], other) for other in sentences[1:]]]
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations, permutations
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -117,3 +118,38 @@ def _project(train: Sequence[Array], views: Sequence[Array], theta: Array) -> Ar
     """`sum_j Theta_j (F_j(s) - mu_j)`."""
     centred = [view - np.mean(one, axis=0, dtype=np.float64) for one, view in zip(train, views, strict=True)]
     return np.asarray(np.hstack(centred) @ theta)
+
+
+def hsic(X: Array, Y: Array) -> float:
+    """The unbiased HSIC as a U-statistic: means of products over pairs, triples and quadruples of distinct rows."""
+    K, L = X @ X.T, Y @ Y.T
+    n = len(K)
+    twos = np.mean([K[i, j] * L[i, j] for i, j in permutations(range(n), 2)])
+    threes = np.mean([K[i, j] * L[i, q] for i, j, q in permutations(range(n), 3)])
+    fours = np.mean([K[i, j] * L[q, r] for i, j, q, r in permutations(range(n), 4)])
+    return float(twos - 2 * threes + fours)
+
+
+def cka(X: Array, Y: Array) -> float:
+    """Debiased linear CKA of rows of length one."""
+    X, Y = unit(X), unit(Y)
+    return hsic(X, Y) / float(np.sqrt(hsic(X, X) * hsic(Y, Y)))
+
+
+def cosine_correlation(X: Array, Y: Array) -> float:
+    """Pearson's r between the cosines of all pairs of rows."""
+    X, Y = unit(X), unit(Y)
+    pairs = list(combinations(range(len(X)), 2))
+    return float(np.corrcoef([X[i] @ X[j] for i, j in pairs], [Y[i] @ Y[j] for i, j in pairs])[0, 1])
+
+
+def neighbour_overlap(X: Array, Y: Array, k: int) -> float:
+    """The mean part of their k nearest rows, by cosine, that rows share."""
+    shared = 0
+    for i in range(len(X)):
+        nearest = []
+        for Z in (unit(X), unit(Y)):
+            others = [j for j in range(len(Z)) if j != i]
+            nearest.append(set(sorted(others, key=lambda j: (-round(float(Z[i] @ Z[j]), 10), j))[:k]))
+        shared += len(nearest[0] & nearest[1])
+    return shared / (k * len(X))

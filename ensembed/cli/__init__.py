@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from ensembed import __version__
+from ensembed.cli.compare import compare
 from ensembed.cli.embed import embed
 from ensembed.cli.encode import encode
 from ensembed.cli.encoders import encoders
@@ -22,7 +23,7 @@ from ensembed.cli.similarity import similarity
 from ensembed.errors import EnsembedError, MissingError
 
 FAILED, MISSING, INTERRUPTED = 1, 3, 130
-_RESUMABLE = ("pull", "embed", "fit")
+_RESUMABLE = ("pull", "compare", "embed", "fit")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -42,7 +43,7 @@ def cli() -> None:
     """
 
 
-for command in (encoders, pull, embed, fit, encode, similarity, evaluate):
+for command in (encoders, pull, compare, embed, fit, encode, similarity, evaluate):
     cli.add_command(command)
 
 

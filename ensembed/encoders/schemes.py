@@ -30,7 +30,7 @@ BUILT_IN = {
     "static": ("safetensors file of token vectors beside its tokenizer.json", "static:open_static"),
     "words": ("file of word vectors: GloVe, word2vec, fastText, wink", "words:open_words"),
     "paranmt": ("pickle of Wieting and Gimpel's word and trigram vectors", "paranmt:open_paranmt"),
-    "tfhub": ("URL or folder of a TensorFlow SavedModel", "tfhub:open_tfhub"),
+    "tfhub": ("URL, folder or .tar.gz of a TensorFlow SavedModel", "tfhub:open_tfhub"),
     "openai": ("URL#MODEL of an OpenAI-compatible server", "openai:open_openai"),
     "use-lite": ("folder with the TF.js Universal Sentence Encoder lite", "use_lite:open_use_lite"),
     "demo": ("nothing: vectors of hashed words, for trying things out", "demo:open_demo"),

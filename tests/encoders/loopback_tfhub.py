@@ -1,0 +1,71 @@
+"""A server on this machine that hands out models as tfhub.dev does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class Hub:
+    """What the server does, and what it was asked.
+
+    Attributes:
+        url: its address.
+        archives: the model of each path, a .tar.gz.
+        status: of every answer.
+        told: the Content-Length to announce, where it is not that of the archive.
+        delay: seconds before an answer.
+        seen: the paths with their queries, in order.
+    """
+
+    url: str = ""
+    archives: dict[str, bytes] = field(default_factory=dict)
+    status: int = 200
+    told: int | None = None
+    delay: float = 0
+    seen: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def serving() -> Iterator[Hub]:
+    """The server, for as long as the block runs."""
+    hub = Hub()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            hub.seen.append(self.path)
+            time.sleep(hub.delay)
+            path, _, query = self.path.partition("?")
+            if path.startswith("/moved/"):  # as tfhub.dev sends everybody to kaggle.com
+                self.send_response(302)
+                self.send_header("Location", self.path.removeprefix("/moved"))
+                self.end_headers()
+                return
+            body = hub.archives.get(path)
+            if "tf-hub-format=compressed" not in query.split("&"):
+                body = b"<html>the page of the model</html>"
+            self.send_response(404 if body is None else hub.status)
+            body = body or b"no such model"
+            self.send_header("Content-Length", str(hub.told or len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

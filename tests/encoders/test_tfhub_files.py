@@ -1,0 +1,228 @@
+"""Where TensorFlow models come from: a server on this machine that does what tfhub.dev does, archives, folders."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from loopback_tfhub import Hub, serving
+from make_tfhub import expected, make_tf2, pack
+
+from ensembed.encoders import open_encoder, tfhub_files
+from ensembed.encoders.tensorflow import import_quietly
+from ensembed.errors import EncoderError, InputError, MissingError
+
+MODEL = "/google/tiny/1"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tf2(tmp_path_factory.mktemp("saved-model") / "tf2")
+
+
+@pytest.fixture(scope="module")
+def archive(model: Path) -> Path:
+    return pack(model, model.with_name("tf2.tar.gz"))
+
+
+@pytest.fixture
+def hub(archive: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A server with the model; the developer's environment does not say where models are kept."""
+    monkeypatch.delenv("TFHUB_CACHE_DIR", raising=False)
+    monkeypatch.setenv("no_proxy", "*")
+    with serving() as hub:
+        hub.archives[MODEL] = archive.read_bytes()
+        yield hub
+
+
+def cached(tmp_path: Path) -> list[str]:
+    """The models in the test's cache."""
+    return sorted(path.name for path in (tmp_path / "cache" / "tfhub").glob("*") if path.suffix != ".txt")
+
+
+@pytest.mark.parametrize("location", ["gs://bucket/model", "file:///model", "s3://b/m", "ram://x", "FTP://host/model"])
+def test_other_schemes_are_refused(location: str) -> None:
+    with pytest.raises(InputError, match="models come from http and https addresses or from folders, not from"):
+        open_encoder(f"tfhub:{location}")
+
+
+@pytest.mark.parametrize("location", ["", "nothing-here", "nothing.tar.gz"])
+def test_a_place_without_a_model_is_named(tmp_path: Path, location: str) -> None:
+    with pytest.raises(InputError, match=rf"{re.escape(str(tmp_path / location))} is no folder with a saved_model.pb"):
+        open_encoder(f"tfhub:{tmp_path / location}")
+
+
+def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read: File name too long"):
+        open_encoder(f"tfhub:{tmp_path / ('x' * 1000)}")
+
+
+def test_no_place_at_all() -> None:
+    with pytest.raises(InputError, match="says no path"):
+        open_encoder("tfhub:")
+
+
+def test_a_url_is_downloaded_once(hub: Hub, model: Path, tmp_path: Path) -> None:
+    reports: list[tuple[str, int, int | None]] = []
+    first = open_encoder(f"tfhub:{hub.url}{MODEL}", progress=lambda *report: reports.append(report))
+    again = open_encoder(f"tfhub:{hub.url}{MODEL}?max_chars=5")
+    assert hub.seen == [f"{MODEL}?tf-hub-format=compressed"]
+    assert first.spec.key == open_encoder(f"tfhub:{model}").spec.key != again.spec.key
+    assert first.spec.name == f"tfhub:{hub.url}{MODEL}"
+    np.testing.assert_allclose(first.encode(["a man"]), expected(["a man"]), atol=1e-6)
+    size = len(hub.archives[MODEL])
+    assert (f"download {MODEL}", size, size) in reports
+    assert len(cached(tmp_path)) == 1
+
+
+def test_a_url_that_moved_and_one_with_a_query(hub: Hub) -> None:
+    open_encoder(f"tfhub:{hub.url}/moved{MODEL}?batch_size=2")
+    open_encoder(f"tfhub:{hub.url}{MODEL}?token=b%20c#?batch_size=2")
+    assert hub.seen[1:] == [f"{MODEL}?tf-hub-format=compressed", f"{MODEL}?token=b%20c&tf-hub-format=compressed"]
+
+
+def test_what_tensorflow_hub_has_downloaded_is_found(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_encoder(f"tfhub:{hub.url}{MODEL}")  # imports tensorflow_hub without its warning
+    import tensorflow_hub
+
+    monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "theirs"))
+    theirs = Path(tensorflow_hub.resolve(f"{hub.url}{MODEL}"))
+    assert theirs.parent == tmp_path / "theirs"
+    assert len(hub.seen) == 2
+    open_encoder(f"tfhub:{hub.url}{MODEL}")
+    assert len(hub.seen) == 2
+
+
+def tar_of(**files: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def between_two_files(archive: bytes) -> bytes:
+    """The archive without its last file: a tar that breaks off between two files looks whole, but for gzip."""
+    plain = gzip.decompress(archive)
+    with tarfile.open(fileobj=io.BytesIO(plain)) as tar:
+        last = tar.getmembers()[-1].offset
+    return gzip.compress(plain[:last])[:-8]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda whole: whole[: len(whole) // 2], "ended before|unexpected end|EOF"),
+        (between_two_files, "ended before"),
+        (lambda whole: whole[:-8] + bytes(4) + whole[-4:], "CRC check failed"),
+        (lambda _whole: b"<html>Please sign in</html>", "Not a gzipped file"),
+        (lambda _whole: gzip.compress(b"no tar at all" * 100), "not appear to be a valid module"),
+        (lambda _whole: tar_of(**{"README.md": b"hello"}), "holds no saved_model.pb"),
+        (lambda _whole: tar_of(**{"../../evil": b"x"}), "Relative path '../../evil' is invalid"),
+        (lambda _whole: gzip.compress(b""), "not appear to be a valid module"),
+    ],
+)
+def test_a_spoilt_archive_is_not_kept(hub: Hub, tmp_path: Path, spoil: Callable[[bytes], bytes], message: str) -> None:
+    whole = hub.archives[MODEL]
+    hub.archives[MODEL] = spoil(whole)
+    file = tmp_path / "spoilt.tar.gz"
+    file.write_bytes(hub.archives[MODEL])
+    with pytest.raises(MissingError, match=f"{hub.url}{MODEL} cannot be downloaded: .*({message}).*tfhub:FILE.tar.gz"):
+        open_encoder(f"tfhub:{hub.url}{MODEL}")
+    with pytest.raises(EncoderError, match=f"spoilt.tar.gz cannot be unpacked: .*({message})"):
+        open_encoder(f"tfhub:{file}")
+    assert cached(tmp_path) == []
+    hub.archives[MODEL] = whole
+    open_encoder(f"tfhub:{hub.url}{MODEL}")
+
+
+@pytest.mark.parametrize("status", [403, 404, 500, 503])
+def test_what_the_server_refuses_is_missing(hub: Hub, tmp_path: Path, status: int) -> None:
+    hub.status = status
+    with pytest.raises(MissingError, match=f"cannot be downloaded: HTTPError: HTTP Error {status}.*check the address"):
+        open_encoder(f"tfhub:{hub.url}{MODEL}")
+    assert cached(tmp_path) == []
+
+
+def test_a_connection_that_breaks_off(hub: Hub, tmp_path: Path) -> None:
+    hub.told = len(hub.archives[MODEL]) + 100
+    hub.archives[MODEL] = hub.archives[MODEL][:-20]
+    with pytest.raises(MissingError, match="cannot be downloaded"):
+        open_encoder(f"tfhub:{hub.url}{MODEL}")
+    assert cached(tmp_path) == []
+
+
+def test_a_silent_server_is_left(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfhub_files, "_PATIENCE", 0.2)
+    hub.delay = 1.5
+    start = time.monotonic()
+    with pytest.raises(MissingError, match="timed out"):
+        open_encoder(f"tfhub:{hub.url}{MODEL}")
+    assert time.monotonic() - start < 1.4
+
+
+def test_nobody_listens() -> None:
+    with serving() as gone:
+        pass
+    with pytest.raises(MissingError, match="refused"):
+        open_encoder(f"tfhub:{gone.url}{MODEL}")
+
+
+@pytest.mark.parametrize("url", ["http://", "http://[bad/x", "http://exa mple/x", "http://127.0.0.1:99999/x"])
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(MissingError, match=rf"{re.escape(url)} cannot be downloaded: .*check the address"):
+        open_encoder(f"tfhub:{url}")
+
+
+def test_threads_that_open_one_url_download_it_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolver = import_quietly("tensorflow_hub.resolver")
+    impatient = SimpleNamespace(time=time.time, sleep=lambda _seconds: time.sleep(0.05))
+    monkeypatch.setattr(resolver, "time", impatient)  # it looks every 5 seconds whether the other has finished
+    with ThreadPoolExecutor(3) as pool:
+        encoders = list(pool.map(lambda _: open_encoder(f"tfhub:{hub.url}{MODEL}"), range(3)))
+    assert len({encoder.spec.key for encoder in encoders}) == 1
+    assert len(hub.seen) == 1
+
+
+def test_a_bucket_for_a_cache_is_left_to_others(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFHUB_CACHE_DIR", "gs://bucket")
+    open_encoder(f"tfhub:{hub.url}{MODEL}")
+    assert len(cached(tmp_path)) == 1
+
+
+def test_an_archive_is_unpacked_once(model: Path, archive: Path, tmp_path: Path) -> None:
+    first = open_encoder(f"tfhub:{archive}")
+    assert first.spec.key == open_encoder(f"tfhub:{model}").spec.key
+    (folder,) = (tmp_path / "cache" / "tfhub" / name for name in cached(tmp_path))
+    before = (folder / "saved_model.pb").stat().st_ino
+    open_encoder(f"tfhub:{archive}")
+    assert (folder / "saved_model.pb").stat().st_ino == before
+
+
+def test_a_download_that_was_damaged_later_says_which_folder_to_remove(hub: Hub, tmp_path: Path) -> None:
+    open_encoder(f"tfhub:{hub.url}{MODEL}")
+    (folder,) = (tmp_path / "cache" / "tfhub" / name for name in cached(tmp_path))
+    (folder / "variables" / "variables.index").write_bytes(b"")
+    with pytest.raises(EncoderError, match=rf"cannot be opened from {re.escape(str(folder))}: .* remove the folder"):
+        open_encoder(f"tfhub:{hub.url}{MODEL}")
+
+
+@pytest.mark.parametrize("module", ["tensorflow", "tensorflow_hub"])
+def test_a_missing_package_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    for name in [name for name in sys.modules if name == module or name.startswith(f"{module}.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingError, match=r"pip install 'ensembed\[tfhub\]'"):
+        open_encoder(f"tfhub:{hub.url}{MODEL}")

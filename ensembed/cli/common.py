@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import shutil
@@ -16,6 +17,7 @@ import click
 
 from ensembed.corpus import BadBytes, TextCorpus, read_lines
 from ensembed.encoders import Encoder, open_encoder
+from ensembed.ensembles import ENSEMBLES, named_ensemble
 from ensembed.errors import CorpusError, ModelError, UnknownEncoderError
 from ensembed.model import load
 from ensembed.persistence import CONFIG
@@ -27,9 +29,6 @@ STDIN = "standard input"
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program instead of a table.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Draw no progress bars.")
 threads_option = click.option("--threads", type=click.IntRange(min=1), help="Cores per encoder. [default: all]")
-encoder_option = click.option(
-    "--encoder", "-e", "encoders", multiple=True, required=True, metavar="NAME", help="A member; give it several times."
-)
 store_option = click.option(
     "--store", type=click.Path(path_type=Path), help="Where views are kept. [default: `views` in the cache]"
 )
@@ -47,6 +46,21 @@ wait_option = click.option(
     help="Seconds to wait for another process on the same view.",
 )
 corpus_argument = click.argument("corpus", type=click.Path(path_type=Path, allow_dash=True))
+
+
+def encoder_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`-e` and `--ensemble`, which a command gets as one list `encoders`: the ensemble's members, then the others."""
+
+    @click.option("--encoder", "-e", "encoders", multiple=True, metavar="NAME", help="A member; give it several times.")
+    @click.option("--ensemble", metavar="NAME", help=f"Members that have a name together: {' or '.join(ENSEMBLES)}.")
+    @functools.wraps(function)
+    def command(*arguments: Any, encoders: tuple[str, ...], ensemble: str | None, **options: Any) -> Any:  # noqa: ANN401 - whatever the command takes
+        members = (*(named_ensemble(ensemble) if ensemble is not None else ()), *encoders)
+        if not members:
+            raise click.UsageError("Name the members: -e NAME, once or several times, or --ensemble NAME.")
+        return function(*arguments, encoders=members, **options)
+
+    return command
 
 
 @contextmanager

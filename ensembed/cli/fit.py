@@ -58,10 +58,14 @@ def fit(
     The members' views are cached, so that fitting another method, or going on after an interruption, encodes nothing
     twice. Methods: conc and avg need no training, svd and gcca do, up is a random projection of one member.
 
+    The ensemble `paper` is ParaNMT, USE and SBERT, those of the paper: it needs pip install 'ensembed[st,tfhub]', and
+    downloads gigabytes the first time. `small` is minilm, use-lite and wordllama, which `ensembed pull` gets.
+
     \b
     Examples:
       ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --method gcca --dim 512 --out my-model
       ensembed fit corpus.txt -e minilm -e wordllama --method svd --out my-svd --json
+      ensembed fit corpus.txt --ensemble paper --method gcca --dim 1024 --out paper-model
     """
     given = {key: value for key, value in (("dim", dim), ("tau", tau), ("seed", seed)) if value is not None}
     chosen = make_method(method, **given)

@@ -1,0 +1,79 @@
+"""What is remembered of a file, and when it is forgotten."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ensembed.encoders import remembered as module
+from ensembed.encoders.remembered import remembered
+from ensembed.errors import InputError
+from ensembed.paths import cache_dir
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(module, "_TICK_NS", -1)  # believe the times of a file that was just written
+    path = tmp_path / "a.txt"
+    path.write_text("one")
+    return path
+
+
+def never() -> str:
+    raise AssertionError("computed again")
+
+
+def test_a_value_is_computed_once_per_kind(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert remembered(file, "hash", lambda: "h1") == "h1"
+    assert remembered(file, "size", lambda: "s1") == "s1"
+    assert remembered(file, "hash", never) == "h1"
+    monkeypatch.chdir(file.parent)
+    assert remembered(Path("a.txt"), "size", never) == "s1"
+
+
+def test_a_changed_file_is_read_again(file: Path) -> None:
+    remembered(file, "hash", lambda: "h1")
+    file.write_text("other")
+    assert remembered(file, "hash", lambda: "h2") == "h2"
+    os.utime(file, ns=(5, 5))
+    assert remembered(file, "hash", lambda: "h3") == "h3"
+    assert remembered(file, "hash", never) == "h3"
+
+
+def test_a_file_that_was_just_written_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "new.txt"
+    path.write_text("one")
+    assert remembered(path, "hash", lambda: "h1") == "h1"
+    assert remembered(path, "hash", lambda: "h2") == "h2"
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b"{}", b'{"value": 3}', b"\xff"])
+def test_a_damaged_memory_costs_time_only(file: Path, damage: bytes) -> None:
+    remembered(file, "hash", lambda: "h1")
+    (memory,) = (path for path in cache_dir().rglob("*.json"))
+    memory.write_bytes(damage)
+    assert remembered(file, "hash", lambda: "h2") == "h2"
+    assert remembered(file, "hash", never) == "h2"
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENSEMBED_CACHE", str(file / "cache"))
+    assert remembered(file, "hash", lambda: "h1") == "h1"
+    assert remembered(file, "hash", lambda: "h2") == "h2"
+
+
+def test_a_file_that_changes_while_it_is_read(file: Path) -> None:
+    def change() -> str:
+        file.write_text("changed")
+        return "h1"
+
+    with pytest.raises(InputError, match="changed while it was being read"):
+        remembered(file, "hash", change)
+    assert remembered(file, "hash", lambda: "h2") == "h2"
+
+
+def test_an_absent_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="absent cannot be read"):
+        remembered(tmp_path / "absent", "hash", never)

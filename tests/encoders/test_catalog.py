@@ -34,7 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_catalogue_has_the_entries_the_documentation_names() -> None:
-    encoders = {"minilm": 384, "minilm-int8": 384, "gte-small": 384, "wordllama": 256, "use-lite": 512}
+    encoders = {"minilm": 384, "minilm-int8": 384, "gte-small": 384, "wordllama": 256, "use-lite": 512, "glove": 100}
     assert {e.name: e.dim for e in ENTRIES} == {**encoders, "stsb": None}
 
 

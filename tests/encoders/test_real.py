@@ -18,6 +18,7 @@ pytestmark = pytest.mark.real
 
 # Pearson and Spearman x 100 on STS-B dev and test, measured independently of this code.
 KNOWN = {
+    "glove": [(49.8, 55.3), (44.4, 42.1)],
     "gte-small": [(88.5, 89.4), (84.4, 85.6)],
     "minilm": [(87.0, 86.7), (82.7, 82.0)],
     "minilm-int8": [(86.9, 86.7), (82.7, 82.0)],
@@ -26,7 +27,8 @@ KNOWN = {
 }
 # The known figures of the int8 model come from batches, whose quantisation scales depend on the neighbours: batch
 # sizes from 8 to 128 move them by 0.2. We run it one sentence at a time, so that a vector is the sentence's own.
-TOLERANCE = {"minilm-int8": 0.2}
+# The known figures of glove come from words split at white space and stripped of punctuation.
+TOLERANCE = {"minilm-int8": 0.2, "glove": 0.5}
 
 
 @pytest.fixture(params=KNOWN)

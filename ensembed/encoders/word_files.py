@@ -1,0 +1,344 @@
+"""Files of word vectors, read as a stream: GloVe's, word2vec's and fastText's text, word2vec's binary, wink's JSON.
+
+| format | a file looks like |
+| --- | --- |
+| `glove` | lines `word v1 … vd`; the words of some files have spaces in them |
+| `word2vec`, `fasttext` | a line `n d`, then such lines |
+| `word2vec-bin` | a line `n d`, then n times: word, space, d float32 |
+| `wink` | a JSON object whose `vectors` maps words to arrays: the numbers, their length, the word's rank |
+
+Words are bytes: some files hold words that were cut in the middle of a character. They are kept as they are, and as no
+text has them they are never found.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+import re
+import zlib
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.corpus import shorten
+from ensembed.errors import EncoderError, InputError
+from ensembed.progress import Progress, silent
+
+FORMATS = ("glove", "word2vec", "word2vec-bin", "fasttext", "wink")
+
+Block: TypeAlias = tuple[list[bytes], NDArray[np.float32]]
+
+_BLOCK = 4096  # words
+_READ = 1 << 20
+# Longer lines or words are a sign of another kind of file; without a limit they would be read into memory whole.
+_LONGEST_LINE = 1 << 20
+_LONGEST_WORD = 1 << 16
+_HEAD = 1 << 18
+# A line's words beyond the first few say nothing new about how many numbers a line has.
+_PEEK = 100
+_HEADER = re.compile(rb"(\d{1,12})[ \t](\d{1,7})[ \t\r]*")
+
+
+def detect_format(path: Path) -> str:
+    """The format of a file, by its content, plain or gzipped: `glove`, `word2vec`, `word2vec-bin` or `wink`.
+
+    Raises:
+        InputError: the file is not there or cannot be read.
+        EncoderError: it is empty, or known to be something else.
+    """
+    with _opened(path) as (file, _):
+        head = file.read(_HEAD)
+    if not head.strip():
+        raise EncoderError(f"{path} is empty: it holds no word vectors")
+    if head.startswith(b"PK\x03\x04"):
+        raise EncoderError(f"{path} is a zip archive; unpack it and name the file of vectors in it")
+    if head.startswith(b"\xba\x16\x4f\x2f"):
+        raise EncoderError(f"{path} is a fastText model (.bin); we read its vectors as text: name its .vec file")
+    if re.match(rb'(\xef\xbb\xbf)?\s*\{\s*"', head):
+        return "wink"
+    first, _, rest = head.partition(b"\n")
+    if not _HEADER.fullmatch(first):
+        return "glove"
+    # The bytes of float32 numbers hardly ever spell numbers. The last one may be cut off.
+    fields = rest.partition(b"\n")[0].rstrip(b"\r ").split(b" ")[1:]
+    return "word2vec" if fields and all(map(_is_number, fields[:-1] or fields)) else "word2vec-bin"
+
+
+def read_word_vectors(path: Path, format: str, *, progress: Progress = silent) -> Iterator[Block]:  # noqa: A002
+    """The words of a file in blocks: a list of words as bytes, and their vectors [words, d].
+
+    A word may come twice, as it does in real files.
+
+    Args:
+        path: the file, plain or gzipped.
+        format: one of `FORMATS`.
+        progress: told of bytes of the file.
+
+    Raises:
+        InputError: the file cannot be read.
+        EncoderError: it is torn, ragged, holds NaN or is of another format; the message names the place.
+    """
+    if format not in FORMATS:
+        raise InputError(f"there is no format {format!r} of word vectors; there are: {', '.join(FORMATS)}")
+    size, label = _size(path), f"convert {path.name}"
+    with _opened(path) as (file, raw):
+        count = 0
+        for words, vectors in _blocks(file, path, format):
+            finite = np.isfinite(vectors).all(axis=1)
+            if not finite.all():
+                bad = int(np.argmin(finite))
+                raise EncoderError(
+                    f"{path}: the vector of word {count + bad + 1}, {_shown(words[bad])}, holds NaN or Inf"
+                )
+            count += len(words)
+            progress(label, min(raw.tell(), size - 1), size)
+            yield words, vectors
+    if not count:
+        raise EncoderError(f"{path} holds no word vectors")
+    progress(label, size, size)
+
+
+def _blocks(file: BinaryIO, path: Path, format: str) -> Iterator[Block]:  # noqa: A002
+    if format == "wink":
+        return _wink_blocks(_Json(file, path))
+    if format == "glove":
+        lines = _lines(file, path)
+        head = list(islice(lines, _PEEK))
+        # The most common number: a word with a space in it has more fields, a torn line fewer.
+        counts = Counter(line.count(b" ") for _, line in head)
+        dim = counts.most_common(1)[0][0] if counts else 0
+        if dim < 1:
+            raise EncoderError(
+                f"{path} is not a file of word vectors: its lines are not words with numbers behind them"
+            )
+        return _text_blocks(chain(head, lines), dim, path)
+    header = _HEADER.fullmatch(file.readline(_LONGEST_WORD).removesuffix(b"\n"))
+    if not header or not int(header[2]):
+        raise EncoderError(f"{path} does not begin with the line `words dimensions`: it is not in the format {format}")
+    count, dim = int(header[1]), int(header[2])
+    if format == "word2vec-bin":
+        return _binary_blocks(file, count, dim, path)
+    return _counted(_text_blocks(_lines(file, path, start=2), dim, path), count, path)
+
+
+def _lines(file: BinaryIO, path: Path, start: int = 1) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines without their ends; blank ones are left out. fastText ends each with a space."""
+    number = start
+    while line := file.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE:
+            raise EncoderError(f"{path}, line {number} is longer than {_LONGEST_LINE} bytes: it is no text of vectors")
+        if line := (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).rstrip(b"\r\n "):
+            yield number, line
+        number += 1
+
+
+def _text_blocks(lines: Iterable[tuple[int, bytes]], dim: int, path: Path) -> Iterator[Block]:
+    words: list[bytes] = []
+    numbers = array("d")
+    for number, line in lines:
+        word, *fields = line.rsplit(b" ", dim)
+        try:
+            numbers.extend(map(float, fields))
+        except ValueError:
+            bad = next(field for field in fields if not _is_number(field))
+            raise EncoderError(
+                f"{path}, line {number}: {_shown(bad)} is not a number; the lines of this file have {dim} at their end"
+            ) from None
+        if len(fields) != dim:
+            raise EncoderError(f"{path}, line {number} has {len(fields)} numbers where others have {dim}: it is torn")
+        if b" " in word and _is_number(word.rpartition(b" ")[2]):
+            raise EncoderError(f"{path}, line {number} has more than {dim} numbers, unlike the lines before it")
+        words.append(word)
+        if len(words) == _BLOCK:
+            yield words, _matrix(numbers, dim)
+            words, numbers = [], array("d")
+    if words:
+        yield words, _matrix(numbers, dim)
+
+
+def _counted(blocks: Iterator[Block], expected: int, path: Path) -> Iterator[Block]:
+    """The blocks, which have to hold as many words as the first line says: fewer are a torn file."""
+    count = 0
+    for words, vectors in blocks:
+        count += len(words)
+        yield words, vectors
+    if count != expected:
+        raise EncoderError(f"{path} has {count} words, but says that they are {expected}: get it again")
+
+
+def _binary_blocks(file: BinaryIO, count: int, dim: int, path: Path) -> Iterator[Block]:
+    words: list[bytes] = []
+    buffer, at, width = b"", 0, 4 * dim
+    rows: list[bytes] = []
+    for number in range(1, count + 1):
+        while (space := buffer.find(b" ", at, at + _LONGEST_WORD)) < 0 or len(buffer) < space + 1 + width:
+            if space < 0 and len(buffer) - at > _LONGEST_WORD:
+                raise EncoderError(f"{path}: word {number} of {count} has no end: the file is damaged")
+            more = file.read(max(_READ, width))
+            if not more:
+                raise EncoderError(f"{path} ends in word {number} of {count}: it is torn, get it again")
+            buffer, at = buffer[at:] + more, 0
+        words.append(buffer[at:space].lstrip(b"\n"))  # some programs end each vector with a newline, others do not
+        rows.append(buffer[space + 1 : space + 1 + width])
+        at = space + 1 + width
+        if len(words) == _BLOCK or number == count:
+            yield words, np.frombuffer(b"".join(rows), "<f4").reshape(len(words), dim).astype(np.float32)
+            words, rows = [], []
+    if (buffer[at:] + file.read(_READ)).strip(b"\n"):
+        raise EncoderError(f"{path} goes on after its {count} words: it is not in the format word2vec-bin, or damaged")
+
+
+class _Json:
+    """A JSON text that is read piece by piece: values no larger than they have to be are in memory."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file = file
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
+        self._decoder = json.JSONDecoder()
+        self._text = ""
+        self._at = 0
+        self.path = path
+
+    def peek(self) -> str:
+        """The next character that is not white space."""
+        while True:
+            while self._at < len(self._text) and self._text[self._at] in " \t\r\n":
+                self._at += 1
+            if self._at < len(self._text):
+                return self._text[self._at]
+            self._read(_READ)
+
+    def expect(self, characters: str) -> str:
+        """Go past the next character, which has to be one of these."""
+        if (found := self.peek()) not in characters:
+            raise self.error(f"{found!r} where {' or '.join(characters)} should be")
+        self._at += 1
+        return found
+
+    def string(self) -> str:
+        """Go past a string."""
+        value = self.value()
+        if not isinstance(value, str):
+            raise self.error(f"{shorten(value)} where a string should be")
+        return value
+
+    def value(self) -> Any:  # noqa: ANN401 - whatever JSON holds
+        """Go past a value."""
+        self.peek()
+        size = _READ
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._at)
+            except ValueError:
+                end = len(self._text)
+            if end < len(self._text):  # a number that ends where the text does may go on
+                self._at = end
+                return value
+            self._read(size)
+            size *= 2  # so that a value of any size is tried a few times only
+
+    def error(self, what: str) -> EncoderError:
+        """An error of the file."""
+        return EncoderError(f"{self.path} is not wink's JSON of word vectors: {what}")
+
+    def _read(self, size: int) -> None:
+        more = self._file.read(size)
+        if not more:
+            raise self.error("it ends too early, or a value in it is damaged")
+        self._text, self._at = self._text[self._at :] + self._decode(more), 0
+
+
+def _wink_blocks(text: _Json) -> Iterator[Block]:
+    facts: dict[str, int] = {}
+    text.expect("{")
+    key = None
+    while key != "vectors":
+        key = text.string()
+        text.expect(":")
+        if key != "vectors":
+            value = text.value()  # `words`, the list of all words, is in memory for a moment
+            if isinstance(value, int):
+                facts[key] = value
+            if text.expect(",}") == "}":
+                raise text.error("it has no `vectors`")
+    if not facts.get("dimensions"):
+        raise text.error("it has no `dimensions` in front of its `vectors`")
+    if "size" not in facts:
+        raise text.error("it has no `size` in front of its `vectors`")
+    yield from _counted(_wink_vectors(text, facts), facts["size"], text.path)
+
+
+def _wink_vectors(text: _Json, facts: dict[str, int]) -> Iterator[Block]:
+    dim = facts["dimensions"]
+    # Behind the numbers come the vector's length and the word's rank.
+    width = dim + sum(key in facts for key in ("l2NormIndex", "wordIndex"))
+    words: list[bytes] = []
+    numbers = array("d")
+    text.expect("{")
+    separator = ""
+    while separator != "}":
+        word = text.string()
+        text.expect(":")
+        value = text.value()
+        try:
+            fits = isinstance(value, list) and len(value) == width
+            numbers.extend(value[:dim] if fits else [])
+        except TypeError:
+            fits = False
+        if not fits:
+            raise text.error(f"{shorten(word)} has {shorten(value)} where {width} numbers should be")
+        words.append(word.encode("utf-8", "surrogatepass"))
+        separator = text.expect(",}")
+        if len(words) == _BLOCK or separator == "}":
+            yield words, _matrix(numbers, dim)
+            words, numbers = [], array("d")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """The bytes of the file, unpacked, and the file itself; what goes wrong is an error that names it."""
+    try:
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            file: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
+            yield file, raw
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise EncoderError(f"{path} is not a whole gzip file: {error}; get it again") from error
+    except UnicodeDecodeError as error:
+        raise EncoderError(f"{path} is not UTF-8: {error.reason} (0x{error.object[error.start]:02x})") from None
+    except OSError as error:
+        raise InputError(f"the word vectors {path} cannot be read: {error.strerror or error}") from error
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise InputError(f"the word vectors {path} cannot be read: {error.strerror or error}") from error
+
+
+def _matrix(numbers: array[float], dim: int) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # what is too large becomes Inf, which is reported
+        return np.frombuffer(numbers, np.float64).reshape(-1, dim).astype(np.float32)
+
+
+def _is_number(field: bytes) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(word: bytes) -> str:
+    return shorten(word.decode("utf-8", "replace"))

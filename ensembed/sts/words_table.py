@@ -1,0 +1,164 @@
+"""`python -m ensembed.sts.words_table`: GloVe's words pooled by mean, SIF and uSIF, on STS-B and STS12-16.
+
+Pulls `glove` and STS-B, fits what sif and usif need on the unlabelled sentences of STS-B train, and writes `words.md`
+and `words.json`. `rescale` was chosen on STS-B dev; no score was used for any other setting.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ensembed.corpus import Corpus, ListCorpus
+from ensembed.encoders.catalog import entry, require
+from ensembed.encoders.pull import pull
+from ensembed.encoders.sif import Pooling
+from ensembed.encoders.words import WordsEncoder
+from ensembed.errors import EnsembedError
+from ensembed.files import write_atomically
+from ensembed.paths import data_dir
+from ensembed.progress import Progress, bars
+from ensembed.provenance import provenance
+from ensembed.sts.datasets import Dataset
+from ensembed.sts.demo import CORPUS
+from ensembed.sts.experiments import mean_score
+from ensembed.sts.find import TESTS, YEARS, find_sts, text_version
+from ensembed.sts.main_table import DEV
+from ensembed.sts.protocol import Result, Score, distinct_sentences, evaluate_all
+from ensembed.tables import markdown_table, text_table
+
+POOLINGS = {
+    "mean": Pooling("mean"),
+    "sif, components=0": Pooling("sif", components=0),
+    "sif": Pooling("sif"),
+    "sif, frequencies=corpus": Pooling("sif", frequencies="corpus"),
+    "usif": Pooling("usif"),
+    "usif, rescale=false": Pooling("usif", rescale=False),
+    "usif, frequencies=corpus": Pooling("usif", frequencies="corpus"),
+}
+
+
+@dataclass(frozen=True)
+class WordsTable:
+    """Scores of word vectors under several poolings.
+
+    Attributes:
+        encoders: by the label of their row.
+        results: of every encoder, by label: one per data set, in the same order.
+        sentences: the number of sentences that sif and usif were fitted on.
+    """
+
+    encoders: Mapping[str, WordsEncoder]
+    results: Mapping[str, Sequence[Result]]
+    sentences: int
+
+    @classmethod
+    def of(
+        cls,
+        path: Path,
+        corpus: Corpus,
+        datasets: Sequence[Dataset],
+        *,
+        name: str,
+        revision: str | None = None,
+        progress: Progress,
+    ) -> WordsTable:
+        """Open the vectors under every pooling, and score them."""
+        encoders = {}
+        for label, pooling in POOLINGS.items():
+            needed = corpus if pooling.uses_corpus else None
+            encoders[f"{name} {label}"] = WordsEncoder(
+                path, pooling=pooling, corpus=needed, name=f"{name} {label}", revision=revision, progress=progress
+            )
+        results = {label: evaluate_all(encoder, datasets) for label, encoder in encoders.items()}
+        return cls(encoders, results, len(corpus))
+
+    def mean(self, label: str) -> Score:
+        """The mean over the test sets: all data sets but STS-B dev."""
+        return mean_score([result.score for result in self.results[label] if result.dataset != DEV])
+
+    def text(self) -> str:
+        """For a terminal."""
+        return text_table(*self._cells()) + "\n\n" + "\n".join(self._notes())
+
+    def markdown(self) -> str:
+        """The table and the notes, with provenance."""
+        facts = ", ".join(f"{key} {value}" for key, value in provenance().items())
+        notes = [f"- {note}" for note in (*self._notes(), f"Made with {facts}.")]
+        return "\n".join([markdown_table(*self._cells()), "", *notes, ""])
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as data."""
+        return {
+            "provenance": provenance(),
+            "corpus": {"what": CORPUS, "sentences": self.sentences},
+            "rows": [
+                {
+                    "label": label,
+                    "encoder": encoder.spec.to_json(),
+                    "mean": self.mean(label).to_json(),
+                    "results": [result.to_json() for result in self.results[label]],
+                }
+                for label, encoder in self.encoders.items()
+            ],
+        }
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        first = next(iter(self.results.values()))
+        names = [result.dataset for result in first if result.dataset != DEV]
+        rows = []
+        for label, results in self.results.items():
+            scores = {result.dataset: str(result.score) for result in results}
+            rows.append([label, *(scores[name] for name in names), str(self.mean(label)), scores[DEV]])
+        return ["", *names, "mean", DEV], rows
+
+    def _notes(self) -> list[str]:
+        first = next(iter(self.results.values()))
+        frequencies = {dict(encoder.spec.extra).get("frequencies", "") for encoder in self.encoders.values()}
+        wordfreq = ", ".join(sorted(source for source in frequencies if source.startswith("wordfreq")))
+        return [
+            f"Pearson's r / Spearman's rho, x 100. Protocol: {first[0].protocol} over a year's sub-testsets.",
+            f"Text: {text_version(first)}.",
+            f"Word frequencies: {wordfreq}, unless they are counted on the corpus.",
+            f"Common components, and the counts, are those of {self.sentences} sentences: {CORPUS}.",
+            "rescale was chosen on STS-B dev; no score was used for any other setting.",
+            *(f"{result.dataset} is without {', '.join(result.missing)}." for result in first if result.missing),
+        ]
+
+
+def main(out: Path = Path("results")) -> None:
+    """Print the table and write `words.md` and `words.json`."""
+    with bars() as progress:
+        pull(["glove", "stsb"], progress=progress)
+        glove = entry("glove")
+        (file,) = glove.files
+        corpus = ListCorpus(distinct_sentences([find_sts("stsb-train")]))
+        table = WordsTable.of(
+            require("glove") / file, corpus, _datasets(), name="glove", revision=glove.revision, progress=progress
+        )
+    print(table.text())
+    out.mkdir(exist_ok=True)
+    head = "# Word vectors: three ways to pool them\n\nPrinted and written by `python -m ensembed.sts.words_table`.\n\n"
+    page, data = out / "words.md", out / "words.json"
+    write_atomically(page, (head + table.markdown()).encode())
+    write_atomically(data, (json.dumps(table.to_json(), indent=1, allow_nan=False) + "\n").encode())
+    print(f"\nwritten: {page}, {data}")
+
+
+def _datasets() -> list[Dataset]:
+    names: tuple[str, ...] = (*TESTS, DEV)
+    if data_dir() is None:
+        print("without sts12 to sts16: set ENSEMBED_DATA to a folder that has them, see the README", file=sys.stderr)
+        names = tuple(name for name in names if name not in YEARS)
+    return [find_sts(name) for name in names]
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except EnsembedError as error:
+        sys.exit(f"error: {error}")

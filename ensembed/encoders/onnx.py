@@ -1,8 +1,9 @@
-"""Transformers in ONNX form: a `tokenizer.json` and a `model.onnx`, on the CPU."""
+"""Transformers in ONNX form: a graph and its `tokenizer.json`, on the CPU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,66 +12,76 @@ from numpy.typing import NDArray
 
 from ensembed.cores import available_cores
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.fingerprints import revision_of_folder
-from ensembed.encoders.names import Request
+from ensembed.encoders.fingerprints import revision_of
+from ensembed.encoders.names import Convert, Request, one_of
+from ensembed.encoders.onnx_graph import read_graph
+from ensembed.encoders.onnx_settings import OnnxSettings, read_settings
+from ensembed.encoders.pooling import POOLINGS
+from ensembed.encoders.tokens import first_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
+from ensembed.rows import unit_rows
 
 # Tokens per run, padding included: more only costs memory.
 _BATCH_TOKENS = 8192
 
+# What a sentence can be given to a graph as, and the types that graphs want it in.
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+_TYPES = {
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(bool)": np.bool_,
+}
+
 
 class OnnxEncoder(Encoder):
-    """A transformer whose last hidden states are averaged over the sentence's tokens.
+    """A transformer whose last hidden states are pooled over the sentence's tokens.
 
     Args:
-        folder: holds `model.onnx` and `tokenizer.json`.
+        model: the ONNX file; weights in files of their own are found beside it.
+        tokenizer: the `tokenizer.json`.
+        settings: how the model is meant to be used. Without a pooling, it is that of the graph if this has an output
+            `sentence_embedding` or no token vectors, and the mean otherwise; without a length, 512 tokens.
         name: what to call it.
         revision: pins the weights.
-        max_length: tokens beyond this many are cut off, the special ones included.
-        positions: the most tokens that the model can take.
-        batch_size: sentences per run at the most. Dynamically quantised (int8) graphs need 1: they choose one scale
-            for all the activations of a run, so that a sentence's vector would depend on its neighbours (cosines
-            down to 0.97 seen).
+        batch_size: sentences per run at the most; 1 for graphs that round their activations (see `GraphFacts.rounds`),
+            where a sentence's vector would depend on its neighbours.
         threads: for the matrix products; None takes all cores.
     """
 
     def __init__(
         self,
-        folder: Path,
+        model: Path,
+        tokenizer: Path,
+        settings: OnnxSettings,
         *,
         name: str,
         revision: str,
-        max_length: int,
-        positions: int = 512,
-        pooling: str = "mean",
         batch_size: int = 32,
         threads: int | None = None,
     ) -> None:
-        import onnxruntime
-        from tokenizers import Tokenizer
+        self._tokenizer = open_tokenizer(tokenizer, name)
+        self._graph = _Graph(model, name=name, threads=threads)
+        self._batch_size = 1 if self._graph.alone else batch_size
+        limits = [limit for limit in (settings.positions, self._graph.length) if limit is not None]
+        max_length = min([512, *limits]) if settings.max_length is None else settings.max_length
+        least = self._tokenizer.num_special_tokens_to_add(is_pair=False) + 1
+        if max_length < least or any(max_length > limit for limit in limits):
+            wanted = f"from {least} to {min(limits)}" if limits else f"at least {least}"
+            raise InputError(f"encoder {name!r}: max_length must be {wanted}, not {max_length}")
+        if settings.lowercase:
+            from tokenizers.normalizers import Lowercase, Sequence
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or available_cores()
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3  # its warnings concern devices that we do not use
-        try:
-            self._session = onnxruntime.InferenceSession(
-                folder / "model.onnx", options, providers=["CPUExecutionProvider"]
-            )
-            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except Exception as error:  # both libraries raise bare Exceptions of their own
-            raise EncoderError(f"encoder {name!r} cannot be opened from {folder}: {error}") from error
-        special = self._tokenizer.num_special_tokens_to_add(is_pair=False)
-        if not special < max_length <= positions:
-            raise InputError(
-                f"encoder {name!r}: max_length must be from {special + 1} to {positions}, not {max_length}"
-            )
-        self._tokenizer.no_padding()
+            others = [self._tokenizer.normalizer] if self._tokenizer.normalizer else []
+            self._tokenizer.normalizer = Sequence([Lowercase(), *others])
         self._tokenizer.enable_truncation(max_length)
-        self._inputs = [node.name for node in self._session.get_inputs()]
-        self._batch_size = batch_size
-        dim = self._session.get_outputs()[0].shape[-1]
-        self._spec = EncoderSpec(name, "onnx", dim, revision, max_length=max_length, pooling=pooling)
+        self._max_length = max_length
+        pooling, dim = self._graph.choose(settings.pooling)
+        extra = (("lowercase", "true"),) if settings.lowercase else ()
+        self._spec = EncoderSpec(
+            name, "onnx", dim, revision, "", max_length, pooling, normalize=settings.normalize, extra=extra
+        )
 
     @property
     def spec(self) -> EncoderSpec:
@@ -78,42 +89,165 @@ class OnnxEncoder(Encoder):
         return self._spec
 
     def embed(self, sentences: list[str]) -> FloatArray:
-        """Mean-pooled vectors; sentences of like length run together, so that little is padded."""
-        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(sentences)]
-        result = np.empty((len(sentences), self._spec.dim), np.float32)
+        """Pooled vectors; sentences of like length run together, so that little is padded."""
+        tokens = first_ids(self._tokenizer, sentences, self._max_length)
+        result = np.zeros((len(sentences), self._spec.dim), np.float32)
         for rows in self._batches(tokens):
-            ids = np.zeros((len(rows), len(tokens[rows[-1]])), np.int64)
+            # Any token does for padding, since no other one looks at it.
+            ids = np.zeros((len(rows), self._graph.length or len(tokens[rows[-1]])), np.int64)
             for i, row in enumerate(rows):
                 ids[i, : len(tokens[row])] = tokens[row]
             lengths = np.array([len(tokens[row]) for row in rows])
-            result[rows] = self._run(ids, np.arange(ids.shape[1]) < lengths[:, None])
-        return result
+            mask = np.arange(ids.shape[1]) < lengths[:, None]
+            output = self._graph.run(ids, mask)
+            result[rows] = output if self._spec.pooling == "model" else POOLINGS[self._spec.pooling](output, mask)
+        return unit_rows(result) if self._spec.normalize else result
 
     def _batches(self, tokens: list[list[int]]) -> Iterator[list[int]]:
-        """Row numbers in batches, in order of length, the longest of a batch last."""
+        """Row numbers in batches, in order of length, the longest of a batch last; sentences without a token in none.
+
+        A graph that takes no mask gets sentences of one length together: nothing may be padded.
+        """
         batch: list[int] = []
         for row in sorted(range(len(tokens)), key=lambda row: len(tokens[row])):
-            if len(batch) == self._batch_size or (batch and (len(batch) + 1) * len(tokens[row]) > _BATCH_TOKENS):
+            length = len(tokens[row])
+            if not length:
+                continue
+            full = len(batch) == self._batch_size or (len(batch) + 1) * length > _BATCH_TOKENS
+            if batch and (full or (not self._graph.masked and length > len(tokens[batch[0]]))):
                 yield batch
                 batch = []
             batch.append(row)
         if batch:
             yield batch
 
-    def _run(self, ids: NDArray[np.int64], mask: NDArray[np.bool_]) -> FloatArray:
-        feeds: dict[str, Any] = {
-            "input_ids": ids,
-            "attention_mask": mask.astype(np.int64),
-            "token_type_ids": np.zeros_like(ids),
-        }
-        hidden = self._session.run(None, {name: feeds[name] for name in self._inputs})[0]
-        total = np.einsum("bld,bl->bd", hidden, mask.astype(np.float32))
-        return np.asarray(total / mask.sum(axis=1, keepdims=True), np.float32)
+
+class _Graph:
+    """A graph: token numbers in, token vectors or sentence vectors out.
+
+    Attributes:
+        masked: whether it is told which tokens are padding.
+        alone: whether it was made for one sentence at a time.
+        length: the number of tokens that it was made for; None for any.
+    """
+
+    def __init__(self, model: Path, *, name: str, threads: int | None) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads or available_cores()
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4  # its warnings concern devices that we do not use, its errors are raised
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the library raises bare Exceptions of its own
+            raise EncoderError(f"encoder {name!r} cannot be opened from {model}: {error}") from error
+        self._name = name
+        self._inputs = {node.name: _TYPES.get(node.type) for node in self._session.get_inputs()}
+        self._outputs = [node.name for node in self._session.get_outputs()]
+        strange = [key for key, dtype in self._inputs.items() if key not in _INPUTS or dtype is None]
+        if strange or "input_ids" not in self._inputs:
+            raise EncoderError(
+                f"encoder {name!r}: the graph of {model} wants {', '.join(strange[:6]) or 'no input_ids'}; a sentence "
+                f"can be given as {', '.join(_INPUTS)}. Export the model for feature extraction"
+            )
+        shape = next(node.shape for node in self._session.get_inputs() if node.name == "input_ids")
+        fixed = [size if isinstance(size, int) else None for size in shape]
+        self.masked = "attention_mask" in self._inputs
+        self.alone = fixed[:1] == [1]
+        self.length = fixed[1] if len(fixed) == 2 else None
+        if len(fixed) != 2 or fixed[0] not in (None, 1) or (self.length and not self.masked):
+            raise EncoderError(
+                f"encoder {name!r}: the graph of {model} takes input_ids of shape {shape}"
+                f"{'' if self.masked else ' and no attention_mask'}; export it with axes of any length"
+            )
+
+    def choose(self, pooling: str | None) -> tuple[str, int]:
+        """Choose the output that a pooling needs: returns the pooling and the length of a vector."""
+        ids = np.zeros((1, self.length or 1), np.int64)
+        try:
+            arrays = self._session.run(None, self._feeds(ids, np.arange(ids.shape[1])[None] < 1))
+        except Exception as error:  # the library raises bare Exceptions of its own
+            raise EncoderError(f"encoder {self._name!r}: the graph cannot be run: {error}") from error
+        # The shapes of what it returns, not those it declares: exporters leave these open.
+        shapes = {name: np.shape(array) for name, array in zip(self._outputs, arrays, strict=True)}
+        first = ("last_hidden_state", "token_embeddings", "sentence_embedding")
+        names = sorted(shapes, key=lambda name: first.index(name) if name in first else len(first))
+        tokens = [name for name in names if len(shapes[name]) == 3]
+        pooled = [name for name in names if len(shapes[name]) == 2]
+        if pooling is None:
+            pooling = "model" if pooled[:1] == ["sentence_embedding"] else "mean"
+        if not tokens and pooled:
+            pooling = "model"
+        chosen = pooled if pooling == "model" else tokens
+        if not chosen:
+            raise (InputError if tokens else EncoderError)(
+                f"encoder {self._name!r}: the graph has no output for pooling={pooling}; of one token it makes "
+                + ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            )
+        self._outputs = chosen[:1]
+        return pooling, shapes[chosen[0]][-1]
+
+    def run(self, ids: NDArray[np.int64], mask: NDArray[np.bool_]) -> FloatArray:
+        """The chosen output, as float32."""
+        return np.asarray(self._session.run(self._outputs, self._feeds(ids, mask))[0], np.float32)
+
+    def _feeds(self, ids: NDArray[np.int64], mask: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+        positions = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+        feeds = dict(zip(_INPUTS, (ids, mask, np.zeros_like(ids), positions), strict=True))
+        return {name: feeds[name].astype(dtype) for name, dtype in self._inputs.items()}
 
 
 def open_onnx(request: Request) -> OnnxEncoder:
     """`onnx:DIR`, or a short name of the catalogue."""
-    options = request.options(max_length=int)
+    how: dict[str, Convert] = {"pooling": one_of(*POOLINGS, "model"), "max_length": int}
+    options = request.options(**how) if request.entry else request.options(**how, file=str)
     folder = request.path
-    revision = request.revision or revision_of_folder(folder, progress=request.progress)
-    return OnnxEncoder(folder, name=request.name, revision=revision, threads=request.threads, **options)
+    model = folder / "model.onnx" if request.entry else _model_file(folder, options.get("file"))
+    graph = read_graph(model)
+    if request.entry:
+        settings = OnnxSettings(options["pooling"], options["max_length"], options["positions"])
+        revision = request.entry.revision
+    else:
+        settings = read_settings(folder, pooling=options.get("pooling"))
+        settings = replace(settings, max_length=options.get("max_length", settings.max_length))
+        # Files have the names that they have in a model, whatever they are called; other files the graph itself names.
+        files = {"model.onnx": model, "tokenizer.json": folder / "tokenizer.json"}
+        files |= {f"data/{name}": model.parent / name for name in graph.external}
+        revision = revision_of(files, label=f"hash {folder.name}", progress=request.progress)
+    encoder = OnnxEncoder(
+        model,
+        folder / "tokenizer.json",
+        settings,
+        name=request.name,
+        revision=revision,
+        batch_size=1 if graph.rounds else options.get("batch_size", 32),
+        threads=request.threads,
+    )
+    if options.get("pooling", encoder.spec.pooling) != encoder.spec.pooling:
+        raise InputError(
+            f"encoder {request.name!r}: the graph makes one vector of a sentence itself; leave pooling out"
+        )
+    return encoder
+
+
+def _model_file(folder: Path, file: str | None) -> Path:
+    """The ONNX file of a folder: the one that is asked for, the one that is always called so, or the only one."""
+    if folder.is_file():
+        raise InputError(
+            f"{folder} is a file; write onnx:{folder.parent}?file={folder.name}, with tokenizer.json there"
+        )
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}")
+    found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx") if path.is_file())
+    for choice in ("model.onnx", "onnx/model.onnx") if file is None else (file,):
+        if (folder / choice).is_file():
+            return folder / choice
+    if file is None and len(found) == 1:
+        return folder / found[0]
+    if file is None and found:
+        raise InputError(f"{folder} has several ONNX files; say which, as file={found[0]}: {', '.join(found)}")
+    wanted = f"file {file!r}" if file else "ONNX file"
+    raise InputError(
+        f"{folder} has no {wanted}; " + (f"it has: {', '.join(found)}" if found else "export a model to it")
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -15,6 +16,7 @@ from ensembed.corpus import Corpus, as_corpus
 from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode
 from ensembed.encoders.names import runs_code
+from ensembed.encoders.openai.revisions import PROBED
 from ensembed.errors import EncoderError, EnsembedError, InputError, ModelError, UnknownEncoderError
 from ensembed.methods import LinearMeta, Method
 from ensembed.methods.base import NaiveMethod
@@ -268,7 +270,7 @@ def _reopen(
         raise ModelError(
             f"member {spec.name!r} gives {encoder.spec.dim} dimensions, the model was fitted on {spec.dim}"
         )
-    if spec.name not in encoders and encoder.spec.key != spec.key:
+    if spec.name not in encoders and not _same_settings(encoder.spec, spec):
         raise ModelError(f"member {spec.name!r} is now {encoder.spec}, the model was fitted on {spec}; fit again")
     lengths = np.linalg.norm(fingerprint, axis=1) + np.finfo(np.float32).tiny  # a probe without a known word is zero
     distance = (np.linalg.norm(probes - fingerprint, axis=1) / lengths).max()
@@ -278,6 +280,17 @@ def _reopen(
             "of their length away from the saved ones; fit again, or get the revision that was used"
         )
     return encoder
+
+
+def _same_settings(found: EncoderSpec, saved: EncoderSpec) -> bool:
+    """Whether all that pins the numbers is the same, but for what only one machine knows.
+
+    The revision of a server is the hash of the vectors that one machine saw first, with their noise; whether it is
+    still the same model, the fingerprint says.
+    """
+    if saved.revision.startswith(PROBED) and found.revision.startswith(PROBED):
+        found = replace(found, revision=saved.revision)
+    return found.key == saved.key
 
 
 def _open_member(

@@ -24,14 +24,14 @@ Opener: TypeAlias = Callable[[Request], Encoder]
 
 # Scheme: (what a user sees in lists, the opener). Openers are named, not imported: each has heavy libraries of its own.
 BUILT_IN = {
-    "st": ("NAME-OR-PATH of a sentence-transformers model", "sentence_transformers:open_st"),
-    "onnx": ("folder with model.onnx and tokenizer.json", "onnx:open_onnx"),
+    "st": ("NAME-OR-PATH of a sentence-transformers model", "st.encoder:open_st"),
+    "onnx": ("folder with model.onnx and tokenizer.json", "onnx.encoder:open_onnx"),
     "model2vec": ("NAME-OR-PATH of a model2vec model", "static:open_model2vec"),
     "static": ("safetensors file of token vectors beside its tokenizer.json", "static:open_static"),
-    "words": ("file of word vectors: GloVe, word2vec, fastText, wink", "words:open_words"),
-    "paranmt": ("pickle of Wieting and Gimpel's word and trigram vectors", "paranmt:open_paranmt"),
-    "tfhub": ("URL, folder or .tar.gz of a TensorFlow SavedModel", "tfhub:open_tfhub"),
-    "openai": ("URL#MODEL of an OpenAI-compatible server", "openai:open_openai"),
+    "words": ("file of word vectors: GloVe, word2vec, fastText, wink", "words.encoder:open_words"),
+    "paranmt": ("pickle of Wieting and Gimpel's word and trigram vectors", "paranmt.encoder:open_paranmt"),
+    "tfhub": ("URL, folder or .tar.gz of a TensorFlow SavedModel", "tfhub.encoder:open_tfhub"),
+    "openai": ("URL#MODEL of an OpenAI-compatible server", "openai.encoder:open_openai"),
     "use-lite": ("folder with the TF.js Universal Sentence Encoder lite", "use_lite:open_use_lite"),
     "demo": ("nothing: vectors of hashed words, for trying things out", "demo:open_demo"),
 }

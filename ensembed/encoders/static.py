@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec
 from ensembed.encoders.fingerprints import revision_of
-from ensembed.encoders.hub import commit_of, is_hub_name, snapshot
+from ensembed.encoders.hub import chosen_commit, is_hub_name, snapshot
 from ensembed.encoders.names import Request, at_least
 from ensembed.encoders.tokens import all_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
@@ -181,7 +181,7 @@ def open_model2vec(request: Request) -> Model2VecEncoder:
     if not folder.exists():
         if not is_hub_name(request.location):
             raise InputError(f"{request.location!r} is neither a folder here nor a name on the hub")
-        commit = commit_of(request.location, options.get("revision"))
+        commit = chosen_commit(request.location, options.get("revision"), request.pinned)
         folder = snapshot(request.location, commit, _HUB_FILES, progress=request.progress)
     elif "revision" in options:
         raise InputError(f"encoder {request.name!r}: {folder} is here, where files have no revision; leave it out")

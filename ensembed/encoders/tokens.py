@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ensembed.encoders.long_texts import cut
 from ensembed.errors import EncoderError
 
 if TYPE_CHECKING:
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
 
 # Characters tokenised together: the library takes up to 430 bytes for each (measured on punctuation).
 _CHARACTERS = 1_000_000
-
-# How many times as much of a long text is read when its beginning was not enough.
-_GROWTH = 8
 
 
 def open_tokenizer(path: Path, name: str) -> Tokenizer:
@@ -53,30 +51,8 @@ def first_ids(tokenizer: Tokenizer, sentences: list[str], length: int) -> list[l
     It tokenises all of a text before it cuts: 10 MB of punctuation take 15 s and 4 GB. Of a long text we therefore give
     it only the beginning.
     """
-    # Some 4 to 6 characters make a token: what has fewer than this is ordinary and tokenised as it is.
-    ordinary = max(4096, 16 * length)
-    ids = all_ids(tokenizer, [sentence for sentence in sentences if len(sentence) <= ordinary], special=True)
-    return [
-        next(ids) if len(sentence) <= ordinary else _of_the_beginning(tokenizer, sentence, ordinary // _GROWTH, length)
-        for sentence in sentences
-    ]
-
-
-def _of_the_beginning(tokenizer: Tokenizer, text: str, characters: int, length: int) -> list[int]:
-    """The first tokens of a long text, from a beginning that grows until they are all there and stay the same.
-
-    A cut changes tokens, but only close to it: a word in two, an accent off its letter. Tokens that are the same for a
-    beginning and for one eight times as long are far from both cuts. Where tokens are few (one endless word, a desert
-    of spaces) all of the text is read, and the shorter beginnings have cost a seventh of that.
-    """
-    before: list[int] = []
-    while characters < len(text):
-        ids = _ids(tokenizer, text[:characters])
-        if len(ids) == length and ids == before:
-            return ids
-        before = ids
-        characters *= _GROWTH
-    return _ids(tokenizer, text)
+    beginnings = [cut(sentence, length, lambda text: _ids(tokenizer, text)) for sentence in sentences]
+    return list(all_ids(tokenizer, beginnings, special=True))
 
 
 def _ids(tokenizer: Tokenizer, text: str) -> list[int]:

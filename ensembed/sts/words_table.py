@@ -16,8 +16,8 @@ from typing import Any
 from ensembed.corpus import Corpus, ListCorpus
 from ensembed.encoders.catalog import entry, require
 from ensembed.encoders.pull import pull
-from ensembed.encoders.sif import Pooling
-from ensembed.encoders.words import WordsEncoder
+from ensembed.encoders.words.encoder import WordsEncoder
+from ensembed.encoders.words.sif import Pooling
 from ensembed.errors import EnsembedError
 from ensembed.files import write_atomically
 from ensembed.paths import data_dir

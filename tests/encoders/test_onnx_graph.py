@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from make_onnx import small_graph
 from onnx import TensorProto, helper, numpy_helper
 
-from ensembed.encoders.onnx_graph import GraphFacts, read_graph
+from ensembed.encoders.onnx.graph import GraphFacts, read_graph
 from ensembed.errors import EncoderError
 
 SMALL = small_graph().SerializeToString()

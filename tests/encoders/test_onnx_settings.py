@@ -12,7 +12,7 @@ from make_onnx import make_onnx, oracle, write_json, write_onnx
 from make_static import small_tokenizer
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.onnx_settings import read_settings
+from ensembed.encoders.onnx.settings import read_settings
 from ensembed.encoders.tokens import first_ids
 from ensembed.errors import EncoderError, InputError
 from ensembed.testing import SENTENCES, check_encoder

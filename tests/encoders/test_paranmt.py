@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 from make_paranmt import UNKNOWN, make_paranmt, make_paranmt_zip, model_data
 
-from ensembed.encoders import open_encoder, paranmt_store, remembered
+from ensembed.encoders import open_encoder, remembered
 from ensembed.encoders.base import FloatArray
-from ensembed.encoders.paranmt import ParaNMTEncoder
-from ensembed.encoders.paranmt_store import MEMBER
+from ensembed.encoders.paranmt import store as paranmt_store
+from ensembed.encoders.paranmt.encoder import ParaNMTEncoder
+from ensembed.encoders.paranmt.store import MEMBER
 from ensembed.errors import EncoderError, InputError
 from ensembed.paths import cache_dir
 from ensembed.testing import SENTENCES, check_encoder

@@ -15,10 +15,10 @@ from make_words import glove_text, small_vectors
 from numpy.typing import NDArray
 
 from ensembed.corpus import ListCorpus
-from ensembed.encoders import word_bags
-from ensembed.encoders.sif import CommonComponents, Pooling, usif_a
-from ensembed.encoders.word_frequencies import CorpusFrequencies, WordfreqFrequencies
-from ensembed.encoders.words import WordsEncoder
+from ensembed.encoders.words import bags as word_bags
+from ensembed.encoders.words.encoder import WordsEncoder
+from ensembed.encoders.words.frequencies import CorpusFrequencies, WordfreqFrequencies
+from ensembed.encoders.words.sif import CommonComponents, Pooling, usif_a
 from ensembed.errors import InputError, MissingError
 
 VECTORS = small_vectors()

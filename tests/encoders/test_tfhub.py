@@ -26,7 +26,7 @@ from make_tfhub import (
 )
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.tensorflow import start_tensorflow
+from ensembed.encoders.tfhub.tensorflow import start_tensorflow
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError
 from ensembed.testing import SENTENCES, check_encoder
 

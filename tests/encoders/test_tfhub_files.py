@@ -18,8 +18,9 @@ import pytest
 from loopback_tfhub import Hub, serving
 from make_tfhub import expected, make_tf2, pack
 
-from ensembed.encoders import open_encoder, tfhub_files
-from ensembed.encoders.tensorflow import import_quietly
+from ensembed.encoders import open_encoder
+from ensembed.encoders.tfhub import files as tfhub_files
+from ensembed.encoders.tfhub.tensorflow import import_quietly
 from ensembed.errors import EncoderError, InputError, MissingError
 
 MODEL = "/google/tiny/1"

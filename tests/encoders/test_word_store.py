@@ -15,8 +15,9 @@ import pytest
 from make_words import all_formats, glove_text, small_vectors
 
 from ensembed.encoders import remembered as remembered_module
-from ensembed.encoders import word_files, word_store
-from ensembed.encoders.word_store import WordVectors, open_word_vectors
+from ensembed.encoders.words import files as word_files
+from ensembed.encoders.words import store as word_store
+from ensembed.encoders.words.store import WordVectors, open_word_vectors
 from ensembed.errors import EncoderError, InputError
 from ensembed.npy import RowWriter
 from ensembed.paths import cache_dir
@@ -221,7 +222,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 _CONVERT = """
 import sys, time
 from pathlib import Path
-from ensembed.encoders.word_store import open_word_vectors
+from ensembed.encoders.words.store import open_word_vectors
 
 def report(label, done, total):
     print(label.partition(" ")[0], flush=True)

@@ -13,11 +13,14 @@ from make_words import all_formats, make_words, small_vectors
 from numpy.typing import NDArray
 
 from ensembed.corpus import ListCorpus, TextCorpus
-from ensembed.encoders import Encoder, open_encoder, word_bags, word_fit, word_tokens
+from ensembed.encoders import Encoder, open_encoder
 from ensembed.encoders import remembered as remembered_module
-from ensembed.encoders.sif import Pooling
-from ensembed.encoders.word_tokens import WordFinder
-from ensembed.encoders.words import WordsEncoder
+from ensembed.encoders.words import bags as word_bags
+from ensembed.encoders.words import fit as word_fit
+from ensembed.encoders.words import tokens as word_tokens
+from ensembed.encoders.words.encoder import WordsEncoder
+from ensembed.encoders.words.sif import Pooling
+from ensembed.encoders.words.tokens import WordFinder
 from ensembed.errors import CorpusError, EncoderError, InputError, MissingError
 from ensembed.paths import cache_dir
 from ensembed.testing import check_encoder

@@ -16,7 +16,7 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 from urllib.request import urlopen
 
 from ensembed.encoders.fingerprints import revision_of
-from ensembed.encoders.tensorflow import import_quietly, one_line
+from ensembed.encoders.tfhub.tensorflow import import_quietly, one_line
 from ensembed.errors import EncoderError, MissingError
 from ensembed.paths import cache_dir
 from ensembed.progress import Progress, silent

@@ -11,8 +11,8 @@ import numpy as np
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.names import Request, at_least
-from ensembed.encoders.tensorflow import check_graph, import_quietly, one_line, start_tensorflow
-from ensembed.encoders.tfhub_files import downloaded, revision_of_saved_model, unpacked
+from ensembed.encoders.tfhub.files import downloaded, revision_of_saved_model, unpacked
+from ensembed.encoders.tfhub.tensorflow import check_graph, import_quietly, one_line, start_tensorflow
 from ensembed.errors import EncoderError, InputError, MissingError
 
 _Run: TypeAlias = Callable[[Any], Any]

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
+from ensembed.encoders.paranmt.safe_pickle import read_pickle
 from ensembed.encoders.remembered import remembered
-from ensembed.encoders.safe_pickle import read_pickle
 from ensembed.errors import EncoderError, InputError
 from ensembed.files import write_atomically
 from ensembed.paths import cache_dir

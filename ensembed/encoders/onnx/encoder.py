@@ -14,9 +14,9 @@ from ensembed.cores import available_cores
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.fingerprints import revision_of
 from ensembed.encoders.names import Convert, Request, one_of
-from ensembed.encoders.onnx_graph import read_graph
-from ensembed.encoders.onnx_settings import OnnxSettings, read_settings
-from ensembed.encoders.pooling import POOLINGS
+from ensembed.encoders.onnx.graph import read_graph
+from ensembed.encoders.onnx.pooling import POOLINGS
+from ensembed.encoders.onnx.settings import OnnxSettings, read_settings
 from ensembed.encoders.tokens import first_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.rows import unit_rows

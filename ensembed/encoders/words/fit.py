@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpus import Corpus
-from ensembed.encoders import word_tokens
-from ensembed.encoders.sif import PAPER_LENGTH, CommonComponents, Pooling, sif_weight, usif_a, usif_weight
-from ensembed.encoders.word_bags import WordBags, count_words, second_moment
-from ensembed.encoders.word_frequencies import CorpusFrequencies, Frequencies
-from ensembed.encoders.word_store import WordVectors
+from ensembed.encoders.words import tokens
+from ensembed.encoders.words.bags import WordBags, count_words, second_moment
+from ensembed.encoders.words.frequencies import CorpusFrequencies, Frequencies
+from ensembed.encoders.words.sif import PAPER_LENGTH, CommonComponents, Pooling, sif_weight, usif_a, usif_weight
+from ensembed.encoders.words.store import WordVectors
 from ensembed.files import write_atomically
 from ensembed.paths import cache_dir
 from ensembed.progress import Progress
@@ -115,7 +115,7 @@ class PoolingFit:
     def _kept(self, facts: Mapping[str, str], compute: Callable[[], Arrays]) -> Arrays:
         """Arrays from the cache, or computed and put there; they depend on the vectors, the tokens and these facts."""
         vectors = self.vectors
-        all_facts = [vectors.revision, vectors.format, word_tokens.VERSION, sorted(facts.items())]
+        all_facts = [vectors.revision, vectors.format, tokens.VERSION, sorted(facts.items())]
         name = hashlib.sha256(json.dumps(all_facts).encode()).hexdigest()[:32]
         path = cache_dir() / "words" / "fitted" / f"{name}.npz"
         # A damaged file is made again; the format has a checksum.

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ensembed.corpus import Corpus
-from ensembed.encoders.word_store import WordVectors
-from ensembed.encoders.word_tokens import WordFinder
+from ensembed.encoders.words.store import WordVectors
+from ensembed.encoders.words.tokens import WordFinder
 from ensembed.errors import InputError
 from ensembed.progress import Progress
 

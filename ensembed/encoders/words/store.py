@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.fingerprints import revision_of
 from ensembed.encoders.remembered import remembered, state_of
-from ensembed.encoders.word_files import Block, detect_format, read_word_vectors
+from ensembed.encoders.words.files import Block, detect_format, read_word_vectors
 from ensembed.errors import EncoderError, InputError
 from ensembed.files import sync_folder, temporary_beside, write_atomically
 from ensembed.npy import RowWriter
@@ -100,7 +100,7 @@ def open_word_vectors(
     """The vectors of a file, converted into the cache when they are not there yet.
 
     Args:
-        path: a file that `word_files` reads.
+        path: a file that `words.files` reads.
         format: one of its formats; None recognises it from the content.
         revision: pins the content; None hashes the file, once for as long as it is not written to.
         progress: told of bytes that are hashed and converted.

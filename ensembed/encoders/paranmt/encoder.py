@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.download import download, is_url
 from ensembed.encoders.names import Request, one_of
-from ensembed.encoders.paranmt_store import UNKNOWN, Table, read_tables
+from ensembed.encoders.paranmt.store import UNKNOWN, Table, read_tables
 from ensembed.errors import InputError, PullError
 
 # Words or trigrams, and rows of vectors, at a time: they bound the memory that one very long sentence takes.

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 
 from ensembed.corpus import Corpus, as_corpus
-from ensembed.encoders import word_tokens
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.names import Request, flag, one_of
 from ensembed.encoders.remembered import remembered
-from ensembed.encoders.sif import KINDS, SOURCES, CommonComponents, Kind, Pooling
-from ensembed.encoders.word_bags import WordBags
-from ensembed.encoders.word_files import FORMATS
-from ensembed.encoders.word_fit import PoolingFit
-from ensembed.encoders.word_frequencies import WordfreqFrequencies
-from ensembed.encoders.word_store import open_word_vectors
+from ensembed.encoders.words import tokens
+from ensembed.encoders.words.bags import WordBags
+from ensembed.encoders.words.files import FORMATS
+from ensembed.encoders.words.fit import PoolingFit
+from ensembed.encoders.words.frequencies import WordfreqFrequencies
+from ensembed.encoders.words.sif import KINDS, SOURCES, CommonComponents, Kind, Pooling
+from ensembed.encoders.words.store import open_word_vectors
 from ensembed.errors import InputError
 from ensembed.progress import Progress, silent
 
@@ -25,11 +25,11 @@ from ensembed.progress import Progress, silent
 class WordsEncoder(Encoder):
     r"""A sentence is the pooled vectors of its words; words that have none are left out, and no word gives zeros.
 
-    The first opening converts the file (see `word_store`). The common components of sif and usif are fitted on a
+    The first opening converts the file (see `words.store`). The common components of sif and usif are fitted on a
     corpus, kept in the cache and the same for every sentence, so that no row depends on its batch.
 
     Args:
-        path: a file of word vectors, see `word_files`.
+        path: a file of word vectors, see `words.files`.
         pooling: `mean`, `sif`, `usif`, or a `Pooling` with other settings than the kind's own.
         corpus: for sif and usif: sentences, without labels, like those that will be encoded; a list, the path of a
             text file, or a Corpus.
@@ -68,7 +68,7 @@ class WordsEncoder(Encoder):
         vectors = open_word_vectors(Path(path), format=format, revision=revision, progress=progress)
         if pooling.removed > vectors.dim:
             raise InputError(f"encoder {name!r} has {vectors.dim} dimensions: components cannot be {pooling.removed}")
-        facts = {"format": vectors.format, "tokens": word_tokens.VERSION}
+        facts = {"format": vectors.format, "tokens": tokens.VERSION}
         self._components: CommonComponents | None = None
         if pooling.kind == "mean":
             self._bags = WordBags(vectors)

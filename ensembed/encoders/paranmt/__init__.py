@@ -1,0 +1,1 @@
+"""ParaNMT: averaged word and character-trigram vectors (Wieting and Gimpel 2018)."""

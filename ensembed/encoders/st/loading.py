@@ -1,0 +1,177 @@
+"""Loading of sentence-transformers folders: which files count, no code that comes with a model, no noise."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ensembed.encoders.extras import import_extra
+from ensembed.encoders.fingerprints import revision_of
+from ensembed.errors import EncoderError
+from ensembed.progress import Progress
+
+# Files of a repository that the library does not read: texts and pictures, the same weights for other programs, what
+# training left behind. They are not downloaded, and a change in them does not make another encoder.
+NOT_READ = (
+    *("*.md", "LICENSE*", "NOTICE*", ".*", "*/.*", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.webp", "*.pdf"),
+    *("*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.gguf", "*.mlmodel"),
+    *("*.mlpackage/*", "coreml/*", "checkpoint-*/*", "runs/*", "eval/*", "training_args.bin", "optimizer.*"),
+)
+CODE = "*.py"
+_ELSEWHERE = re.compile(r'"([\w.-]+/[\w.-]+?)--[\w.]+"')
+
+# The weights of the layer on top of BERT that only its pre-training used: many models are published without.
+_UNUSED = "pooler"
+_MISSING = re.compile(r"^(\S+)\s*\|[^|\n]*MISSING", re.MULTILINE)
+_MISSING_BEFORE_5 = re.compile(r"newly initialized: \[(.*?)\]", re.DOTALL)
+
+
+def revision_of_model(folder: Path, *, code: bool, progress: Progress) -> str:
+    """The hash over the files of a folder that change the vectors; the model's own code counts where it runs."""
+    skipped = NOT_READ if code else (*NOT_READ, CODE)
+    names = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    files = {name: path for name, path in names.items() if not any(fnmatch(name, pattern) for pattern in skipped)}
+    return revision_of(files, label=f"hash {folder.name}", progress=progress)
+
+
+def code_repositories(folder: Path) -> list[str]:
+    """The other repositories of the hub whose code a model names, as in `organisation/name--module.Class`."""
+    text = "".join(path.read_text(errors="replace") for path in sorted(folder.glob("*config.json")))
+    return sorted(set(_ELSEWHERE.findall(text)))
+
+
+def import_libraries(name: str) -> tuple[Any, Any, Any]:
+    """sentence-transformers, transformers and torch, without what they have to say when they are imported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        modules = [
+            import_extra(module, "st", f"encoder {name!r}")
+            for module in ("sentence_transformers", "transformers", "torch")
+        ]
+    return modules[0], modules[1], modules[2]
+
+
+def load(name: str, folder: Path, *, device: str | None, precision: str, trust_remote_code: bool) -> Any:  # noqa: ANN401
+    """The model of a folder, ready to encode, from nothing but the files in there and the code they name.
+
+    Raises:
+        EncoderError: it is no model, is damaged or incomplete, or needs code of its own to run.
+        MissingError: sentence-transformers is not installed.
+    """
+    if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
+        raise EncoderError(f"encoder {name!r}: {folder} has neither modules.json nor config.json: it holds no model")
+    if not trust_remote_code:
+        _refuse_code(name, folder)
+    library, transformers, torch = import_libraries(name)
+    dtype = getattr(torch, precision)
+    key = "dtype" if int(transformers.__version__.partition(".")[0]) >= 5 else "torch_dtype"
+    with quiet() as messages:
+        try:
+            model = library.SentenceTransformer(
+                str(folder),
+                device=device,
+                local_files_only=not trust_remote_code,  # its code may lie in another repository
+                trust_remote_code=trust_remote_code,
+                model_kwargs={key: dtype},
+            )
+            # The other modules, too; their buffers stay as they are: rotary frequencies must not be rounded.
+            for parameter in model.parameters():
+                if parameter.is_floating_point():
+                    parameter.data = parameter.data.to(dtype)
+        except Exception as error:  # each of the libraries below raises errors of its own
+            hint = _code_hint(name) if "trust_remote_code" in str(error) else ""
+            raise EncoderError(f"encoder {name!r} cannot be opened from {folder}: {error}{hint}") from error
+    absent = [tensor for message in messages for tensor in _missing_tensors(message) if _UNUSED not in tensor]
+    if absent:
+        raise EncoderError(
+            f"encoder {name!r}: the weights in {folder} lack {len(absent)} tensors, among them {absent[0]}: random "
+            "numbers would take their place; download the model again"
+        )
+    return model.eval()
+
+
+def _missing_tensors(message: str) -> list[str]:
+    """The tensors that a report of transformers says it did not find."""
+    before = _MISSING_BEFORE_5.search(message)
+    return _MISSING.findall(message) + (re.findall(r"'([^']+)'", before[1]) if before else [])
+
+
+def _refuse_code(name: str, folder: Path) -> None:
+    """Refuse a model that names classes from outside sentence-transformers: version 5 imports them from any folder."""
+    for file, kinds in _classes(name, folder):
+        foreign = [kind for kind in kinds if not str(kind).startswith("sentence_transformers.")]
+        if foreign:
+            raise EncoderError(
+                f"encoder {name!r}: {file} names {foreign[0]!r}, which is no part of sentence-transformers."
+                + _code_hint(name)
+            )
+
+
+def _classes(name: str, folder: Path) -> Iterator[tuple[Path, list[object]]]:
+    """The files of a model that name classes to import, and those classes."""
+    for file in sorted(folder.rglob("*.json")):
+        if file.name not in ("modules.json", "config.json", "router_config.json", "wordembedding_config.json"):
+            continue
+        try:
+            content = json.loads(file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise EncoderError(f"encoder {name!r}: {file} is damaged: {error}") from error
+        if file.name == "modules.json":
+            if not isinstance(content, list) or not all(isinstance(m, dict) and "type" in m for m in content):
+                raise EncoderError(f"encoder {name!r}: {file} is damaged: it is no list of modules")
+            yield file, [module["type"] for module in content]
+        elif isinstance(content, dict) and isinstance(content.get("types"), dict):  # a router's modules
+            yield file, list(content["types"].values())
+        elif file.name.startswith("word") and isinstance(content, dict):
+            yield file, [content.get("tokenizer_class")]
+
+
+def _code_hint(name: str) -> str:
+    more = "&" if "?" in name else "?"
+    return (
+        " The model brings code of its own, which would run on this machine. If you have read it and trust it, ask for "
+        f"{name + more}trust_remote_code=true"
+    )
+
+
+@contextmanager
+def quiet() -> Iterator[list[str]]:
+    """Keep the bars, log lines and warnings of the libraries off the screen; what they log is yielded."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        settings = import_module("transformers.utils.logging")
+        bars = settings.is_progress_bar_enabled()
+        captured = _Captured()
+        loggers = [logging.getLogger(name) for name in ("transformers", "sentence_transformers")]
+        before = [(logger, logger.handlers, logger.level, logger.propagate) for logger in loggers]
+        settings.disable_progress_bar()
+        for logger in loggers:
+            logger.handlers, logger.propagate = [captured], False
+            logger.setLevel(logging.WARNING)
+        try:
+            yield captured.messages
+        finally:
+            for logger, handlers, level, propagate in before:
+                logger.handlers, logger.propagate = handlers, propagate
+                logger.setLevel(level)
+            if bars:
+                settings.enable_progress_bar()
+
+
+class _Captured(logging.Handler):
+    """Keeps messages instead of printing them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())

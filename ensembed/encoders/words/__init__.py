@@ -1,0 +1,1 @@
+"""Word vectors and how to pool them."""

@@ -1,0 +1,128 @@
+"""Every kind of encoder, on small files that the tests make: one contract, one command line, one rule of keys."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from make_model2vec import make_model2vec
+from make_onnx import make_onnx
+from make_openai import make_openai
+from make_paranmt import make_paranmt
+from make_st import make_st
+from make_static import make_static
+from make_tfhub import make_tfhub
+from make_words import make_words
+
+from ensembed import Ensemble, load
+from ensembed.cli import run
+from ensembed.encoders import Encoder, open_encoder
+from ensembed.encoders.names import parse_name
+from ensembed.encoders.schemes import BUILT_IN
+from ensembed.methods import Concat
+from ensembed.testing import check_encoder
+
+MAKERS: dict[str, Callable[[Path], str]] = {
+    "st": make_st,
+    "onnx": make_onnx,
+    "model2vec": make_model2vec,
+    "static": make_static,
+    "words": make_words,
+    "paranmt": make_paranmt,
+    "tfhub": make_tfhub,
+    "openai": make_openai,
+    "demo": lambda _folder: "demo",
+}
+# Their weights are files of this machine: a copy of them is the same encoder, a changed byte another one.
+ON_DISK = sorted(MAKERS.keys() - {"openai", "demo"})
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    made: dict[str, str] = {}
+
+    def name(kind: str) -> str:
+        if kind not in made:
+            made[kind] = MAKERS[kind](tmp_path_factory.mktemp(kind))
+        return made[kind]
+
+    return name
+
+
+@pytest.fixture(params=sorted(MAKERS))
+def name(request: pytest.FixtureRequest, names: Callable[[str], str]) -> str:
+    return names(request.param)
+
+
+@pytest.fixture
+def encoder(name: str) -> Encoder:
+    return open_encoder(name)
+
+
+def test_every_kind_is_here() -> None:
+    assert MAKERS.keys() | {"use-lite"} == BUILT_IN.keys()  # whose only files are those of the catalogue: see test_real
+
+
+def test_the_contract_holds(encoder: Encoder) -> None:
+    check_encoder(encoder)
+
+
+def test_the_encoder_calls_itself_what_the_user_called_it(name: str, encoder: Encoder) -> None:
+    assert encoder.spec.name == name
+
+
+def test_ten_megabytes_are_no_trouble(encoder: Encoder) -> None:
+    for sentence in ("word " * 2_000_000, "ö" * 10_000_000):
+        rows = encoder.encode([sentence, "a dog"])
+        assert np.isfinite(rows).all()
+
+
+def test_what_every_encoder_takes(name: str, encoder: Encoder) -> None:
+    changed = open_encoder(f"{name}{'&' if parse_name(name).query else '?'}prefix=so &truncate_dim=3&normalize=true")
+    assert changed.spec.key != encoder.spec.key
+    expected = encoder.encode(["so a dog", "so two cats"])[:, :3]
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(changed.encode(["a dog", "two cats"]), expected, atol=1e-5)
+
+
+def test_the_command_line_takes_it(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("a dog runs\n\ntwo cats sleep\n")
+    expected = open_encoder(name).encode(["a dog runs", "", "two cats sleep"])
+    assert run(["encode", "-e", name, str(lines), "--json"]) == 0
+    found = [json.loads(line)["vector"] for line in capsys.readouterr().out.splitlines()]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_it_can_be_a_member_that_is_saved_and_loaded(tmp_path: Path, encoder: Encoder) -> None:
+    model = Ensemble([encoder, "demo?dim=7"]).fit(["a dog"], Concat())
+    model.save(tmp_path / "model")
+    sentences = ["two cats sleep", "a dog"]
+    np.testing.assert_allclose(load(tmp_path / "model").encode(sentences), model.encode(sentences), atol=1e-5)
+
+
+def test_opening_it_again_gives_the_same_key(name: str, encoder: Encoder) -> None:
+    assert open_encoder(name, threads=1).spec.key == encoder.spec.key
+
+
+@pytest.mark.parametrize("kind", ON_DISK)
+def test_the_key_is_that_of_the_files_wherever_they_are(names: Callable[[str], str], tmp_path: Path, kind: str) -> None:
+    name = names(kind)
+    path = Path(parse_name(name).location)
+    root = path if path.is_dir() else path.parent
+    elsewhere = shutil.copytree(root, tmp_path / "elsewhere" / "deep")
+    moved = name.replace(str(root), str(elsewhere))
+    assert moved != name
+    assert open_encoder(moved).spec.key == open_encoder(name).spec.key
+
+
+@pytest.mark.parametrize("kind", ON_DISK)
+def test_what_is_not_there_is_named(tmp_path: Path, kind: str) -> None:
+    from ensembed.errors import EnsembedError
+
+    with pytest.raises(EnsembedError, match="nothing-here"):
+        open_encoder(f"{kind}:{tmp_path}/nothing-here")

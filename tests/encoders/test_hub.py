@@ -126,7 +126,7 @@ def test_names_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_saved_model_opens_its_members_at_the_commit_it_was_fitted_on(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str | None] = []
-    monkeypatch.setattr("ensembed.encoders.hub.commit_of", lambda _repo, revision=None: asked.append(revision) or "")
+    monkeypatch.setattr("ensembed.encoders.hub.commit_of", lambda _repo, revision: asked.append(revision))
     chosen_commit("me/demo", None, COMMIT)
     chosen_commit("me/demo", "v2", COMMIT)
     chosen_commit("me/demo", None, "0123456789abcdef")  # the hash of a folder

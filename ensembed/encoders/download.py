@@ -7,7 +7,6 @@ download safe, and neither does plain HTTP. Whatever reads the file has to treat
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.client
 import json
@@ -16,18 +15,16 @@ import shutil
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urldefrag, urlsplit
 from urllib.request import Request
 
-from filelock import FileLock, Timeout
-
 from ensembed._version import __version__
 from ensembed.errors import InputError, PullError
 from ensembed.files import write_atomically
+from ensembed.locks import alone
 from ensembed.paths import cache_dir
 from ensembed.progress import Progress, silent
 
@@ -72,7 +69,7 @@ def download(url: str, *, progress: Progress = silent, timeout: float = TIMEOUT)
         return wanted.path
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder, url, progress):
+        with alone(folder / ".lock", f"download of {url}", progress):
             if not wanted.is_here():  # another process may have fetched it while we waited
                 wanted.fetch()
     except http.client.HTTPException as error:
@@ -80,22 +77,6 @@ def download(url: str, *, progress: Progress = silent, timeout: float = TIMEOUT)
     except OSError as error:
         raise PullError(f"{url} could not be stored in {folder}: {error}") from error
     return wanted.path
-
-
-@contextlib.contextmanager
-def _alone(folder: Path, url: str, progress: Progress) -> Iterator[None]:
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        waiting = f"waiting for another download of {url}"
-        progress(waiting, 0, None)
-        lock.acquire()
-        progress(waiting, 1, 1)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
-
 from ensembed.encoders.catalog import CatalogEntry, PinnedFile, Source, damaged_file, entry, folder_of
 from ensembed.encoders.sources import SourceFailed, contents, download
 from ensembed.errors import InputError, PullError
+from ensembed.locks import alone
 from ensembed.paths import cache_dir
 from ensembed.progress import Progress, silent
 
@@ -96,16 +95,7 @@ def _fetch(entries: Iterable[CatalogEntry], progress: Progress, *, force: bool) 
 def _staging(progress: Progress) -> Iterator[Path]:
     """A temporary folder in the cache, for one process at a time; what a killed process left in it is removed first."""
     cache = cache_dir()
-    cache.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(cache / ".pull.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        waiting = "waiting for another pull"
-        progress(waiting, 0, None)
-        lock.acquire()
-        progress(waiting, 1, 1)
-    try:
+    with alone(cache / ".pull.lock", "pull", progress):
         staging = cache / ".pulling"
         if staging.exists():
             shutil.rmtree(staging)
@@ -114,8 +104,6 @@ def _staging(progress: Progress) -> Iterator[Path]:
             yield staging
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-    finally:
-        lock.release()
 
 
 class _Downloads:

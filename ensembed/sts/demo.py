@@ -14,15 +14,13 @@ from pathlib import Path
 
 from ensembed.corpus import ListCorpus
 from ensembed.encoders.pull import pull
-from ensembed.errors import DatasetError, EnsembedError
+from ensembed.errors import EnsembedError
 from ensembed.files import write_atomically
 from ensembed.model import Ensemble
-from ensembed.paths import data_dir
 from ensembed.progress import bars
-from ensembed.sts.datasets import Dataset
 from ensembed.sts.experiments import Laboratory
-from ensembed.sts.find import YEARS, find_sts
-from ensembed.sts.main_table import DEV, TEST, MainTable
+from ensembed.sts.find import find_available, find_sts
+from ensembed.sts.main_table import MainTable
 from ensembed.sts.protocol import distinct_sentences
 from ensembed.views import ViewStore
 
@@ -40,7 +38,7 @@ def main(encoders: Sequence[str] = ENCODERS, out: Path = Path("results")) -> Non
         pull([*encoders, "stsb"], progress=progress)
         corpus = ListCorpus(distinct_sentences([find_sts("stsb-train")]))
         laboratory = Laboratory.prepare(
-            Ensemble(encoders), corpus, _datasets(), store=ViewStore(wait=600), progress=progress
+            Ensemble(encoders), corpus, find_available(), store=ViewStore(wait=600), progress=progress
         )
     table = MainTable(laboratory, CORPUS)
     print(table.text())
@@ -51,19 +49,6 @@ def main(encoders: Sequence[str] = ENCODERS, out: Path = Path("results")) -> Non
     write_atomically(page, (head + table.markdown()).encode())
     write_atomically(data, (json.dumps(table.to_json(), indent=1, allow_nan=False) + "\n").encode())
     print(f"\nwritten: {page}, {data}")
-
-
-def _datasets() -> list[Dataset]:
-    """STS-B dev and test, and the years where the data is there."""
-    years = []
-    if data_dir() is None:
-        print("without sts12 to sts16: set ENSEMBED_DATA to a folder that has them, see the README", file=sys.stderr)
-    for name in YEARS if data_dir() is not None else ():
-        try:
-            years.append(find_sts(name))
-        except DatasetError as error:
-            print(f"without {name}: {error}", file=sys.stderr)
-    return [*years, find_sts(TEST), find_sts(DEV)]
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from ensembed.encoders.catalog import entry, is_pulled, require
-from ensembed.errors import AbsentDatasetError
+from ensembed.errors import AbsentDatasetError, DatasetError
 from ensembed.paths import data_dir
 from ensembed.sts.datasets import Dataset, load_sts, read_stsb
 from ensembed.sts.protocol import Result
@@ -39,6 +40,19 @@ def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -
         if not (may_be_pulled and is_pulled(entry("stsb"))):
             raise
         return read_stsb(require("stsb"), name.removeprefix("stsb-"))
+
+
+def find_available() -> list[Dataset]:
+    """Every test set that is here, then STS-B dev; those that are not are named on standard error."""
+    years = []
+    if data_dir() is None:
+        print("without sts12 to sts16: set ENSEMBED_DATA to a folder that has them, see the README", file=sys.stderr)
+    for name in YEARS if data_dir() is not None else ():
+        try:
+            years.append(find_sts(name))
+        except DatasetError as error:
+            print(f"without {name}: {error}", file=sys.stderr)
+    return [*years, find_sts("stsb-test"), find_sts("stsb-dev")]
 
 
 def text_version(datasets: Iterable[Dataset | Result]) -> str:

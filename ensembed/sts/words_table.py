@@ -20,13 +20,12 @@ from ensembed.encoders.words.encoder import WordsEncoder
 from ensembed.encoders.words.sif import Pooling
 from ensembed.errors import EnsembedError
 from ensembed.files import write_atomically
-from ensembed.paths import data_dir
 from ensembed.progress import Progress, bars
 from ensembed.provenance import provenance
 from ensembed.sts.datasets import Dataset
 from ensembed.sts.demo import CORPUS
 from ensembed.sts.experiments import mean_score
-from ensembed.sts.find import TESTS, YEARS, find_sts, text_version
+from ensembed.sts.find import find_available, find_sts, text_version
 from ensembed.sts.main_table import DEV
 from ensembed.sts.protocol import Result, Score, distinct_sentences, evaluate_all
 from ensembed.tables import markdown_table, text_table
@@ -138,7 +137,7 @@ def main(out: Path = Path("results")) -> None:
         (file,) = glove.files
         corpus = ListCorpus(distinct_sentences([find_sts("stsb-train")]))
         table = WordsTable.of(
-            require("glove") / file, corpus, _datasets(), name="glove", revision=glove.revision, progress=progress
+            require("glove") / file, corpus, find_available(), name="glove", revision=glove.revision, progress=progress
         )
     print(table.text())
     out.mkdir(exist_ok=True)
@@ -147,14 +146,6 @@ def main(out: Path = Path("results")) -> None:
     write_atomically(page, (head + table.markdown()).encode())
     write_atomically(data, (json.dumps(table.to_json(), indent=1, allow_nan=False) + "\n").encode())
     print(f"\nwritten: {page}, {data}")
-
-
-def _datasets() -> list[Dataset]:
-    names: tuple[str, ...] = (*TESTS, DEV)
-    if data_dir() is None:
-        print("without sts12 to sts16: set ENSEMBED_DATA to a folder that has them, see the README", file=sys.stderr)
-        names = tuple(name for name in names if name not in YEARS)
-    return [find_sts(name) for name in names]
 
 
 if __name__ == "__main__":

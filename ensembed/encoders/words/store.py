@@ -14,12 +14,10 @@ import os
 import shutil
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ensembed.encoders.fingerprints import revision_of
@@ -27,6 +25,7 @@ from ensembed.encoders.remembered import remembered, state_of
 from ensembed.encoders.words.files import Block, detect_format, read_word_vectors
 from ensembed.errors import EncoderError, InputError
 from ensembed.files import sync_folder, temporary_beside, write_atomically
+from ensembed.locks import alone
 from ensembed.npy import RowWriter
 from ensembed.paths import cache_dir
 from ensembed.progress import Progress, silent
@@ -118,7 +117,7 @@ def open_word_vectors(
     folder = cache_dir() / "words" / f"{revision}-{format}"
     if _manifest(folder) is None:
         try:
-            with _alone(folder, progress):
+            with alone(folder.with_name(f".{folder.name}.lock"), "conversion", progress):
                 if _manifest(folder) is None:  # nobody else made it while we waited
                     _convert(path, format, revision, folder, progress)
         except OSError as error:
@@ -127,24 +126,6 @@ def open_word_vectors(
                 "make room or set its rights, or name another folder in ENSEMBED_CACHE"
             ) from error
     return WordVectors(folder)
-
-
-@contextmanager
-def _alone(folder: Path, progress: Progress) -> Iterator[None]:
-    """Let one process at a time make the folder."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        waiting = "waiting for another conversion"
-        progress(waiting, 0, None)
-        lock.acquire()
-        progress(waiting, 1, 1)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _convert(path: Path, format: str, revision: str, folder: Path, progress: Progress) -> None:  # noqa: A002

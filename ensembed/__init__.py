@@ -12,7 +12,8 @@ from ensembed._version import __version__
 from ensembed.corpus import ListCorpus, TextCorpus
 from ensembed.encoders import ObjectEncoder, open_encoder
 from ensembed.errors import EnsembedError
-from ensembed.model import Ensemble, MetaEncoder, load
+from ensembed.loading import load
+from ensembed.model import Ensemble, MetaEncoder
 from ensembed.views import ViewStore
 
 __all__ = [

@@ -147,18 +147,26 @@ def compare(
     check_whole("neighbours", neighbours, 1)
     check_whole("seed", seed, 0)
     chosen = _chosen(among, checked[0].shape[0])
+    check_sample(len(chosen), rows, neighbours)
     sample = chosen
     if rows < len(chosen):
         sample = np.sort(np.random.default_rng(seed).choice(chosen, rows, replace=False))
-    if neighbours >= len(sample):
-        raise InputError(
-            f"{len(sample)} sampled sentences have at most {len(sample) - 1} neighbours each, not {neighbours}: "
-            "ask for fewer neighbours or more rows, or take a larger corpus"
-        )
     cka = _cka([_UnitRows(view, chosen, j) for j, view in enumerate(checked)], progress)
     sampled = [_UnitRows(view, sample, j)[:] for j, view in enumerate(checked)]
     cosines, overlap = _pairwise(sampled, neighbours, progress)
     return Comparison(tuple(names), cka, cosines, overlap, len(chosen), len(sample), neighbours, seed)
+
+
+def check_sample(distinct: int, rows: int, neighbours: int) -> None:
+    """Raise an InputError unless so many distinct sentences are enough, with so many sampled and looked at."""
+    if distinct < LEAST_ROWS:
+        raise InputError(f"comparing takes at least {LEAST_ROWS} distinct sentences, got {distinct}")
+    sampled = min(rows, distinct)
+    if neighbours >= sampled:
+        raise InputError(
+            f"{sampled} sampled sentences have at most {sampled - 1} neighbours each, not {neighbours}: "
+            "ask for fewer neighbours or more rows, or take a larger corpus"
+        )
 
 
 class _UnitRows:
@@ -193,9 +201,9 @@ def _chosen(among: NDArray[np.integer[Any]] | None, n: int) -> NDArray[np.int64]
     rows = np.arange(n) if among is None else np.asarray(among)
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
         raise InputError(f"among is a list of row numbers, not {rows.dtype} of shape {rows.shape}")
-    if len(rows) < LEAST_ROWS:
-        raise InputError(f"comparing takes at least {LEAST_ROWS} distinct sentences, got {len(rows)}")
     rows = rows.astype(np.int64)
+    if len(rows) == 0:
+        return rows
     if rows[0] < 0 or rows[-1] >= n or not (np.diff(rows) > 0).all():
         raise InputError(f"among must rise from 0 to at most {n - 1}: the views have {n} rows")
     return rows

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -13,23 +12,17 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ensembed.corpus import Corpus, as_corpus
-from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
-from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode
-from ensembed.encoders.names import runs_code
-from ensembed.encoders.openai.revisions import PROBED
-from ensembed.errors import EncoderError, EnsembedError, InputError, ModelError, UnknownEncoderError
+from ensembed.encoders import EncoderLike, open_encoder
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.errors import EncoderError, EnsembedError, InputError
 from ensembed.methods import LinearMeta, Method
 from ensembed.methods.base import NaiveMethod
-from ensembed.persistence import PROBES, SavedModel, read_model, write_model
+from ensembed.persistence import PROBES, SavedModel, write_model
 from ensembed.progress import Progress, silent
 from ensembed.schedule import Schedule
 from ensembed.views import ViewStore
 
 Missing: TypeAlias = Literal["error", "drop"]
-
-# How far an encoder's probe vectors may be from the saved ones, as a part of their length: other machines and runtimes
-# round differently, int8 ones in the second digit; another revision of a model is much further off.
-_SAME_ENCODER = 0.2
 
 
 class Ensemble:
@@ -219,113 +212,3 @@ class _Combination(Encoder):
             return self._model.ensemble.encoders[j].encode(sentences, progress=progress)
         except EnsembedError as error:
             raise _MemberFailedError(j, error) from error
-
-
-def load(
-    folder: str | Path,
-    *,
-    encoders: Mapping[str, EncoderLike] | None = None,
-    threads: int | None = None,
-    missing: Missing = "error",
-    progress: Progress = silent,
-) -> MetaEncoder:
-    """A saved meta-encoder.
-
-    Args:
-        folder: where it was saved.
-        encoders: members that cannot be opened by name (your own objects), by the name they had.
-        threads: cores per encoder; None leaves it to each encoder.
-        missing: "error" stops when a member cannot be opened or fails later; "drop" warns and goes on without it.
-        progress: told of long work that opening a member takes.
-
-    Raises:
-        ModelError: the folder is not a model, is damaged, or a member no longer gives the vectors it gave.
-    """
-    saved = read_model(Path(folder))
-    members = [
-        _reopen(spec, fingerprint, encoders or {}, threads, missing, progress)
-        for spec, fingerprint in zip(saved.members, saved.fingerprints, strict=True)
-    ]
-    return MetaEncoder(Ensemble(members), saved.meta, name=Path(folder).name, missing=missing, corpus=saved.corpus)
-
-
-def _reopen(
-    spec: EncoderSpec,
-    fingerprint: FloatArray,
-    encoders: Mapping[str, EncoderLike],
-    threads: int | None,
-    missing: Missing,
-    progress: Progress,
-) -> Encoder:
-    """The member, which must give the vectors it gave; with missing="drop" a stand-in for one that cannot be asked."""
-    try:
-        encoder = _open_member(spec, encoders, threads, progress)
-        probes = encoder.encode(PROBES)
-    except EnsembedError as error:
-        if missing == "error":
-            raise
-        warnings.warn(f"going on without encoder {spec.name!r}: {error}", RuntimeWarning, stacklevel=3)
-        return _Absent(spec, str(error))
-    if encoder.spec.dim != spec.dim:
-        raise ModelError(
-            f"member {spec.name!r} gives {encoder.spec.dim} dimensions, the model was fitted on {spec.dim}"
-        )
-    if spec.name not in encoders and not _same_settings(encoder.spec, spec):
-        raise ModelError(f"member {spec.name!r} is now {encoder.spec}, the model was fitted on {spec}; fit again")
-    lengths = np.linalg.norm(fingerprint, axis=1) + np.finfo(np.float32).tiny  # a probe without a known word is zero
-    distance = (np.linalg.norm(probes - fingerprint, axis=1) / lengths).max()
-    if distance > _SAME_ENCODER:
-        raise ModelError(
-            f"member {spec.name!r} is not the encoder this model was fitted on: its probe vectors are {distance:.0%} "
-            "of their length away from the saved ones; fit again, or get the revision that was used"
-        )
-    return encoder
-
-
-def _same_settings(found: EncoderSpec, saved: EncoderSpec) -> bool:
-    """Whether all that pins the numbers is the same, but for what only one machine knows.
-
-    The revision of a server is the hash of the vectors that one machine saw first, with their noise; whether it is
-    still the same model, the fingerprint says.
-    """
-    if saved.revision.startswith(PROBED) and found.revision.startswith(PROBED):
-        found = replace(found, revision=saved.revision)
-    return found.key == saved.key
-
-
-def _open_member(
-    spec: EncoderSpec, encoders: Mapping[str, EncoderLike], threads: int | None, progress: Progress
-) -> Encoder:
-    source = encoders.get(spec.name)
-    if source is None:
-        how = f"pass it as load(..., encoders={{{spec.name!r}: it}})"
-        if spec.kind in ("object", "meta"):
-            raise ModelError(f"member {spec.name!r} is an object: {how}")
-        try:
-            if runs_code(spec.name):  # whoever saved the model trusted that code; whoever loads it has not said so
-                raise ModelError(
-                    f"member {spec.name!r} runs code that comes with its weights: if you trust that code, say so with "
-                    f"load(..., encoders={{{spec.name!r}: {spec.name!r}}})"
-                )
-            return open_encoder(spec.name, threads=threads, progress=progress, pinned=spec.revision)
-        except UnknownEncoderError as error:
-            raise ModelError(f"member {spec.name!r} has no name that this ensembed knows: {how}") from error
-    # A string has `encode` too.
-    if isinstance(source, SupportsEncode) and not isinstance(source, (str, Encoder)):
-        return ObjectEncoder(source, name=spec.name, revision=spec.revision)  # not its class: two may share that
-    return open_encoder(source, threads=threads, progress=progress)
-
-
-class _Absent(Encoder):
-    """Stands for a member that could not be opened; it fails whenever it is asked."""
-
-    def __init__(self, spec: EncoderSpec, reason: str) -> None:
-        self._spec = spec
-        self._reason = reason
-
-    @property
-    def spec(self) -> EncoderSpec:
-        return self._spec
-
-    def embed(self, sentences: list[str]) -> FloatArray:  # noqa: ARG002
-        raise EncoderError(self._reason)

@@ -19,7 +19,7 @@ from ensembed.corpus import BadBytes, TextCorpus, read_lines
 from ensembed.encoders import Encoder, open_encoder
 from ensembed.ensembles import ENSEMBLES, named_ensemble
 from ensembed.errors import CorpusError, ModelError, UnknownEncoderError
-from ensembed.model import load
+from ensembed.loading import load
 from ensembed.persistence import CONFIG
 from ensembed.progress import Progress, bars, silent
 from ensembed.tables import text_table
@@ -44,6 +44,11 @@ wait_option = click.option(
     type=click.FloatRange(min=0),
     default=0.0,
     help="Seconds to wait for another process on the same view.",
+)
+trust_option = click.option(
+    "--trust",
+    is_flag=True,
+    help="Let a saved model run code that comes with weights, and send sentences to servers it names.",
 )
 corpus_argument = click.argument("corpus", type=click.Path(path_type=Path, allow_dash=True))
 
@@ -90,13 +95,13 @@ def open_corpus(path: Path, errors: BadBytes) -> Iterator[TextCorpus]:
         yield TextCorpus(spool, errors=errors, name=name)
 
 
-def open_model(source: str, threads: int | None = None, progress: Progress = silent) -> Encoder:
+def open_model(source: str, threads: int | None = None, progress: Progress = silent, *, trust: bool = False) -> Encoder:
     """The saved model in that folder, or the encoder of that name.
 
     A folder counts only if a model was saved in it: any other may share its name with an encoder.
     """
     if (Path(source) / CONFIG).is_file():
-        return load(source, threads=threads, progress=progress)
+        return load(source, threads=threads, trust=trust, progress=progress)
     try:
         return open_encoder(source, threads=threads, progress=progress)
     except UnknownEncoderError as error:

@@ -28,9 +28,10 @@ from ensembed.cli.common import (
     quiet_option,
     store_option,
     threads_option,
+    trust_option,
     wait_option,
 )
-from ensembed.compare import LEAST_ROWS, Comparison, Pair
+from ensembed.compare import LEAST_ROWS, Comparison, Pair, check_sample
 from ensembed.compare import compare as compare_views
 from ensembed.corpus import BadBytes, Corpus, ListCorpus
 from ensembed.encoders import Encoder
@@ -91,7 +92,7 @@ _MEANINGS = (
 @click.option(
     "--markdown", type=click.Path(path_type=Path, dir_okay=False), help="Write a page with everything to this file."
 )
-@options(store_option, wait_option, errors_option, threads_option, quiet_option, json_option)
+@options(store_option, wait_option, errors_option, threads_option, trust_option, quiet_option, json_option)
 @click.pass_context
 def compare(
     context: click.Context,
@@ -106,6 +107,7 @@ def compare(
     wait: float,
     errors: BadBytes,
     threads: int | None,
+    trust: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -134,12 +136,14 @@ def compare(
         if file is not None and not file.parent.is_dir():
             raise click.UsageError(f"there is no folder {str(file.parent)!r} to write {file.name} in")
     with _opened(path, errors) as corpus, progress_bars(quiet) as progress:
-        members = [open_model(source, threads) for source in sources]
         first = corpus.index.first_rows
+        distinct = np.flatnonzero(first == np.arange(len(first)))
+        check_sample(len(distinct), rows, neighbours)  # better now than after the work
+        members = [open_model(source, threads, progress, trust=trust) for source in sources]
         found = compare_views(
             _views(ViewStore(store, wait=wait), corpus, members, progress),
             names=sources,
-            among=np.flatnonzero(first == np.arange(len(first))),
+            among=distinct,
             rows=rows,
             neighbours=neighbours,
             seed=seed,

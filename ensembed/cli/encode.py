@@ -17,6 +17,7 @@ from ensembed.cli.common import (
     quiet_option,
     read_batches,
     threads_option,
+    trust_option,
 )
 from ensembed.corpus import BadBytes
 from ensembed.encoders import Encoder
@@ -31,7 +32,7 @@ from ensembed.npy import RowWriter
 @click.option(
     "--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Write a float32 .npy file, a row per line."
 )
-@options(errors_option, threads_option, quiet_option, json_option)
+@options(errors_option, threads_option, trust_option, quiet_option, json_option)
 def encode(
     model: str | None,
     file: str | None,
@@ -39,6 +40,7 @@ def encode(
     out: Path | None,
     errors: BadBytes,
     threads: int | None,
+    trust: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -62,7 +64,7 @@ def encode(
         raise click.UsageError("Say what encodes: a MODEL, or an encoder with -e.")
     source = Path(file or "-")
     with progress_bars(quiet) as progress:
-        encoder = open_model(model, threads, progress)
+        encoder = open_model(model, threads, progress, trust=trust)
     if out is not None:
         facts = {"file": str(out), "rows": _write(encoder, source, out, errors, quiet), "dim": encoder.spec.dim}
         if as_json:

@@ -16,6 +16,7 @@ from ensembed.cli.common import (
     progress_bars,
     quiet_option,
     threads_option,
+    trust_option,
 )
 from ensembed.provenance import provenance
 from ensembed.sts import LAYOUTS, NAMES, PROTOCOLS, Dataset, Protocol, Result, evaluate_all, read_pairs
@@ -32,7 +33,7 @@ from ensembed.sts.find import TESTS, find_sts, text_version
 @click.option("--layout", type=click.Choice(LAYOUTS), help="Text version. [default: the first that is there]")
 @click.option("--protocol", type=click.Choice(PROTOCOLS), default="mean", show_default=True)
 @click.option("--parts", is_flag=True, help="Show every sub-testset.")
-@options(threads_option, quiet_option, json_option)
+@options(threads_option, trust_option, quiet_option, json_option)
 def evaluate(
     models: tuple[str, ...],
     names: tuple[str, ...],
@@ -42,6 +43,7 @@ def evaluate(
     protocol: Protocol,
     parts: bool,
     threads: int | None,
+    trust: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -66,7 +68,7 @@ def evaluate(
     results: dict[str, list[Result]] = {}
     with progress_bars(quiet) as progress:
         for source in dict.fromkeys(models):
-            encoder = open_model(source, threads, progress)
+            encoder = open_model(source, threads, progress, trust=trust)
             results[source] = evaluate_all(partial(encoder.encode, progress=progress), datasets, protocol)
     if as_json:
         print_json(

@@ -17,6 +17,7 @@ from ensembed.cli.common import (
     progress_bars,
     read_batches,
     threads_option,
+    trust_option,
 )
 from ensembed.errors import CorpusError
 from ensembed.sts.protocol import cosine
@@ -30,8 +31,10 @@ from ensembed.sts.protocol import cosine
     type=click.Path(path_type=Path, allow_dash=True),
     help="Read sentence1<TAB>sentence2 from a file (- for standard input) instead.",
 )
-@options(threads_option, json_option)
-def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, threads: int | None, as_json: bool) -> None:
+@options(threads_option, trust_option, json_option)
+def similarity(
+    model: str, sentences: tuple[str, ...], pairs: Path | None, threads: int | None, trust: bool, as_json: bool
+) -> None:
     """Print how alike sentences are.
 
     The cosine of the first of SENTENCES with each of the others; MODEL is a saved model's folder or an encoder's name.
@@ -46,7 +49,7 @@ def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, threa
     if pairs is None and len(sentences) == 1:
         raise click.UsageError("give at least two sentences: the first is compared with each of the others")
     with progress_bars(quiet=False) as progress:
-        encoder = open_model(model, threads, progress)
+        encoder = open_model(model, threads, progress, trust=trust)
     batches: Iterable[list[tuple[str, str]]] = (
         _read_pairs(pairs) if pairs is not None else [[(sentences[0], other) for other in sentences[1:]]]
     )

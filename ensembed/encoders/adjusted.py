@@ -16,7 +16,7 @@ class AdjustedEncoder(Encoder):
         encoder: the encoder.
         prefix: put before every sentence, as `query: ` for the E5 family.
         truncate_dim: keep the first so many dimensions; for models trained to be cut (Matryoshka).
-        normalize: scale the vectors to length one; a zero vector stays zero.
+        normalize: scale the vectors to length one; a zero vector stays zero. None leaves them as they are.
 
     Example:
         >>> from ensembed.encoders.demo import DemoEncoder
@@ -25,16 +25,18 @@ class AdjustedEncoder(Encoder):
     """
 
     def __init__(
-        self, encoder: Encoder, *, prefix: str = "", truncate_dim: int | None = None, normalize: bool = False
+        self, encoder: Encoder, *, prefix: str = "", truncate_dim: int | None = None, normalize: bool | None = None
     ) -> None:
         spec = encoder.spec
         dim = spec.dim if truncate_dim is None else truncate_dim
         if not 1 <= dim <= spec.dim:
             raise InputError(f"encoder {spec.name!r} has {spec.dim} dimensions: truncate_dim cannot be {dim}")
+        if normalize is False and spec.normalize and dim == spec.dim:
+            raise InputError(f"encoder {spec.name!r} itself gives vectors of length one: normalize cannot be false")
         self._encoder = encoder
         self._prefix = prefix
         # Parts of a unit vector are no unit vectors: a truncated encoder is normalised only where this asks for it.
-        unit = normalize or (spec.normalize and dim == spec.dim)
+        unit = normalize is True or (spec.normalize and dim == spec.dim)
         extra = dict(spec.extra) | ({} if dim == spec.dim else {"truncated_from": str(spec.dim)})
         self._spec = replace(
             spec, dim=dim, prompt=spec.prompt + prefix, normalize=unit, extra=tuple(sorted(extra.items()))

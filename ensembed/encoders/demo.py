@@ -12,6 +12,7 @@ from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.names import Request
 from ensembed.errors import InputError
 
+_MOST = 65536  # each of as many cached words takes so many numbers
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
@@ -30,8 +31,8 @@ class DemoEncoder(Encoder):
     """
 
     def __init__(self, dim: int = 32, seed: int = 0, *, name: str | None = None) -> None:
-        if dim < 1:
-            raise InputError(f"the demo encoder's dim must be at least 1, not {dim}")
+        if not 1 <= dim <= _MOST:
+            raise InputError(f"the demo encoder's dim must be from 1 to {_MOST}, not {dim}")
         if not -(2**63) <= seed < 2**63:
             raise InputError(f"the demo encoder's seed must fit in 64 bits, unlike {seed}")
         self._spec = EncoderSpec(
@@ -61,4 +62,6 @@ class DemoEncoder(Encoder):
 
 def open_demo(request: Request) -> DemoEncoder:
     """`demo`, with `dim` and `seed`."""
+    if request.location:
+        raise InputError(f"encoder {request.shown!r}: the demo encoder has no location; write demo")
     return DemoEncoder(**request.options(dim=int, seed=int), name=request.name)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import unquote
 
 from ensembed.encoders.catalog import CatalogEntry, entry, require
 from ensembed.errors import InputError, UnknownEncoderError
@@ -62,7 +62,7 @@ class Request:
         for key, value in self.query.items():
             if key not in types:
                 known = ", ".join([*types, *self.common]) or "none"
-                raise InputError(f"encoder {self.name!r} has no option {key!r}; it has: {known}")
+                raise InputError(f"encoder {self.shown!r} has no option {key!r}; it has: {known}")
             result[key] = self._converted(key, value, types[key])
         return result
 
@@ -83,8 +83,16 @@ class Request:
         if self.entry:
             return require(self.entry.name)
         if not self.location:
-            raise InputError(f"encoder {self.name!r} says no path: write {self.scheme}:PATH")
-        return Path(self.location).expanduser()
+            raise InputError(f"encoder {self.shown!r} says no path: write {self.scheme}:PATH")
+        try:
+            return user_path(self.location)
+        except ValueError as error:
+            raise InputError(f"encoder {self.shown!r}: {error}") from None
+
+    @property
+    def shown(self) -> str:
+        """The name for messages: without a password, should somebody have written one into a URL."""
+        return _shown(self.name)
 
     @property
     def revision(self) -> str | None:
@@ -95,7 +103,7 @@ class Request:
         try:
             return convert(value)
         except (ValueError, KeyError):
-            raise InputError(f"encoder {self.name!r}: {value!r} is not a value for {key}") from None
+            raise InputError(f"encoder {self.shown!r}: {value!r} is not a value for {key}") from None
 
 
 def parse_name(name: str) -> Request:
@@ -116,10 +124,11 @@ def parse_name(name: str) -> Request:
     last, _, query = (tail if hash_sign else head).partition("?")
     place = f"{head}#{last}" if hash_sign else last
     options: dict[str, str] = {}
-    for key, value in parse_qsl(query, keep_blank_values=True):
+    for part in filter(None, query.split("&")):
+        key, _, value = part.partition("=")
         if key in options:
-            raise InputError(f"encoder {name!r} has option {key!r} twice")
-        options[key] = value
+            raise InputError(f"encoder {_shown(name)!r} has option {key!r} twice")
+        options[key] = unquote(value)  # for what a value cannot hold as it is: %26 for &
     if found := _SCHEME.fullmatch(place):
         return Request(name, found[1], found[2], options)
     if place == "demo":
@@ -134,15 +143,18 @@ def parse_name(name: str) -> Request:
     return Request(name, known.kind, place, options, entry=known)
 
 
-def runs_code(name: str) -> bool:
-    """Whether a name asks for code that comes with the weights to be run.
+def user_path(text: str) -> Path:
+    """The path, `~` standing for a home; a ValueError if there can be none of that name."""
+    try:
+        path = Path(text).expanduser()
+        path.exists()
+    except (RuntimeError, OSError, ValueError) as error:  # no such user; a name too long; a null character
+        raise ValueError(f"{text[:80]!r} cannot be a path: {error}") from None
+    return path
 
-    Example:
-        >>> runs_code("st:org/model?trust_remote_code=true")
-        True
-    """
-    asked, _ = parse_name(name).take(trust_remote_code=flag)
-    return asked.get("trust_remote_code", False) is True
+
+def _shown(name: str) -> str:
+    return re.sub("//.*@", "//***@", name)
 
 
 def flag(value: str) -> bool:

@@ -136,8 +136,8 @@ def test_vectors_that_may_not_be_kept_are_made_at_once(
     class Fickle(DemoEncoder):
         cacheable = False
 
-    def open_model(source: str, threads: int | None) -> Encoder:
-        return Fickle(dim=6, seed=2) if source == ENCODERS[1] else open_encoder(source, threads=threads)
+    def open_model(source: str, *_arguments: object, trust: bool) -> Encoder:  # noqa: ARG001
+        return Fickle(dim=6, seed=2) if source == ENCODERS[1] else open_encoder(source)
 
     # By its name: in the package, `compare` is the command.
     monkeypatch.setattr(importlib.import_module("ensembed.cli.compare"), "open_model", open_model)

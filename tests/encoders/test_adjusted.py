@@ -48,3 +48,9 @@ def test_part_of_a_unit_vector_is_none() -> None:
 def test_more_or_fewer_dimensions_than_there_are_cannot_be_kept(dim: int) -> None:
     with pytest.raises(InputError, match=f"has 32 dimensions: truncate_dim cannot be {dim}"):
         open_encoder(f"demo?truncate_dim={dim}")
+
+
+def test_unit_vectors_cannot_be_made_longer() -> None:
+    unit = AdjustedEncoder(DemoEncoder(8), normalize=True)
+    with pytest.raises(InputError, match="itself gives vectors of length one"):
+        AdjustedEncoder(unit, normalize=False)

@@ -57,9 +57,9 @@ def test_another_seed_is_another_encoder() -> None:
     assert DemoEncoder(4, 1, name="mine").spec.name == "mine"
 
 
-@pytest.mark.parametrize("dim", [0, -1])
-def test_a_vector_has_at_least_one_entry(dim: int) -> None:
-    with pytest.raises(InputError, match=f"at least 1, not {dim}"):
+@pytest.mark.parametrize("dim", [0, -1, 65537])
+def test_a_vector_has_some_entries(dim: int) -> None:
+    with pytest.raises(InputError, match=f"from 1 to 65536, not {dim}"):
         DemoEncoder(dim)
 
 

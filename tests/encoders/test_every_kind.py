@@ -23,6 +23,7 @@ from ensembed.cli import run
 from ensembed.encoders import Encoder, open_encoder
 from ensembed.encoders.names import parse_name
 from ensembed.encoders.schemes import BUILT_IN
+from ensembed.errors import EnsembedError
 from ensembed.methods import Concat
 from ensembed.testing import check_encoder
 
@@ -37,6 +38,7 @@ MAKERS: dict[str, Callable[[Path], str]] = {
     "openai": make_openai,
     "demo": lambda _folder: "demo",
 }
+SENTENCES = ["a dog runs", "", "two cats sleep", "The man is playing a guitar, 12 times."]
 # Their weights are files of this machine: a copy of them is the same encoder, a changed byte another one.
 ON_DISK = sorted(MAKERS.keys() - {"openai", "demo"})
 
@@ -121,8 +123,30 @@ def test_the_key_is_that_of_the_files_wherever_they_are(names: Callable[[str], s
 
 
 @pytest.mark.parametrize("kind", ON_DISK)
-def test_what_is_not_there_is_named(tmp_path: Path, kind: str) -> None:
-    from ensembed.errors import EnsembedError
+def test_other_weights_have_another_key_or_are_refused(names: Callable[[str], str], tmp_path: Path, kind: str) -> None:
+    """Every file of the model is damaged in turn, in a digit or its last byte: never the same key, other numbers."""
+    name = names(kind)
+    path = Path(parse_name(name).location)
+    root = path if path.is_dir() else path.parent
+    expected, key = open_encoder(name).encode(SENTENCES), open_encoder(name).spec.key
+    changes = 0
+    for file in sorted(file for file in root.rglob("*") if file.is_file()):
+        copy = shutil.copytree(root, tmp_path / f"copy-{changes}")
+        data = file.read_bytes()
+        place = max((i for digit in b"0123456789" if (i := data.rfind(digit)) >= 0), default=len(data) - 1)
+        changed = copy / file.relative_to(root)
+        changed.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        changes += 1
+        try:
+            other = open_encoder(name.replace(str(root), str(copy)))
+        except EnsembedError:
+            continue
+        if other.spec.key == key:
+            np.testing.assert_allclose(other.encode(SENTENCES), expected, atol=1e-6, err_msg=str(file))
+    assert changes
 
+
+@pytest.mark.parametrize("kind", ON_DISK)
+def test_what_is_not_there_is_named(tmp_path: Path, kind: str) -> None:
     with pytest.raises(EnsembedError, match="nothing-here"):
         open_encoder(f"{kind}:{tmp_path}/nothing-here")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.names import Request, at_least, flag, one_of, parse_name, runs_code
+from ensembed.encoders.names import Request, at_least, flag, one_of, parse_name
 from ensembed.encoders.schemes import BUILT_IN
 from ensembed.errors import InputError, UnknownEncoderError
 
@@ -86,9 +86,19 @@ def test_converters() -> None:
             convert(value)
 
 
-def test_code_that_comes_with_weights_is_noticed() -> None:
-    assert runs_code("st:a/b?trust_remote_code=true")
-    assert not runs_code("st:a/b?trust_remote_code=false")
-    assert not runs_code("st:a/b")
-    with pytest.raises(InputError, match="not a value for trust_remote_code"):
-        runs_code("st:a/b?trust_remote_code=perhaps")
+@pytest.mark.parametrize("path", ["~no-such-user-here/x", "x" * 300])
+@pytest.mark.parametrize("scheme", ["onnx", "static", "words", "st", "model2vec", "paranmt", "tfhub"])
+def test_what_cannot_be_a_path_is_refused_by_every_kind(scheme: str, path: str) -> None:
+    with pytest.raises(InputError, match="cannot be a path"):
+        open_encoder(f"{scheme}:{path}")
+
+
+def test_values_are_taken_as_they_are_written() -> None:
+    assert parse_name("demo?prefix=C++ 50% of a+b%26c=d").query == {"prefix": "C++ 50% of a+b&c=d"}
+
+
+@pytest.mark.parametrize("rest", ["a=1&a=2", "truncate_dim=x", "nonsense=1"])
+def test_a_password_is_shown_in_no_message(rest: str) -> None:
+    with pytest.raises(InputError) as failure:
+        open_encoder(f"openai:https://me:hunter2@host/v1#m?{rest}")
+    assert "hunter2" not in str(failure.value)

@@ -76,7 +76,7 @@ def open_openai(request: Request) -> OpenAIEncoder:
     `timeout`, `retries` (see `Limits`) and `encoding` (`base64` or `float`) only change how.
     """
     url, _, model = request.location.partition("#")
-    server = find_server(url, request.name)  # before all else: what other errors show must not hold a password
+    server = find_server(url, request.name)
     if not model:
         raise InputError(f"encoder {request.name!r} says no model: write openai:URL#MODEL, as in {EXAMPLE}")
     options = request.options(

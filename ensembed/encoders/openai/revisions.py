@@ -28,7 +28,7 @@ PROBES = (
     "Stock prices fell sharply after the report, analysts said on Tuesday.",
     "Zwei Hunde laufen durch den Schnee.",
 )
-# What revisions found by probing start with; see `ensembed.model`, which does not compare them between machines.
+# What revisions found by probing start with; see `ensembed.loading`, which does not compare them between machines.
 PROBED = "probed-"
 
 # How far a row may be from the remembered one, as a part of its length: half precision and other batches move vectors

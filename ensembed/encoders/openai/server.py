@@ -27,8 +27,8 @@ EXAMPLE = "openai:https://api.openai.com/v1#text-embedding-3-small"
 
 _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"(?=.{1,253}$)([a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}\.?|[0-9a-f.]*:[0-9a-f:.]+")
-# Parameters of a URL that look like a key, in small letters and without hyphens.
-_SECRETS = {"key", "apikey", "subscriptionkey", "token", "accesstoken", "secret", "password", "sig", "signature"}
+# Parameters of a URL that look like a key.
+_SECRET = re.compile("key|token|secret|auth|sig|pass|code|credential", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def find_server(url: str, name: str) -> Server:
         raise InputError(f"encoder {name!r}: {shorten(url)} is not a URL: {error}") from None
     host = parts.hostname or ""
     for parameter, _ in parse_qsl(parts.query, keep_blank_values=True):
-        if re.sub("[-_.]", "", parameter.lower()) in _SECRETS:
+        if _SECRET.search(parameter):
             raise InputError(
                 f"an openai: encoder's URL for {host} has a parameter {parameter!r}: a key would be saved in models; "
                 f"set the variable {_variables(parts.scheme, host, port)[-1]} to it instead"

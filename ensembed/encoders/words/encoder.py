@@ -9,7 +9,7 @@ import numpy as np
 
 from ensembed.corpus import Corpus, as_corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.names import Request, flag, one_of
+from ensembed.encoders.names import Request, flag, one_of, user_path
 from ensembed.encoders.remembered import remembered
 from ensembed.encoders.words import tokens
 from ensembed.encoders.words.bags import WordBags
@@ -97,7 +97,7 @@ def open_words(request: Request) -> WordsEncoder:
     """`words:FILE`, or a short name of the catalogue."""
     options = request.options(
         pooling=one_of(*KINDS),
-        corpus=lambda text: Path(text).expanduser(),
+        corpus=user_path,
         components=int,
         a=float,
         length=float,

@@ -19,7 +19,15 @@ from ensembed.corpus import Corpus
 from ensembed.encoders.words import tokens
 from ensembed.encoders.words.bags import WordBags, count_words, second_moment
 from ensembed.encoders.words.frequencies import CorpusFrequencies, Frequencies
-from ensembed.encoders.words.sif import PAPER_LENGTH, CommonComponents, Pooling, sif_weight, usif_a, usif_weight
+from ensembed.encoders.words.sif import (
+    PAPER_LENGTH,
+    VERSION,
+    CommonComponents,
+    Pooling,
+    sif_weight,
+    usif_a,
+    usif_weight,
+)
 from ensembed.encoders.words.store import WordVectors
 from ensembed.files import write_atomically
 from ensembed.paths import cache_dir
@@ -57,7 +65,12 @@ class PoolingFit:
     def facts(self) -> dict[str, str]:
         """All that changes the numbers, apart from the vectors. The expected length does so through `a` alone."""
         pooling = self.pooling
-        facts = {"a": repr(self._a), "frequencies": self._probability.source, "components": str(pooling.removed)}
+        facts = {
+            "formulas": VERSION,
+            "a": repr(self._a),
+            "frequencies": self._probability.source,
+            "components": str(pooling.removed),
+        }
         if pooling.rescaled:
             facts["rescale"] = "true"
         if pooling.removed and self.corpus:

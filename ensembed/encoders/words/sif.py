@@ -21,7 +21,12 @@ Source: TypeAlias = Literal["wordfreq", "corpus"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SOURCES: tuple[Source, ...] = get_args(Source)
 
+VERSION = "1"
+"""Of the formulas: part of the key, so that vectors of others are not taken for these."""
+
 PAPER_LENGTH = 11.0
+"""What the uSIF paper expects a sentence to have, in words."""
+
 # Settings that change nothing: whoever gives one expects something else.
 _USELESS: dict[Kind, tuple[str, ...]] = {
     "mean": ("a", "components", "frequencies", "lang", "length", "rescale"),
@@ -60,11 +65,7 @@ class Pooling:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InputError(f"pooling is one of {', '.join(KINDS)}, not {self.kind!r}")
-        foreign = {
-            "mean": ("a", "components", "frequencies", "lang", "length", "rescale"),
-            "sif": ("length", "rescale"),
-        }
-        for option in (*foreign.get(self.kind, ("a",)), *(("lang",) if self.frequencies == "corpus" else ())):
+        for option in (*_USELESS[self.kind], *(("lang",) if self.frequencies == "corpus" else ())):
             if getattr(self, option) is not None:
                 where = "frequencies=corpus" if option == "lang" and self.kind != "mean" else f"pooling={self.kind}"
                 raise InputError(f"{where} has no use for {option}={getattr(self, option)}; leave it out")

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ensembed import Ensemble, load
+from ensembed.cli import run
+from ensembed.encoders.consent import needs_consent
+from ensembed.errors import InputError, ModelError
+from ensembed.methods import Concat
+from ensembed.persistence import read_model, write_model
+
+REMOTE = "openai:https://embeddings.example.org/v1#model"
+
+
+def test_what_a_stranger_may_not_make_us_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert needs_consent("st:a/b?trust_remote_code=true") == "runs code that comes with its weights"
+    assert needs_consent(REMOTE) == "sends your sentences to https://embeddings.example.org/v1/embeddings"
+    monkeypatch.setenv("ENSEMBED_API_KEY_EMBEDDINGS_EXAMPLE_ORG", "secret")
+    assert needs_consent(REMOTE) is None
+
+
+HARMLESS = [
+    *("minilm", "demo?dim=3", "st:a/b", "st:a/b?trust_remote_code=false"),
+    *("openai:http://localhost:8000/v1#m", "openai:http://127.0.0.1/v1#m?dimensions=4"),
+]
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_is_harmless(name: str) -> None:
+    assert needs_consent(name) is None
+
+
+def test_a_malformed_answer_is_refused() -> None:
+    with pytest.raises(InputError, match="not a value for trust_remote_code"):
+        needs_consent("st:a/b?trust_remote_code=perhaps")
+
+
+@pytest.fixture
+def strangers_model(tmp_path: Path) -> Path:
+    """A model whose member is a server that we never chose."""
+    from dataclasses import replace
+
+    folder = tmp_path / "model"
+    Ensemble(["demo?dim=4"]).fit(["a"], Concat()).save(folder)
+    saved = read_model(folder)
+    member = replace(saved.members[0], name=f"{REMOTE}?retries=0&timeout=1", kind="openai")
+    write_model(folder, replace(saved, members=(member,)))
+    return folder
+
+
+def test_a_saved_model_asks_no_strange_server(strangers_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("ensembed.loading.open_encoder", lambda name, **_: opened.append(name))
+    with pytest.raises(ModelError, match=r"sends your sentences to https://embeddings.example.org.*trust=True"):
+        load(strangers_model)
+    assert not opened
+    with pytest.raises(AttributeError):  # the stand-in is no encoder: it was opened
+        load(strangers_model, trust=True)
+    assert opened == [f"{REMOTE}?retries=0&timeout=1"]
+
+
+def test_the_command_line_has_a_way_to_say_it(strangers_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["similarity", str(strangers_model), "a", "b"]) != 0
+    assert "say so" in capsys.readouterr().err
+    config = json.loads((strangers_model / "config.json").read_text())
+    assert REMOTE in config["members"][0]["name"]

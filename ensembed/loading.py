@@ -13,7 +13,7 @@ from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode
 from ensembed.encoders.consent import needs_consent
 from ensembed.encoders.openai.revisions import PROBED
-from ensembed.errors import EncoderError, EnsembedError, ModelError, UnknownEncoderError
+from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError, ModelError, UnknownEncoderError
 from ensembed.model import Ensemble, MetaEncoder, Missing
 from ensembed.persistence import PROBES, read_model
 from ensembed.progress import Progress, silent
@@ -38,7 +38,8 @@ def load(
         folder: where it was saved.
         encoders: members that cannot be opened by name (your own objects), by the name they had.
         threads: cores per encoder; None leaves it to each encoder.
-        missing: "error" stops when a member cannot be opened or fails later; "drop" warns and goes on without it.
+        missing: "error" stops when a member cannot be opened or fails later; "drop" warns and goes on without it. A
+            member that has changed is an error either way: its vectors would be wrong, not missing.
         trust: also open members that run code which comes with their weights, or that send sentences to servers which
             are neither on this machine nor have their key set. A model from a stranger can name any.
         progress: told of long work that opening a member takes.
@@ -48,7 +49,9 @@ def load(
     """
     saved = read_model(Path(folder))
     opening = _Opening(encoders or {}, threads, missing, trust, progress)
-    members = [opening.member(*pair) for pair in zip(saved.members, saved.fingerprints, strict=True)]
+    members = []
+    for spec, fingerprint in zip(saved.members, saved.fingerprints, strict=True):
+        members.append(opening.member(spec, fingerprint))
     return MetaEncoder(Ensemble(members), saved.meta, name=Path(folder).name, missing=missing, corpus=saved.corpus)
 
 
@@ -70,14 +73,17 @@ class _Opening:
         except EnsembedError as error:
             if self.missing == "error":
                 raise
-            warnings.warn(f"going on without encoder {spec.name!r}: {error}", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"going on without encoder {spec.name!r}: {error}", RuntimeWarning, stacklevel=3)
             return _Absent(spec, str(error))
         if encoder.spec.dim != spec.dim:
             raise ModelError(
                 f"member {spec.name!r} gives {encoder.spec.dim} dimensions, the model was fitted on {spec.dim}"
             )
         if spec.name not in self.encoders and not _same_settings(encoder.spec, spec):
-            raise ModelError(f"member {spec.name!r} is now {encoder.spec}, the model was fitted on {spec}; fit again")
+            raise ModelError(
+                f"member {spec.name!r} has changed since the model was fitted: {_changes(spec, encoder.spec)}; fit "
+                "again, or get back what was used"
+            )
         lengths = np.linalg.norm(fingerprint, axis=1) + np.finfo(np.float32).tiny  # a probe of unknown words is zero
         distance = (np.linalg.norm(probes - fingerprint, axis=1) / lengths).max()
         if distance > _SAME_ENCODER:
@@ -90,7 +96,13 @@ class _Opening:
     def _open(self, spec: EncoderSpec) -> Encoder:
         source = self.encoders.get(spec.name)
         if source is None:
-            return self._open_by_name(spec)
+            try:
+                return self._open_by_name(spec)
+            except (InputError, MissingError) as error:  # which blame a name that the user may never have seen
+                raise type(error)(
+                    f"member {spec.name!r} cannot be opened: {error}. If it is elsewhere now, say so: "
+                    f"load(..., encoders={{{spec.name!r}: ITS NAME}})"
+                ) from error
         # A string has `encode` too.
         if isinstance(source, SupportsEncode) and not isinstance(source, (str, Encoder)):
             return ObjectEncoder(source, name=spec.name, revision=spec.revision)  # not its class: two may share that
@@ -108,7 +120,7 @@ class _Opening:
                 )
             return open_encoder(spec.name, threads=self.threads, progress=self.progress, pinned=spec.revision)
         except UnknownEncoderError as error:
-            raise ModelError(f"member {spec.name!r} has no name that this ensembed knows: {how}") from error
+            raise ModelError(f"member {spec.name!r} is of no kind that is installed here: {error}; or {how}") from error
 
 
 def _same_settings(found: EncoderSpec, saved: EncoderSpec) -> bool:
@@ -120,6 +132,15 @@ def _same_settings(found: EncoderSpec, saved: EncoderSpec) -> bool:
     if saved.revision.startswith(PROBED) and found.revision.startswith(PROBED):
         found = replace(found, revision=saved.revision)
     return found.key == saved.key
+
+
+def _changes(saved: EncoderSpec, found: EncoderSpec) -> str:
+    """The facts that differ, for a person."""
+    before, now = saved.to_json(), found.to_json()
+    before |= before.pop("extra")
+    now |= now.pop("extra")
+    keys = [key for key in dict.fromkeys([*before, *now]) if key != "name" and before.get(key) != now.get(key)]
+    return ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in keys)
 
 
 class _Absent(Encoder):

@@ -53,7 +53,10 @@ class Ensemble:
             raise InputError("an ensemble needs at least one encoder")
         names = [encoder.spec.name for encoder in self.encoders]
         if len(set(names)) < len(names):
-            raise InputError(f"two members share a name: {names}; call an object by ObjectEncoder(it, name=...)")
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(
+                f"{twice!r} is a member twice: leave one out; two objects of one class need ObjectEncoder(it, name=...)"
+            )
 
     def __repr__(self) -> str:
         return f"Ensemble({[encoder.spec.name for encoder in self.encoders]})"

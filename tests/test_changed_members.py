@@ -81,7 +81,9 @@ def test_a_named_member_with_other_settings_is_refused(tmp_path: Path, monkeypat
         initial(self, dim, seed, name=name)
 
     monkeypatch.setattr(DemoEncoder, "__init__", other_default)
-    with pytest.raises(ModelError, match=r"member 'demo\?dim=8' is now .*; fit again"):
+    with pytest.raises(
+        ModelError, match=r"member 'demo\?dim=8' has changed since the model was fitted: seed was .*; fit again"
+    ):
         load(tmp_path)
 
 

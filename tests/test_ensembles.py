@@ -83,7 +83,7 @@ def test_bad_command_lines(corpus: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert fit(corpus, "--ensemble", "three") == 1
     assert "there is no ensemble 'three'" in capsys.readouterr().err
     assert fit(corpus, "--ensemble", "two", "-e", SMALL[0]) == 1
-    assert "two members share a name" in capsys.readouterr().err
+    assert "is a member twice" in capsys.readouterr().err
 
 
 def test_no_network(corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,8 +143,8 @@ def test_what_is_no_list_of_sentences_is_refused() -> None:
 @pytest.mark.parametrize(("encoders", "message"), [
     ("demo", r"write \['demo'\]"),
     ([], "at least one encoder"),
-    (["demo?seed=1", "demo?seed=1"], "two members share a name"),
-    ([Plain(1), Plain(2)], "two members share a name"),
+    (["demo?seed=1", "demo?seed=1"], "is a member twice"),
+    ([Plain(1), Plain(2)], "is a member twice"),
     ([3], "an encoder is a name or an object with `encode`, not int"),
 ])  # fmt: skip
 def test_what_is_no_ensemble_is_refused(encoders: Any, message: str) -> None:  # noqa: ANN401

@@ -100,13 +100,16 @@ def open_model(source: str, threads: int | None = None, progress: Progress = sil
 
     A folder counts only if a model was saved in it: any other may share its name with an encoder.
     """
-    if (Path(source) / CONFIG).is_file():
+    if source and (Path(source) / CONFIG).is_file():
         return load(source, threads=threads, trust=trust, progress=progress)
     try:
         return open_encoder(source, threads=threads, progress=progress)
     except UnknownEncoderError as error:
-        if Path(source).is_dir():
-            raise ModelError(f"{source} is not a saved model: the folder has no {CONFIG}") from None
+        if source and Path(source).exists():
+            raise ModelError(
+                f"{source} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
+                f"as in st:{source}, onnx:{source} or words:{source}"
+            ) from None
         raise UnknownEncoderError(
             f"{source!r} is neither a folder with a saved model nor an encoder: {error}"
         ) from None

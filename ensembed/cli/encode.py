@@ -21,7 +21,7 @@ from ensembed.cli.common import (
 )
 from ensembed.corpus import BadBytes
 from ensembed.encoders import Encoder
-from ensembed.errors import InputError
+from ensembed.errors import CorpusError, InputError
 from ensembed.npy import RowWriter
 
 
@@ -63,6 +63,8 @@ def encode(
     if model is None:
         raise click.UsageError("Say what encodes: a MODEL, or an encoder with -e.")
     source = Path(file or "-")
+    if str(source) != "-" and not source.exists():  # better now than when the model is open
+        raise CorpusError(f"there is no file {str(source)!r}")
     with progress_bars(quiet) as progress:
         encoder = open_model(model, threads, progress, trust=trust)
     if out is not None:

@@ -103,7 +103,10 @@ class Request:
         try:
             return convert(value)
         except (ValueError, KeyError):
-            raise InputError(f"encoder {self.shown!r}: {value!r} is not a value for {key}") from None
+            wanted = getattr(convert, "expects", _EXPECTED.get(convert, ""))
+            raise InputError(
+                f"encoder {self.shown!r}: {value!r} is not a value for {key}{wanted and f', which is {wanted}'}"
+            ) from None
 
 
 def parse_name(name: str) -> Request:
@@ -120,6 +123,10 @@ def parse_name(name: str) -> Request:
         >>> parse_name("onnx:models/bge?pooling=cls").location
         'models/bge'
     """
+    if not name.strip():
+        raise UnknownEncoderError(
+            "an encoder's name is empty: write a short name, minilm, or a kind and a place, onnx:DIR"
+        )
     head, hash_sign, tail = name.partition("#")
     last, _, query = (tail if hash_sign else head).partition("?")
     place = f"{head}#{last}" if hash_sign else last
@@ -170,7 +177,7 @@ def one_of(*choices: str) -> Convert:
             raise ValueError(value)
         return value
 
-    return convert
+    return _expecting(convert, " or ".join(choices))
 
 
 def at_least(least: T) -> Convert:
@@ -182,4 +189,13 @@ def at_least(least: T) -> Convert:
             raise ValueError(value)
         return number
 
+    return _expecting(convert, f"a {'whole ' if isinstance(least, int) else ''}number from {least} on")
+
+
+def _expecting(convert: Convert, what: str) -> Convert:
+    """The converter, with what it takes in words, for messages."""
+    convert.expects = what  # type: ignore[attr-defined]
     return convert
+
+
+_EXPECTED: dict[Convert, str] = {int: "a whole number", float: "a number", flag: "true or false"}

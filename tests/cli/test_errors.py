@@ -187,7 +187,7 @@ def test_what_is_no_model_is_told_apart(
     (tmp_path / "notes").mkdir()
     (tmp_path / "pairs.tsv").write_text("5\ta\ta\n1\ta\tb\n")
     for command in (["encode"], ["similarity", "--pairs", "pairs.tsv"], ["evaluate", "--pairs", "pairs.tsv"]):
-        assert "error: notes is not a saved model: the folder has no config.json" in fails(*command, "notes")
+        assert "error: notes is not a saved model: there is no config.json in it" in fails(*command, "notes")
         error = fails(*command, "my-modle")
         assert "'my-modle' is neither a folder with a saved model nor an encoder: the catalogue has no" in error
     assert "did you mean 'minilm'" in fails("encode", "minilmm")

@@ -146,7 +146,7 @@ def test_a_file_that_was_just_written_is_not_remembered(source: Path, monkeypatc
 
 def test_a_damaged_memory_is_made_again(source: Path) -> None:
     first = open_word_vectors(source)
-    (memory,) = (cache_dir() / "remembered").iterdir()
+    (memory,) = (file for file in (cache_dir() / "remembered").iterdir() if b'"what": "vectors"' in file.read_bytes())
     whole = memory.read_bytes()
     for damage in (b"", b"[]", b"{}", whole[:-5], whole.replace(b'"what"', b'"wot"')):
         memory.write_bytes(damage)
@@ -159,7 +159,8 @@ def test_a_torn_conversion_is_redone(name: str, source: Path) -> None:
     open_word_vectors(source)
     (folder,) = (cache_dir() / "words").glob("*-glove")
     whole = files_of(folder)
-    for damage in (b"", whole[name][:-3], None):
+    flipped = whole[name][:-9] + bytes([whole[name][-9] ^ 1]) + whole[name][-8:]
+    for damage in (b"", whole[name][:-3], flipped, None):
         if damage is None:
             (folder / name).unlink()
         else:

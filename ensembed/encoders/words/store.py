@@ -30,7 +30,9 @@ from ensembed.npy import RowWriter
 from ensembed.paths import cache_dir
 from ensembed.progress import Progress, silent
 
-_VERSION = 1
+_VERSION = 2
+# What the catalogue calls a file of vectors: the same file has the same key, whichever way it came.
+_FILE = "vectors.json"
 _MANIFEST = "manifest.json"
 _VECTORS, _HASHES, _ROWS, _OFFSETS, _WORDS = "vectors.npy", "hashes.npy", "rows.npy", "offsets.npy", "words.txt"
 
@@ -113,7 +115,7 @@ def open_word_vectors(
     format = detect_format(path) if format is None else "word2vec" if format == "fasttext" else format  # noqa: A001
     if revision is None:
         label = f"hash {path.name}"
-        revision = remembered(path, "vectors", lambda: revision_of({"vectors": path}, label=label, progress=progress))
+        revision = remembered(path, "vectors", lambda: revision_of({_FILE: path}, label=label, progress=progress))
     folder = cache_dir() / "words" / f"{revision}-{format}"
     if _manifest(folder) is None:
         try:
@@ -145,7 +147,7 @@ def _convert(path: Path, format: str, revision: str, folder: Path, progress: Pro
             "format": format,
             "words": rows,
             "dim": dim,
-            "files": {file.name: file.stat().st_size for file in sorted(temporary.iterdir())},
+            "files": {file.name: revision_of({file.name: file}) for file in sorted(temporary.iterdir())},
         }
         write_atomically(temporary / _MANIFEST, json.dumps(facts | {"checksum": _checksum(facts)}).encode())
         if folder.exists():  # damaged, or we would not be here
@@ -204,16 +206,23 @@ def _first_of_each(keys: NDArray[np.uint64], order: NDArray[np.intp], spelled: A
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a folder whose files are all there with the right size, or None."""
+    """The manifest of a folder whose files are what was written, or None.
+
+    What was hashed before and has not been written to since is not hashed again.
+    """
     try:
         facts = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         checksum = facts.pop("checksum")
         if checksum != _checksum(facts) or facts["version"] != _VERSION:
             return None
-        whole = all((folder / name).stat().st_size == size for name, size in facts["files"].items())
+        whole = all(_hash_of(folder / name) == digest for name, digest in facts["files"].items())
     except (OSError, ValueError, KeyError, AttributeError):
         return None
     return dict(facts) if whole else None
+
+
+def _hash_of(file: Path) -> str:
+    return remembered(file, "converted", lambda: revision_of({file.name: file}))
 
 
 def _checksum(facts: dict[str, Any]) -> str:

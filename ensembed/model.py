@@ -15,7 +15,7 @@ from ensembed.corpus import Corpus, as_corpus
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.errors import EncoderError, EnsembedError, InputError
-from ensembed.methods import LinearMeta, Method
+from ensembed.methods import Meta, Method
 from ensembed.methods.base import NaiveMethod
 from ensembed.persistence import PROBES, SavedModel, write_model
 from ensembed.progress import Progress, silent
@@ -108,7 +108,7 @@ class MetaEncoder(Encoder):
     def __init__(
         self,
         ensemble: Ensemble,
-        meta: LinearMeta,
+        meta: Meta,
         *,
         name: str | None = None,
         missing: Missing = "error",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from ensembed._version import __version__
 from ensembed.encoders.base import EncoderSpec, FloatArray
 from ensembed.errors import ModelError
 from ensembed.files import write_all_atomically
-from ensembed.methods.linear import Dense, LinearMeta, Placement
+from ensembed.methods.meta import Meta
+from ensembed.methods.projections import ACTIVATIONS, Dense, Layer, Network, Placement, Projection
 
 FORMAT_VERSION = 1
 # What fingerprints are vectors of: part of the format.
@@ -52,7 +53,7 @@ class SavedModel:
         corpus: the key of the corpus it was fitted on; empty where none was needed.
     """
 
-    meta: LinearMeta
+    meta: Meta
     members: tuple[EncoderSpec, ...]
     fingerprints: tuple[FloatArray, ...]
     corpus: str = ""
@@ -110,14 +111,23 @@ def _config(model: SavedModel) -> dict[str, Any]:
         "rows": meta.rows,
         "corpus": model.corpus,
         "members": [spec.to_json() for spec in model.members],
-        "projections": [
-            {"kind": "placement", "start": p.start, "columns": p.columns, "scale": p.scale}
-            if isinstance(p, Placement)
-            else {"kind": "dense"}
-            for p in meta.projections
-        ],
+        "projections": [_facts(projection) for projection in meta.projections],
         "has_spectrum": meta.spectrum is not None,
     }
+
+
+def _facts(projection: Projection) -> dict[str, Any]:
+    if isinstance(projection, Placement):
+        return {
+            "kind": "placement",
+            "start": projection.start,
+            "columns": projection.columns,
+            "scale": projection.scale,
+        }
+    if isinstance(projection, Dense):
+        return {"kind": "dense"}
+    widths = [layer.matrix.shape[1] for layer in projection.layers]
+    return {"kind": "network", "start": projection.start, "activation": projection.activation, "widths": widths}
 
 
 def _tensors(model: SavedModel) -> dict[str, NDArray[Any]]:
@@ -126,6 +136,10 @@ def _tensors(model: SavedModel) -> dict[str, NDArray[Any]]:
         if isinstance(projection, Dense):
             tensors[f"projection.{j}.matrix"] = projection.matrix
             tensors[f"projection.{j}.offset"] = projection.offset
+        elif isinstance(projection, Network):
+            for i, layer in enumerate(projection.layers):
+                tensors[f"projection.{j}.layer.{i}.matrix"] = layer.matrix
+                tensors[f"projection.{j}.layer.{i}.bias"] = layer.bias
     if model.meta.spectrum is not None:
         tensors["spectrum"] = model.meta.spectrum
     for j, fingerprint in enumerate(model.fingerprints):
@@ -147,13 +161,17 @@ def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> Saved
 
     dim = config["dim"]
     members = tuple(EncoderSpec.from_json(spec) for spec in config["members"])
-    projections: list[Dense | Placement] = []
+    projections: list[Projection] = []
     for j, (facts, spec) in enumerate(zip(config["projections"], members, strict=True)):
         if facts["kind"] == "dense":
             matrix = take(f"projection.{j}.matrix", spec.dim, dim)
             projections.append(Dense(matrix, take(f"projection.{j}.offset", dim)))
         elif facts["kind"] == "placement":
             projections.append(Placement(facts["start"], facts["columns"], facts["scale"]))
+        elif facts["kind"] == "network":
+            projections.append(
+                _network(facts, spec.dim, lambda name, *shape, j=j: take(f"projection.{j}.{name}", *shape))
+            )
         else:
             raise ValueError(f"unknown projection {facts['kind']!r}")
     spectrum = take("spectrum", dim) if config["has_spectrum"] else None
@@ -162,7 +180,17 @@ def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> Saved
         raise ValueError(f"unexpected tensors {sorted(tensors)}")
     if "name" not in config["method"]:
         raise KeyError("name")
-    meta = LinearMeta(config["method"], dim, tuple(projections), config["normalize"], spectrum, config["rows"])
+    meta = Meta(config["method"], dim, tuple(projections), config["normalize"], spectrum, config["rows"])
     if meta.view_dims != tuple(spec.dim for spec in members):
         raise ValueError(f"projections take {meta.view_dims}, members give {[spec.dim for spec in members]}")
     return SavedModel(meta, members, fingerprints, config["corpus"])
+
+
+def _network(facts: Mapping[str, Any], columns: int, take: Callable[..., NDArray[Any]]) -> Network:
+    if facts["activation"] not in ACTIVATIONS:
+        raise ValueError(f"unknown activation {facts['activation']!r}")
+    layers = []
+    for i, width in enumerate(facts["widths"]):
+        layers.append(Layer(take(f"layer.{i}.matrix", columns, width), take(f"layer.{i}.bias", width)))
+        columns = width
+    return Network(tuple(layers), facts["activation"], facts["start"])

@@ -18,7 +18,7 @@ from ensembed import Ensemble, MetaEncoder, ObjectEncoder, ViewStore, load
 from ensembed.encoders import DemoEncoder, EncoderLike
 from ensembed.encoders.base import Encoder, EncoderSpec
 from ensembed.errors import EncoderError, InputError, ModelError, SentenceError, UnknownEncoderError
-from ensembed.methods import GCCA, METHODS, SVD, Average, Concat, LinearMeta, Method, UpProjection, make_method
+from ensembed.methods import GCCA, METHODS, SVD, Average, Concat, Meta, Method, UpProjection, make_method
 from ensembed.persistence import PROBES
 
 NAMES = ["demo?dim=5&seed=1", "demo?dim=4&seed=2", "demo?dim=6&seed=3"]
@@ -206,13 +206,13 @@ def test_the_spec_tells_models_apart_by_what_they_give() -> None:
 def test_the_spec_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Ensemble(NAMES).fit(SENTENCES, SVD(dim=3))
     calls: list[int] = []
-    transform = LinearMeta.transform
+    transform = Meta.transform
 
-    def count(meta: LinearMeta, views: Sequence[Any]) -> NDArray[np.float32]:
+    def count(meta: Meta, views: Sequence[Any]) -> NDArray[np.float32]:
         calls.append(len(views))
         return transform(meta, views)
 
-    monkeypatch.setattr(LinearMeta, "transform", count)
+    monkeypatch.setattr(Meta, "transform", count)
     model.encode(NEW)
     calls.clear()
     model.encode(NEW)

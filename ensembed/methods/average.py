@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ensembed.methods.base import NaiveMethod
-from ensembed.methods.linear import LinearMeta, Placement
+from ensembed.methods.meta import Meta
+from ensembed.methods.projections import Placement
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Average(NaiveMethod):
 
     name: ClassVar[str] = "avg"
 
-    def build(self, dims: Sequence[int]) -> LinearMeta:
+    def build(self, dims: Sequence[int]) -> Meta:
         """The meta-embedding for views of these dimensions."""
         parts = tuple(Placement(0, dim, 1 / len(dims)) for dim in dims)
-        return LinearMeta(self.to_json(), max(dims), parts, normalize=True)
+        return Meta(self.to_json(), max(dims), parts, normalize=True)

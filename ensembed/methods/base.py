@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ensembed.errors import InputError
-from ensembed.methods.linear import LinearMeta
+from ensembed.methods.meta import Meta
 from ensembed.moments import Moments, Precision
 from ensembed.progress import Progress, silent
 from ensembed.rows import Views, check_views
@@ -23,7 +23,7 @@ class Method(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def fit(self, views: Sequence[Any], *, threads: int | None = None, progress: Progress = silent) -> LinearMeta:
+    def fit(self, views: Sequence[Any], *, threads: int | None = None, progress: Progress = silent) -> Meta:
         """Fit on row-aligned views [n, d_j]: arrays, memory maps or stored views."""
 
     def to_json(self) -> dict[str, Any]:
@@ -37,10 +37,10 @@ class NaiveMethod(Method):
     """A method that depends on the views' dimensions alone and needs no training."""
 
     @abstractmethod
-    def build(self, dims: Sequence[int]) -> LinearMeta:
+    def build(self, dims: Sequence[int]) -> Meta:
         """The meta-embedding for views of these dimensions."""
 
-    def fit(self, views: Sequence[Any], *, threads: int | None = None, progress: Progress = silent) -> LinearMeta:  # noqa: ARG002
+    def fit(self, views: Sequence[Any], *, threads: int | None = None, progress: Progress = silent) -> Meta:  # noqa: ARG002
         """Look at the views' dimensions; the rows are not read."""
         return self.build([view.shape[1] for view in check_views(views)])
 
@@ -51,7 +51,7 @@ class MomentMethod(Method):
     normalize: ClassVar[bool]
 
     @abstractmethod
-    def solve(self, moments: Moments, dims: Sequence[int]) -> LinearMeta:
+    def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""
 
     def fit(
@@ -61,7 +61,7 @@ class MomentMethod(Method):
         precision: Precision = "float64",
         threads: int | None = None,
         progress: Progress = silent,
-    ) -> LinearMeta:
+    ) -> Meta:
         """One pass over the views for their moments, then `solve`.
 
         Args:

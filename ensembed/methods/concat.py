@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ensembed.methods.base import NaiveMethod
-from ensembed.methods.linear import LinearMeta, Placement
+from ensembed.methods.meta import Meta
+from ensembed.methods.projections import Placement
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class Concat(NaiveMethod):
 
     name: ClassVar[str] = "conc"
 
-    def build(self, dims: Sequence[int]) -> LinearMeta:
+    def build(self, dims: Sequence[int]) -> Meta:
         """The meta-embedding for views of these dimensions."""
         starts = [0, *itertools.accumulate(dims)]
         parts = tuple(Placement(start, dim) for start, dim in zip(starts[:-1], dims, strict=True))
-        return LinearMeta(self.to_json(), sum(dims), parts, normalize=True)
+        return Meta(self.to_json(), sum(dims), parts, normalize=True)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.linalg import fix_signs, top_eigh, whitener
 from ensembed.methods.base import MomentMethod, check_whole
-from ensembed.methods.linear import Dense, LinearMeta
+from ensembed.methods.meta import Meta
+from ensembed.methods.projections import Dense
 from ensembed.moments import Moments
 
 # A rho below this part of the largest is rounding: two views of different dimensions have several that are zero.
@@ -63,7 +64,7 @@ class GCCA(MomentMethod):
         if not (real and math.isfinite(self.tau) and self.tau >= 0):
             raise InputError(f"tau must be a number that is not negative, not {self.tau!r}")
 
-    def solve(self, moments: Moments, dims: Sequence[int]) -> LinearMeta:
+    def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""
         if len(dims) < 2:
             raise ViewError("gcca correlates views with each other and needs at least two; use svd for one")
@@ -93,7 +94,7 @@ class GCCA(MomentMethod):
         means = np.split(moments.mean, cuts)
         parts = np.split(theta, cuts)
         projections = tuple(Dense.centred(part, mean) for part, mean in zip(parts, means, strict=True))
-        return LinearMeta(self.to_json(), d, projections, self.normalize, rho, moments.n)
+        return Meta(self.to_json(), d, projections, self.normalize, rho, moments.n)
 
 
 def positive(rho: NDArray[np.float64]) -> int:

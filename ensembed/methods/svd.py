@@ -11,7 +11,8 @@ import numpy as np
 from ensembed.errors import DimensionError, ViewError
 from ensembed.linalg import effective_rank, fix_signs, top_eigh
 from ensembed.methods.base import MomentMethod, check_whole
-from ensembed.methods.linear import Dense, LinearMeta
+from ensembed.methods.meta import Meta
+from ensembed.methods.projections import Dense
 from ensembed.moments import Moments
 
 
@@ -44,7 +45,7 @@ class SVD(MomentMethod):
         if self.dim is not None:
             check_whole("dim", self.dim, 1)
 
-    def solve(self, moments: Moments, dims: Sequence[int]) -> LinearMeta:
+    def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""
         d = int(self.dim or max(dims))
         covariance = moments.covariance
@@ -61,4 +62,4 @@ class SVD(MomentMethod):
         parts = np.split(fix_signs(V), np.cumsum(dims)[:-1])
         means = np.split(moments.mean, np.cumsum(dims)[:-1])
         projections = tuple(Dense.centred(part, mean) for part, mean in zip(parts, means, strict=True))
-        return LinearMeta(self.to_json(), d, projections, self.normalize, values, moments.n)
+        return Meta(self.to_json(), d, projections, self.normalize, values, moments.n)

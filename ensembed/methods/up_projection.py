@@ -10,7 +10,8 @@ import numpy as np
 
 from ensembed.errors import ViewError
 from ensembed.methods.base import NaiveMethod, check_whole
-from ensembed.methods.linear import Dense, LinearMeta
+from ensembed.methods.meta import Meta
+from ensembed.methods.projections import Dense
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ class UpProjection(NaiveMethod):
         check_whole("dim", self.dim, 1)
         check_whole("seed", self.seed, 0)
 
-    def build(self, dims: Sequence[int]) -> LinearMeta:
+    def build(self, dims: Sequence[int]) -> Meta:
         """The meta-embedding for one view of this dimension."""
         if len(dims) != 1:
             raise ViewError(f"an up-projection takes one view, got {len(dims)}")
         bound = 1 / np.sqrt(dims[0])
         matrix = np.random.default_rng(self.seed).uniform(-bound, bound, (self.dim, dims[0])).T
         projection = Dense.centred(matrix, np.zeros(dims[0]))
-        return LinearMeta(self.to_json(), int(self.dim), (projection,), normalize=False)
+        return Meta(self.to_json(), int(self.dim), (projection,), normalize=False)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpus import Corpus, ListCorpus
-from ensembed.methods import LinearMeta, Method, UpProjection
+from ensembed.methods import Meta, Method, UpProjection
 from ensembed.methods.base import MomentMethod, NaiveMethod
 from ensembed.model import Ensemble
 from ensembed.moments import Moments
@@ -73,7 +73,7 @@ class Laboratory:
         )
         return cls(ensemble, training, evaluation, datasets, protocol)
 
-    def fit(self, method: Method) -> LinearMeta:
+    def fit(self, method: Method) -> Meta:
         """Fit on the training views; the moments are computed once for all methods that share them."""
         if isinstance(method, NaiveMethod):
             return method.build(self.ensemble.dims)

@@ -19,9 +19,9 @@ from method_views import TYPES, Array, cast, make_views
 from threadpoolctl import threadpool_limits
 
 from ensembed.errors import DimensionError, InputError, ViewError
-from ensembed.methods import METHODS, LinearMeta, Method
+from ensembed.methods import METHODS, Meta, Method
 from ensembed.methods.base import MomentMethod
-from ensembed.methods.linear import Dense
+from ensembed.methods.projections import Dense
 
 QUICK = settings(max_examples=25)
 ROWS = 10_000  # more than one batch of `transform`, more than two blocks of moments
@@ -33,7 +33,7 @@ class Case:
 
     method: Method
     views: list[Array]
-    meta: LinearMeta
+    meta: Meta
 
     @property
     def learns(self) -> bool:

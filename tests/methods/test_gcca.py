@@ -11,14 +11,14 @@ import scipy.linalg
 from method_views import KINDS, SHAPES, TYPES, Array, best_cut, cast, make_views
 
 from ensembed.errors import DimensionError, InputError, ViewError
-from ensembed.methods import GCCA, LinearMeta
+from ensembed.methods import GCCA, Meta
 from ensembed.methods.gcca import positive
 from ensembed.moments import Moments
 
 SEVERAL = [(n, dims) for n, dims in SHAPES if len(dims) > 1]
 
 
-def _spectrum(meta: LinearMeta) -> Array:
+def _spectrum(meta: Meta) -> Array:
     assert meta.spectrum is not None
     return meta.spectrum
 
@@ -211,7 +211,7 @@ def test_a_dimension_that_is_none_is_refused(dim: int) -> None:
         GCCA(dim=dim)
 
 
-def _theta(meta: LinearMeta) -> Array:
+def _theta(meta: Meta) -> Array:
     """[D, d] the projections, taken out of what they do to unit vectors."""
     zero = [np.zeros((1, dim)) for dim in meta.view_dims]
     parts = []

@@ -1,4 +1,4 @@
-"""The fitted form of every linear method: one matrix per view, summed."""
+"""The fitted form of every method: one projection per view, summed."""
 
 from __future__ import annotations
 
@@ -10,58 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, ViewError
+from ensembed.methods.projections import FloatArray, Projection
 from ensembed.rows import batches, check_views, non_finite, unit_rows
-
-FloatArray = NDArray[np.float32]
 
 # Rows transformed at a time: bounds the memory for inputs that are larger than it.
 _BATCH = 8192
 
 
 @dataclass(frozen=True, eq=False)
-class Placement:
-    """A projection that only moves: it puts a view's columns, scaled, at columns `start` onwards.
-
-    Concatenation and averaging are made of these. As dense matrices they would cost a product with mostly zeros.
-    """
-
-    start: int
-    columns: int
-    scale: float = 1.0
-
-    def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
-        """Add the projection of X [n, columns] to out [n, d]; columns beyond d are cut off."""
-        target = out[:, self.start : self.start + self.columns]
-        target += X[:, : target.shape[1]] * X.dtype.type(self.scale)
-
-
-@dataclass(frozen=True, eq=False)
-class Dense:
-    """A projection by a matrix [d_j, d], less the projected mean [d]."""
-
-    matrix: FloatArray
-    offset: FloatArray
-
-    @classmethod
-    def centred(cls, matrix: NDArray[Any], mean: NDArray[np.float64]) -> Dense:
-        """The projection x -> matrix' (x - mean)."""
-        rounded = np.ascontiguousarray(matrix, np.float32)
-        return cls(rounded, (mean @ rounded.astype(np.float64)).astype(np.float32))
-
-    @property
-    def columns(self) -> int:
-        """The dimension of the view it projects."""
-        return int(self.matrix.shape[0])
-
-    def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
-        """Add the projection of X [n, d_j] to out [n, d]; projecting first spares a centred copy of X."""
-        out += X @ self.matrix
-        out -= self.offset
-
-
-@dataclass(frozen=True, eq=False)
-class LinearMeta:
-    """A fitted linear meta-embedding: `transform(views) -> float32 [n, d]`. Frozen.
+class Meta:
+    """A fitted meta-embedding, the sum of one projection per view: `transform(views) -> float32 [n, d]`. Frozen.
 
     Attributes:
         method: name and hyper-parameters of the method that was fitted.
@@ -75,7 +33,7 @@ class LinearMeta:
 
     method: Mapping[str, Any]
     dim: int
-    projections: tuple[Placement | Dense, ...]
+    projections: tuple[Projection, ...]
     normalize: bool
     spectrum: NDArray[np.float64] | None = None
     rows: int = 0
@@ -116,15 +74,12 @@ class LinearMeta:
             row += len(out)
         return result
 
-    def truncate(self, k: int) -> LinearMeta:
+    def truncate(self, k: int) -> Meta:
         """The meta-embedding of the first k dimensions."""
         if not isinstance(k, (int, np.integer)):
             raise DimensionError(f"truncate takes a whole number of dimensions, not {k!r}")
         if not 1 <= k <= self.dim:
             raise DimensionError(f"cannot truncate to {k} dimensions: there are {self.dim}")
-        shorter = tuple(
-            Dense(np.ascontiguousarray(p.matrix[:, :k]), p.offset[:k]) if isinstance(p, Dense) else p
-            for p in self.projections
-        )
+        shorter = tuple(projection.truncated(int(k)) for projection in self.projections)
         spectrum = None if self.spectrum is None else self.spectrum[:k]
         return replace(self, dim=int(k), projections=shorter, spectrum=spectrum)

@@ -17,7 +17,8 @@ What blames the input is a `ValueError` too, so that code which knows nothing of
     ├── StoreError                       the view store cannot be used
     │   ├── StoreBusyError               another process is writing the same view
     │   └── CorruptViewError             files of a view are damaged
-    └── ModelError                       a saved model cannot be read or written
+    ├── ModelError                       a saved model cannot be read or written
+    └── TrainingError                    training went wrong
 """
 
 from __future__ import annotations
@@ -85,3 +86,7 @@ class CorruptViewError(StoreError):
 
 class ModelError(EnsembedError):
     """A saved model cannot be read or written."""
+
+
+class TrainingError(EnsembedError):
+    """Training went wrong."""

@@ -1,0 +1,88 @@
+"""Training kept on disk: after `kill -9` it goes on to the same weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from ensembed.errors import ModelError
+from ensembed.files import write_atomically
+from ensembed.rows import Matrix
+
+_NAME = "training.safetensors"
+# Rows of each view that tell one corpus from another.
+_SAMPLE = 64
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where training is.
+
+    Attributes:
+        arrays: weights and Adam's moments.
+        facts: the numbers that go with them: epochs done, the best loss so far.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    facts: Mapping[str, Any]
+
+
+class Checkpoint:
+    """A folder for the state of one training.
+
+    Args:
+        folder: where.
+        identity: of method and data; the state of another training is not taken for this one's.
+    """
+
+    def __init__(self, folder: Path, identity: str) -> None:
+        self._folder, self._identity = folder, identity
+
+    def write(self, state: State) -> None:
+        """Replace what is there."""
+        metadata = {"identity": self._identity, "facts": json.dumps(dict(state.facts))}
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._folder / _NAME, save(dict(state.arrays), metadata))
+        except OSError as error:
+            raise ModelError(f"cannot keep the training in {self._folder}: {error}; make room there") from error
+
+    def read(self) -> State | None:
+        """The state that was written last, or None where there is none of this training."""
+        path = self._folder / _NAME
+        if not path.is_file():
+            return None
+        try:
+            with safe_open(path, "numpy") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("identity") != self._identity:
+                    return None
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+                return State(arrays, json.loads(metadata["facts"]))
+        except (OSError, SafetensorError, ValueError, KeyError):
+            return None  # damaged: training begins anew
+
+    def remove(self) -> None:
+        """Training is over."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def identity_of(method: Mapping[str, Any], views: Sequence[Matrix], device: str) -> str:
+    """A hash over the method, the device and some rows of every view."""
+    digest = hashlib.sha256(json.dumps([dict(method), device], sort_keys=True).encode())
+    for view in views:
+        n = view.shape[0]
+        digest.update(repr(view.shape).encode())
+        for start in (0, n // 2, max(n - _SAMPLE, 0)):
+            digest.update(np.ascontiguousarray(view[start : start + _SAMPLE], np.float32).tobytes())
+    return digest.hexdigest()[:32]

@@ -170,7 +170,7 @@ def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> Saved
             projections.append(Placement(facts["start"], facts["columns"], facts["scale"]))
         elif facts["kind"] == "network":
             projections.append(
-                _network(facts, spec.dim, lambda name, *shape, j=j: take(f"projection.{j}.{name}", *shape))
+                _network(facts, spec.dim, dim, lambda name, *shape, j=j: take(f"projection.{j}.{name}", *shape))
             )
         else:
             raise ValueError(f"unknown projection {facts['kind']!r}")
@@ -186,11 +186,14 @@ def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> Saved
     return SavedModel(meta, members, fingerprints, config["corpus"])
 
 
-def _network(facts: Mapping[str, Any], columns: int, take: Callable[..., NDArray[Any]]) -> Network:
+def _network(facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]]) -> Network:
+    start, widths = facts["start"], facts["widths"]
+    if type(start) is not int or start < 0 or not widths or (widths[-1] and start + widths[-1] > dim):
+        raise ValueError(f"layers of widths {widths!r} do not end in {dim} columns from {start!r} on")
     if facts["activation"] not in ACTIVATIONS:
         raise ValueError(f"unknown activation {facts['activation']!r}")
     layers = []
-    for i, width in enumerate(facts["widths"]):
+    for i, width in enumerate(widths):
         layers.append(Layer(take(f"layer.{i}.matrix", columns, width), take(f"layer.{i}.bias", width)))
         columns = width
-    return Network(tuple(layers), facts["activation"], facts["start"])
+    return Network(tuple(layers), facts["activation"], start)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations, permutations
 from typing import Any, TypeAlias
 
@@ -85,6 +85,83 @@ def cca_correlations(X: Array, Y: Array) -> Array:
 def up_projection(X: Array, matrix: Array) -> Array:
     """`P F(s)` for every row, P being [d, d_j]."""
     return np.array([[sum(p * x for p, x in zip(ps, row, strict=True)) for ps in matrix] for row in X])
+
+
+def network(x: Array, layers: Sequence[tuple[Array, Array]], activation: str) -> Array:
+    """One vector through layers (matrix, bias), entry by entry; the last one has no activation."""
+    values = [float(value) for value in x]
+    for number, (matrix, bias) in enumerate(layers):
+        values = [
+            sum(v * float(row[k]) for v, row in zip(values, matrix, strict=True)) + float(bias[k])
+            for k in range(len(bias))
+        ]
+        if number < len(layers) - 1:
+            values = [max(v, 0.0) if activation == "relu" else float(np.tanh(v)) for v in values]
+    return np.array(values)
+
+
+def reconstruction_loss(name: str, y: Array, x: Array, temperature: float = 1.0) -> float:
+    """How far a reconstruction y is from x, one vector each."""
+    if name == "mse":
+        return float(sum((a - b) ** 2 for a, b in zip(y, x, strict=True)) / len(x))
+    if name == "mae":
+        return float(sum(abs(a - b) for a, b in zip(y, x, strict=True)) / len(x))
+    if name == "cos":
+        return float((1 - np.dot(x, y) / (np.linalg.norm(x) * np.linalg.norm(y))) ** 2)
+    p, q = (np.exp(v / temperature) / np.exp(v / temperature).sum() for v in (x, y))
+    return float(sum(a * np.log(a / b) for a, b in zip(p, q, strict=True)))
+
+
+def autoencoder_loss(
+    views: Sequence[Array],
+    encoders: Sequence[Callable[[Array], Array]],
+    decoders: Sequence[Callable[[Array], Array]],
+    loss: Callable[[Array, Array], float],
+    kind: str,
+    kept: Array,
+) -> float:
+    """The mean over rows of an autoencoder's loss, row by row; kept [J, n] says which views a row has."""
+    J, total = len(views), 0.0
+    for row, x in enumerate(zip(*views, strict=True)):
+        there = [j for j in range(J) if kept[j, row]]
+        codes = {j: encoders[j](x[j]) for j in range(J)}
+        if kind == "cross":
+            total += sum(loss(decoders[k](codes[j]), x[k]) for j in there for k in range(J))
+        elif kind == "averaged":
+            total += sum(loss(decoders[k](np.mean([codes[j] for j in there], axis=0)), x[k]) for k in range(J))
+        elif kind == "concatenated":
+            code = np.concatenate([codes[j] * (j in there) for j in range(J)])
+            total += sum(loss(decoders[k](code), x[k]) for k in range(J))
+        elif kind == "decoupled":
+            total += sum(loss(decoders[j](codes[j]), x[j]) for j in there)
+            total += sum(float(np.mean((codes[i] - codes[j]) ** 2)) for i, j in combinations(there, 2))
+        else:
+            raise ValueError(kind)
+    return total / len(views[0])
+
+
+def linear_autoencoder(train: Sequence[Array], views: Sequence[Array], d: int) -> tuple[Array, Array, float]:
+    """The vectors [n, d], the spectrum [d] and the least loss of the cross-view autoencoder without hidden layers.
+
+    Every view is centred, divided by sqrt(d_j), and used to predict all of them by least squares. What d numbers can
+    carry of the predictions is in the leading right singular vectors of these, put on top of each other.
+    """
+    centred = [(view - view.mean(axis=0)) / np.sqrt(view.shape[1]) for view in _wide(train)]
+    new = [
+        (view - one.mean(axis=0)) / np.sqrt(view.shape[1]) for view, one in zip(_wide(views), _wide(train), strict=True)
+    ]
+    X = np.hstack(centred)
+    coefficients = [np.linalg.lstsq(x, X, rcond=1e-5)[0] for x in centred]
+    stacked = np.vstack([x @ B for x, B in zip(centred, coefficients, strict=True)])
+    _, values, Vt = np.linalg.svd(stacked, full_matrices=False)
+    vectors = sum(x @ B @ Vt[:d].T for x, B in zip(new, coefficients, strict=True))
+    least = len(train) * (X**2).sum() - (values[:d] ** 2).sum()
+    return np.asarray(vectors), values[:d] ** 2 / len(X), float(least / len(X))
+
+
+def _wide(views: Sequence[Array]) -> list[Array]:
+    """The same in float64."""
+    return [np.asarray(view, np.float64) for view in views]
 
 
 def error(found: Array, expected: Array) -> float:

@@ -14,7 +14,7 @@ from safetensors.numpy import save as save_tensors
 
 from ensembed import Ensemble, MetaEncoder, load
 from ensembed.errors import ModelError
-from ensembed.methods import GCCA, SVD, Average, Concat, Method, UpProjection
+from ensembed.methods import GCCA, SVD, Autoencoder, Average, Concat, Method, UpProjection
 from ensembed.persistence import CONFIG, FORMAT_VERSION, TENSORS, _seal, read_model
 
 GOLDEN = Path(__file__).parent / "models"
@@ -22,7 +22,16 @@ SENTENCES = [
     f"{who} {does} the {what}" for who in ("one", "a dog", "she") for does in ("sees", "has") for what in "abcd"
 ]
 NEW = ["she has a dog", "", "something else entirely", "one sees the a"]
-METHODS = [Concat(), Average(), SVD(dim=3), GCCA(dim=3), GCCA(dim=np.int64(3), tau=np.float32(0.5))]
+METHODS = [
+    Concat(),
+    Average(),
+    SVD(dim=3),
+    GCCA(dim=3),
+    GCCA(dim=np.int64(3), tau=np.float32(0.5)),
+    Autoencoder(dim=3, hidden_layers=0, loss="mse"),
+    Autoencoder(dim=3, epochs=2, seed=np.int64(1), betas=(np.float32(0.5), 0.9)),
+    Autoencoder(dim=4, hidden_layers=2, hidden_dim=5, activation="tanh", kind="decoupled", epochs=2),
+]
 
 
 def _fit(method: Method, *encoders: str) -> MetaEncoder:
@@ -41,6 +50,13 @@ def dense(tmp_path: Path) -> Path:
     """A saved model with projections in tensors."""
     _fit(GCCA(dim=3)).save(tmp_path / "dense")
     return tmp_path / "dense"
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    """A saved model with networks of two layers, of 5 and 2 columns, side by side."""
+    _fit(Autoencoder(dim=4, hidden_dim=5, kind="concatenated", epochs=1)).save(tmp_path / "network")
+    return tmp_path / "network"
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -64,11 +80,16 @@ def test_saving_what_was_loaded_gives_the_same_files(dense: Path, tmp_path: Path
         assert (tmp_path / "again" / name).read_bytes() == (dense / name).read_bytes()
 
 
-@pytest.mark.parametrize("method", [SVD(dim=4), Concat()])
-def test_a_truncated_model_is_saved_truncated(method: Method, tmp_path: Path) -> None:
-    short = _fit(method).truncate(np.int64(2))
+@pytest.mark.parametrize("k", [1, np.int64(2), 3])
+@pytest.mark.parametrize(
+    "method", [SVD(dim=4), Concat(), Autoencoder(dim=4, epochs=1), Autoencoder(dim=4, epochs=1, kind="concatenated")]
+)
+def test_a_truncated_model_is_saved_truncated(method: Method, k: int, tmp_path: Path) -> None:
+    whole = _fit(method)
+    short = whole.truncate(k)
     short.save(tmp_path / "m")
     np.testing.assert_array_equal(load(tmp_path / "m").encode(NEW), short.encode(NEW))
+    np.testing.assert_allclose(short.encode(NEW), whole.encode(NEW)[:, :k], rtol=1e-5, atol=1e-6)
 
 
 def test_an_up_projection_is_saved(tmp_path: Path) -> None:
@@ -222,7 +243,56 @@ def test_tensors_that_are_unknown_missing_or_misshapen_are_refused(dense: Path, 
         load(dense)
 
 
-@pytest.mark.parametrize("name", ["gcca", "conc"])
+def _network(change: dict[str, Any]) -> Callable[[Any, Any], object]:
+    return lambda config, _: config["projections"][1].update(change)
+
+
+@pytest.mark.parametrize("change", [
+    _network({"activation": "gelu"}),
+    _network({"activation": None}),
+    _network({"activation": ["relu"]}),
+    _network({"start": -1}),
+    _network({"start": 3}),
+    _network({"start": 2.0}),
+    _network({"start": True}),
+    _network({"start": "2"}),
+    _network({"start": None}),
+    _network({"widths": []}),
+    _network({"widths": None}),
+    _network({"widths": 2}),
+    _network({"widths": [5]}),
+    _network({"widths": [2]}),
+    _network({"widths": [2, 5]}),
+    _network({"widths": [5, 1]}),
+    _network({"widths": [5, 2, 2]}),
+    _network({"widths": ["5", "2"]}),
+    _network({"kind": "dense"}),
+    lambda config, _: config["projections"][1].pop("activation"),
+    lambda config, _: config["projections"][1].pop("start"),
+    lambda config, _: config.update(dim=3),
+    lambda _, tensors: tensors.pop("projection.0.layer.0.matrix"),
+    lambda _, tensors: tensors.pop("projection.1.layer.1.bias"),
+    lambda _, tensors: _set(tensors, "projection.0.layer.0.matrix", lambda x: x[:-1]),
+    lambda _, tensors: _set(tensors, "projection.0.layer.1.matrix", lambda x: x.T),
+    lambda _, tensors: _set(tensors, "projection.0.layer.1.bias", lambda x: x[:, None]),
+    lambda _, tensors: tensors.update({"projection.0.layer.2.bias": np.zeros(2, np.float32)}),
+])  # fmt: skip
+def test_networks_that_are_damaged_are_refused(network: Path, change: Any) -> None:  # noqa: ANN401
+    load(network)
+    _rewrite(network, change)
+    with pytest.raises(ModelError, match="is damaged"):
+        load(network)
+
+
+def test_the_tensors_of_a_network_are_its_layers(network: Path) -> None:
+    layers = [f"projection.{j}.layer.{i}.{part}" for j in (0, 1) for i in (0, 1) for part in ("bias", "matrix")]
+    assert sorted(load_tensors((network / TENSORS).read_bytes())) == ["fingerprint.0", "fingerprint.1", *layers]
+    assert json.loads((network / CONFIG).read_text())["projections"][1] == {
+        "kind": "network", "start": 2, "activation": "relu", "widths": [5, 2],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["ae", "gcca", "conc"])
 def test_models_of_format_1_load_and_give_the_vectors_they_gave(name: str) -> None:
     folder = GOLDEN / "format-1" / name
     golden = json.loads((folder / "golden.json").read_text())

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from ensembed.errors import InputError
+from ensembed.methods.autoencoder import Autoencoder
 from ensembed.methods.average import Average
 from ensembed.methods.base import Method
 from ensembed.methods.concat import Concat
@@ -14,10 +15,21 @@ from ensembed.methods.meta import Meta
 from ensembed.methods.svd import SVD
 from ensembed.methods.up_projection import UpProjection
 
-METHODS: dict[str, type[Method]] = {cls.name: cls for cls in (Concat, Average, SVD, GCCA, UpProjection)}
+METHODS: dict[str, type[Method]] = {cls.name: cls for cls in (Concat, Average, SVD, GCCA, Autoencoder, UpProjection)}
 """Every method by its short name."""
 
-__all__ = ["GCCA", "METHODS", "SVD", "Average", "Concat", "Meta", "Method", "UpProjection", "make_method"]
+__all__ = [
+    "GCCA",
+    "METHODS",
+    "SVD",
+    "Autoencoder",
+    "Average",
+    "Concat",
+    "Meta",
+    "Method",
+    "UpProjection",
+    "make_method",
+]
 
 
 def make_method(name: str, **parameters: Any) -> Method:  # noqa: ANN401 - each method knows its own

@@ -29,8 +29,7 @@ class Method(ABC):
     def to_json(self) -> dict[str, Any]:
         """The name and the hyper-parameters, for saved models and tables."""
         facts: dict[str, Any] = dataclasses.asdict(self)
-        # A parameter may be a number of numpy's, which JSON does not know.
-        return {"name": self.name} | {k: v.item() if isinstance(v, np.generic) else v for k, v in facts.items()}
+        return {"name": self.name} | {key: _plain(value) for key, value in facts.items()}
 
 
 class NaiveMethod(Method):
@@ -78,6 +77,13 @@ class MomentMethod(Method):
             checked, normalize=self.normalize, precision=precision, threads=threads, progress=progress
         )
         return self.solve(moments, [view.shape[1] for view in checked])
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a parameter is
+    """The same in what JSON knows: no numbers of numpy's, no tuples."""
+    if isinstance(value, tuple):
+        return list(value)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def check_whole(name: str, value: object, least: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,12 +18,22 @@ from method_views import TYPES, Array, cast, make_views
 from threadpoolctl import threadpool_limits
 
 from ensembed.errors import DimensionError, InputError, ViewError
-from ensembed.methods import METHODS, Meta, Method
+from ensembed.methods import METHODS, Autoencoder, Meta, Method, make_method
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.projections import Dense
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 QUICK = settings(max_examples=25)
 ROWS = 10_000  # more than one batch of `transform`, more than two blocks of moments
+# Every method once, and the autoencoder twice: solved and trained.
+CASES: dict[str, Method] = {
+    name: make_method(name, dim=4) if name in ("svd", "gcca", "up") else make_method(name)
+    for name in sorted(METHODS) if name != "ae"
+} | {
+    "ae solved": Autoencoder(dim=4, hidden_layers=0, loss="mse"),
+    "ae trained": Autoencoder(dim=4, hidden_dim=5, epochs=2, batch_size=3000, device="cpu"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,13 +46,22 @@ class Case:
 
     @property
     def learns(self) -> bool:
-        return isinstance(self.method, MomentMethod)
+        """Whether it looks at the rows it is fitted on."""
+        return isinstance(self.method, (MomentMethod, Autoencoder))
+
+    @property
+    def solved(self) -> bool:
+        """Whether it is the one best solution, and not what a walk from random weights came to."""
+        return self.learns and not self.trained
+
+    @property
+    def trained(self) -> bool:
+        return isinstance(self.method, Autoencoder) and not self.method.solved
 
 
-@pytest.fixture(scope="module", params=sorted(METHODS))
+@pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest) -> Case:
-    cls: Callable[..., Method] = METHODS[request.param]
-    method = cls(dim=4) if "dim" in inspect.signature(cls).parameters else cls()
+    method = CASES[request.param]
     views = make_views(ROWS, (6, 9, 5)[: 1 if request.param == "up" else 3])
     views = [view.astype(np.float32) for view in views]
     return Case(method, views, method.fit(views))
@@ -52,6 +70,10 @@ def case(request: pytest.FixtureRequest) -> Case:
 def _row_error(found: Array, expected: Array) -> float:
     lengths = np.linalg.norm(expected, axis=1)
     return float((np.linalg.norm(found - expected, axis=1) / lengths).max())
+
+
+def test_every_method_is_among_the_cases() -> None:
+    assert {method.name for method in CASES.values()} == set(METHODS)
 
 
 def test_a_method_is_frozen_plain_data_and_registered_by_its_name(case: Case) -> None:
@@ -90,9 +112,13 @@ def test_permuting_rows_permutes_vectors(case: Case, seed: int, rows: int) -> No
 
 
 def test_permuting_the_training_rows_gives_the_same_meta_embedding(case: Case) -> None:
+    method, expected = case.method, case.meta.transform(case.views)
+    if isinstance(method, Autoencoder) and case.trained:  # up to which rows share a batch: here all do
+        method = dataclasses.replace(method, batch_size=ROWS)
+        expected = method.fit(case.views).transform(case.views)
     order = np.random.default_rng(0).permutation(ROWS)
-    other = case.method.fit([view[order] for view in case.views])
-    assert _row_error(other.transform(case.views), case.meta.transform(case.views)) < 1e-5
+    other = method.fit([view[order] for view in case.views])
+    assert _row_error(other.transform(case.views), expected) < 1e-5
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -159,7 +185,7 @@ def test_truncating_takes_the_first_columns(case: Case, k: int) -> None:
 
 
 def test_the_spectrum_falls(case: Case) -> None:
-    if case.learns:
+    if case.solved:
         assert case.meta.spectrum is not None
         assert case.meta.spectrum.shape == (case.meta.dim,)
         assert (np.diff(case.meta.spectrum) <= 0).all()
@@ -168,7 +194,7 @@ def test_the_spectrum_falls(case: Case) -> None:
 
 
 def test_signs_are_fixed_by_convention(case: Case) -> None:
-    if case.learns:
+    if case.solved:
         theta = np.vstack([projection.matrix for projection in case.meta.projections if isinstance(projection, Dense)])
         assert (theta[np.abs(theta).argmax(axis=0), np.arange(case.meta.dim)] > 0).all()
 
@@ -289,7 +315,7 @@ def test_progress_ends_with_all_rows(case: Case) -> None:
     if case.learns:
         reports: list[tuple[str, int, int | None]] = []
         case.method.fit(case.views, progress=lambda *report: reports.append(report))
-        assert reports[-1] == ("moments", ROWS, ROWS)
+        assert reports[-1] == (("train", 2, 2) if case.trained else ("moments", ROWS, ROWS))
 
 
 class _Stretches:

@@ -32,6 +32,9 @@ class Batches(Protocol):
     def fill(self, buffers: Sequence[Tensor], keep: Tensor | None) -> None:
         """Put the next rows into buffers [b, d_j], and which views they keep into keep [J, b, 1]."""
 
+    def close(self) -> None:
+        """There are no more epochs."""
+
 
 def make_batches(
     views: Sequence[Matrix], dtype: torch.dtype, device: str, seed: int, dropout: float, progress: Progress
@@ -82,6 +85,9 @@ class Resident:
             torch.index_select(view, 0, rows, out=buffer)
         if keep is not None:
             draw_kept(keep, self._dropout, self._generator)
+
+    def close(self) -> None:
+        """Nothing is under way."""
 
 
 class Streamed:
@@ -143,6 +149,10 @@ class Streamed:
         if keep is not None:
             draw_kept(keep, self._dropout, self._generator)
 
+    def close(self) -> None:
+        """Stop reading ahead."""
+        self._reader.shutdown(cancel_futures=True)
+
     def _read_ahead(self) -> Future[list[Tensor]] | None:
         chunks = next(self._windows, None)
         # The order within a window is drawn here, where it does not depend on when the reader runs.
@@ -170,7 +180,9 @@ def _read(views: Sequence[Matrix], start: int, stop: int) -> list[NDArray[Any]]:
     for j, block in enumerate(blocks):
         if not np.isfinite(block).all():
             raise ViewError(non_finite([block], start, [j]))
-    return [block.astype(np.float64 if block.dtype.itemsize > 4 else np.float32, copy=False) for block in blocks]
+    # torch wants arrays that it may write to, and those of a stored view are not.
+    kinds = [np.float64 if block.dtype.itemsize > 4 else np.float32 for block in blocks]
+    return [block.astype(kind, copy=not block.flags.writeable) for block, kind in zip(blocks, kinds, strict=True)]
 
 
 def _memory(device: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from ensembed.files import write_atomically
 from ensembed.rows import Matrix
 
 _NAME = "training.safetensors"
+_TEMPORARIES = f".{_NAME}.*.tmp"
 # Rows of each view that tell one corpus from another.
 _SAMPLE = 64
 
@@ -50,7 +50,8 @@ class Checkpoint:
 
     def write(self, state: State) -> None:
         """Replace what is there."""
-        metadata = {"identity": self._identity, "facts": json.dumps(dict(state.facts))}
+        facts = json.dumps(dict(state.facts))
+        metadata = {"identity": self._identity, "facts": facts, "sha256": _seal(state.arrays, facts)}
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self._folder / _NAME, save(dict(state.arrays), metadata))
@@ -68,13 +69,25 @@ class Checkpoint:
                 if metadata.get("identity") != self._identity:
                     return None
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-                return State(arrays, json.loads(metadata["facts"]))
+                whole = metadata["sha256"] == _seal(arrays, metadata["facts"])
+                return State(arrays, json.loads(metadata["facts"])) if whole else None
         except (OSError, SafetensorError, ValueError, KeyError):
             return None  # damaged: training begins anew
 
     def remove(self) -> None:
-        """Training is over."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Training is over: nothing is left of it, and what else is in the folder stays."""
+        for path in [self._folder / _NAME, *self._folder.glob(_TEMPORARIES)]:  # a killed writer leaves a temporary
+            path.unlink(missing_ok=True)
+        if self._folder.is_dir() and not any(self._folder.iterdir()):
+            self._folder.rmdir()
+
+
+def _seal(arrays: Mapping[str, NDArray[Any]], facts: str) -> str:
+    digest = hashlib.sha256(facts.encode())
+    for name in sorted(arrays):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    return digest.hexdigest()
 
 
 def identity_of(method: Mapping[str, Any], views: Sequence[Matrix], device: str) -> str:

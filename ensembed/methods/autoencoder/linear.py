@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ensembed.errors import DimensionError
-from ensembed.linalg import fix_signs, top_eigh, whitener
+from ensembed.errors import DimensionError, ViewError
+from ensembed.linalg import effective_rank, fix_signs, top_eigh, whitener
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import Dense
 from ensembed.moments import Moments
@@ -32,19 +32,22 @@ def solve_linear(moments: Moments, dims: Sequence[int], d: int, method: Mapping[
     S = moments.covariance * np.outer(scales, scales)
     ends = np.cumsum(dims)
     places = [slice(end - size, end) for end, size in zip(ends, dims, strict=True)]
+    if not moments.varies():
+        raise ViewError("every row of the views is the same: there is nothing to learn from")
     # W W' is the inverse of S_jj, on the directions in which the view varies.
-    whiteners = [whitener(S[place, place], 0.0, moments.resolution) for place in places]
-    ranks = [W.shape[1] for W in whiteners]
-    if d > sum(ranks):
-        raise DimensionError(
-            f"ae with dim={d}: {moments.n} sentences in views of rank {ranks} support at most dim={sum(ranks)}"
-        )
+    whiteners = [
+        whitener(S[place, place], 0.0, moments.resolution) if moments.varies(place) else np.zeros((size, 0))
+        for place, size in zip(places, dims, strict=True)
+    ]
     half = [S[:, place] @ W for place, W in zip(places, whiteners, strict=True)]
-    values, D = top_eigh(np.asarray(sum(part @ part.T for part in half)), d)
-    D = fix_signs(D)
+    M = np.asarray(sum(part @ part.T for part in half))
+    if d <= len(M):
+        values, D = top_eigh(M, d)
+    if d > len(M) or values[-1] <= moments.resolution * values[0]:
+        rank = effective_rank(M, moments.resolution)
+        raise DimensionError(f"ae with dim={d}: {moments.n} sentences with {len(M)} columns support at most dim={rank}")
     encoders = [W @ (part.T @ D) for W, part in zip(whiteners, half, strict=True)]
+    theta = fix_signs(np.vstack(encoders) * scales[:, None])
     means = np.split(moments.mean, ends[:-1])
-    projections = tuple(
-        Dense.centred(E * scales[place][:, None], mean) for E, place, mean in zip(encoders, places, means, strict=True)
-    )
+    projections = tuple(Dense.centred(theta[place], mean) for place, mean in zip(places, means, strict=True))
     return Meta(method, d, projections, normalize=False, spectrum=values, rows=moments.n)

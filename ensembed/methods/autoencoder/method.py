@@ -120,10 +120,15 @@ class Autoencoder(Method):
                 raise InputError(f"{name} must be a number above 0, not {value!r}")
         if not (_is_number(self.view_dropout) and 0 <= self.view_dropout < 1):
             raise InputError(f"view_dropout must be a number from 0 to below 1, not {self.view_dropout!r}")
+        if self.seed >= 2**63:
+            raise InputError(f"seed must be below 2**63, not {self.seed}")
+        if not (self.device is None or isinstance(self.device, str)):
+            raise InputError(f"device is a name such as 'cpu' or 'cuda', not {self.device!r}")
         betas = tuple(self.betas) if isinstance(self.betas, Sequence) else ()
         if len(betas) != 2 or not all(_is_number(beta) and 0 <= beta < 1 for beta in betas):
             raise InputError(f"betas are two numbers from 0 to below 1, not {self.betas!r}")
-        object.__setattr__(self, "betas", betas)  # JSON knows no tuples: a list is taken, too
+        # JSON knows no tuples: a list is taken, too.
+        object.__setattr__(self, "betas", tuple(float(beta) for beta in betas))
         if self.solver == "moments" and not self.linear:
             raise InputError('solver="moments" is for loss="mse", hidden_layers=0, kind="cross" and no view_dropout')
 
@@ -132,6 +137,11 @@ class Autoencoder(Method):
         """Whether the loss is a function of the second moments alone."""
         whole = self.kind == "cross" and self.view_dropout == 0
         return self.loss == "mse" and self.hidden_layers == 0 and whole
+
+    @property
+    def solved(self) -> bool:
+        """Whether it is solved from the moments, not trained."""
+        return self.linear and self.solver != "batches"
 
     def fit(
         self,
@@ -161,7 +171,7 @@ class Autoencoder(Method):
         d = int(self.dim or max(dims))
         if self.kind in ("concatenated", "decoupled") and d % len(dims):
             raise InputError(f"kind={self.kind!r} splits dim={d} among {len(dims)} views: choose a multiple of that")
-        if self.linear and self.solver != "batches":
+        if self.solved:
             moments = Moments.of_views(checked, threads=threads, progress=progress)
             return solve_linear(moments, dims, d, self.to_json())
         from ensembed.methods.autoencoder.extra import import_torch

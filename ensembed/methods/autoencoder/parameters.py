@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-# Adam's guard against division by zero; the paper does not say another.
-_EPSILON = 1e-8
+EPSILON = 1e-8
+"""Adam's guard against division by zero; the paper does not say another."""
+
 # Matrices begin at multiples of so many numbers: products want aligned addresses.
 _ALIGNED = 64
 
@@ -64,14 +65,24 @@ class Parameters:
             bound = inputs[name] ** -0.5
             drawn = torch.empty(shape, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
             self._view(self.master, name).copy_(drawn)
-        self.refresh()
+        self.restore(self.changing())
 
     def named(self) -> dict[str, Tensor]:
         """The weights, as they are kept."""
         return {name: self._view(self.master, name) for name in self._places}
 
-    def refresh(self) -> None:
-        """Make the copy that of the master."""
+    def changing(self) -> dict[str, Tensor]:
+        """What an update changes, apart from the copy."""
+        return {"master": self.master, "first": self.first, "second": self.second, "steps": self.steps}
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of what an update changes."""
+        return {name: tensor.clone() for name, tensor in self.changing().items()}
+
+    def restore(self, snapshot: Mapping[str, Tensor]) -> None:
+        """Go back to a snapshot, wherever it is."""
+        for name, tensor in self.changing().items():
+            tensor.copy_(snapshot[name])
         if self.copy is not self.master:
             self.copy.copy_(self.master)
 
@@ -83,13 +94,16 @@ class Parameters:
 def adam(parameters: Parameters, learning_rate: float, betas: tuple[float, float], update: Callable[..., None]) -> None:
     """One update by Adam (Kingma and Ba 2015) from the gradient; `update` is `adam_update`, as it is or compiled."""
     parameters.steps += 1
+    # 1 - beta^t, without the cancellation that would cost float32 four digits in the first steps.
+    logs = [math.log(beta) if beta else -math.inf for beta in betas]
+    shares = torch.stack([-torch.expm1(parameters.steps * log) for log in logs])
     update(
         parameters.master,
         parameters.copy,
         parameters.gradient,
         parameters.first,
         parameters.second,
-        parameters.steps,
+        shares,
         learning_rate,
         *betas,
     )
@@ -101,7 +115,7 @@ def adam_update(
     gradient: Tensor,
     first: Tensor,
     second: Tensor,
-    steps: Tensor,
+    shares: Tensor,
     learning_rate: float,
     beta1: float,
     beta2: float,
@@ -110,8 +124,8 @@ def adam_update(
     g = gradient.to(first.dtype)
     m = first + (g - first) * (1 - beta1)
     v = second + (g * g - second) * (1 - beta2)
-    scale = (v / (1 - beta2**steps)).sqrt() + _EPSILON
-    new = master - learning_rate * (m / (1 - beta1**steps)) / scale
+    scale = (v / shares[1]).sqrt() + EPSILON
+    new = master - learning_rate * (m / shares[0]) / scale
     first.copy_(m)
     second.copy_(v)
     master.copy_(new)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from small_store import CORPUS, ENCODER
+from threadpoolctl import threadpool_limits
 
 from ensembed.encoders.catalog import require
 from ensembed.encoders.pull import pull
@@ -60,3 +61,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def store(tmp_path: Path) -> ViewStore:
     """An empty store with 4 rows a shard."""
     return ViewStore(tmp_path / "store", shard_rows=4)
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Torch and BLAS on one core: with matrices as small as the tests' threads wait for each other most of the time."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        yield
+    torch.set_num_threads(before)

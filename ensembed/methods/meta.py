@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,13 @@ class Meta:
             row += len(out)
         return result
 
+    def update(self, digest: hashlib._Hash) -> None:
+        """Add all that changes the vectors to a hash."""
+        digest.update(f"{self.dim} {self.normalize}".encode())
+        for projection in self.projections:
+            digest.update(type(projection).__name__.encode())
+            _update(digest, projection)
+
     def truncate(self, k: int) -> Meta:
         """The meta-embedding of the first k dimensions."""
         if not isinstance(k, (int, np.integer)):
@@ -83,3 +91,17 @@ class Meta:
         shorter = tuple(projection.truncated(int(k)) for projection in self.projections)
         spectrum = None if self.spectrum is None else self.spectrum[:k]
         return replace(self, dim=int(k), projections=shorter, spectrum=spectrum)
+
+
+def _update(digest: hashlib._Hash, value: object) -> None:
+    """Add numbers, arrays, and what is made of them, to a hash."""
+    if isinstance(value, np.ndarray):
+        digest.update(repr(value.shape).encode() + np.ascontiguousarray(value).tobytes())
+    elif isinstance(value, tuple):
+        for item in value:
+            _update(digest, item)
+    elif is_dataclass(value):
+        for field in fields(value):
+            _update(digest, getattr(value, field.name))
+    else:
+        digest.update(repr(value).encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,7 @@ def train(
     if checkpoint is not None:
         kept = Checkpoint(Path(checkpoint), identity_of(method.to_json(), views, f"{device} {precision}"))
     rows = views[0].shape[0]
-    with _settings(threads, precision):
+    with _settings(threads, device, precision):
         made = make_batches(views, _DTYPES[precision], device, method.seed, method.view_dropout, progress)
         with closing(made) as batches:
             stepper = Stepper(method, design, parameters, batches, min(method.batch_size, rows))
@@ -160,17 +160,26 @@ def _choose_precision(wanted: str, device: str) -> str:
 
 
 @contextmanager
-def _settings(threads: int | None, precision: str) -> Iterator[None]:
+def _settings(threads: int | None, device: str, precision: str) -> Iterator[None]:
     """The process's settings that training needs, put back afterwards."""
-    before = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
+    before = torch.get_num_threads()
     if threads:
         torch.set_num_threads(threads)
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    with _tf32(precision == "tf32") if device.startswith("cuda") else nullcontext():
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+@contextmanager
+def _tf32(wanted: bool) -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = wanted
     try:
         yield
     finally:
-        torch.set_num_threads(before[0])
-        torch.backends.cuda.matmul.allow_tf32 = before[1]
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def _networks(design: Design, weights: dict[str, FloatArray]) -> tuple[Network, ...]:

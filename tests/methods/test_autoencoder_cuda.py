@@ -1,0 +1,95 @@
+"""What only a CUDA device runs: kernels of our own, graphs, streaming through pinned memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ensembed.methods.autoencoder import Autoencoder
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+
+
+def views(rows: int = 3000) -> list[np.ndarray[Any, Any]]:
+    generator = np.random.default_rng(0)
+    latent = generator.standard_normal((rows, 6))
+    return [(latent @ generator.standard_normal((6, d))).astype(np.float32) for d in (24, 37, 16)]
+
+
+@pytest.mark.parametrize("counted", [None, "rows", "views"])
+@pytest.mark.parametrize("d", [37, 600, 1024])
+@pytest.mark.parametrize("name", ["mse", "mae", "kld", "cos"])
+def test_the_kernel_of_a_loss_does_what_the_function_does(name: str, d: int, counted: str | None) -> None:
+    from ensembed.methods.autoencoder.kernels import loss_kernel
+    from ensembed.methods.autoencoder.losses import loss_function
+    from ensembed.methods.autoencoder.network import replace_by_gradient
+
+    torch.manual_seed(0)
+    whole = torch.randn(3 * 50, d + 13, device="cuda")
+    X = torch.randn(50, d, device="cuda")
+    counts = {
+        None: None,
+        "rows": (torch.rand(3, 50, 1, device="cuda") > 0.3).float(),
+        "views": torch.tensor([0.0, 1.0, 0.0], device="cuda").view(3, 1, 1),
+    }[counted]
+    ours, theirs = whole[:, 5 : 5 + d], whole[:, 5 : 5 + d].clone()  # the kernel works on columns of a larger matrix
+    loss = loss_kernel(name, 0.3)(ours.unflatten(0, (3, 50)), X, counts)
+    expected = replace_by_gradient(loss_function(name, 0.3), theirs.unflatten(0, (3, 50)), X, counts)
+    torch.testing.assert_close(loss, expected, rtol=2e-5, atol=0)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-5 * float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_kernel_of_adam_does_what_the_function_does(dtype: str) -> None:
+    from ensembed.methods.autoencoder.kernels import adam_kernel
+    from ensembed.methods.autoencoder.parameters import Parameters, adam, adam_update
+
+    kinds = getattr(torch, dtype)
+    ours, theirs = (Parameters({"a": (317, 41)}, {"a": 317}, kinds, "cuda", 0) for _ in range(2))
+    for _ in range(5):
+        gradient = torch.randn_like(ours.gradient)
+        for parameters, update in ((ours, adam_kernel), (theirs, adam_update)):
+            parameters.gradient.copy_(gradient)
+            adam(parameters, 1e-2, (0.9, 0.999), update)
+    for name, tensor in ours.changing().items():
+        torch.testing.assert_close(tensor, theirs.changing()[name], rtol=1e-5, atol=1e-6)
+    assert torch.equal(ours.copy, ours.master.to(kinds))
+
+
+@pytest.mark.parametrize("kind", ["cross", "averaged", "concatenated", "decoupled"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_graphs_train_as_plain_steps_do(kind: str, dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ensembed.methods.autoencoder.steps import Stepper
+
+    method = Autoencoder(12, loss="mse", epochs=4, batch_size=700, kind=kind, view_dropout=dropout,  # type: ignore[arg-type]
+                         device="cuda", precision="float32")  # fmt: skip
+    graphs = method.fit(views()).transform(views())
+    monkeypatch.setattr(Stepper, "_graph", lambda _self, step: step)
+    plain = method.fit(views()).transform(views())
+    np.testing.assert_allclose(graphs, plain, rtol=1e-3, atol=1e-4 * np.abs(plain).max())
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_fewer_bits_lead_to_nearly_the_same_place(precision: str) -> None:
+    exact = Autoencoder(12, loss="mse", epochs=20, batch_size=500, device="cuda", precision="float32")
+    other = dataclasses.replace(exact, precision=precision)  # type: ignore[arg-type]
+    a, b = (method.fit(views()).transform(views()) for method in (exact, other))
+    cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    assert cosines.min() > 0.98
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_the_same_seed_gives_the_same_bits(resident: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ensembed.methods.autoencoder import batches
+
+    monkeypatch.setattr(batches, "_RESIDENT", 0.5 if resident else 0.0)
+    monkeypatch.setattr(batches, "_CHUNK", 256)
+    monkeypatch.setattr(batches, "Streamed", partial(batches.Streamed, window=3))
+    method = Autoencoder(12, epochs=3, batch_size=700, device="cuda")
+    first, second = (method.fit(views()).transform(views()) for _ in range(2))
+    np.testing.assert_array_equal(first, second)

@@ -21,12 +21,12 @@ bench: .venv/dev
 	$(BIN)/python -m benchmarks
 
 # Every version is pinned in constraints.txt; the stamps make a change of either file reinstall. The demo needs the light
-# core only, the tests every extra: torch and TensorFlow are two gigabytes.
+# core, and torch to train an autoencoder; the tests need every extra: TensorFlow is another gigabyte.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) .
+	$(INSTALL) '.[ae]'
 	touch $@
 
 .venv/dev: .venv/ready

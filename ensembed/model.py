@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import warnings
 from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-import numpy as np
-
 from ensembed.corpus import Corpus, as_corpus
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.errors import EncoderError, EnsembedError, InputError
 from ensembed.methods import Meta, Method
+from ensembed.methods.autoencoder import Autoencoder
 from ensembed.methods.base import NaiveMethod
 from ensembed.persistence import PROBES, SavedModel, write_model
 from ensembed.progress import Progress, silent
@@ -80,9 +80,13 @@ class Ensemble:
         Args:
             sentences: a list, the path of a text file with a sentence a line, or a corpus.
             method: how to combine the views.
-            store: where the views are cached, so that nothing is encoded twice; by default the user's cache.
+            store: where the views are cached, so that nothing is encoded twice; by default the user's cache. An
+                autoencoder's training is kept there, too, while it runs: after an interruption the same call goes on.
             threads: for the fit; None leaves BLAS its own choice.
-            progress: told of rows.
+            progress: told of rows and epochs.
+
+        Raises:
+            StoreBusyError: another process is encoding or training the same.
         """
         if not isinstance(method, Method):
             raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
@@ -91,7 +95,17 @@ class Ensemble:
             return MetaEncoder(self, method.build(self.dims))
         store = store or ViewStore()
         views = store.embed_all(corpus, self.encoders, progress=progress)
-        return MetaEncoder(self, method.fit(views, threads=threads, progress=progress), corpus=corpus.key)
+        if isinstance(method, Autoencoder) and not method.solved:
+            with store.training(self._training_key(corpus, method)) as kept:
+                meta = method.fit(views, threads=threads, progress=progress, checkpoint=kept)
+        else:
+            meta = method.fit(views, threads=threads, progress=progress)
+        return MetaEncoder(self, meta, corpus=corpus.key)
+
+    def _training_key(self, corpus: Corpus, method: Method) -> str:
+        """Of everything that makes a training what it is."""
+        facts = [corpus.key, [encoder.spec.key for encoder in self.encoders], method.to_json()]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class MetaEncoder(Encoder):
@@ -132,10 +146,7 @@ class MetaEncoder(Encoder):
     def spec(self) -> EncoderSpec:
         """Everything that changes the numbers: the members and what was fitted."""
         facts = hashlib.sha256("".join(encoder.spec.key for encoder in self.ensemble.encoders).encode())
-        # The images of the unit vectors are the projections themselves, whatever form they have.
-        for j, size in enumerate(self.meta.view_dims):
-            views = [np.eye(size, dtype=np.float32) if i == j else None for i in range(len(self.meta.view_dims))]
-            facts.update(self.meta.transform(views).tobytes())
+        self.meta.update(facts)
         return EncoderSpec(self._name, "meta", self.meta.dim, facts.hexdigest()[:16], pooling=self.meta.method["name"])
 
     @property

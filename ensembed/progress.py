@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+# Stands between what a task is called and a detail that changes.
+_DETAIL = " · "
+
 
 class Progress(Protocol):
     """What long-running functions report to: `progress(label, done, total)`.
 
-    `done` and `total` count rows or bytes; a total of None means that it is not known. A report with `done == total`
-    ends the task of that label.
+    `done` and `total` count rows, bytes or epochs; a total of None means that it is not known. A report with
+    `done == total` ends the task of that label. Behind " · " a label may carry a detail that changes, as in
+    `train · loss 0.0123`: what stands before it says which task it is.
     """
 
     def __call__(self, label: str, done: int, total: int | None, /) -> None:
@@ -34,7 +38,10 @@ def part_of(progress: Progress, label: str, start: int, total: int) -> Progress:
 
 @contextmanager
 def bars(*, enabled: bool | None = None) -> Iterator[Progress]:
-    """Draw a bar with rate and ETA on standard error for every label; by default only on a terminal."""
+    """Draw a bar with rate and ETA on standard error for every task; by default only on a terminal.
+
+    A report without a detail leaves the last one standing.
+    """
     if not (sys.stderr.isatty() if enabled is None else enabled):
         yield silent
         return
@@ -52,13 +59,16 @@ def bars(*, enabled: bool | None = None) -> Iterator[Progress]:
         tasks = {}
 
         def report(label: str, done: int, total: int | None, /) -> None:
-            if label not in tasks:
-                tasks[label] = display.add_task(label, total=total, count="")
-            display.update(tasks[label], completed=done, total=total)
-            speed = display.tasks[tasks[label]].speed
+            name, _, detail = label.partition(_DETAIL)
+            if name not in tasks:
+                tasks[name] = display.add_task(name, total=total, count="")
+            display.update(tasks[name], completed=done, total=total)
+            speed = display.tasks[tasks[name]].speed
             rate = f", {short_count(speed)}/s" if speed else ""
             whole = "" if total is None else f"/{short_count(total)}"
-            display.update(tasks[label], count=f"{short_count(done)}{whole}{rate}")
+            display.update(tasks[name], count=f"{short_count(done)}{whole}{rate}")
+            if detail:
+                display.update(tasks[name], description=label)
 
         yield report
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ensembed._version import __version__
 
-_PACKAGES = ("numpy", "scipy", "onnxruntime", "tokenizers")
+_PACKAGES = ("numpy", "scipy", "onnxruntime", "tokenizers", "torch")
 
 
 def provenance() -> dict[str, str]:

@@ -4,6 +4,8 @@ A view is a folder `<root>/<corpus key>/<encoder key>/` of real `.npy` files. A 
 the hash of its bytes; it is written under a temporary name, synced and renamed, so that a shard that is there is whole.
 `manifest.json` comes last and makes the view complete. Nothing in the folder depends on when or in how many runs it
 was written, so an interrupted view that is finished later has the same bytes as one written at a stretch.
+
+Beside the views, `<root>/training/` keeps what is trained on them while it is trained.
 """
 
 from __future__ import annotations
@@ -162,7 +164,7 @@ class ViewStore:
             # Each view once, and in one order for all processes: two that wait for each other would stand still.
             for folder, encoder in sorted(dict(zip(folders, encoders, strict=True)).items()):
                 if verify or not (folder / MANIFEST).exists():
-                    locks.enter_context(self._writing(folder))
+                    locks.enter_context(self._locked(folder, "writing the view"))
                     # Another process may have finished the view while we waited for the lock.
                     if verify or not (folder / MANIFEST).exists():
                         writers.append(_Writer(folder, self._shard_rows, corpus, encoder, progress))
@@ -172,8 +174,20 @@ class ViewStore:
         return [View(folder) for folder in folders]
 
     @contextmanager
-    def _writing(self, folder: Path) -> Iterator[None]:
-        """Hold the one write lock of this view; the system releases it when a process dies."""
+    def training(self, key: str) -> Iterator[Path]:
+        """The folder in which the training of that key is kept, for one process at a time.
+
+        Raises:
+            StoreBusyError: another process has it.
+            StoreError: the store is not writable.
+        """
+        folder = self.root / "training" / key
+        with self._locked(folder, "training what is kept in"):
+            yield folder
+
+    @contextmanager
+    def _locked(self, folder: Path, doing: str) -> Iterator[None]:
+        """Hold the one write lock of a folder, which is made; the system releases it when a process dies."""
         path = self.root / "locks" / f"{folder.parent.name}-{folder.name}.lock"
         lock = FileLock(path)
         try:
@@ -182,7 +196,7 @@ class ViewStore:
             lock.acquire(timeout=self._wait)
         except Timeout:
             raise StoreBusyError(
-                f"another process is writing the view {folder}; wait for it (`wait`, --wait), or choose another store"
+                f"another process is {doing} {folder}; wait for it (`wait`, --wait), or choose another store"
             ) from None
         except OSError as error:
             raise StoreError(f"cannot write in the view store {self.root}: {error}") from error

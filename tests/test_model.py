@@ -90,7 +90,9 @@ def test_an_up_projection_is_an_ensemble_of_one() -> None:
 @pytest.fixture(scope="module", params=METHODS)
 def fitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MetaEncoder:
     """A meta-encoder of every method."""
-    parameters = {"svd": {"dim": 4}, "gcca": {"dim": 4}, "up": {"dim": 50}}.get(request.param, {})
+    given: dict[str, dict[str, Any]]
+    given = {"svd": {"dim": 4}, "gcca": {"dim": 4}, "ae": {"dim": 4, "epochs": 3}, "up": {"dim": 50}}
+    parameters = given.get(request.param, {})
     members = NAMES[:1] if request.param == "up" else NAMES
     store = ViewStore(tmp_path_factory.mktemp("views"))
     return Ensemble(members).fit(SENTENCES, make_method(request.param, **parameters), store=store)

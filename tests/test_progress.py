@@ -46,6 +46,33 @@ def test_bars_show_every_task_on_standard_error(
     assert " 7" in output.err
 
 
+def test_a_detail_that_changes_stays_on_one_bar(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with bars(enabled=True) as progress:
+        progress("train · loss 0.75", 1, 3)
+        progress("train · loss 0.5", 2, 3)
+        progress("train · loss 0.25", 3, 3)
+        progress("train", 3, 3)
+    last = capsys.readouterr().err.rstrip().splitlines()[-1]
+    assert last.count("train") == 1
+    assert "train · loss 0.25" in last  # the end of the task leaves it standing
+    assert "3/3" in last
+
+
+def test_tasks_with_details_have_their_own_bars(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with bars(enabled=True) as progress:
+        for done in (1, 2):
+            progress(f"first · loss {done}", done, 2)
+            progress(f"second · loss {done + 5}", done, 2)
+    lines = capsys.readouterr().err.rstrip().splitlines()[-2:]
+    assert ["first · loss 2" in lines[0], "second · loss 7" in lines[1]] == [True, True]
+
+
 def test_bars_end_when_the_work_fails() -> None:
     def work() -> None:
         with bars(enabled=True) as progress:

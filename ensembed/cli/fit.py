@@ -21,19 +21,16 @@ from ensembed.cli.common import (
     threads_option,
     wait_option,
 )
+from ensembed.cli.methods import method_option
 from ensembed.corpus import BadBytes
-from ensembed.methods import make_method
+from ensembed.methods import Method
 from ensembed.methods.gcca import positive
 from ensembed.model import Ensemble
 from ensembed.views import ViewStore
 
 
 @click.command()
-@options(corpus_argument, encoder_option)
-@click.option("--method", type=click.Choice(["conc", "avg", "svd", "gcca", "up"]), default="gcca", show_default=True)
-@click.option("--dim", type=click.IntRange(min=1), help="Dimension of the result. [default: the largest member's]")
-@click.option("--tau", type=float, help="gcca's regularisation. [default: 10]")
-@click.option("--seed", type=int, help="up's random seed. [default: 0]")
+@options(corpus_argument, encoder_option, method_option)
 @click.option(
     "--out", "-o", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder for the model."
 )
@@ -41,10 +38,7 @@ from ensembed.views import ViewStore
 def fit(
     corpus: Path,
     encoders: tuple[str, ...],
-    method: str,
-    dim: int | None,
-    tau: float | None,
-    seed: int | None,
+    method: Method,
     out: Path,
     store: Path | None,
     wait: float,
@@ -56,7 +50,12 @@ def fit(
     """Fit a meta-embedding on the unlabelled sentences of CORPUS and save it.
 
     The members' views are cached, so that fitting another method, or going on after an interruption, encodes nothing
-    twice. Methods: conc and avg need no training, svd and gcca do, up is a random projection of one member.
+    twice. Methods: conc and avg need no training, svd and gcca are solved in one pass, up is a random projection of one
+    member, ae is a cross-view autoencoder.
+
+    ae is trained with torch: pip install 'ensembed[ae]'. (mse without hidden layers is solved and needs none, nor does
+    a model once it is saved.) Its training is kept in the store while it runs: after an interruption, even by kill -9,
+    the same command goes on.
 
     The ensemble `paper` is ParaNMT, USE and SBERT, those of the paper: it needs pip install 'ensembed[st,tfhub]', and
     downloads gigabytes the first time. `small` is minilm, use-lite and wordllama, which `ensembed pull` gets.
@@ -65,13 +64,12 @@ def fit(
     Examples:
       ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --method gcca --dim 512 --out my-model
       ensembed fit corpus.txt -e minilm -e wordllama --method svd --out my-svd --json
+      ensembed fit corpus.txt --ensemble small --method ae --loss kld --epochs 100 --batch-size 1000 --out my-ae
       ensembed fit corpus.txt --ensemble paper --method gcca --dim 1024 --out paper-model
     """
-    given = {key: value for key, value in (("dim", dim), ("tau", tau), ("seed", seed)) if value is not None}
-    chosen = make_method(method, **given)
     with open_corpus(corpus, errors) as source, progress_bars(quiet) as progress:
         ensemble = Ensemble(encoders, threads=threads, progress=progress)
-        model = ensemble.fit(source, chosen, store=ViewStore(store, wait=wait), threads=threads, progress=progress)
+        model = ensemble.fit(source, method, store=ViewStore(store, wait=wait), threads=threads, progress=progress)
     model.save(out)
     meta = model.meta
     spectrum = [] if meta.spectrum is None else meta.spectrum.tolist()

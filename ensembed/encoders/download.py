@@ -43,7 +43,7 @@ def is_url(location: str) -> bool:
     return "://" in location
 
 
-def download(url: str, *, progress: Progress = silent, timeout: float = TIMEOUT) -> Path:
+def download(url: str, *, progress: Progress = silent, timeout: float = TIMEOUT, label: str | None = None) -> Path:
     """The file at an http or https address: downloaded once, then found in the cache without any network.
 
     An interrupted download is taken up where it stopped, if the server can. Downloads of the same address at the same
@@ -53,18 +53,14 @@ def download(url: str, *, progress: Progress = silent, timeout: float = TIMEOUT)
         url: its address.
         progress: takes reports in bytes.
         timeout: seconds without an answer, or without a byte, after which the server counts as gone.
+        label: what to call it in reports; by default the last part of its address.
 
     Raises:
         InputError: the address is not of http or https.
         PullError: the server is not to be had, does not have the file, or has another one than before.
     """
-    url = urldefrag(url).url
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(f"{url!r} is not an address of the form http://… or https://…")
-    name = re.sub(r"[^\w.-]", "_", unquote(PurePosixPath(parts.path).name)).strip(".") or "file"
-    folder = cache_dir() / "downloads" / hashlib.sha256(url.encode()).hexdigest()[:16]
-    wanted = _Download(url, folder / name[-100:], folder / ".source.json", progress, timeout)
+    wanted = _wanted(url, progress, timeout, label)
+    url, folder = wanted.url, wanted.path.parent
     if wanted.is_here():
         return wanted.path
     try:
@@ -79,6 +75,28 @@ def download(url: str, *, progress: Progress = silent, timeout: float = TIMEOUT)
     return wanted.path
 
 
+def forget(url: str) -> None:
+    """Drop what was downloaded, and its hash: for a file that turned out to be none of the kind that was expected."""
+    wanted = _wanted(url, silent, TIMEOUT, None)
+    for path in (wanted.path, wanted.record):
+        path.unlink(missing_ok=True)
+
+
+def _wanted(url: str, progress: Progress, timeout: float, label: str | None) -> _Download:
+    try:
+        url = urldefrag(url).url
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # brackets that do not fit, a port that is no number
+        usable = False
+    if not usable:
+        raise InputError(f"{url!r} is not an address of the form http://… or https://…")
+    name = re.sub(r"[^\w.-]", "_", unquote(PurePosixPath(parts.path).name)).strip(".") or "file"
+    folder = cache_dir() / "downloads" / hashlib.sha256(url.encode()).hexdigest()[:16]
+    path = folder / name[-100:]
+    return _Download(url, path, folder / ".source.json", progress, timeout, label or f"download {path.name}")
+
+
 @dataclass(frozen=True)
 class _Download:
     """One file: `path` holds all of it or does not exist, `path`.part holds its beginning.
@@ -89,6 +107,7 @@ class _Download:
         record: what is known of it: url, size, SHA-256.
         progress: takes reports in bytes.
         timeout: in seconds.
+        label: what to call it in reports.
     """
 
     url: str
@@ -96,6 +115,7 @@ class _Download:
     record: Path
     progress: Progress
     timeout: float
+    label: str
 
     def is_here(self) -> bool:
         """Whether the file is there, as long as it was."""
@@ -164,15 +184,14 @@ class _Download:
             )
         tag = answer.headers["ETag"] or answer.headers["Last-Modified"] or ""
         write_atomically(self._state(part), json.dumps({"tag": "" if tag.startswith("W/") else tag}).encode())
-        label = f"download {self.path.name}"
         with part.open("ab" if goes_on else "wb") as file:
             while block := answer.read1(_BLOCK):  # what has come, however little
                 file.write(block)
                 done += len(block)
-                self.progress(label, done, size)
+                self.progress(self.label, done, size)
         if size is not None and done != size:
             return ConnectionError(f"it broke off after {done:,} of {size:,} bytes")
-        self.progress(label, done, done)
+        self.progress(self.label, done, done)
         return None
 
     def _sha256(self, path: Path) -> str:

@@ -33,19 +33,3 @@ def revision_of(files: Mapping[str, Path], *, label: str = "hash", progress: Pro
     except OSError as error:
         raise InputError(f"{error.filename} cannot be read: {error.strerror or error}") from error
     return total.hexdigest()[:16]
-
-
-def revision_of_folder(folder: Path, *, progress: Progress = silent) -> str:
-    """The hash over every file of a folder, by path; hidden files and folders do not count.
-
-    Raises:
-        InputError: it is no folder, or a file in it cannot be read.
-    """
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder")
-    files = {
-        path.relative_to(folder).as_posix(): path
-        for path in folder.rglob("*")
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    }
-    return revision_of(files, label=f"hash {folder.name}", progress=progress)

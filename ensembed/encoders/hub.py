@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,7 +99,7 @@ def _download(
 ) -> Path:
     from huggingface_hub import snapshot_download
 
-    with _explaining(repo, revision), _no_bars():
+    with _explaining(repo, revision), _no_bars.during():
         folder = snapshot_download(
             repo, revision=revision, allow_patterns=list(patterns), ignore_patterns=list(ignore), tqdm_class=bars
         )
@@ -142,21 +143,41 @@ def _explaining(repo: str, revision: str | None) -> Iterator[None]:
         raise MissingError(f"{repo!r} cannot be fetched from the hub: {type(error).__name__}: {error}") from error
 
 
-@contextmanager
-def _no_bars() -> Iterator[None]:
-    """Keep the hub's client from drawing bars of single files, which versions before 1 do whatever class is passed."""
-    from huggingface_hub import constants
+class _NoBars:
+    """Keeps the hub's client from drawing bars of single files, which versions before 1 do whatever class is passed.
 
-    group = "huggingface_hub"
-    # With HF_HUB_DISABLE_PROGRESS_BARS=0 the user asks for them, and the client warns of whoever would not draw them.
-    if _utils().are_progress_bars_disabled(group) or constants.HF_HUB_DISABLE_PROGRESS_BARS is False:
-        yield
-        return
-    _utils().disable_progress_bars(group)
-    try:
-        yield
-    finally:
-        _utils().enable_progress_bars(group)
+    The switch is one for the whole process: the first of several downloads turns it, the last one turns it back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._downloads = 0
+        self._turned = False
+
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        from huggingface_hub import constants
+
+        group = "huggingface_hub"
+        with self._lock:
+            if not self._downloads:
+                # With HF_HUB_DISABLE_PROGRESS_BARS=0 the user asks for them, and the client warns of whoever would not
+                # draw them.
+                asked = constants.HF_HUB_DISABLE_PROGRESS_BARS is False
+                self._turned = not asked and not _utils().are_progress_bars_disabled(group)
+                if self._turned:
+                    _utils().disable_progress_bars(group)
+            self._downloads += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._downloads -= 1
+                if self._turned and not self._downloads:
+                    _utils().enable_progress_bars(group)
+
+
+_no_bars = _NoBars()
 
 
 def _bars(repo: str, progress: Progress) -> Any:  # noqa: ANN401 - a class made for one download

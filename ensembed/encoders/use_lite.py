@@ -21,7 +21,7 @@ from threadpoolctl import ThreadpoolController
 
 from ensembed.cores import available_cores
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.fingerprints import revision_of_folder
+from ensembed.encoders.fingerprints import revision_of
 from ensembed.encoders.names import Request
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
 from ensembed.errors import EncoderError, InputError
@@ -370,5 +370,17 @@ def open_use_lite(request: Request) -> UseLiteEncoder:
     """`use-lite`, or `use-lite:DIR` with the same files."""
     options = request.options(max_length=int)
     folder = request.path
-    revision = request.revision or revision_of_folder(folder)
+    revision = request.revision or revision_of(_files(folder), label=f"hash {folder.name}", progress=request.progress)
     return UseLiteEncoder(folder, name=request.name, revision=revision, threads=request.threads, **options)
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """The files that are read, by name: what else lies in the folder does not make another encoder."""
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder")
+    model = folder / "model.json"
+    try:
+        shards = [Path(path).name for group in _read_json(model)["weightsManifest"] for path in group["paths"]]
+    except (KeyError, TypeError) as error:
+        raise EncoderError(f"{model} is not a TF.js graph model ({error!r}); pull the encoder again") from error
+    return {name: folder / name for name in ("model.json", "vocab.json", *shards)}

@@ -46,6 +46,7 @@ class Laboratory:
         evaluation: their views of the distinct sentences of `datasets`, in that order.
         datasets: what is scored.
         protocol: how.
+        progress: told of rows and epochs, where a method reads the views itself.
     """
 
     ensemble: Ensemble
@@ -53,6 +54,7 @@ class Laboratory:
     evaluation: Sequence[View]
     datasets: Sequence[Dataset]
     protocol: Protocol = "mean"
+    progress: Progress = silent
     _moments: dict[bool, Moments] = field(default_factory=dict)
 
     @classmethod
@@ -71,14 +73,14 @@ class Laboratory:
         training, evaluation = (
             store.embed_all(text, ensemble.encoders, progress=progress) for text in (corpus, sentences)
         )
-        return cls(ensemble, training, evaluation, datasets, protocol)
+        return cls(ensemble, training, evaluation, datasets, protocol, progress)
 
     def fit(self, method: Method) -> Meta:
         """Fit on the training views; the moments are computed once for all methods that share them."""
         if isinstance(method, NaiveMethod):
             return method.build(self.ensemble.dims)
         if not isinstance(method, MomentMethod):
-            return method.fit(self.training)
+            return method.fit(self.training, progress=self.progress)
         if method.normalize not in self._moments:
             self._moments[method.normalize] = Moments.of_views(self.training, normalize=method.normalize)
         return method.solve(self._moments[method.normalize], self.ensemble.dims)

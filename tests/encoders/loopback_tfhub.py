@@ -17,6 +17,7 @@ class Hub:
     Attributes:
         url: its address.
         archives: the model of each path, a .tar.gz.
+        redirects: where else a path sends everybody.
         status: of every answer.
         told: the Content-Length to announce, where it is not that of the archive.
         delay: seconds before an answer.
@@ -25,6 +26,7 @@ class Hub:
 
     url: str = ""
     archives: dict[str, bytes] = field(default_factory=dict)
+    redirects: dict[str, str] = field(default_factory=dict)
     status: int = 200
     told: int | None = None
     delay: float = 0
@@ -41,9 +43,9 @@ def serving() -> Iterator[Hub]:
             hub.seen.append(self.path)
             time.sleep(hub.delay)
             path, _, query = self.path.partition("?")
-            if path.startswith("/moved/"):  # as tfhub.dev sends everybody to kaggle.com
+            if path.startswith("/moved/") or path in hub.redirects:  # as tfhub.dev sends everybody to kaggle.com
                 self.send_response(302)
-                self.send_header("Location", self.path.removeprefix("/moved"))
+                self.send_header("Location", hub.redirects.get(path, self.path.removeprefix("/moved")))
                 self.end_headers()
                 return
             body = hub.archives.get(path)
@@ -58,7 +60,11 @@ def serving() -> Iterator[Hub]:
         def log_message(self, *_args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_args: object) -> None:
+            """Clients that go away are what is tested."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

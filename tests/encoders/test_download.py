@@ -18,7 +18,7 @@ from urllib.request import Request
 import pytest
 
 from ensembed.encoders import download as download_module
-from ensembed.encoders.download import download
+from ensembed.encoders.download import download, forget
 from ensembed.errors import InputError, PullError
 from ensembed.paths import cache_dir
 
@@ -223,10 +223,36 @@ def test_https_is_never_left() -> None:
         handler.redirect_request(request, None, 302, "", None, "http://127.0.0.1/a")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://127.0.0.1/a", "data://a", "http://", "https:///a"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/hostname",
+        "ftp://127.0.0.1/a",
+        "data://a",
+        "http://",
+        "https:///a",
+        "http://[a/b",
+        "http://a:99999/b",
+    ],
+)
 def test_other_addresses_are_refused(url: str) -> None:
     with pytest.raises(InputError, match="not an address of the form http"):
         download(url)
+
+
+def test_a_file_that_was_no_good_is_forgotten_with_its_hash(site: Site) -> None:
+    path = download(f"{site.url}/f")
+    forget(f"{site.url}/f")
+    assert not path.exists()
+    site.content = b"another"
+    assert download(f"{site.url}/f").read_bytes() == b"another"
+    forget(f"{site.url}/never")  # as well
+
+
+def test_reports_have_the_name_that_was_asked_for(site: Site) -> None:
+    reports: list[str] = []
+    download(f"{site.url}/1", progress=lambda label, _done, _size: reports.append(label), label="download a model")
+    assert set(reports) == {"download a model"}
 
 
 def test_a_server_that_is_not_to_be_had(site: Site) -> None:

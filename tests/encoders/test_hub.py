@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from loopback_hub import COMMIT, LoopbackHub, loopback_hub
 
-from ensembed.encoders.hub import chosen_commit, commit_of, is_hub_name
+from ensembed.encoders.hub import _no_bars, chosen_commit, commit_of, is_hub_name
 from ensembed.errors import InputError
 
 WEIGHTS = os.urandom(300_000)
@@ -132,3 +133,24 @@ def test_a_saved_model_opens_its_members_at_the_commit_it_was_fitted_on(monkeypa
     chosen_commit("me/demo", None, "0123456789abcdef")  # the hash of a folder
     chosen_commit("me/demo", None, None)
     assert asked == [COMMIT, "v2", None, None]
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_bars_are_as_they_were_after_downloads_that_overlap(monkeypatch: pytest.MonkeyPatch, hidden: bool) -> None:
+    from huggingface_hub import constants
+
+    utils = importlib.import_module("huggingface_hub.utils")
+    group = "huggingface_hub"
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", None)
+    before = utils.are_progress_bars_disabled(group)
+    (utils.disable_progress_bars if hidden else utils.enable_progress_bars)(group)
+    try:
+        one, two = _no_bars.during(), _no_bars.during()
+        one.__enter__()
+        two.__enter__()
+        one.__exit__(None, None, None)
+        assert utils.are_progress_bars_disabled(group)  # the other one still runs
+        two.__exit__(None, None, None)
+        assert utils.are_progress_bars_disabled(group) == hidden
+    finally:
+        (utils.disable_progress_bars if before else utils.enable_progress_bars)(group)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from make_onnx import make_onnx, oracle, write_json, write_onnx
+from make_onnx import make_onnx, oracle, small_graph, write_json, write_onnx
+from make_st import write_st
 from make_static import small_tokenizer
 
 from ensembed.encoders import open_encoder
@@ -160,6 +161,75 @@ def test_lower_case_where_sentence_transformers_has_it(tmp_path: Path) -> None:
     encoder = open_encoder(f"onnx:{tmp_path}")
     assert np.array_equal(encoder.encode(upper), cased.encode(lower))
     assert encoder.spec.key != cased.spec.key
+
+
+# --- prompts ----------------------------------------------------------------------------------------------------------
+
+PROMPT = {"prompts": {"sts": "a report: ", "query": "query: "}, "default_prompt_name": "sts"}
+ABOUT = "config_sentence_transformers.json"
+
+
+def test_the_default_prompt_is_put_before_every_sentence(tmp_path: Path) -> None:
+    folder, plain = write_onnx(tmp_path / "prompted"), write_onnx(tmp_path / "plain")
+    write_json(folder / ABOUT, PROMPT)
+    encoder = open_encoder(f"onnx:{folder}?max_length=256")
+    expected = open_encoder(f"onnx:{plain}?max_length=256").encode([f"a report: {sentence}" for sentence in SENTENCES])
+    np.testing.assert_allclose(encoder.encode(SENTENCES), expected, atol=1e-6)
+    assert encoder.spec.prompt == "a report: "
+    assert encoder.spec.key == open_encoder(f"onnx:{plain}?max_length=256&prefix=a report: ").spec.key
+    check_encoder(encoder)
+    # A prefix stands behind it, as with st:.
+    both = open_encoder(f"onnx:{folder}?max_length=256&prefix=so ")
+    assert both.spec.prompt == "a report: so "
+    assert np.array_equal(both.encode(["a dog"]), encoder.encode(["so a dog"]))
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        PROMPT,
+        {"prompts": PROMPT["prompts"], "default_prompt_name": None},
+        {"prompts": PROMPT["prompts"]},
+        {"prompts": {"query": "query: "}, "default_prompt_name": "query"},
+        {"prompts": {"sts": ""}, "default_prompt_name": "sts"},
+        {},
+    ],
+)
+def test_the_prompt_is_the_one_of_sentence_transformers(tmp_path: Path, about: dict[str, Any]) -> None:
+    folder = write_st(tmp_path / "model")
+    (folder / "model.onnx").write_bytes(small_graph().SerializeToString())
+    write_json(folder / ABOUT, about)
+    library, ours = open_encoder(f"st:{folder}").spec, open_encoder(f"onnx:{folder}").spec
+    assert ours.prompt == library.prompt
+    assert (ours.prompt == "") == (about.get("default_prompt_name") is None or about["prompts"] == {"sts": ""})
+
+
+def test_a_prompt_that_is_not_pooled_is_refused(tmp_path: Path) -> None:
+    write_onnx(tmp_path)
+    write_json(tmp_path / "1_Pooling" / "config.json", {"pooling_mode": "mean", "include_prompt": False})
+    open_encoder(f"onnx:{tmp_path}")  # without a prompt nothing is left out
+    write_json(tmp_path / ABOUT, PROMPT)
+    for query in ("", "?pooling=mean"):
+        with pytest.raises(EncoderError, match=r"leaves the default prompt 'a report: ' out of the pooling.* with st:"):
+            open_encoder(f"onnx:{tmp_path}{query}")
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"prompts": {}, "default_prompt_name": "sts"}, "has no prompt 'sts'"),
+        ({"default_prompt_name": "sts"}, "has no prompt 'sts'"),
+        ({"prompts": ["sts"], "default_prompt_name": "sts"}, "has no prompt 'sts'"),
+        ({"prompts": {"sts": 3}, "default_prompt_name": "sts"}, "has a prompt 'sts' that is no text: 3"),
+        ({"prompts": {}, "default_prompt_name": []}, r"has no prompt \[\]"),
+        ([], "holds a JSON list, not an object"),
+    ],
+)
+def test_prompts_that_cannot_be_are_named(tmp_path: Path, about: Any, message: str) -> None:  # noqa: ANN401
+    write_onnx(tmp_path)
+    write_json(tmp_path / ABOUT, about)
+    with pytest.raises(EncoderError, match=f"{ABOUT} {message}"):
+        open_encoder(f"onnx:{tmp_path}")
 
 
 # --- long texts -------------------------------------------------------------------------------------------------------

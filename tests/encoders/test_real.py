@@ -88,3 +88,10 @@ def test_ten_megabytes_are_no_trouble(pulled: Callable[[str], Path]) -> None:
     for name in ("minilm", "wordllama", "use-lite"):
         pulled(name)
         assert np.isfinite(open_encoder(name).encode(["word " * 2_000_000])).all()
+
+
+def test_a_length_beyond_the_positions_is_refused_where_no_file_says_them(pulled: Callable[[str], Path]) -> None:
+    folder = pulled("minilm")
+    assert open_encoder(f"onnx:{folder}?max_length=512").spec.max_length == 512
+    with pytest.raises(InputError, match="does not take max_length=513 tokens"):
+        open_encoder(f"onnx:{folder}?max_length=513")

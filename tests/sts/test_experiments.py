@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from invented_sts import CORPUS, MEMBERS, dataset
 
-from ensembed import Ensemble, ListCorpus, ViewStore
+from ensembed import Ensemble, ViewStore
 from ensembed.methods import GCCA, SVD, Average, Concat, Method
-from ensembed.sts import Dataset, Pairs, evaluate_all, paper
+from ensembed.sts import evaluate_all, paper
 from ensembed.sts.experiments import Laboratory
-from ensembed.sts.main_table import DEV, MainTable
-
-WORDS = ["dog", "cat", "fox", "man", "red", "old", "blue", "runs", "eats", "sleeps"]
-CORPUS = ListCorpus([f"the {a} {b} {c}" for a in WORDS for b in WORDS[:5] for c in WORDS[5:]])
-MEMBERS = ["demo?dim=8&seed=1", "demo?dim=6&seed=2", "demo?dim=5&seed=3"]
-
-
-def dataset(name: str, parts: tuple[str, ...], missing: tuple[str, ...] = ()) -> Dataset:
-    generator = np.random.default_rng(len(name) + len(parts))
-    texts = [tuple(" ".join(generator.choice(WORDS, 4)) for _ in range(20)) for _ in range(2 * len(parts))]
-    pairs = [Pairs(part, texts[2 * k], texts[2 * k + 1], generator.uniform(0, 5, 20)) for k, part in enumerate(parts)]
-    return Dataset(name, tuple(pairs), missing, "tsv")
-
+from ensembed.sts.main_table import AUTOENCODER, DEV, MainTable
 
 DATASETS = [
     dataset("sts13", ("FNWN", "OnWN", "headlines"), ("SMT",)),
@@ -65,14 +55,15 @@ def test_up_projections_are_a_mean_over_seeds_of_the_smaller_members(laboratory:
 
 def test_the_table_says_what_was_chosen_what_is_missing_and_who_wins(laboratory: Laboratory) -> None:
     table = MainTable(laboratory, "invented sentences")
-    assert [row.label for row in table.rows][-4:] == ["meta:conc", "meta:avg", "meta:svd", "meta:gcca"]
+    metas = ["meta:conc", "meta:avg", "meta:svd", "meta:gcca", "meta:ae"]
+    assert [row.label for row in table.rows][-5:] == metas
     text = table.text()
     assert "on STS-B dev" in text
     assert "sts13 is without SMT" in text
     assert "invented sentences" in text
     means = {row.label: np.mean([row.scores[name].pearson for name in ("sts13", "stsb-test")]) for row in table.rows}
     best = max(means[f"single:{name}"] for name in MEMBERS)
-    for label in ("meta:conc", "meta:avg", "meta:svd", "meta:gcca"):
+    for label in metas:
         [line] = [line for line in text.splitlines() if line.startswith(f"{label} (")]
         assert ("above" if means[label] > best else "BELOW") in line
 
@@ -80,7 +71,21 @@ def test_the_table_says_what_was_chosen_what_is_missing_and_who_wins(laboratory:
 def test_tau_is_the_best_on_dev_and_on_nothing_else(laboratory: Laboratory) -> None:
     table = MainTable(laboratory, "invented sentences")
     scores = [laboratory.meta(GCCA(8, tau)).scores[DEV].pearson for tau in (0.01, 0.1, 1.0, 10.0, 100.0)]
-    assert table.rows[-1].scores[DEV].pearson == max(scores)
+    [row] = [row for row in table.rows if row.label == "meta:gcca"]
+    assert row.scores[DEV].pearson == max(scores)
+
+
+def test_the_autoencoder_is_the_documented_one_and_reports_its_epochs(laboratory: Laboratory) -> None:
+    epochs: list[int] = []
+
+    def report(label: str, done: int, _total: int | None, /) -> None:
+        if label.startswith("train · loss"):
+            epochs.append(done)
+
+    row = MainTable(replace(laboratory, progress=report), "invented sentences").rows[-1]
+    assert epochs == list(range(1, AUTOENCODER.epochs + 1))
+    assert row.scores == laboratory.meta(replace(AUTOENCODER, dim=8)).scores
+    assert f"{AUTOENCODER.loss}, hidden layers: {AUTOENCODER.hidden_layers}, 20 epochs" in row.note
 
 
 def test_the_papers_sts13_is_without_smt_where_ours_is(laboratory: Laboratory) -> None:

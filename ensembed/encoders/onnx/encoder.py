@@ -24,6 +24,9 @@ from ensembed.rows import unit_rows
 # Tokens per run, padding included: more only costs memory.
 _BATCH_TOKENS = 8192
 
+# Tokens that every BERT-like model takes.
+_USUAL = 512
+
 # What a sentence can be given to a graph as, and the types that graphs want it in.
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 _TYPES = {
@@ -65,7 +68,7 @@ class OnnxEncoder(Encoder):
         self._graph = _Graph(model, name=name, threads=threads)
         self._batch_size = 1 if self._graph.alone else batch_size
         limits = [limit for limit in (settings.positions, self._graph.length) if limit is not None]
-        max_length = min([512, *limits]) if settings.max_length is None else settings.max_length
+        max_length = min([_USUAL, *limits]) if settings.max_length is None else settings.max_length
         least = self._tokenizer.num_special_tokens_to_add(is_pair=False) + 1
         if max_length < least or any(max_length > limit for limit in limits):
             wanted = f"from {least} to {min(limits)}" if limits else f"at least {least}"
@@ -78,9 +81,11 @@ class OnnxEncoder(Encoder):
         self._tokenizer.enable_truncation(max_length)
         self._max_length = max_length
         pooling, dim = self._graph.choose(settings.pooling)
+        if not limits and max_length > _USUAL:  # no file says how many positions there are: better now than in a batch
+            self._graph.check_length(max_length)
         extra = (("lowercase", "true"),) if settings.lowercase else ()
         self._spec = EncoderSpec(
-            name, "onnx", dim, revision, "", max_length, pooling, normalize=settings.normalize, extra=extra
+            name, "onnx", dim, revision, settings.prompt, max_length, pooling, settings.normalize, extra
         )
 
     @property
@@ -90,7 +95,8 @@ class OnnxEncoder(Encoder):
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Pooled vectors; sentences of like length run together, so that little is padded."""
-        tokens = first_ids(self._tokenizer, sentences, self._max_length)
+        prompted = [self._spec.prompt + sentence for sentence in sentences]
+        tokens = first_ids(self._tokenizer, prompted, self._max_length)
         result = np.zeros((len(sentences), self._spec.dim), np.float32)
         for rows in self._batches(tokens):
             # Any token does for padding, since no other one looks at it.
@@ -187,6 +193,14 @@ class _Graph:
             )
         self._outputs = chosen[:1]
         return pooling, shapes[chosen[0]][-1]
+
+    def check_length(self, tokens: int) -> None:
+        """Raise an InputError unless a sentence of so many tokens can be run."""
+        ids = np.zeros((1, tokens), np.int64)
+        try:
+            self.run(ids, np.ones_like(ids, np.bool_))
+        except Exception as error:  # the library raises bare Exceptions of its own
+            raise InputError(f"encoder {self._name!r}: the graph does not take max_length={tokens} tokens") from error
 
     def run(self, ids: NDArray[np.int64], mask: NDArray[np.bool_]) -> FloatArray:
         """The chosen output, as float32."""

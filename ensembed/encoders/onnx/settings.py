@@ -1,4 +1,4 @@
-"""What the files beside an exported transformer say of its use: pooling, length, normalisation.
+"""What the files beside an exported transformer say of its use: pooling, length, normalisation, prompt.
 
 They are those that transformers and sentence-transformers write. All of them may be absent.
 """
@@ -52,6 +52,7 @@ class OnnxSettings:
         positions: the most tokens that the model can take.
         normalize: whether vectors are scaled to length one.
         lowercase: whether sentences are put in lower case, whatever the tokenizer does.
+        prompt: put before every sentence.
     """
 
     pooling: str | None = None
@@ -59,6 +60,7 @@ class OnnxSettings:
     positions: int | None = None
     normalize: bool = False
     lowercase: bool = False
+    prompt: str = ""
 
 
 def read_settings(folder: Path, *, pooling: str | None = None) -> OnnxSettings:
@@ -82,9 +84,15 @@ def read_settings(folder: Path, *, pooling: str | None = None) -> OnnxSettings:
                 "run; open the original with st:, or export all of it as a graph with an output sentence_embedding "
                 "and say pooling=model"
             )
+    pooled = folder / next((path for kind, path in modules if kind == "Pooling"), "1_Pooling") / "config.json"
+    prompt = _prompt(folder / "config_sentence_transformers.json")
+    if prompt and _read(pooled).get("include_prompt") is False:
+        raise EncoderError(
+            f"{pooled} leaves the default prompt {prompt!r} out of the pooling, which onnx: does not do; open the "
+            "original with st:"
+        )
     if pooling is None:
-        path = next((path for kind, path in modules if kind == "Pooling"), "1_Pooling")
-        pooling = _pooling(folder / path / "config.json")
+        pooling = _pooling(pooled)
     positions = _positions(config)
     max_length = _max_length(folder, transformer)
     return OnnxSettings(
@@ -93,6 +101,7 @@ def read_settings(folder: Path, *, pooling: str | None = None) -> OnnxSettings:
         positions=positions,
         normalize=any(kind == "Normalize" for kind, _ in modules),
         lowercase=transformer.get("do_lower_case") is True,
+        prompt=prompt,
     )
 
 
@@ -104,6 +113,23 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
         return [(module["type"].rpartition(".")[2], module["path"]) for module in modules or ()]
     except (AttributeError, KeyError, TypeError) as error:
         raise EncoderError(f"{path} is not a list of modules ({error!r})") from error
+
+
+def _prompt(path: Path) -> str:
+    """The prompt that is used where nobody asks for one."""
+    config = _read(path)
+    name = config.get("default_prompt_name")
+    if name is None:
+        return ""
+    # As in sentence-transformers: every model has these two, empty where it says nothing of them.
+    prompts = {"query": "", "document": ""}
+    try:
+        prompt = (prompts | (config.get("prompts") or {}))[name]
+    except (KeyError, TypeError) as error:
+        raise EncoderError(f"{path} has no prompt {name!r}, which it calls the default one") from error
+    if not isinstance(prompt, str):
+        raise EncoderError(f"{path} has a prompt {name!r} that is no text: {prompt!r}")
+    return prompt
 
 
 def _pooling(path: Path) -> str | None:

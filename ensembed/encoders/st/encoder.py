@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,9 @@ from ensembed.encoders import hub
 from ensembed.encoders.base import Encoder, EncoderSpec
 from ensembed.encoders.long_texts import cut
 from ensembed.encoders.names import Request, at_least, flag, one_of
-from ensembed.encoders.st.loading import (
-    CODE,
-    NOT_READ,
-    code_repositories,
-    import_libraries,
-    load,
-    quiet,
-    revision_of_model,
-)
+from ensembed.encoders.st.files import fetch, revision_of_model
+from ensembed.encoders.st.loading import code_repositories, import_libraries, load, quiet
+from ensembed.encoders.st.threads import using_threads
 from ensembed.errors import EncoderError, InputError
 
 # Names that the library's `encode_query` and `encode_document` look for among the prompts, in this order.
@@ -84,6 +77,8 @@ class SentenceTransformerEncoder(Encoder):
         if max_length is not None:
             self._limit_length(max_length, name)
         extra = {"precision": precision}
+        if precision != "float32":  # see `batch_size`: these change rounded vectors, and float32 ones do not notice
+            extra |= {"batch_size": str(batch_size), "device": self._model.device.type}
         if task and self._uses_task(trust_remote_code):
             extra["task"] = task
         if text and self._sets_prompt_apart():
@@ -195,17 +190,8 @@ class SentenceTransformerEncoder(Encoder):
             hint = "; add ?prompt=query or ?prompt=document to its name" if self._is_router() else ""
             raise EncoderError(f"encoder {name!r} cannot encode: {error}{hint}") from error
 
-    @contextmanager
-    def _using_threads(self) -> Iterator[None]:
-        if self._threads is None:
-            yield
-            return
-        before = self._torch.get_num_threads()
-        self._torch.set_num_threads(self._threads)
-        try:
-            yield
-        finally:
-            self._torch.set_num_threads(before)
+    def _using_threads(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._threads is None else using_threads(self._torch, self._threads)
 
 
 def open_st(request: Request) -> SentenceTransformerEncoder:
@@ -230,19 +216,9 @@ def open_st(request: Request) -> SentenceTransformerEncoder:
         import_libraries(request.name)  # before a long download
         repo = request.location if "/" in request.location else f"sentence-transformers/{request.location}"
         revision = hub.chosen_commit(repo, wanted, request.pinned)
-        folder = _fetch(repo, revision, request, code=code)
+        folder = fetch(repo, revision, code=code, progress=request.progress)
     else:
         raise InputError(f"encoder {request.name!r}: {folder} is neither a folder nor a name on the hub")
     if code:  # it may come from other repositories, and change there
         revision = "+".join([revision, *map(hub.commit_of, code_repositories(folder))])
     return SentenceTransformerEncoder(folder, name=request.name, revision=revision, threads=request.threads, **options)
-
-
-def _fetch(repo: str, commit: str, request: Request, *, code: bool) -> Path:
-    """The folder with the files that the library reads; weights of the older format only where there are no others."""
-    skipped = NOT_READ if code else (*NOT_READ, CODE)
-    old = "pytorch_model*.bin"
-    folder = hub.snapshot(repo, commit, ["*"], ignore=[*skipped, old], progress=request.progress)
-    if not any(folder.glob("*.safetensors")):
-        folder = hub.snapshot(repo, commit, ["*"], ignore=skipped, progress=request.progress)
-    return folder

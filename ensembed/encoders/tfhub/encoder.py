@@ -12,7 +12,8 @@ import numpy as np
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.names import Request, at_least
 from ensembed.encoders.tfhub.files import downloaded, revision_of_saved_model, unpacked
-from ensembed.encoders.tfhub.tensorflow import check_graph, import_quietly, one_line, start_tensorflow
+from ensembed.encoders.tfhub.graphs import check_graph
+from ensembed.encoders.tfhub.tensorflow import import_quietly, one_line, start_tensorflow
 from ensembed.errors import EncoderError, InputError, MissingError
 
 _Run: TypeAlias = Callable[[Any], Any]
@@ -24,8 +25,8 @@ _BATCH_CHARS = 32_768
 class TfHubEncoder(Encoder):
     """A TensorFlow SavedModel that turns a batch of strings into a batch of vectors, in the TF1 or the TF2 format.
 
-    A SavedModel is a program that TensorFlow runs: open only models you trust. Graphs that hold file, Python or network
-    ops are refused, which stops the plain cases; it is no sandbox.
+    A SavedModel is a program that TensorFlow runs: open only models you trust. Its graph may hold only ops
+    that compute (see `ops`) and may read no files but its own; that is no sandbox, since ops may have bugs.
 
     TensorFlow's threads are one pool for the process, whose size is fixed when TensorFlow starts: `threads` counts for
     the first encoder only, and not if the process has used TensorFlow before. On a GPU, memory is taken as it is needed

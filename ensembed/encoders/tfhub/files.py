@@ -1,6 +1,7 @@
 """The files of SavedModels: downloaded from TensorFlow Hub, unpacked from archives, pinned by their hash.
 
-What was downloaded is kept where tensorflow_hub keeps it: in `TFHUB_CACHE_DIR`, or else in ensembed's own cache.
+What was downloaded is kept where the package tensorflow_hub keeps it, in `TFHUB_CACHE_DIR`, under the names that it
+gives; or else in ensembed's own cache. The package itself is not needed.
 """
 
 from __future__ import annotations
@@ -8,21 +9,27 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import shutil
+import tarfile
+import zlib
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
-from typing import IO, Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
-from urllib.request import urlopen
 
+from ensembed.encoders.download import TIMEOUT, download, forget
 from ensembed.encoders.fingerprints import revision_of
-from ensembed.encoders.tfhub.tensorflow import import_quietly, one_line
-from ensembed.errors import EncoderError, MissingError
+from ensembed.encoders.tfhub.archives import extract
+from ensembed.encoders.tfhub.tensorflow import one_line
+from ensembed.errors import EncoderError, InputError, MissingError, PullError
+from ensembed.files import sync_folder, temporary_beside
+from ensembed.locks import alone
 from ensembed.paths import cache_dir
 from ensembed.progress import Progress, silent
 
-# Seconds without a byte after which a download has failed, and after which another process's is taken for dead.
-_PATIENCE = 30
+# Seconds without a byte after which a download has failed.
+_PATIENCE = TIMEOUT
+# What a damaged archive raises; beside them, OSError is of the disk.
+_DAMAGED = (ValueError, EOFError, tarfile.TarError, zlib.error, gzip.BadGzipFile)
 # What changes the numbers: not `fingerprint.pb`, `assets.extra` or a README.
 _PARTS = ("saved_model.pb", "tfhub_module.pb", "variables/*", "assets/**/*")
 
@@ -40,27 +47,37 @@ def downloaded(url: str, name: str, progress: Progress = silent) -> Path:
     Raises:
         MissingError: it is not in the cache and cannot be downloaded.
     """
-
-    def fetch() -> _Counted:
+    # tensorflow_hub names the folder so: what one has downloaded, the other finds.
+    folder = _place(hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest())
+    if _is_model(folder):
+        return folder
+    hint = "check the address and the network, or get the model's .tar.gz another way and name it: tfhub:FILE.tar.gz"
+    try:
         parts = urlsplit(url)
         # How tfhub.dev and kaggle.com are asked for the archive instead of the page; others ignore it.
         query = "&".join(filter(None, [parts.query, urlencode({"tf-hub-format": "compressed"})]))
         address = urlunsplit(parts._replace(query=query))
-        response = urlopen(address, timeout=_PATIENCE)  # noqa: S310 - the opener lets only http and https in
-        size = response.headers.get("Content-Length")
-        return _Counted(response, int(size) if size else None, f"download {parts.path}", progress)
+    except ValueError as error:
+        raise MissingError(f"encoder {name!r}: {url} cannot be downloaded: {error}; {hint}") from error
 
-    # tensorflow_hub names the folder so: what one has downloaded, the other finds.
-    folder = hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
+    def unpack(target: Path) -> None:
+        archive = download(address, progress=progress, timeout=_PATIENCE, label=f"download {parts.path}")
+        try:
+            _extract_model(archive, target, progress)
+        except _DAMAGED:
+            forget(address)  # nothing was ever computed with it: the next try may bring another file
+            raise
+        archive.unlink()  # its hash stays written down
+
     try:
-        return _cached(url, folder, fetch)
-    except MissingError:
-        raise
-    except Exception as error:  # of the connection, HTTP, gzip, tar, the disk, TensorFlow's file system
-        raise MissingError(
-            f"encoder {name!r}: {url} cannot be downloaded: {one_line(error)}; check the address and the network, or "
-            "get the model's .tar.gz another way and name it: tfhub:FILE.tar.gz"
-        ) from error
+        _make(folder, unpack, progress)
+    except (PullError, InputError) as error:
+        raise MissingError(f"encoder {name!r}: {url} cannot be downloaded: {error}; {hint}") from error
+    except _DAMAGED as error:
+        raise MissingError(f"encoder {name!r}: {url} is no archive of a model: {one_line(error)}; {hint}") from error
+    except OSError as error:
+        raise MissingError(f"encoder {name!r}: {url} cannot be unpacked to {folder}: {error}") from error
+    return folder
 
 
 def unpacked(archive: Path, name: str, progress: Progress = silent) -> Path:
@@ -69,51 +86,53 @@ def unpacked(archive: Path, name: str, progress: Progress = silent) -> Path:
     Raises:
         EncoderError: the archive is damaged or holds no SavedModel.
     """
-    folder = revision_of({"archive": archive}, label=f"hash {archive.name}", progress=progress)
+    folder = _place(revision_of({"archive": archive}, label=f"hash {archive.name}", progress=progress))
     try:
-        return _cached(str(archive), folder, lambda: archive.open("rb"))
-    except MissingError:
-        raise
-    except Exception as error:  # of gzip, tar, the disk, TensorFlow's file system
+        _make(folder, lambda target: _extract_model(archive, target, progress), progress)
+    except (*_DAMAGED, OSError) as error:
         raise EncoderError(f"encoder {name!r}: {archive} cannot be unpacked: {one_line(error)}") from error
-
-
-def _cached(handle: str, name: str, fetch: Callable[[], Any]) -> Path:
-    """The folder of that name in the cache: an archive unpacked whole or not at all, by one process at a time."""
-    chosen = os.environ.get("TFHUB_CACHE_DIR", "")
-    local = chosen and "://" not in chosen  # tensorflow_hub can keep models in a bucket; we cannot
-    folder = Path(chosen if local else cache_dir() / "tfhub").expanduser().absolute() / name
-    if (folder / "saved_model.pb").is_file():
-        return folder
-    hub = import_quietly("tensorflow_hub.resolver")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-
-    def unpack(handle: str, target: str) -> None:
-        # gzip knows where the archive ends and its checksum; tar takes one that breaks off between files for whole.
-        with closing(fetch()) as source, gzip.GzipFile(fileobj=source, mode="rb") as stream:
-            hub.DownloadManager(handle).download_and_uncompress(stream, target)
-            while stream.read(1 << 20):
-                pass
-        if not (Path(target) / "saved_model.pb").is_file():
-            raise ValueError("the archive holds no saved_model.pb")
-
-    # Not `hub.resolve`, which waits without end for a server that is silent, and 20 minutes for a process that died.
-    hub.atomic_download(handle, unpack, str(folder), _PATIENCE)
     return folder
 
 
-class _Counted:
-    """A stream that reports how much of it was read."""
+def _place(name: str) -> Path:
+    """Where the model of that name is kept."""
+    chosen = os.environ.get("TFHUB_CACHE_DIR", "")
+    local = chosen and "://" not in chosen  # tensorflow_hub can keep models in a bucket; we cannot
+    return Path(chosen if local else cache_dir() / "tfhub").expanduser().absolute() / name
 
-    def __init__(self, stream: IO[bytes], size: int | None, label: str, progress: Progress) -> None:
-        self._stream, self._size, self._label, self._progress = stream, size, label, progress
-        self._done = 0
 
-    def read(self, count: int = -1) -> bytes:
-        block = self._stream.read(count)
-        self._done += len(block)
-        self._progress(self._label, self._done, self._size if block else self._done)  # the size may be unknown
-        return block
+def _is_model(folder: Path) -> bool:
+    return (folder / "saved_model.pb").is_file()
 
-    def close(self) -> None:
-        self._stream.close()
+
+def _extract_model(archive: Path, target: Path, progress: Progress) -> None:
+    extract(archive, target, progress)
+    if not _is_model(target):
+        raise ValueError("the archive holds no saved_model.pb")
+
+
+def _make(folder: Path, unpack: Callable[[Path], None], progress: Progress) -> None:
+    """Make the folder whole or not at all, by one process at a time; do nothing if it is there.
+
+    Args:
+        folder: where the model goes.
+        unpack: puts it into an empty folder.
+        progress: told of waiting for others.
+    """
+    if _is_model(folder):
+        return
+    with alone(folder.with_name(f".{folder.name}.lock"), f"unpacking of {folder.name}", progress):
+        if _is_model(folder):  # another process may have made it while we waited
+            return
+        for rest in folder.parent.glob(f".{folder.name}.*.tmp"):  # of a process that was killed
+            shutil.rmtree(rest, ignore_errors=True)
+        temporary = temporary_beside(folder)
+        try:
+            temporary.mkdir()
+            unpack(temporary)
+            if folder.is_dir():  # without a model in it
+                shutil.rmtree(folder)
+            temporary.replace(folder)
+            sync_folder(folder.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""TensorFlow, started without noise and without taking all of a GPU; and graphs, checked before they run."""
+"""TensorFlow, started without noise and without taking all of a GPU."""
 
 from __future__ import annotations
 
@@ -9,19 +9,12 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 from ensembed.encoders.extras import import_extra
-from ensembed.errors import EncoderError, MissingError
+from ensembed.errors import MissingError
 
-# Ops that read or write files of their own choice, run Python or talk to other machines. Not among them: what savers
-# are made of (SaveV2, RestoreV2), which every SavedModel has, and InitializeTableFromTextFile, for vocabularies.
-_REACHES_OUT = re.compile(
-    r"(?<!Text)File(?!name|spec)|Reader|PyFunc|Debug(Identity|N)|Create\w+Writer|PrintV2|DumpTensor|StatisticsSaver|"
-    r"Skipgram|ImportEvent|RemoteCall|Rpc|DataService|(TextLine|Record|CSV|LMDB|Sql|Save|Load|Snapshot\w*|Cache)Dataset"
-)
 # Lines of TensorFlow's C++ log.
 _LOG = re.compile(rb"[IWE]\d{4} \d\d:|WARNING: All log messages before absl|To enable the following instructions:")
 _STARTING = threading.Lock()
@@ -60,37 +53,6 @@ def import_quietly(module: str) -> Any:  # noqa: ANN401 - a module without types
     start_tensorflow()
     with _STARTING:
         return _imported(module)
-
-
-def check_graph(path: Path, name: str) -> list[str]:
-    """Refuse a SavedModel that could do more than compute, before any of it runs; return the tags to load it by.
-
-    Raises:
-        EncoderError: it is damaged, or holds ops that reach out of the graph.
-    """
-    saved = import_quietly("tensorflow.core.protobuf.saved_model_pb2").SavedModel()
-    try:
-        saved.ParseFromString(path.read_bytes())
-    except Exception as error:  # protobuf's own, of a path that has changed between versions
-        raise EncoderError(f"encoder {name!r}: {path} is damaged or no SavedModel: {one_line(error)}") from error
-    if not saved.meta_graphs:
-        raise EncoderError(f"encoder {name!r}: {path} is damaged or no SavedModel: there is no graph in it")
-    ops: set[str] = set()
-    for graph in (meta.graph_def for meta in saved.meta_graphs):
-        called = {node.op for node in graph.node}
-        called |= {node.op for function in graph.library.function for node in function.node_def}
-        ops |= called - {function.signature.name for function in graph.library.function}
-    if refused := sorted(op for op in ops if _REACHES_OUT.search(op)):
-        raise EncoderError(
-            f"encoder {name!r} is refused: its graph holds {', '.join(refused)}, which can read or write files, run "
-            "Python or reach other machines; no encoder of text needs that"
-        )
-    tags = [sorted(meta.meta_info_def.tags) for meta in saved.meta_graphs]
-    # Hub modules of TF1 have an untagged graph for inference beside those for training.
-    choices = [choice for choice in ([], ["serve"]) if choice in tags] or tags
-    if len(choices) > 1 and choices is tags:
-        raise EncoderError(f"encoder {name!r}: which of the model's graphs is for inference? Their tags are {tags}")
-    return choices[0]
 
 
 def one_line(error: Exception) -> str:

@@ -15,8 +15,7 @@ from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.errors import EncoderError, EnsembedError, InputError
 from ensembed.methods import Meta, Method
-from ensembed.methods.autoencoder import Autoencoder
-from ensembed.methods.base import NaiveMethod
+from ensembed.methods.base import NaiveMethod, TrainedMethod
 from ensembed.persistence import PROBES, SavedModel, write_model
 from ensembed.progress import Progress, silent
 from ensembed.schedule import Schedule
@@ -95,7 +94,7 @@ class Ensemble:
             return MetaEncoder(self, method.build(self.dims))
         store = store or ViewStore()
         views = store.embed_all(corpus, self.encoders, progress=progress)
-        if isinstance(method, Autoencoder) and not method.solved:
+        if isinstance(method, TrainedMethod) and method.trains:
             with store.training(self._training_key(corpus, method)) as kept:
                 meta = method.fit(views, threads=threads, progress=progress, checkpoint=kept)
         else:

@@ -64,9 +64,17 @@ def write_model(folder: Path, model: SavedModel) -> None:
     data = save(_tensors(model))
     facts = _config(model)
     config = facts | {"sha256": _seal(facts, data)}
+    make_folder(folder)
+    try:
+        write_all_atomically({folder / TENSORS: data, folder / CONFIG: json.dumps(config, indent=1).encode() + b"\n"})
+    except OSError as error:
+        raise ModelError(f"cannot save the model in {folder}: {error}") from error
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of a model, or raise a ModelError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_all_atomically({folder / TENSORS: data, folder / CONFIG: json.dumps(config, indent=1).encode() + b"\n"})
     except OSError as error:
         raise ModelError(f"cannot save the model in {folder}: {error}") from error
 

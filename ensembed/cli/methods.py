@@ -10,7 +10,7 @@ import click
 
 from ensembed.cli.common import options
 from ensembed.methods import METHODS, make_method
-from ensembed.methods.autoencoder.method import Kind, Loss, Precision
+from ensembed.methods.autoencoder.method import Kind, Loss, Precision, Solver
 from ensembed.methods.projections import ACTIVATIONS
 
 # Every option is named as the parameter it sets. Bounds are the method's own affair: it knows why it has them.
@@ -30,6 +30,10 @@ _PARAMETERS: dict[str, tuple[Any, str]] = {
     "learning_rate": (float, "ae: Adam's. [default: 0.001]"),
     "patience": (click.IntRange(min=1), "ae: stop when the loss has not fallen in so many epochs. [default: never]"),
     "device": (str, "ae: cpu, cuda, cuda:1 or mps. [default: a GPU if there is one]"),
+    "solver": (
+        click.Choice(get_args(Solver)),
+        "ae: mse without hidden layers is solved or trained. [default: auto, solved]",
+    ),
     "precision": (click.Choice(get_args(Precision)), "ae: of the products. [default: auto, bfloat16 on CUDA devices]"),
 }
 

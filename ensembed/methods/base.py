@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -77,6 +78,26 @@ class MomentMethod(Method):
             checked, normalize=self.normalize, precision=precision, threads=threads, progress=progress
         )
         return self.solve(moments, [view.shape[1] for view in checked])
+
+
+class TrainedMethod(Method):
+    """A method that is trained in epochs, which can be interrupted and gone on with."""
+
+    @property
+    @abstractmethod
+    def trains(self) -> bool:
+        """Whether fitting takes epochs."""
+
+    @abstractmethod
+    def fit(
+        self,
+        views: Sequence[Any],
+        *,
+        threads: int | None = None,
+        progress: Progress = silent,
+        checkpoint: Path | None = None,
+    ) -> Meta:
+        """Fit on row-aligned views, keeping the training in the folder `checkpoint` while it runs."""
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a parameter is

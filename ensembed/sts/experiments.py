@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpus import Corpus, ListCorpus
-from ensembed.methods import Meta, Method, UpProjection
+from ensembed.methods import Autoencoder, Meta, Method, UpProjection
 from ensembed.methods.base import MomentMethod, NaiveMethod
 from ensembed.model import Ensemble
 from ensembed.moments import Moments
@@ -79,11 +79,16 @@ class Laboratory:
         """Fit on the training views; the moments are computed once for all methods that share them."""
         if isinstance(method, NaiveMethod):
             return method.build(self.ensemble.dims)
-        if not isinstance(method, MomentMethod):
-            return method.fit(self.training, progress=self.progress)
-        if method.normalize not in self._moments:
-            self._moments[method.normalize] = Moments.of_views(self.training, normalize=method.normalize)
-        return method.solve(self._moments[method.normalize], self.ensemble.dims)
+        if isinstance(method, MomentMethod):
+            return method.solve(self._moments_of(normalize=method.normalize), self.ensemble.dims)
+        if isinstance(method, Autoencoder) and method.solved:
+            return method.solve(self._moments_of(normalize=False), self.ensemble.dims)
+        return method.fit(self.training, progress=self.progress)
+
+    def _moments_of(self, *, normalize: bool) -> Moments:
+        if normalize not in self._moments:
+            self._moments[normalize] = Moments.of_views(self.training, normalize=normalize)
+        return self._moments[normalize]
 
     def score(self, vectors: NDArray[np.float32]) -> dict[str, Score]:
         """Scores by data set of the vectors of the distinct sentences."""

@@ -25,7 +25,7 @@ DEV, TEST = "stsb-dev", "stsb-test"
 # could be solved from moments is trained, too, since the search compares trainings.
 REDUCED = Autoencoder(epochs=20, batch_size=256, device="cpu", precision="float32", solver="batches")
 # The best of that search on STS-B dev: results/ae.md.
-AUTOENCODER = replace(REDUCED, hidden_layers=0, loss="mae")
+AUTOENCODER = replace(REDUCED, hidden_layers=0, loss="kld")
 
 
 @dataclass(frozen=True)

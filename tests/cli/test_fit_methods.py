@@ -53,7 +53,7 @@ def test_a_person_reads_what_was_trained(capsys: pytest.CaptureFixture[str], com
 
 def test_every_parameter_of_a_method_is_an_option() -> None:
     names = {field.name for method in METHODS.values() for field in dataclasses.fields(method)}
-    assert set(_PARAMETERS) == names - {"betas", "solver"}  # nobody sets these from a shell
+    assert set(_PARAMETERS) == names - {"betas"}  # nobody sets these from a shell
 
 
 def test_the_defaults_that_the_help_names_are_those_of_the_methods() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,6 +83,50 @@ def test_fewer_bits_lead_to_nearly_the_same_place(precision: str) -> None:
     a, b = (method.fit(views()).transform(views()) for method in (exact, other))
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     assert cosines.min() > 0.98
+
+
+def test_streaming_delivers_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all rows in one batch their order does not matter: streamed and resident training are the same."""
+    from ensembed.methods.autoencoder import batches
+
+    method = Autoencoder(12, loss="mse", epochs=5, device="cuda", precision="float32")
+    resident = method.fit(views()).transform(views())
+    monkeypatch.setattr(batches, "_RESIDENT", 0.0)
+    monkeypatch.setattr(batches, "_CHUNK", 256)
+    monkeypatch.setattr(batches, "Streamed", partial(batches.Streamed, window=3))
+    streamed = method.fit(views()).transform(views())
+    np.testing.assert_allclose(streamed, resident, rtol=1e-3, atol=1e-4 * np.abs(resident).max())
+
+
+def test_an_interrupted_training_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    method = Autoencoder(12, epochs=6, batch_size=700, device="cuda")
+
+    def interrupt(label: str, done: int, _total: int | None, /) -> None:
+        if label.startswith("train ·") and done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        method.fit(views(), progress=interrupt, checkpoint=tmp_path / "kept")
+    resumed = method.fit(views(), checkpoint=tmp_path / "kept")
+    np.testing.assert_array_equal(resumed.transform(views()), method.fit(views()).transform(views()))
+
+
+def test_memory_may_be_pinned_while_a_step_is_captured() -> None:
+    """As the reader of batches to come does; a capture that minded other threads would fail."""
+    stop = threading.Event()
+
+    def pin() -> None:
+        while not stop.is_set():
+            torch.empty(1 << 26, dtype=torch.uint8).pin_memory()
+
+    thread = threading.Thread(target=pin)
+    thread.start()
+    try:
+        for seed in range(10):
+            Autoencoder(12, epochs=1, batch_size=700, device="cuda", seed=seed).fit(views())
+    finally:
+        stop.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("resident", [True, False])

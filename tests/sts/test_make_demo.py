@@ -31,5 +31,5 @@ def test_the_demo_prints_and_writes_its_table(
     assert scores["single:use-lite"] == pytest.approx(0.783, abs=0.001)
     assert scores["single:wordllama"] == pytest.approx(0.829, abs=0.001)
     assert scores["meta:svd"] > max(scores["single:use-lite"], scores["single:wordllama"])
-    assert scores["meta:ae"] == pytest.approx(0.853, abs=0.003)  # with other kernels, other roundings
+    assert scores["meta:ae"] == pytest.approx(0.852, abs=0.003)  # with other kernels, other roundings
     assert 'make demo ENCODERS="use-lite wordllama"' in Path("results/demo-use-lite-wordllama.md").read_text()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +23,8 @@ _CHUNK = 4096
 # Views that take less than this part of a device's memory stay there. Of all its memory, not of what is free: whether
 # they do changes the order of rows, and the same device is to give the same result.
 _RESIDENT = 0.5
+# Where nothing tells.
+_USUAL_MEMORY = 8 << 30
 
 
 class Batches(Protocol):
@@ -40,9 +44,14 @@ def make_batches(
     views: Sequence[Matrix], dtype: torch.dtype, device: str, seed: int, dropout: float, progress: Progress
 ) -> Batches:
     """Batches from the device's own memory where the views fit, else streamed to it."""
-    size = sum(view.shape[0] * view.shape[1] for view in views) * dtype.itemsize
-    kind = Resident if size <= _RESIDENT * _memory(device) else Streamed
+    kind = Resident if are_resident(views, dtype, device) else Streamed
     return kind(views, dtype, device, seed, dropout, progress)
+
+
+def are_resident(views: Sequence[Matrix], dtype: torch.dtype, device: str) -> bool:
+    """Whether the views stay in the device's memory."""
+    size = sum(view.shape[0] * view.shape[1] for view in views) * int(dtype.itemsize)
+    return size <= _RESIDENT * _memory(device)
 
 
 class Resident:
@@ -102,7 +111,8 @@ class Streamed:
         seed: of the order and of dropout.
         dropout: the part of views that are left out.
         progress: not told: reading is part of every epoch.
-        window: chunks whose rows are mixed, and held in memory twice.
+        window: chunks whose rows are mixed; while one is used and the next is read, some four times its size is in
+            memory.
     """
 
     def __init__(
@@ -189,7 +199,12 @@ def _memory(device: str) -> int:
     """All the memory of a device, in bytes."""
     if device.startswith("cuda"):
         return int(torch.cuda.get_device_properties(torch.device(device)).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if not hasattr(os, "sysconf"):  # Windows
+        return _USUAL_MEMORY
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with suppress(OSError, ValueError):  # a container may have less than its machine
+        sizes.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(sizes)
 
 
 def _mixed(seed: int, epoch: int) -> int:

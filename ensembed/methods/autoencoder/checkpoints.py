@@ -20,8 +20,8 @@ from ensembed.rows import Matrix
 
 _NAME = "training.safetensors"
 _TEMPORARIES = f".{_NAME}.*.tmp"
-# Rows of each view that tell one corpus from another.
-_SAMPLE = 64
+# Rows read at a time.
+_BLOCK = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,12 +90,11 @@ def _seal(arrays: Mapping[str, NDArray[Any]], facts: str) -> str:
     return digest.hexdigest()
 
 
-def identity_of(method: Mapping[str, Any], views: Sequence[Matrix], device: str) -> str:
-    """A hash over the method, the device and some rows of every view."""
-    digest = hashlib.sha256(json.dumps([dict(method), device], sort_keys=True).encode())
+def identity_of(facts: Sequence[Any], views: Sequence[Matrix]) -> str:
+    """A hash over facts and over every row of every view."""
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for view in views:
-        n = view.shape[0]
         digest.update(repr(view.shape).encode())
-        for start in (0, n // 2, max(n - _SAMPLE, 0)):
-            digest.update(np.ascontiguousarray(view[start : start + _SAMPLE], np.float32).tobytes())
+        for start in range(0, view.shape[0], _BLOCK):
+            digest.update(np.ascontiguousarray(view[start : start + _BLOCK], np.float32).tobytes())
     return digest.hexdigest()[:32]

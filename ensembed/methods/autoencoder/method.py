@@ -12,7 +12,7 @@ import numpy as np
 
 from ensembed.errors import InputError
 from ensembed.methods.autoencoder.linear import solve_linear
-from ensembed.methods.base import Method, check_whole
+from ensembed.methods.base import TrainedMethod, check_whole
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import ACTIVATIONS, Activation
 from ensembed.moments import Moments
@@ -26,7 +26,7 @@ Solver: TypeAlias = Literal["auto", "moments", "batches"]
 
 
 @dataclass(frozen=True)
-class Autoencoder(Method):
+class Autoencoder(TrainedMethod):
     r"""`sum_j E_j(F_j(s))`: encoders from whose output every view can be reconstructed.
 
     Every view has an encoder E_j: R^{d_j} -> R^d and a decoder D_j: R^d -> R^{d_j}. They are trained together, by Adam,
@@ -45,8 +45,11 @@ class Autoencoder(Method):
     - *Inputs* are the views as they are: not centred, not length-normalised.
     - *Batches* are drawn anew in every epoch; the last one of an epoch is smaller.
 
-    With `loss="mse"` and no hidden layer, the loss is a function of the views' second moments. Its best value, and an
-    encoder and decoder that have it, are found by an eigenproblem, without training and without torch (`solver`).
+    With `loss="mse"` and no hidden layer, the loss is a function of the views' second moments. Its best value, and
+    encoders and decoders that have it, are found by an eigenproblem, without training and without torch (`solver`);
+    what concerns training is not used then. Many pairs of encoders and decoders have that loss, since a matrix can be
+    moved from the one to the other, and the sum of codes depends on which: training stops at another one, whose
+    cosines may be better (results/ae.md).
 
     Args:
         dim: d; None takes the dimension of the largest member, as the paper does.
@@ -58,7 +61,8 @@ class Autoencoder(Method):
         kind: `cross` is the paper's. The others are those of Bollegala and Bao (2018), for any number of views:
             `averaged` reconstructs every view from the mean of all E_j(x_j); `concatenated` from their concatenation,
             each E_j having d / J dimensions; `decoupled` reconstructs each view from its own E_j(x_j), again of d / J
-            dimensions, which are drawn together by the mean squared distance between them, and concatenates.
+            dimensions, which are drawn together by the mean squared distance between them, and concatenates. Unlike
+            there, codes and views are not scaled to length one, the code has no activation, and no noise is added.
         view_dropout: the part of views that are left out at random in training, never all of a row, so that the result
             bears a missing member. (`cross` always encodes each view alone.)
         epochs: passes over the data.
@@ -69,8 +73,9 @@ class Autoencoder(Method):
             paper.
         seed: of weights, batches and dropout. The same seed gives the same result on the same device.
         device: `cpu`, `cuda`, `cuda:1`, `mps`; None takes a GPU if there is one.
-        precision: of the products; sums, losses and Adam are float32 or wider. "auto" is bfloat16 on a CUDA device,
-            where it changes STS-B dev by less than 0.2, and float32 elsewhere.
+        precision: of the products and gradients; sums, losses and Adam are float32 or wider. "auto" is bfloat16 on a
+            CUDA device with up to one hidden layer, where it changes STS-B dev by less than 0.1
+            (results/bench-autoencoder.md), and float32 elsewhere.
         solver: "moments" solves the linear case from the moments, "batches" trains; "auto" solves what can be solved.
 
     References: Poerner, Waltinger and Schütze 2020, section 3.4; Bollegala and Bao, "Learning Word Meta-Embeddings by
@@ -143,6 +148,21 @@ class Autoencoder(Method):
         """Whether it is solved from the moments, not trained."""
         return self.linear and self.solver != "batches"
 
+    @property
+    def trains(self) -> bool:
+        """Whether fitting takes epochs."""
+        return not self.solved
+
+    def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
+        """The meta-embedding of views of these dimensions whose concatenation has these moments; the linear case only.
+
+        Raises:
+            InputError: the loss is not a function of the moments.
+        """
+        if not self.linear:
+            raise InputError(f"{self} has to be trained: only mse without hidden layers is a function of the moments")
+        return solve_linear(moments, dims, int(self.dim or max(dims)), self.to_json())
+
     def fit(
         self,
         views: Sequence[Any],
@@ -172,8 +192,7 @@ class Autoencoder(Method):
         if self.kind in ("concatenated", "decoupled") and d % len(dims):
             raise InputError(f"kind={self.kind!r} splits dim={d} among {len(dims)} views: choose a multiple of that")
         if self.solved:
-            moments = Moments.of_views(checked, threads=threads, progress=progress)
-            return solve_linear(moments, dims, d, self.to_json())
+            return self.solve(Moments.of_views(checked, threads=threads, progress=progress), dims)
         from ensembed.methods.autoencoder.extra import import_torch
 
         import_torch()

@@ -74,10 +74,13 @@ class Stepper:
         if self._buffers[0].is_cuda and self._loss.dtype == torch.float32:
             try:
                 from ensembed.methods.autoencoder.kernels import adam_kernel, loss_kernel
-            except ImportError as error:  # torch brings triton on Linux only
-                warnings.warn(f"training at half the speed, without triton: {error}", RuntimeWarning, stacklevel=2)
+
+                loss = loss_kernel(method.loss, method.temperature)
+                loss(self._buffers[0][None, :1].clone(), self._buffers[0][:1], None)
+            except (ImportError, RuntimeError, OSError) as error:  # triton is for Linux, and wants a C compiler
+                warnings.warn(f"training slower, without kernels of our own: {error}", RuntimeWarning, stacklevel=2)
             else:
-                return loss_kernel(method.loss, method.temperature), adam_kernel
+                return loss, adam_kernel
         return partial(replace_by_gradient, loss_function(method.loss, method.temperature)), adam_update
 
     def _graph(self, step: Callable[[], None]) -> Callable[[], None]:
@@ -90,7 +93,8 @@ class Stepper:
                 step()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # Of this thread only: another may be pinning memory for the batches to come.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             step()
         self._parameters.restore(before)
         return cast("Callable[[], None]", graph.replay)

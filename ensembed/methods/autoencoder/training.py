@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ensembed.errors import InputError, TrainingError
-from ensembed.methods.autoencoder.batches import make_batches
+from ensembed.methods.autoencoder.batches import are_resident, make_batches
 from ensembed.methods.autoencoder.checkpoints import Checkpoint, State, identity_of
 from ensembed.methods.autoencoder.network import Design
 from ensembed.methods.autoencoder.parameters import Parameters
@@ -43,7 +43,23 @@ def train(
 ) -> tuple[Network, ...]:
     """The encoders of all views, trained."""
     device = choose_device(method.device)
-    precision = _choose_precision(method.precision, device)
+    precision = _choose_precision(method, device)
+    # Graphs, streams and kernels are made on the device that is current.
+    with torch.cuda.device(device) if device.startswith("cuda") else nullcontext(), _memory_errors(method):
+        return _train(method, views, d, device, precision, threads=threads, progress=progress, checkpoint=checkpoint)
+
+
+def _train(
+    method: Autoencoder,
+    views: Sequence[Matrix],
+    d: int,
+    device: str,
+    precision: str,
+    *,
+    threads: int | None,
+    progress: Progress,
+    checkpoint: Path | None,
+) -> tuple[Network, ...]:
     dims = tuple(view.shape[1] for view in views)
     code = d // len(dims) if method.kind in ("concatenated", "decoupled") else d
     design = Design(dims, code, method.hidden_layers, method.hidden_dim or d, method.activation, method.kind)
@@ -51,7 +67,9 @@ def train(
     parameters = Parameters(shapes, inputs, _DTYPES[precision], device, int(method.seed))
     kept = None
     if checkpoint is not None:
-        kept = Checkpoint(Path(checkpoint), identity_of(method.to_json(), views, f"{device} {precision}"))
+        # What changes the order of sums and of rows, beside the method itself.
+        how = [device, precision, torch.__version__, are_resident(views, _DTYPES[precision], device)]
+        kept = Checkpoint(Path(checkpoint), identity_of([method.to_json(), how], views))
     rows = views[0].shape[0]
     with _settings(threads, device, precision):
         made = make_batches(views, _DTYPES[precision], device, method.seed, method.view_dropout, progress)
@@ -150,10 +168,12 @@ def choose_device(wanted: str | None) -> str:
     return wanted
 
 
-def _choose_precision(wanted: str, device: str) -> str:
-    cuda = device.startswith("cuda")
+def _choose_precision(method: Autoencoder, device: str) -> str:
+    wanted, cuda = method.precision, device.startswith("cuda")
     if wanted == "auto":
-        return "bfloat16" if cuda else "float32"
+        # Two hidden layers magnify what is rounded: there scores moved by more than 0.2.
+        coarse = cuda and method.hidden_layers < 2 and torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bfloat16" if coarse else "float32"
     if wanted in ("tf32", "bfloat16") and not cuda:
         raise InputError(f"precision={wanted!r} is for CUDA devices; on {device} it would be slower than float32")
     return wanted
@@ -174,12 +194,29 @@ def _settings(threads: int | None, device: str, precision: str) -> Iterator[None
 
 @contextmanager
 def _tf32(wanted: bool) -> Iterator[None]:
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = wanted
+    """Products of float32 in fewer bits or not, and sums of bfloat16 products always in float32."""
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction
+    matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction = wanted, False
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction = before
+
+
+@contextmanager
+def _memory_errors(method: Autoencoder) -> Iterator[None]:
+    """Say what to do when memory runs out."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:  # torch's own for a GPU is a RuntimeError; for the CPU it has none
+        if isinstance(error, MemoryError) or "memory" in str(error).lower():
+            reason = str(error).splitlines()[0][:200] if str(error) else "memory is full"
+            raise TrainingError(
+                f"there is not enough memory to train: {reason}; lower batch_size={method.batch_size}, dim or "
+                "hidden_dim, or choose another device"
+            ) from error
+        raise
 
 
 def _networks(design: Design, weights: dict[str, FloatArray]) -> tuple[Network, ...]:

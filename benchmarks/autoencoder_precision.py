@@ -1,0 +1,69 @@
+"""What the precision of training does to STS-B dev, on a GPU and on real views.
+
+    python -m benchmarks.autoencoder_precision views.npz
+
+`views.npz` holds what the demo's members say about STS-B train and dev. It is made where it is not there, which takes
+the encoders; the training takes the GPU: they need not be on one machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ensembed.methods.autoencoder import Autoencoder
+
+SETTING = Autoencoder(512, epochs=100, batch_size=1000, device="cuda", solver="batches")
+CELLS = (("kld", 1), ("mse", 1), ("mae", 0), ("mse", 0), ("cos", 1), ("kld", 2), ("cos", 2))
+PRECISIONS = ("float32", "tf32", "bfloat16")
+
+
+def make(path: Path) -> None:
+    """Encode, and keep as float16: that is what fits through a narrow door, and no rounding of training is so fine."""
+    from ensembed.corpus import ListCorpus
+    from ensembed.model import Ensemble
+    from ensembed.sts.demo import ENCODERS
+    from ensembed.sts.find import find_sts
+    from ensembed.sts.protocol import distinct_sentences
+    from ensembed.views import ViewStore
+
+    dev = find_sts("stsb-dev")
+    sentences = distinct_sentences([dev])
+    members, store = Ensemble(ENCODERS).encoders, ViewStore(wait=600)
+    training = store.embed_all(ListCorpus(distinct_sentences([find_sts("stsb-train")])), members)
+    evaluation = store.embed_all(ListCorpus(sentences), members)
+    row = {sentence: i for i, sentence in enumerate(sentences)}
+    pairs = dev.parts[0]
+    arrays: dict[str, Any] = {f"train{j}": np.asarray(view).astype(np.float16) for j, view in enumerate(training)}
+    arrays |= {f"dev{j}": np.asarray(view).astype(np.float16) for j, view in enumerate(evaluation)}
+    arrays["first"] = np.array([row[sentence] for sentence in pairs.sentences1])
+    arrays["second"] = np.array([row[sentence] for sentence in pairs.sentences2])
+    np.savez(path, gold=pairs.scores, **arrays)
+
+
+def main(path: Path) -> None:
+    """Print a row per cell: Pearson's r and Spearman's rho, x 100, in every precision."""
+    from scipy.stats import pearsonr, spearmanr
+
+    if not path.exists():
+        make(path)
+    data = np.load(path)
+    training, evaluation = ([data[f"{kind}{j}"].astype(np.float32) for j in range(3)] for kind in ("train", "dev"))
+    for loss, layers in CELLS:
+        scores = []
+        for precision in PRECISIONS:
+            method = replace(SETTING, loss=loss, hidden_layers=layers, precision=precision)  # type: ignore[arg-type]
+            Z = method.fit(training).transform(evaluation)
+            Z /= np.linalg.norm(Z, axis=1, keepdims=True)
+            cosines = (Z[data["first"]] * Z[data["second"]]).sum(axis=1)
+            r, rho = pearsonr(cosines, data["gold"]).statistic, spearmanr(cosines, data["gold"]).statistic
+            scores.append(f"{precision} {100 * r:.2f}/{100 * rho:.2f}")
+        print(f"{loss}, {layers} hidden layers: {', '.join(scores)}", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

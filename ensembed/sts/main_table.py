@@ -21,8 +21,8 @@ TAUS = (0.01, 0.1, 1.0, 10.0, 100.0)
 DEV, TEST = "stsb-dev", "stsb-test"
 
 # For two cores: 20 epochs of batches of 256 are 840 steps on the 10,536 sentences of STS-B train, as many as the search
-# over twelve autoencoders has time for in twelve minutes, by the time of a step. No score was looked at for it. What
-# could be solved from moments is trained, too, since the search compares trainings.
+# over twelve autoencoders has time for in a quarter of an hour, by the time of a step. No score was looked at for it.
+# What could be solved from moments is trained, too, since the search compares trainings.
 REDUCED = Autoencoder(epochs=20, batch_size=256, device="cpu", precision="float32", solver="batches")
 # The best of that search on STS-B dev: results/ae.md.
 AUTOENCODER = replace(REDUCED, hidden_layers=0, loss="kld")

@@ -74,8 +74,8 @@ class Autoencoder(TrainedMethod):
         seed: of weights, batches and dropout. The same seed gives the same result on the same device.
         device: `cpu`, `cuda`, `cuda:1`, `mps`; None takes a GPU if there is one.
         precision: of the products and gradients; sums, losses and Adam are float32 or wider. "auto" is bfloat16 on a
-            CUDA device with up to one hidden layer, where it changes STS-B dev by less than 0.1
-            (results/bench-autoencoder.md), and float32 elsewhere.
+            CUDA device with up to one hidden layer, and float32 elsewhere. Over seeds, no precision changes STS-B dev
+            by more than 0.15; with two hidden layers a single run may (results/bench-autoencoder.md).
         solver: "moments" solves the linear case from the moments, "batches" trains; "auto" solves what can be solved.
 
     References: Poerner, Waltinger and Schütze 2020, section 3.4; Bollegala and Bao, "Learning Word Meta-Embeddings by

@@ -171,7 +171,7 @@ def choose_device(wanted: str | None) -> str:
 def _choose_precision(method: Autoencoder, device: str) -> str:
     wanted, cuda = method.precision, device.startswith("cuda")
     if wanted == "auto":
-        # Two hidden layers magnify what is rounded: there scores moved by more than 0.2.
+        # Two hidden layers magnify what is rounded: a run ends as far away as with another seed.
         coarse = cuda and method.hidden_layers < 2 and torch.cuda.is_bf16_supported(including_emulation=False)
         return "bfloat16" if coarse else "float32"
     if wanted in ("tf32", "bfloat16") and not cuda:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,19 +65,20 @@ def write_model(folder: Path, model: SavedModel) -> None:
     data = save(_tensors(model))
     facts = _config(model)
     config = facts | {"sha256": _seal(facts, data)}
-    make_folder(folder)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         write_all_atomically({folder / TENSORS: data, folder / CONFIG: json.dumps(config, indent=1).encode() + b"\n"})
     except OSError as error:
         raise ModelError(f"cannot save the model in {folder}: {error}") from error
 
 
-def make_folder(folder: Path) -> None:
-    """Make the folder of a model, or raise a ModelError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ModelError(f"cannot save the model in {folder}: {error}") from error
+def check_folder(folder: Path) -> None:
+    """Raise a ModelError unless a model could be saved there; nothing is made yet."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise ModelError(f"cannot save the model in {folder}: {there} is not a folder")
+    if not os.access(there, os.W_OK):
+        raise ModelError(f"cannot save the model in {folder}: {there} is not writable")
 
 
 def read_model(folder: Path) -> SavedModel:

@@ -26,7 +26,7 @@ from ensembed.corpus import BadBytes
 from ensembed.methods import Method
 from ensembed.methods.gcca import positive
 from ensembed.model import Ensemble
-from ensembed.persistence import make_folder
+from ensembed.persistence import check_folder
 from ensembed.views import ViewStore
 
 
@@ -68,7 +68,7 @@ def fit(
       ensembed fit corpus.txt --ensemble small --method ae --loss kld --epochs 100 --batch-size 1000 --out my-ae
       ensembed fit corpus.txt --ensemble paper --method gcca --dim 1024 --out paper-model
     """
-    make_folder(out)  # better now than after the work
+    check_folder(out)  # better now than after the work
     with open_corpus(corpus, errors) as source, progress_bars(quiet) as progress:
         ensemble = Ensemble(encoders, threads=threads, progress=progress)
         model = ensemble.fit(source, method, store=ViewStore(store, wait=wait), threads=threads, progress=progress)

@@ -107,3 +107,13 @@ def test_without_torch_the_error_says_how_to_get_it(
     assert run([*command, *TRAINED]) == 3
     assert "pip install 'ensembed[ae]'" in capsys.readouterr().err
     assert run([*command, "--method", "ae", "--dim", "4", "--hidden-layers", "0", "--loss", "mse"]) == 0
+
+
+def test_where_no_model_can_be_saved_nothing_is_trained(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    out = ["--out", str(tmp_path / "file" / "model")]
+    assert run([*command, *out, "--method", "ae", "--store", str(tmp_path / "untouched")]) == 1
+    assert "is not a folder" in capsys.readouterr().err
+    assert not (tmp_path / "untouched").exists()

@@ -56,6 +56,7 @@ def main(path: Path) -> None:
     for loss, layers in CELLS:
         cells = []
         for precision in PRECISIONS:
+            # The names in the tuples above are plain strings to the type checker.
             method = replace(SETTING, loss=loss, hidden_layers=layers, precision=precision)  # type: ignore[arg-type]
             scores = 100 * np.array([score(replace(method, seed=seed), data) for seed in SEEDS])
             (r, rho), deviation = scores.mean(axis=0), scores[:, 0].std(ddof=1)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from ensembed.encoders.catalog import CatalogEntry, entry, require
@@ -15,7 +15,6 @@ from ensembed.progress import Progress, silent
 
 Options: TypeAlias = dict[str, Any]
 Convert: TypeAlias = Callable[[str], Any]
-T = TypeVar("T")
 
 # Two letters at the least: a single one is a drive of Windows.
 _SCHEME = re.compile(r"([a-z][a-z0-9+_.-]+):(.*)", re.DOTALL)
@@ -180,12 +179,12 @@ def one_of(*choices: str) -> Convert:
     return _expecting(convert, " or ".join(choices))
 
 
-def at_least(least: T) -> Convert:
-    """A converter of numbers of that type from `least` on."""
+def at_least(least: float) -> Convert:
+    """A converter of numbers of that type, whole or not, from `least` on."""
 
-    def convert(value: str) -> T:
-        number = type(least)(value)  # type: ignore[call-arg]
-        if not number >= least:  # type: ignore[operator]
+    def convert(value: str) -> float:
+        number = type(least)(value)
+        if not number >= least:  # so that NaN is refused, too
             raise ValueError(value)
         return number
 
@@ -194,7 +193,7 @@ def at_least(least: T) -> Convert:
 
 def _expecting(convert: Convert, what: str) -> Convert:
     """The converter, with what it takes in words, for messages."""
-    convert.expects = what  # type: ignore[attr-defined]
+    convert.expects = what  # type: ignore[attr-defined]  # a function has room for attributes, its type has not
     return convert
 
 

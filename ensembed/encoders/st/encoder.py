@@ -186,7 +186,7 @@ class SentenceTransformerEncoder(Encoder):
         try:
             with quiet():
                 return self.embed([sentence])
-        except Exception as error:
+        except Exception as error:  # whatever the model's modules raise
             hint = "; add ?prompt=query or ?prompt=document to its name" if self._is_router() else ""
             raise EncoderError(f"encoder {name!r} cannot encode: {error}{hint}") from error
 

@@ -20,7 +20,7 @@ _TINY = 1e-12
 _ADAM_BLOCK = 1024
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit  # type: ignore[untyped-decorator]  # triton has no types
 def _loss_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202
     Y, X, counts, losses,  # noqa: ANN001
     y_m, y_b, x_b, c_m, c_b,  # noqa: ANN001
@@ -72,7 +72,7 @@ def _loss_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202
         tl.store(losses + m * b_rows + row, loss)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit  # type: ignore[untyped-decorator]  # triton has no types
 def _adam_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202
     master, copy, gradient, first, second, shares, size,  # noqa: ANN001
     learning_rate, beta1, beta2, epsilon,  # noqa: ANN001

@@ -51,6 +51,17 @@ def sts_data() -> Path:
     return _DATA
 
 
+@pytest.fixture
+def bare_clone(pulled: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The current folder of a machine that has only what the package registries give, STS-B among it."""
+    pulled("stsb")
+    monkeypatch.delenv("ENSEMBED_DATA", raising=False)
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    monkeypatch.chdir(clone)
+    return clone
+
+
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files of a view of the small corpus with 4 rows a shard, written at a stretch."""

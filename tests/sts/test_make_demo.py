@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,24 +11,15 @@ from ensembed.sts.demo import main
 
 
 @pytest.mark.real
-def test_the_demo_prints_and_writes_its_table(
-    pulled: Callable[[str], Path],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    pulled("stsb")
-    monkeypatch.delenv("ENSEMBED_DATA", raising=False)
-    (tmp_path / "clone").mkdir()
-    monkeypatch.chdir(tmp_path / "clone")
+def test_the_demo_prints_and_writes_its_table(bare_clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["use-lite", "wordllama"])
     output = capsys.readouterr()
     assert "without sts12 to sts16: set ENSEMBED_DATA" in output.err
     assert "paper meta:gcca" in output.out
-    data = json.loads(Path("results/demo-use-lite-wordllama.json").read_text())
+    data = json.loads((bare_clone / "results/demo-use-lite-wordllama.json").read_text())
     scores = {row["label"]: row["scores"]["stsb-dev"]["pearson"] for row in data["rows"]}
     assert scores["single:use-lite"] == pytest.approx(0.783, abs=0.001)
     assert scores["single:wordllama"] == pytest.approx(0.829, abs=0.001)
     assert scores["meta:svd"] > max(scores["single:use-lite"], scores["single:wordllama"])
     assert scores["meta:ae"] == pytest.approx(0.852, abs=0.003)  # with other kernels, other roundings
-    assert 'make demo ENCODERS="use-lite wordllama"' in Path("results/demo-use-lite-wordllama.md").read_text()
+    assert 'make demo ENCODERS="use-lite wordllama"' in (bare_clone / "results/demo-use-lite-wordllama.md").read_text()

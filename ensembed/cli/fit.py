@@ -59,13 +59,13 @@ def fit(
     the same command goes on.
 
     The ensemble `paper` is ParaNMT, USE and SBERT, those of the paper: it needs pip install 'ensembed[st,tfhub]', and
-    downloads gigabytes the first time. `small` is minilm, use-lite and wordllama, which `ensembed pull` gets.
+    downloads gigabytes the first time. `default` is minilm, use-lite and wordllama, which `ensembed pull` gets.
 
     \b
     Examples:
       ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --method gcca --dim 512 --out my-model
       ensembed fit corpus.txt -e minilm -e wordllama --method svd --out my-svd --json
-      ensembed fit corpus.txt --ensemble small --method ae --loss kld --epochs 100 --batch-size 1000 --out my-ae
+      ensembed fit corpus.txt --ensemble default --method ae --loss kld --epochs 100 --batch-size 1000 --out my-ae
       ensembed fit corpus.txt --ensemble paper --method gcca --dim 1024 --out paper-model
     """
     check_folder(out)  # better now than after the work

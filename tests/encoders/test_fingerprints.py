@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ensembed.encoders.extras import import_extra
 from ensembed.encoders.fingerprints import revision_of
 from ensembed.errors import InputError, MissingError
+from ensembed.extras import import_extra
 
 
 @pytest.fixture

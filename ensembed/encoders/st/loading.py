@@ -13,9 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ensembed.encoders.extras import import_extra
 from ensembed.encoders.st.files import outside
 from ensembed.errors import EncoderError
+from ensembed.extras import import_extra
 
 _ELSEWHERE = re.compile(r'"([\w.-]+/[\w.-]+?)--[\w.]+"')
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from tempfile import TemporaryFile
 from typing import Any
 
-from ensembed.encoders.extras import import_extra
 from ensembed.errors import MissingError
+from ensembed.extras import import_extra
 
 # Lines of TensorFlow's C++ log.
 _LOG = re.compile(rb"[IWE]\d{4} \d\d:|WARNING: All log messages before absl|To enable the following instructions:")

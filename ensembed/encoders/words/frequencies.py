@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.encoders.extras import import_extra
 from ensembed.errors import InputError, MissingError
+from ensembed.extras import import_extra
 
 
 class Frequencies(Protocol):

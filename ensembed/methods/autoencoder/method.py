@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 
 from ensembed.errors import InputError
+from ensembed.extras import import_extra
 from ensembed.methods.autoencoder.linear import solve_linear
 from ensembed.methods.base import TrainedMethod, check_whole
 from ensembed.methods.meta import Meta
@@ -193,9 +194,7 @@ class Autoencoder(TrainedMethod):
             raise InputError(f"kind={self.kind!r} splits dim={d} among {len(dims)} views: choose a multiple of that")
         if self.solved:
             return self.solve(Moments.of_views(checked, threads=threads, progress=progress), dims)
-        from ensembed.methods.autoencoder.extra import import_torch
-
-        import_torch()
+        import_extra("torch", "ae", "training an autoencoder")
         from ensembed.methods.autoencoder.training import train
 
         networks = train(self, checked, d, threads=threads, progress=progress, checkpoint=checkpoint)

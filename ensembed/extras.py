@@ -1,4 +1,4 @@
-"""Libraries that only some encoders need: installed as extras, imported when such an encoder is opened."""
+"""Libraries that only some parts need: installed as extras, imported when such a part is used."""
 
 from __future__ import annotations
 

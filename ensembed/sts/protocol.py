@@ -142,7 +142,7 @@ def spearman(predictions: ArrayLike, gold: ArrayLike) -> float:
     1.0
     """
     x, y = _checked(predictions, gold)
-    return 0.0 if _constant(x) else _correlation(_ranks(x), _ranks(y))
+    return 0.0 if _constant(x) else _correlation(ranks(x), ranks(y))
 
 
 def cosine(A: ArrayLike, B: ArrayLike) -> NDArray[np.float64]:
@@ -331,7 +331,7 @@ def _centred(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return centred
 
 
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Ranks from 1, equal values sharing their average."""
     _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from ensembed.errors import InputError
-from ensembed.extras import import_extra
 from ensembed.sts.protocol import Protocol, Result, Score
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+from ensembed.sts.reproduce.records import from_json, to_json
 
 Kind: TypeAlias = Literal["single", "up", "meta"]
 Metric: TypeAlias = Literal["pearson", "spearman"]
@@ -351,7 +347,7 @@ class Findings:
 
     def to_json(self) -> bytes:
         """As JSON text."""
-        return bytes(_adapter().dump_json(self, indent=1)) + b"\n"
+        return to_json(Findings, self, indent=1)
 
     @classmethod
     def from_json(cls, text: bytes) -> Findings:
@@ -360,11 +356,7 @@ class Findings:
         Raises:
             InputError: the text is not of this form.
         """
-        try:
-            found: Findings = _adapter().validate_json(text)
-        except ValueError as error:  # pydantic's ValidationError is one
-            raise InputError(f"these are not the findings of this version: {error}") from None
-        return found
+        return from_json(Findings, text)
 
 
 def mean_score(scores: Sequence[Score]) -> Score:
@@ -372,10 +364,3 @@ def mean_score(scores: Sequence[Score]) -> Score:
     return Score(
         float(np.mean([score.pearson for score in scores])), float(np.mean([score.spearman for score in scores]))
     )
-
-
-@cache
-def _adapter() -> TypeAdapter[Findings]:
-    pydantic: Any = import_extra("pydantic", "report", "reading and writing findings")
-    adapter: TypeAdapter[Findings] = pydantic.TypeAdapter(Findings)
-    return adapter

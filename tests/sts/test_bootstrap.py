@@ -1,0 +1,370 @@
+"""The bootstrap against a slow one that repeats rows, against scipy's, and against what theory says of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from ensembed.errors import DatasetError, InputError
+from ensembed.sts import PROTOCOLS, Dataset, Pairs, Protocol, Score, aggregate, pearson, spearman
+from ensembed.sts import bootstrap as module
+from ensembed.sts.bootstrap import Predictions, Resampled, holm, paired_p, resample
+from ensembed.sts.reproduce.findings import DEV, MEAN, Interval
+
+Array = NDArray[np.float64]
+
+# Few distinct values, so that ties are common, and any values.
+VALUES = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(-1, 1, allow_subnormal=False))
+PART = st.lists(st.tuples(VALUES, VALUES), min_size=2, max_size=12)
+
+
+def pairs(name: str, gold: Sequence[float] | Array) -> Pairs:
+    texts = tuple(f"{i}" for i in range(len(gold)))
+    return Pairs(name, texts, texts, np.asarray(gold, np.float64))
+
+
+def dataset_of(name: str, *golds: Sequence[float] | Array) -> Dataset:
+    return Dataset(name, tuple(pairs(f"{name}-{j}", gold) for j, gold in enumerate(golds)))
+
+
+def invented(name: str, sizes: Sequence[int], seed: int = 0) -> tuple[Dataset, dict[str, list[Array]]]:
+    """A data set with tied gold, and cosines of three systems: fair, better, and with many ties."""
+    rng = np.random.default_rng(seed)
+    golds = [np.round(rng.uniform(0, 5, n) * 4) / 4 for n in sizes]
+    systems = {
+        "fair": [gold / 5 + rng.normal(size=len(gold)) * 0.4 for gold in golds],
+        "good": [gold / 5 + rng.normal(size=len(gold)) * 0.2 for gold in golds],
+        "tied": [np.round(gold / 5 + rng.normal(size=len(gold)) * 0.3, 1) for gold in golds],
+    }
+    return dataset_of(name, *golds), systems
+
+
+def rows_drawn(seed: int, dataset: str, part: Pairs) -> Iterator[NDArray[np.int64]]:
+    """The rows of one resample after the other, drawn one resample at a time."""
+    name_hash = int.from_bytes(hashlib.sha256(f"{dataset}\0{part.name}".encode()).digest(), "big")
+    generator = np.random.default_rng([seed, name_hash])
+    while True:
+        yield generator.integers(len(part), size=len(part))
+
+
+def slow_scores(cosines: Sequence[Array], dataset: Dataset, protocol: Protocol, resamples: int, seed: int = 0) -> Array:
+    """The bootstrap as one would explain it: repeat the drawn rows, and score them. [resamples, 2]."""
+    streams = [rows_drawn(seed, dataset.name, part) for part in dataset.parts]
+    places = range(len(streams))
+    groups = [list(places)] if protocol == "all" else [[j] for j in places]
+    found = []
+    for _ in range(resamples):
+        each = []
+        for group in groups:
+            while True:
+                drawn = [(j, next(streams[j])) for j in group]
+                gold = np.concatenate([dataset.parts[j].scores[rows] for j, rows in drawn])
+                if np.ptp(gold) > 1e-13 * np.abs(gold).max():
+                    break
+            x = np.concatenate([cosines[j][rows] for j, rows in drawn])
+            each.append([pearson(x, gold), spearman(x, gold)])
+        sizes = [sum(len(dataset.parts[j]) for j in group) for group in groups]
+        found.append(np.average(each, axis=0, weights=sizes if protocol == "wmean" else None))
+    return np.array(found)
+
+
+def one_system(cosines: Sequence[Array], dataset: Dataset, protocol: Protocol = "mean", resamples: int = 50) -> Array:
+    scores = resample({"one": {dataset.name: cosines}}, [dataset], protocol, resamples=resamples).scores
+    return scores["one"][dataset.name]
+
+
+def by_label(*found: tuple[Dataset, dict[str, list[Array]]]) -> dict[str, Predictions]:
+    return {label: {dataset.name: systems[label] for dataset, systems in found} for label in found[0][1]}
+
+
+# Scores
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seed", [0, 7])
+def test_scores_equal_those_of_repeated_rows(protocol: Protocol, seed: int) -> None:
+    dataset, systems = invented("toy", [40, 3, 150, 2], seed)
+    found = resample(by_label((dataset, systems)), [dataset], protocol, resamples=60, seed=seed).scores
+    for label, cosines in systems.items():
+        expected = slow_scores(cosines, dataset, protocol, 60, seed)
+        np.testing.assert_allclose(found[label]["toy"], expected, rtol=0, atol=1e-12)
+
+
+def test_scores_equal_scipys() -> None:
+    dataset, systems = invented("toy", [200])
+    (part,) = dataset.parts
+    stream = rows_drawn(0, "toy", part)
+    for found in one_system(systems["tied"], dataset):
+        rows = next(stream)
+        x, y = systems["tied"][0][rows], part.scores[rows]
+        expected = [stats.pearsonr(x, y).statistic, stats.spearmanr(x, y).statistic]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@given(st.lists(PART, min_size=1, max_size=3), st.sampled_from(PROTOCOLS))
+@example([[(0.0, 0.0), (0.5, 1.0)]], "mean")
+@example([[(1.0, 0.3), (1.0, 0.5), (1.0, 1.0)]], "wmean")  # constant predictions
+@example([[(1.0, 0.0), (0.0, 0.0)], [(0.5, 1.0), (0.5, 1.0)]], "mean")
+def test_scores_of_any_values_equal_those_of_repeated_rows(
+    parts: list[list[tuple[float, float]]], protocol: Protocol
+) -> None:
+    cosines = [np.array([x for x, _ in part]) for part in parts]
+    dataset = dataset_of("toy", *([y for _, y in part] for part in parts))
+    for values in (*cosines, *(part.scores for part in dataset.parts)):
+        # Differences far below the size of the values are rounding, and of that two ways of adding up have their own.
+        steps = np.diff(np.unique(values))
+        assume(len(steps) == 0 or steps.min() > 1e-6)
+    try:
+        aggregate(cosines, dataset, protocol)
+    except DatasetError:
+        with pytest.raises(DatasetError):
+            one_system(cosines, dataset, protocol, 20)
+        return
+    found = one_system(cosines, dataset, protocol, 20)
+    assert np.isfinite(found).all()
+    assert np.abs(found).max() <= 1
+    np.testing.assert_allclose(found, slow_scores(cosines, dataset, protocol, 20), rtol=0, atol=1e-9)
+
+
+def test_a_resample_without_differing_gold_is_drawn_again() -> None:
+    found = one_system([np.array([0.1, 0.9])], dataset_of("toy", [1, 2]), resamples=200)
+    np.testing.assert_allclose(found, 1.0, atol=1e-12)
+
+
+def test_constant_predictions_score_0() -> None:
+    for constant in (np.full(50, 0.1), np.zeros(50), np.where(np.arange(50) % 2, 1.0, 1.0 - 2**-53)):
+        assert (one_system([constant], dataset_of("toy", np.arange(50.0))) == 0).all(), "rounding is no information"
+    # Two distinct cosines, one of them rare: where it is not drawn, the score is 0.
+    rare = one_system([np.array([0.3, 0.3, 0.3, 0.3, 0.9])], dataset_of("toy", [1, 2, 3, 4, 5]), resamples=300)
+    assert 0.2 < (rare == 0).all(axis=1).mean() < 0.5
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])
+def test_scores_do_not_depend_on_scale(scale: float) -> None:
+    dataset, systems = invented("toy", [30])
+    expected = one_system(systems["fair"], dataset)
+    np.testing.assert_allclose(one_system([systems["fair"][0] * scale], dataset), expected, atol=1e-12)
+    scaled = dataset_of("toy", dataset.parts[0].scores * scale)
+    np.testing.assert_allclose(one_system(systems["fair"], scaled), expected, atol=1e-12)
+
+
+def test_no_nan_where_differences_are_too_small_for_their_squares() -> None:
+    values = np.array([1.0, 1e-200, 2e-200])
+    assert np.isfinite(one_system([values], dataset_of("toy", [1, 2, 3]))).all()
+    assert np.isfinite(one_system([np.array([0.1, 0.2, 0.3])], dataset_of("toy", values))).all()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_draws_do_not_depend_on_blocks(protocol: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset, systems = invented("toy", [20, 2, 30])
+    expected = one_system(systems["fair"], dataset, protocol)
+    monkeypatch.setattr(module, "_BLOCK", 100)
+    np.testing.assert_allclose(one_system(systems["fair"], dataset, protocol), expected, rtol=0, atol=1e-14)
+
+
+def test_a_system_does_not_depend_on_the_others_nor_a_data_set() -> None:
+    one, two = invented("one", [30, 20], 1), invented("two", [25], 2)
+    systems, datasets = by_label(one, two), [one[0], two[0]]
+    together = resample(systems, datasets, "mean", resamples=40).scores
+    for label, cosines in systems.items():
+        for dataset in datasets:
+            alone = resample({label: cosines}, [dataset], "mean", resamples=40).scores
+            np.testing.assert_array_equal(alone[label][dataset.name], together[label][dataset.name])
+    again = resample(systems, datasets, "mean", resamples=40, seed=1).scores
+    assert not np.array_equal(again["fair"]["one"], together["fair"]["one"])
+
+
+def test_parts_of_other_names_are_drawn_otherwise() -> None:
+    dataset, systems = invented("toy", [30])
+    other = Dataset("other", dataset.parts)
+    assert not np.array_equal(one_system(systems["fair"], dataset), one_system(systems["fair"], other))
+
+
+def test_progress_counts_drawn_pairs() -> None:
+    one, two = invented("one", [30, 20]), invented("two", [25])
+    heard: list[tuple[str, int, int | None]] = []
+    resample(by_label(one, two), [one[0], two[0]], "mean", resamples=7, progress=lambda *report: heard.append(report))
+    assert heard[-1] == ("bootstrap", 7 * 75, 7 * 75)
+    assert [done for _, done, _ in heard] == sorted({done for _, done, _ in heard})
+
+
+# Intervals
+
+
+def test_the_mean_is_that_of_the_test_sets() -> None:
+    found = [invented("one", [30, 20], 1), invented("two", [25], 2), invented(DEV, [50], 3)]
+    resampled = resample(by_label(*found), [dataset for dataset, _ in found], "mean", resamples=40)
+    scores = resampled.scores["good"]
+    np.testing.assert_allclose(scores[MEAN], (scores["one"] + scores["two"]) / 2, rtol=0, atol=1e-15)
+    points = resampled.points["good"]
+    assert points["one"] == aggregate(found[0][1]["good"], found[0][0], "mean")
+    assert points[MEAN].spearman == pytest.approx((points["one"].spearman + points["two"].spearman) / 2, abs=1e-15)
+    only_dev = resample(by_label(found[2]), [found[2][0]], "mean", resamples=5)
+    assert set(only_dev.scores["good"]) == {DEV}
+    assert only_dev.comparisons(["good"], "fair") == ()
+
+
+def test_intervals_are_percentiles() -> None:
+    scores = np.column_stack([np.arange(201) / 200, np.arange(201)[::-1] / 400])
+    resampled = Resampled({}, {"one": {"toy": scores}})
+    found = resampled.interval("one", "toy")
+    assert (found.label, found.dataset) == ("one", "toy")
+    low_high = [found.low.pearson, found.high.pearson, found.low.spearman, found.high.spearman]
+    np.testing.assert_allclose(low_high, [0.025, 0.975, 0.0125, 0.4875], atol=1e-12)
+    assert isinstance(found, Interval)
+
+
+def test_intervals_are_scipys() -> None:
+    dataset, systems = invented("toy", [120])
+    x, y = systems["fair"][0], dataset.parts[0].scores
+    resampled = resample({"fair": {"toy": [x]}}, [dataset], "mean", resamples=4000)
+    found = resampled.interval("fair", "toy")
+    for metric, function in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
+        expected = stats.bootstrap(
+            (x, y),
+            lambda a, b, function=function: function(a, b).statistic,
+            paired=True,
+            vectorized=False,
+            method="percentile",
+            n_resamples=2000,
+            random_state=np.random.default_rng(1),
+        ).confidence_interval
+        # Two sets of draws: their quantiles differ by a few hundredths of the interval.
+        limits = [getattr(found.low, metric), getattr(found.high, metric)]
+        np.testing.assert_allclose(limits, expected, rtol=0, atol=0.1 * (expected.high - expected.low))
+
+
+def test_intervals_and_tests_err_as_often_as_they_say() -> None:
+    """95 of 100 intervals hold the true correlation, and of two equally good systems few differ significantly."""
+    rng, rho, trials = np.random.default_rng(0), 0.6, 300
+    covered = differ = 0
+    for trial in range(trials):
+        gold, noise, other = rng.normal(size=(3, 120))
+        systems: dict[str, Predictions] = {
+            label: {"toy": [rho * gold + np.sqrt(1 - rho**2) * e]} for label, e in (("one", noise), ("two", other))
+        }
+        resampled = resample(systems, [dataset_of("toy", gold)], "mean", resamples=300, seed=trial)
+        interval = resampled.interval("one", "toy")
+        covered += interval.low.pearson < rho < interval.high.pearson
+        differ += resampled.comparisons(["two"], "one")[0].p < 0.05
+    assert 0.90 < covered / trials < 0.98
+    assert 0.02 < differ / trials < 0.09
+
+
+# Comparisons
+
+
+def test_a_system_does_not_differ_from_itself() -> None:
+    dataset, systems = invented("toy", [60, 30])
+    same: Mapping[str, Predictions] = {name: {"toy": systems["fair"]} for name in ("meta:same", "single:a")}
+    for test in resample(same, [dataset], "mean", resamples=100).comparisons(["meta:same"], "single:a"):
+        assert (test.difference, test.low, test.high, test.p, test.p_holm) == (0, 0, 0, 1, 1)
+
+
+def test_comparisons_are_paired_and_corrected_for_each_data_set_and_metric() -> None:
+    found = [invented("one", [60, 30], 1), invented("two", [80], 2), invented(DEV, [50], 3)]
+    resampled = resample(by_label(*found), [dataset for dataset, _ in found], "mean", resamples=400)
+    tests = resampled.comparisons(["good", "tied"], "fair")
+    assert [(test.dataset, test.metric, test.label) for test in tests] == [
+        (dataset, metric, label)
+        for dataset in ("one", "two", MEAN)
+        for metric in ("pearson", "spearman")
+        for label in ("good", "tied")
+    ]
+    for test in tests:
+        column = ["pearson", "spearman"].index(test.metric)
+        ours, theirs = (resampled.scores[label][test.dataset][:, column] for label in (test.label, "fair"))
+        assert (test.low, test.high) == pytest.approx(np.quantile(ours - theirs, [0.025, 0.975]))
+        points = [getattr(resampled.points[label][test.dataset], test.metric) for label in (test.label, "fair")]
+        assert test.difference == pytest.approx(points[0] - points[1])
+        k = min(np.sum(ours <= theirs), np.sum(ours >= theirs))
+        assert test.p == pytest.approx(min(1, 2 * (k + 1) / 401))
+        family = [t.p for t in tests if (t.dataset, t.metric) == (test.dataset, test.metric)]
+        assert test.p_holm == pytest.approx(
+            min(2 * test.p, 1) if test.p == min(family) else max(test.p, 2 * min(family))
+        )
+    best = next(test for test in tests if (test.dataset, test.metric, test.label) == (MEAN, "pearson", "good"))
+    assert best.low > 0
+    assert best.p == pytest.approx(2 / 401)
+
+
+def test_p_counts_the_rarer_side_twice() -> None:
+    assert paired_p(np.array([-1.0] * 5 + [1.0] * 94)) == pytest.approx(0.12)
+    assert paired_p(np.array([1.0] * 5 + [-1.0] * 94)) == pytest.approx(0.12)
+    assert paired_p(np.array([1.0, -1.0] * 50)) == 1.0
+    assert paired_p(np.array([0.0] * 10 + [1.0] * 89)) == pytest.approx(0.22)
+
+
+def test_holm_by_hand() -> None:
+    # 4 x 0.005, 3 x 0.01, 2 x 0.03, and 1 x 0.04, which may not fall below the one before it.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.4, 0.9, 0.5]) == [1.0, 1.0, 1.0]
+    assert holm([0.02]) == [0.02]
+    assert holm([0.02, 0.02]) == [0.04, 0.04]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_holm_rejects_as_its_steps_do(p_values: list[float]) -> None:
+    corrected = holm(p_values)
+    for level in (0.01, 0.05, 0.5):
+        rejected = set[int]()
+        for step, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+            if p_values[index] * (len(p_values) - step) > level:
+                break
+            rejected.add(index)
+        assert {i for i, p in enumerate(corrected) if p <= level} == rejected
+
+
+# Errors
+
+
+def test_what_cannot_be_resampled_is_refused() -> None:
+    dataset, cosines = invented("toy", [10])
+    systems = by_label((dataset, cosines))
+    with pytest.raises(InputError, match="resamples must be at least 1 and the seed at least 0, not 0 and 0"):
+        resample(systems, [dataset], "mean", resamples=0)
+    with pytest.raises(InputError, match="not 2000 and -1"):
+        resample(systems, [dataset], "mean", seed=-1)
+    with pytest.raises(InputError, match="there is no protocol 'median'"):
+        resample(systems, [dataset], "median")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="names of their own, other than 'mean', not toy, toy"):
+        resample(systems, [dataset, dataset], "mean")
+    with pytest.raises(InputError, match="names of their own"):
+        resample(systems, [Dataset(MEAN, dataset.parts)], "mean")
+    with pytest.raises(InputError, match="fair has no predictions for other"):
+        resample(systems, [dataset, Dataset("other", dataset.parts)], "mean")
+    with pytest.raises(InputError, match=r"toy should be arrays of shapes \[\(10,\)\], got \[\(9,\)\]"):
+        resample({"one": {"toy": [np.zeros(9)]}}, [dataset], "mean")
+    with pytest.raises(InputError, match="prediction 0 is nan"):
+        resample({"one": {"toy": [np.full(10, np.nan)]}}, [dataset], "mean")
+    with pytest.raises(DatasetError, match="at least two pairs, got 1"):
+        one_system([np.zeros(1)], dataset_of("toy", [1.0]))
+    with pytest.raises(DatasetError, match="all 3 gold scores are 2"):
+        one_system([np.arange(3.0)], dataset_of("toy", [2.0, 2.0, 2.0]))
+
+
+def test_the_pool_may_have_parts_that_could_not_be_scored_alone() -> None:
+    dataset = dataset_of("toy", [1.0], [2.0, 2.0, 2.0], [3.0, 4.0])
+    cosines = [np.array([0.1]), np.array([0.2, 0.3, 0.1]), np.array([0.9, 0.8])]
+    np.testing.assert_allclose(
+        one_system(cosines, dataset, "all"), slow_scores(cosines, dataset, "all", 50), rtol=0, atol=1e-12
+    )
+
+
+def test_what_was_not_resampled_is_not_there() -> None:
+    resampled = Resampled({"one": {"toy": Score(0.5, 0.5)}}, {"one": {"toy": np.zeros((3, 2))}})
+    with pytest.raises(InputError, match="one was not resampled on 'sts12', only on toy"):
+        resampled.interval("one", "sts12")
+    for call in (lambda: resampled.interval("two", "toy"), lambda: resampled.comparisons(["one"], "two")):
+        with pytest.raises(InputError, match="there is no system 'two' among those resampled: one"):
+            call()
+    with pytest.raises(InputError, match="there is no system 'two'"):
+        resampled.comparisons(["two"], "one")

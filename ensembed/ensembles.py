@@ -32,7 +32,7 @@ ENSEMBLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def named_ensemble(name: str) -> tuple[str, ...]:
-    """The names of its members.
+    """The names of its members; several encoders with commas between them are an ensemble, too.
 
     Raises:
         InputError: there is no ensemble of that name.
@@ -40,9 +40,13 @@ def named_ensemble(name: str) -> tuple[str, ...]:
     Example:
         >>> named_ensemble("default")
         ('minilm', 'use-lite', 'wordllama')
+        >>> named_ensemble("gte-small,glove")
+        ('gte-small', 'glove')
     """
     if name in ENSEMBLES:
         return ENSEMBLES[name]
+    if "," in name:
+        return tuple(filter(None, (one.strip() for one in name.split(","))))
     close = difflib.get_close_matches(name, ENSEMBLES)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     raise InputError(f"there is no ensemble {name!r}{hint}; there are: {', '.join(ENSEMBLES)}")

@@ -45,7 +45,15 @@ class ViewError(InputError):
 
 
 class DimensionError(InputError):
-    """More dimensions were asked for than the data supports."""
+    """More dimensions were asked for than the data supports.
+
+    Attributes:
+        supported: how many it does; None where the error is of another kind.
+    """
+
+    def __init__(self, message: str, supported: int | None = None) -> None:
+        super().__init__(message)
+        self.supported = supported
 
 
 class DatasetError(InputError):

@@ -114,6 +114,10 @@ class Moments:
         scatter = self.scatter + other.scatter + np.outer(delta, delta * (self.n * other.n / n))
         return Moments(n, mean, scatter, max(self.resolution, other.resolution))
 
+    def of_columns(self, columns: NDArray[np.integer[Any]]) -> Moments:
+        """The moments of some of the columns, for instance of all views but one."""
+        return Moments(self.n, self.mean[columns], self.scatter[np.ix_(columns, columns)], self.resolution)
+
     @property
     def covariance(self) -> NDArray[np.float64]:
         """[D, D] the mean over rows of (x - mean)(x - mean)': the paper's Sigma, divided by n."""

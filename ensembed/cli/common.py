@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import shlex
 import shutil
 import sys
 import tempfile
@@ -53,19 +54,52 @@ trust_option = click.option(
 corpus_argument = click.argument("corpus", type=click.Path(path_type=Path, allow_dash=True))
 
 
-def encoder_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`-e` and `--ensemble`, which a command gets as one list `encoders`: the ensemble's members, then the others."""
+def members_option(default: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`-e` and `--ensemble`, which a command gets as one list `encoders`: the ensemble's members, then the others.
 
-    @click.option("--encoder", "-e", "encoders", multiple=True, metavar="NAME", help="A member; give it several times.")
-    @click.option("--ensemble", metavar="NAME", help=f"Members that have a name together: {' or '.join(ENSEMBLES)}.")
-    @functools.wraps(function)
-    def command(*arguments: Any, encoders: tuple[str, ...], ensemble: str | None, **options: Any) -> Any:  # noqa: ANN401 - whatever the command takes
-        members = (*(named_ensemble(ensemble) if ensemble is not None else ()), *encoders)
-        if not members:
-            raise click.UsageError("Name the members: -e NAME, once or several times, or --ensemble NAME.")
-        return function(*arguments, encoders=members, **options)
+    Args:
+        default: the ensemble to take where none is named and no encoder; None asks for one.
+    """
+    named = f"Members that have a name together ({' or '.join(ENSEMBLES)}), or names with commas between them."
 
-    return command
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option(
+            "--encoder", "-e", "encoders", multiple=True, metavar="NAME", help="A member; give it several times."
+        )
+        @click.option("--ensemble", metavar="NAME[,NAME…]", help=named + (f" [default: {default}]" if default else ""))
+        @functools.wraps(function)
+        def command(*arguments: Any, encoders: tuple[str, ...], ensemble: str | None, **options: Any) -> Any:  # noqa: ANN401 - whatever the command takes
+            chosen = default if ensemble is None and not encoders else ensemble
+            members = (*(named_ensemble(chosen) if chosen is not None else ()), *encoders)
+            if not members:
+                raise click.UsageError("Name the members: -e NAME, once or several times, or --ensemble NAME.")
+            return function(*arguments, encoders=members, **options)
+
+        return command
+
+    return decorate
+
+
+encoder_option = members_option(None)
+
+
+def command_line(*leave_out: str) -> str:
+    """The line that runs the current command again: what was given, but for these parameters."""
+    context = click.get_current_context()
+    words = context.command_path.split()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+        if not given or name in leave_out:
+            continue
+        value = context.params[name]
+        if isinstance(value, bool):
+            words.append(parameter.opts[0] if value else parameter.secondary_opts[0])
+            continue
+        option = [parameter.opts[0]] if isinstance(parameter, click.Option) else []
+        for one in value if isinstance(value, tuple) else (value,):
+            words += [*option, str(one)]
+    return shlex.join(words)
 
 
 @contextmanager

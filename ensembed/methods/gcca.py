@@ -80,7 +80,8 @@ class GCCA(MomentMethod):
         ranks = [W.shape[1] for W in whiteners]
         if d > sum(ranks):
             raise DimensionError(
-                f"gcca with dim={d}: {moments.n} sentences in views of rank {ranks} support at most dim={sum(ranks)}"
+                f"gcca with dim={d}: {moments.n} sentences in views of rank {ranks} support at most dim={sum(ranks)}",
+                sum(ranks),
             )
         M = np.zeros((sum(ranks), sum(ranks)))
         ends = np.cumsum(ranks)

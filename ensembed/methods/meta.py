@@ -87,7 +87,7 @@ class Meta:
         if not isinstance(k, (int, np.integer)):
             raise DimensionError(f"truncate takes a whole number of dimensions, not {k!r}")
         if not 1 <= k <= self.dim:
-            raise DimensionError(f"cannot truncate to {k} dimensions: there are {self.dim}")
+            raise DimensionError(f"cannot truncate to {k} dimensions: there are {self.dim}", self.dim)
         shorter = tuple(projection.truncated(int(k)) for projection in self.projections)
         spectrum = None if self.spectrum is None else self.spectrum[:k]
         return replace(self, dim=int(k), projections=shorter, spectrum=spectrum)

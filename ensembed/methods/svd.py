@@ -57,7 +57,8 @@ class SVD(MomentMethod):
         if d > largest or values[-1] <= moments.resolution * values[0]:
             rank = effective_rank(covariance, moments.resolution)
             raise DimensionError(
-                f"svd with dim={d}: {moments.n} sentences with {len(covariance)} columns support at most dim={rank}"
+                f"svd with dim={d}: {moments.n} sentences with {len(covariance)} columns support at most dim={rank}",
+                rank,
             )
         parts = np.split(fix_signs(V), np.cumsum(dims)[:-1])
         means = np.split(moments.mean, np.cumsum(dims)[:-1])

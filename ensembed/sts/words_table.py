@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ensembed.corpus import Corpus, ListCorpus
 from ensembed.encoders.catalog import entry, require
 from ensembed.encoders.pull import pull
 from ensembed.encoders.words.encoder import WordsEncoder
@@ -23,11 +22,10 @@ from ensembed.files import write_atomically
 from ensembed.progress import Progress, bars
 from ensembed.provenance import provenance
 from ensembed.sts.datasets import Dataset
-from ensembed.sts.demo import CORPUS
-from ensembed.sts.experiments import mean_score
-from ensembed.sts.find import find_available, find_sts, text_version
-from ensembed.sts.main_table import DEV
-from ensembed.sts.protocol import Result, Score, distinct_sentences, evaluate_all
+from ensembed.sts.find import find_available, text_version
+from ensembed.sts.protocol import Result, Score, evaluate_all
+from ensembed.sts.reproduce.corpora import STSB_TRAIN, NamedCorpus, open_corpora
+from ensembed.sts.reproduce.findings import DEV, mean_score
 from ensembed.tables import markdown_table, text_table
 
 POOLINGS = {
@@ -48,18 +46,18 @@ class WordsTable:
     Attributes:
         encoders: by the label of their row.
         results: of every encoder, by label: one per data set, in the same order.
-        sentences: the number of sentences that sif and usif were fitted on.
+        corpus: what sif and usif were fitted on.
     """
 
     encoders: Mapping[str, WordsEncoder]
     results: Mapping[str, Sequence[Result]]
-    sentences: int
+    corpus: NamedCorpus
 
     @classmethod
     def of(
         cls,
         path: Path,
-        corpus: Corpus,
+        corpus: NamedCorpus,
         datasets: Sequence[Dataset],
         *,
         name: str,
@@ -69,12 +67,12 @@ class WordsTable:
         """Open the vectors under every pooling, and score them."""
         encoders = {}
         for label, pooling in POOLINGS.items():
-            needed = corpus if pooling.uses_corpus else None
+            needed = corpus.corpus if pooling.uses_corpus else None
             encoders[f"{name} {label}"] = WordsEncoder(
                 path, pooling=pooling, corpus=needed, name=f"{name} {label}", revision=revision, progress=progress
             )
         results = {label: evaluate_all(encoder, datasets) for label, encoder in encoders.items()}
-        return cls(encoders, results, len(corpus))
+        return cls(encoders, results, corpus)
 
     def mean(self, label: str) -> Score:
         """The mean over the test sets: all data sets but STS-B dev."""
@@ -94,7 +92,7 @@ class WordsTable:
         """Everything as data."""
         return {
             "provenance": provenance(),
-            "corpus": {"what": CORPUS, "sentences": self.sentences},
+            "corpus": {"what": self.corpus.what, "sentences": len(self.corpus.corpus)},
             "rows": [
                 {
                     "label": label,
@@ -123,7 +121,7 @@ class WordsTable:
             f"Pearson's r / Spearman's rho, x 100. Protocol: {first[0].protocol} over a year's sub-testsets.",
             f"Text: {text_version(first)}.",
             f"Word frequencies: {wordfreq}, unless they are counted on the corpus.",
-            f"Common components, and the counts, are those of {self.sentences} sentences: {CORPUS}.",
+            f"Common components, and the counts, are those of {len(self.corpus.corpus)} sentences: {self.corpus.what}.",
             "rescale was chosen on STS-B dev; no score was used for any other setting.",
             *(f"{result.dataset} is without {', '.join(result.missing)}." for result in first if result.missing),
         ]
@@ -135,7 +133,7 @@ def main(out: Path = Path("results")) -> None:
         pull(["glove", "stsb"], progress=progress)
         glove = entry("glove")
         (file,) = glove.files
-        corpus = ListCorpus(distinct_sentences([find_sts("stsb-train")]))
+        [corpus] = open_corpora([STSB_TRAIN])
         table = WordsTable.of(
             require("glove") / file, corpus, find_available(), name="glove", revision=glove.revision, progress=progress
         )

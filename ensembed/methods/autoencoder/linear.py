@@ -45,7 +45,9 @@ def solve_linear(moments: Moments, dims: Sequence[int], d: int, method: Mapping[
         values, D = top_eigh(M, d)
     if d > len(M) or values[-1] <= moments.resolution * values[0]:
         rank = effective_rank(M, moments.resolution)
-        raise DimensionError(f"ae with dim={d}: {moments.n} sentences with {len(M)} columns support at most dim={rank}")
+        raise DimensionError(
+            f"ae with dim={d}: {moments.n} sentences with {len(M)} columns support at most dim={rank}", rank
+        )
     encoders = [W @ (part.T @ D) for W, part in zip(whiteners, half, strict=True)]
     theta = fix_signs(np.vstack(encoders) * scales[:, None])
     means = np.split(moments.mean, ends[:-1])

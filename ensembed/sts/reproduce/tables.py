@@ -1,0 +1,41 @@
+"""From findings to tables, and from tables to files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ensembed.files import write_all_atomically
+from ensembed.sts.reproduce.findings import Findings
+from ensembed.sts.reproduce.formats import to_csv, to_json, to_latex, to_markdown, to_text
+from ensembed.sts.reproduce.further_tables import further_tables
+from ensembed.sts.reproduce.paper_tables import main_table, paper_tables
+from ensembed.sts.reproduce.table import Table
+
+
+def all_tables(findings: Findings) -> tuple[Table, ...]:
+    """Every table that has something to say: the paper's, then those beyond it."""
+    return tuple(table for table in (*paper_tables(findings), *further_tables(findings)) if table.rows)
+
+
+def main_text(findings: Findings) -> str:
+    """The main table for a terminal, with its notes."""
+    return to_text(main_table(findings), findings)
+
+
+def write_tables(findings: Findings, folder: Path) -> list[Path]:
+    """Every table as Markdown, CSV, JSON and LaTeX.
+
+    Nothing in the folder changes before all of them are made and safely on the disk.
+
+    Returns:
+        The files, in the order of the tables.
+    """
+    contents = {}
+    for table in all_tables(findings):
+        contents[folder / f"{table.name}.md"] = to_markdown(table, findings)
+        contents[folder / f"{table.name}.csv"] = to_csv(table)
+        contents[folder / f"{table.name}.json"] = to_json(table, findings)
+        contents[folder / f"{table.name}.tex"] = to_latex(table, findings)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_all_atomically({path: text.encode() for path, text in contents.items()})
+    return list(contents)

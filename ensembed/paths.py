@@ -13,9 +13,28 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ensembed"
 
 
-def data_dir() -> Path | None:
-    """The folder with STS data and corpora: `ENSEMBED_DATA`, or `../shared/data` when it exists, else None."""
-    if chosen := os.environ.get("ENSEMBED_DATA"):
-        return Path(chosen).expanduser()
+def fetched_dir() -> Path:
+    """The folder in the cache for data that was fetched to no other place."""
+    return cache_dir() / "data"
+
+
+def chosen_data_dir() -> Path | None:
+    """The data folder that the user named in `ENSEMBED_DATA`, there or not."""
+    chosen = os.environ.get("ENSEMBED_DATA")
+    return Path(chosen).expanduser() if chosen else None
+
+
+def data_dirs() -> list[Path]:
+    """The folders with STS data and corpora, in the order in which to look.
+
+    `ENSEMBED_DATA`, or else `../shared/data` when it exists; then what was fetched into the cache, when there is any.
+    """
     beside = Path("..") / "shared" / "data"
-    return beside if beside.is_dir() else None
+    own = chosen_data_dir() or (beside if beside.is_dir() else None)
+    fetched = fetched_dir() if any(fetched_dir().glob("[!.]*")) else None  # the dot files are locks
+    return [folder for folder in (own, fetched) if folder is not None]
+
+
+def data_dir() -> Path | None:
+    """The first of `data_dirs()`, or None."""
+    return next(iter(data_dirs()), None)

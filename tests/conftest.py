@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from ensembed.encoders.catalog import require
 from ensembed.encoders.pull import pull
-from ensembed.paths import cache_dir, data_dir
+from ensembed.paths import cache_dir, data_dirs, fetched_dir
 from ensembed.testing import files_of
 from ensembed.views import ViewStore
 
@@ -22,7 +22,8 @@ settings.load_profile("ensembed")
 
 # Read before any test changes the environment: pulled encoders are shared by all tests and runs.
 _CACHE = cache_dir()
-_DATA = data_dir()
+# What the cache has does not count: the tests keep out of it.
+_DATA = next((folder for folder in data_dirs() if folder != fetched_dir()), None)
 
 
 @pytest.fixture(autouse=True)

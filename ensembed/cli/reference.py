@@ -13,9 +13,17 @@ def reference() -> str:
     context = click.Context(cli, info_name="ensembed", terminal_width=110, **cli.context_settings)
     parts += ["## ensembed", "", "```text", cli.get_help(context), "```", ""]
     for name, command in cli.commands.items():
-        child = click.Context(command, info_name=name, parent=context, terminal_width=110)
-        parts += [f"## ensembed {name}", "", "```text", command.get_help(child), "```", ""]
+        parts += _sections(f"ensembed {name}", command, context)
     return "\n".join(parts)
+
+
+def _sections(title: str, command: click.Command, parent: click.Context) -> list[str]:
+    """A command's help, then that of the commands below it."""
+    context = click.Context(command, info_name=title.rpartition(" ")[2], parent=parent, terminal_width=110)
+    parts = [f"## {title}", "", "```text", command.get_help(context), "```", ""]
+    for name, child in command.commands.items() if isinstance(command, click.Group) else ():
+        parts += _sections(f"{title} {name}", child, context)
+    return parts
 
 
 if __name__ == "__main__":

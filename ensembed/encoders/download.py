@@ -1,8 +1,9 @@
-"""Files from a web server, kept in the cache: for models that no registry has.
+"""Files from a web server, kept in the cache: for models and data that no registry has.
 
-Nobody publishes a hash of such a file. The one seen at the first download is written down, and a server that later
-serves another file under the same address is not believed. That makes results repeatable; it does not make the first
-download safe, and neither does plain HTTP. Whatever reads the file has to treat it as a stranger's.
+Mostly nobody publishes a hash of such a file. The one seen at the first download is written down, and a server that
+later serves another file under the same address is not believed. That makes results repeatable; it does not make the
+first download safe, and neither does plain HTTP. Whatever reads the file has to treat it as a stranger's, unless the
+caller knows its hash.
 """
 
 from __future__ import annotations
@@ -43,7 +44,15 @@ def is_url(location: str) -> bool:
     return "://" in location
 
 
-def download(url: str, *, progress: Progress = silent, timeout: float = TIMEOUT, label: str | None = None) -> Path:
+def download(
+    url: str,
+    *,
+    progress: Progress = silent,
+    timeout: float = TIMEOUT,
+    label: str | None = None,
+    sha256: str | None = None,
+    most: int | None = None,
+) -> Path:
     """The file at an http or https address: downloaded once, then found in the cache without any network.
 
     An interrupted download is taken up where it stopped, if the server can. Downloads of the same address at the same
@@ -54,12 +63,14 @@ def download(url: str, *, progress: Progress = silent, timeout: float = TIMEOUT,
         progress: takes reports in bytes.
         timeout: seconds without an answer, or without a byte, after which the server counts as gone.
         label: what to call it in reports; by default the last part of its address.
+        sha256: what the file has to be, if that is known.
+        most: how many bytes it may have; None for as many as the disk takes.
 
     Raises:
         InputError: the address is not of http or https.
-        PullError: the server is not to be had, does not have the file, or has another one than before.
+        PullError: the server is not to be had, does not have the file, or has another one than before or than `sha256`.
     """
-    wanted = _wanted(url, progress, timeout, label)
+    wanted = _wanted(url, progress, timeout, label, sha256, most)
     url, folder = wanted.url, wanted.path.parent
     if wanted.is_here():
         return wanted.path
@@ -77,12 +88,19 @@ def download(url: str, *, progress: Progress = silent, timeout: float = TIMEOUT,
 
 def forget(url: str) -> None:
     """Drop what was downloaded, and its hash: for a file that turned out to be none of the kind that was expected."""
-    wanted = _wanted(url, silent, TIMEOUT, None)
+    wanted = _wanted(url)
     for path in (wanted.path, wanted.record):
         path.unlink(missing_ok=True)
 
 
-def _wanted(url: str, progress: Progress, timeout: float, label: str | None) -> _Download:
+def _wanted(
+    url: str,
+    progress: Progress = silent,
+    timeout: float = TIMEOUT,
+    label: str | None = None,
+    sha256: str | None = None,
+    most: int | None = None,
+) -> _Download:
     try:
         url = urldefrag(url).url
         parts = urlsplit(url)
@@ -94,7 +112,8 @@ def _wanted(url: str, progress: Progress, timeout: float, label: str | None) -> 
     name = re.sub(r"[^\w.-]", "_", unquote(PurePosixPath(parts.path).name)).strip(".") or "file"
     folder = cache_dir() / "downloads" / hashlib.sha256(url.encode()).hexdigest()[:16]
     path = folder / name[-100:]
-    return _Download(url, path, folder / ".source.json", progress, timeout, label or f"download {path.name}")
+    label = label or f"download {path.name}"
+    return _Download(url, path, folder / ".source.json", progress, timeout, label, sha256, most)
 
 
 @dataclass(frozen=True)
@@ -108,6 +127,8 @@ class _Download:
         progress: takes reports in bytes.
         timeout: in seconds.
         label: what to call it in reports.
+        sha256: what it has to be, or None.
+        most: how many bytes it may have, or None.
     """
 
     url: str
@@ -116,11 +137,14 @@ class _Download:
     progress: Progress
     timeout: float
     label: str
+    sha256: str | None
+    most: int | None
 
     def is_here(self) -> bool:
-        """Whether the file is there, as long as it was."""
+        """Whether the file is there, as long as it was, and was the one that is wanted."""
+        known = self._recorded()
         try:
-            return self.path.stat().st_size == self._recorded().get("size")
+            return self.path.stat().st_size == known.get("size") and self.sha256 in (None, known.get("sha256"))
         except OSError:
             return False
 
@@ -138,7 +162,10 @@ class _Download:
             raise PullError(f"{self.url} broke off {_TRIES} times: run it again to go on from where it is")
         facts = {"url": self.url, "size": part.stat().st_size, "sha256": self._sha256(part)}
         known = self._recorded()
-        if known and known.get("sha256") != facts["sha256"]:
+        if self.sha256 not in (None, facts["sha256"]):
+            part.unlink()
+            raise PullError(f"{self.url} should have SHA-256 {self.sha256} but has {facts['sha256']}")
+        if self.sha256 is None and known and known.get("sha256") != facts["sha256"]:
             part.unlink()
             raise PullError(
                 f"{self.url} is another file than it was: SHA-256 {facts['sha256']}, where {known.get('sha256')} was "
@@ -176,6 +203,8 @@ class _Download:
         done = have if goes_on else 0
         length = answer.headers["Content-Length"]
         size = done + int(length) if length is not None and length.isdecimal() else None
+        if self.most is not None and (size or 0) > self.most:
+            raise PullError(f"{self.url} should have at most {self.most:,} bytes but has {size:,}")
         free = shutil.disk_usage(part.parent).free
         if size is not None and size - done > free:
             raise PullError(
@@ -186,6 +215,8 @@ class _Download:
         write_atomically(self._state(part), json.dumps({"tag": "" if tag.startswith("W/") else tag}).encode())
         with part.open("ab" if goes_on else "wb") as file:
             while block := answer.read1(_BLOCK):  # what has come, however little
+                if self.most is not None and done + len(block) > self.most:
+                    raise PullError(f"{self.url} should have at most {self.most:,} bytes but has more")
                 file.write(block)
                 done += len(block)
                 self.progress(self.label, done, size)

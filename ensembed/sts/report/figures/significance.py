@@ -1,0 +1,77 @@
+"""The differences to the best member, with their intervals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ensembed.sts.report.figures.drawing import Figure, draw
+from ensembed.sts.report.figures.style import INK, SMALL, WIDTH, edge_text, listing, look, panels, short, signed
+from ensembed.sts.reproduce.findings import MEAN, Comparison, Findings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+LEVEL = 0.05
+"""What Holm's p has to be below to be called significant."""
+
+
+def significance(findings: Findings) -> Figure | None:
+    """A forest plot: meta-embedding minus best member, on the mean and on every test set."""
+    compared = {(one.dataset, one.label): one for one in findings.comparisons if one.metric == "pearson"}
+    if not compared:
+        return None
+    labels = list(dict.fromkeys(label for _, label in compared))
+    datasets = list(dict.fromkeys(dataset for dataset, _ in compared))
+    ends = [100 * end for one in compared.values() for end in (one.low, one.high)]
+    left, right = min(0, *ends), max(0, *ends)
+
+    def paint(page: Canvas) -> None:
+        for axes, dataset in zip(panels(page, len(datasets)), datasets, strict=True):
+            axes.axvline(0, color=INK, linewidth=1)
+            for place, label in enumerate(labels):
+                if (dataset, label) not in compared:
+                    continue
+                one, style = compared[dataset, label], look(label, findings)
+                axes.plot([100 * one.low, 100 * one.high], [place, place], color=style.color, solid_capstyle="butt")
+                face = style.color if _significant(one) else "white"
+                axes.plot([100 * one.difference], [place], style.marker, color=style.color, markerfacecolor=face)
+                edge_text(axes, place, signed(one.difference), bold=_significant(one))
+            axes.set_title(dataset, weight="bold" if dataset == MEAN else "normal")
+            axes.set_yticks(range(len(labels)), [short(label) for label in labels])
+            axes.set_ylim(len(labels) - 0.4, -0.6)
+            room = right - left or 1
+            axes.set_xlim(left - 0.05 * room, right + 0.38 * room)  # the figures stand at the right edge
+            axes.grid(visible=False, axis="y")
+        page.supxlabel("difference of Pearson’s r × 100; right of 0 the meta-embedding is better", fontsize=SMALL)
+
+    members = list(dict.fromkeys(one.member for one in compared.values()))
+    caption = (
+        f"Each meta-embedding minus the best member ({listing([short(member) for member in members])}) with the 95% "
+        f"interval of the difference; filled marks and bold figures are differences that a paired bootstrap test calls "
+        f"significant (p < {LEVEL} after Holm's correction). {_finding(list(compared.values()))}"
+    )
+    height = -(-len(datasets) // 4) * (27 * len(labels) + 62) + 30
+    return draw("significance", "Differences to the best member", caption, (WIDTH, height), paint)
+
+
+def _significant(one: Comparison) -> bool:
+    return one.p_holm < LEVEL
+
+
+def _finding(compared: list[Comparison]) -> str:
+    certain = [one for one in compared if _significant(one) and one.dataset == MEAN]
+    better = [short(one.label) for one in certain if one.difference > 0]
+    worse = [short(one.label) for one in certain if one.difference < 0]
+    parts = ([f"{listing(better)} {_are(better)} significantly better"] if better else []) + (
+        [f"{listing(worse)} {_are(worse)} significantly worse"] if worse else []
+    )
+    on_sets = [one for one in compared if one.dataset != MEAN]
+    return (
+        f"On the mean {' and '.join(parts) or 'no difference is significant'}; over the single test sets "
+        f"{sum(_significant(one) and one.difference > 0 for one in on_sets)} of {len(on_sets)} differences are "
+        f"significant gains and {sum(_significant(one) and one.difference < 0 for one in on_sets)} significant losses."
+    )
+
+
+def _are(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"

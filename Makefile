@@ -2,12 +2,12 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench browser clean
 
 demo: .venv/ready
 	$(BIN)/python -m ensembed.sts.demo $(ENCODERS)
 
-test: .venv/dev lint
+test: .venv/dev lint browser
 	$(BIN)/pytest
 
 lint: .venv/dev
@@ -20,13 +20,22 @@ lint: .venv/dev
 bench: .venv/dev
 	$(BIN)/python -m benchmarks
 
+# Tests open the report in a real browser. Text needs a font, which a bare machine lacks.
+browser:
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+		if command -v $$name >/dev/null; then exit 0; fi; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; then exit 0; fi; \
+	echo 'There is no Chromium: the tests of the report in a browser are skipped.'
+
 # Every version is pinned in constraints.txt; the stamps make a change of either file reinstall. The demo needs the light
-# core, and torch to train an autoencoder; the tests need every extra: TensorFlow is another gigabyte.
+# core, torch to train an autoencoder, and what tables are made with; the tests need every extra: TensorFlow is another
+# gigabyte.
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) '.[ae]'
+	$(INSTALL) '.[ae,report]'
 	touch $@
 
 .venv/dev: .venv/ready

@@ -75,7 +75,9 @@ def sample_findings(*, texts: bool = True, seed: int = 0) -> Findings:
 
     def change(gain: float) -> Change:
         sentences = ("A <b>dog</b> runs & jumps.", 'The "puppy" is running; 100%.') if texts else None
-        return Change("sts12", "MSRpar", int(rng.integers(100)), 3.25, 0.5, 0.5 + gain, 0.5, gain, sentences)
+        near, far = 0.05, 0.05 + abs(float(gain))  # places
+        member, meta = (far, near) if gain > 0 else (near, far)
+        return Change("sts12", "MSRpar", int(rng.integers(100)), 3.25, near, member, meta, float(gain), sentences)
 
     names = tuple(MEMBERS)
     alike = ((1.0, 0.62, 0.41), (0.62, 1.0, 0.55), (0.41, 0.55, 1.0))

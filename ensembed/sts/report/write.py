@@ -1,0 +1,40 @@
+"""The folder that a run leaves: the report, the findings it was made from, every table and every figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ensembed.errors import InputError
+from ensembed.extras import import_extra
+from ensembed.files import why_not_writable, write_atomically
+from ensembed.sts.report.page import report_html
+from ensembed.sts.reproduce.findings import Findings
+from ensembed.sts.reproduce.tables import write_tables
+
+
+def check_before(folder: Path, *, training: bool) -> None:
+    """Refuse now what would fail after hours: a folder that cannot be written to, a library that is not here.
+
+    Raises:
+        InputError: the report cannot be written there.
+        MissingError: says how to install what is missing.
+    """
+    if problem := why_not_writable(folder):
+        raise InputError(f"the report cannot be written to {folder}: {problem}")
+    for module in ("pydantic", "jinja2", "matplotlib"):
+        import_extra(module, "report", "a report")
+    if training:
+        import_extra("torch", "ae", "training autoencoders (--autoencoder none leaves them out)")
+
+
+def write_report(findings: Findings, folder: Path) -> list[Path]:
+    """Write everything and return the paths, the report's first."""
+    report, data = folder / "report.html", folder / "findings.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tables = write_tables(findings, folder / "tables")
+        write_atomically(data, findings.to_json())
+        write_atomically(report, report_html(findings).encode())
+    except OSError as error:
+        raise InputError(f"the report cannot be written to {folder}: {error}") from error
+    return [report, data, *tables]

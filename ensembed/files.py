@@ -35,6 +35,14 @@ def write_all_atomically(contents: Mapping[Path, bytes]) -> None:
         sync_folder(folder)
 
 
+def why_not_writable(folder: Path) -> str | None:
+    """What stands against writing files to a folder that need not be there yet; nothing is made."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        return f"{there} is not a folder"
+    return None if os.access(there, os.W_OK) else f"{there} is not writable"
+
+
 def temporary_beside(path: Path) -> Path:
     """A name in the same folder that nobody else uses: two writers of one file must not share it."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from safetensors.numpy import load, save
 from ensembed._version import __version__
 from ensembed.encoders.base import EncoderSpec, FloatArray
 from ensembed.errors import ModelError
-from ensembed.files import write_all_atomically
+from ensembed.files import why_not_writable, write_all_atomically
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import ACTIVATIONS, Dense, Layer, Network, Placement, Projection
 
@@ -74,11 +73,8 @@ def write_model(folder: Path, model: SavedModel) -> None:
 
 def check_folder(folder: Path) -> None:
     """Raise a ModelError unless a model could be saved there; nothing is made yet."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise ModelError(f"cannot save the model in {folder}: {there} is not a folder")
-    if not os.access(there, os.W_OK):
-        raise ModelError(f"cannot save the model in {folder}: {there} is not writable")
+    if problem := why_not_writable(folder):
+        raise ModelError(f"cannot save the model in {folder}: {problem}")
 
 
 def read_model(folder: Path) -> SavedModel:

@@ -13,17 +13,19 @@ import click
 
 from ensembed import __version__
 from ensembed.cli.compare import compare
+from ensembed.cli.data import data
 from ensembed.cli.embed import embed
 from ensembed.cli.encode import encode
 from ensembed.cli.encoders import encoders
 from ensembed.cli.evaluate import evaluate
 from ensembed.cli.fit import fit
 from ensembed.cli.pull import pull
+from ensembed.cli.reproduce import reproduce
 from ensembed.cli.similarity import similarity
 from ensembed.errors import EnsembedError, MissingError
 
 FAILED, MISSING, INTERRUPTED = 1, 3, 130
-_RESUMABLE = ("pull", "compare", "embed", "fit")
+_RESUMABLE = ("pull", "data", "compare", "embed", "fit", "reproduce")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -43,7 +45,7 @@ def cli() -> None:
     """
 
 
-for command in (encoders, pull, compare, embed, fit, encode, similarity, evaluate):
+for command in (encoders, pull, data, compare, embed, fit, encode, similarity, evaluate, reproduce):
     cli.add_command(command)
 
 

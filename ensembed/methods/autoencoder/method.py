@@ -50,7 +50,7 @@ class Autoencoder(TrainedMethod):
     encoders and decoders that have it, are found by an eigenproblem, without training and without torch (`solver`);
     what concerns training is not used then. Many pairs of encoders and decoders have that loss, since a matrix can be
     moved from the one to the other, and the sum of codes depends on which: training stops at another one, whose
-    cosines may be better (results/ae.md).
+    cosines may be better.
 
     Args:
         dim: d; None takes the dimension of the largest member, as the paper does.

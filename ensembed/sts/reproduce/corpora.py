@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ensembed.corpus import BadBytes, Corpus, ListCorpus, TextCorpus
 from ensembed.errors import InputError
-from ensembed.paths import data_dir
+from ensembed.paths import data_dirs
 from ensembed.sts.find import find_sts
 from ensembed.sts.protocol import distinct_sentences
 from ensembed.sts.reproduce.findings import NO_CORPUS
@@ -41,8 +41,7 @@ def open_corpora(sources: Sequence[str], *, data: Path | None = None, errors: Ba
         CorpusError: a file cannot be read.
     """
     if not sources:
-        shard = _billion_word(data)
-        sources = (*([BILLION_WORD] if shard is not None and shard.is_file() else []), STSB_TRAIN)
+        sources = (*([BILLION_WORD] if _billion_word(data) else []), STSB_TRAIN)
     opened = [_open(source, data, errors) for source in dict.fromkeys(sources)]
     names = [one.name for one in opened]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -59,7 +58,7 @@ def _open(source: str, data: Path | None, errors: BadBytes) -> NamedCorpus:
         return NamedCorpus(STSB_TRAIN, what, ListCorpus(distinct_sentences([find_sts(STSB_TRAIN, data)])))
     if source == BILLION_WORD:
         path = _billion_word(data)
-        if path is None or not path.is_file():
+        if path is None:
             raise InputError(f"the corpus {BILLION_WORD} is not here; get it with: ensembed data fetch {BILLION_WORD}")
         return NamedCorpus(BILLION_WORD, f"the paper's: {path.name}, lines under 60 tokens", TextCorpus(path))
     path = Path(source)
@@ -72,5 +71,6 @@ def _open(source: str, data: Path | None, errors: BadBytes) -> NamedCorpus:
 
 
 def _billion_word(data: Path | None) -> Path | None:
-    folder = data or data_dir()
-    return None if folder is None else folder / _BILLION_WORD_FILE
+    """The file, if it is in the data folder."""
+    folders = data_dirs() if data is None else [data]
+    return next((path for folder in folders if (path := folder / _BILLION_WORD_FILE).is_file()), None)

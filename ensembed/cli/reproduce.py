@@ -1,0 +1,135 @@
+"""`ensembed reproduce`: the paper's experiments, and some beyond them, on any ensemble."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from ensembed.cli.common import (
+    command_line,
+    errors_option,
+    json_option,
+    members_option,
+    options,
+    print_json,
+    progress_bars,
+    quiet_option,
+    store_option,
+    threads_option,
+    wait_option,
+)
+from ensembed.corpus import BadBytes
+from ensembed.encoders.catalog import catalog
+from ensembed.encoders.pull import pull
+from ensembed.model import Ensemble
+from ensembed.paths import cache_dir
+from ensembed.sts import LAYOUTS, PROTOCOLS, Protocol
+from ensembed.sts.data.places import find
+from ensembed.sts.data.sources import data_set
+from ensembed.sts.find import find_available
+from ensembed.sts.reproduce.corpora import open_corpora
+from ensembed.sts.reproduce.training import TRAININGS, Training
+from ensembed.views import ViewStore
+
+
+@click.command()
+@members_option(default="default")
+@click.option(
+    "--corpus",
+    "corpora",
+    multiple=True,
+    metavar="NAME|FILE",
+    help="What to fit on: stsb-train, billion-word, or a text file. The first is that of the main tables; the others "
+    "are compared with it. [default: billion-word if it is here, stsb-train]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("reproduction"),
+    show_default=True,
+    help="Folder for report.html, findings.json and the tables.",
+)
+@click.option("--data", type=click.Path(path_type=Path), help="Folder with the STS data. [default: $ENSEMBED_DATA]")
+@click.option("--layout", type=click.Choice(LAYOUTS), help="Text version. [default: the first that is there]")
+@click.option("--protocol", type=click.Choice(PROTOCOLS), default="mean", show_default=True)
+@click.option(
+    "--autoencoder",
+    "training",
+    type=click.Choice([*TRAININGS, "none"]),
+    default="reduced",
+    show_default=True,
+    help="How long autoencoders are trained: on some 215,000 sentences, as the paper did (for a GPU), or not at all.",
+)
+@click.option("--resamples", type=click.IntRange(min=100), default=2000, show_default=True, help="Of the bootstrap.")
+@click.option("--texts/--no-texts", default=True, help="Quote the pairs that changed most, or only say where they are.")
+@click.option("--fresh", is_flag=True, help="Run everything again, whatever earlier runs have kept; views are kept.")
+@options(store_option, wait_option, errors_option, threads_option, quiet_option, json_option)
+def reproduce(
+    encoders: tuple[str, ...],
+    corpora: tuple[str, ...],
+    out: Path,
+    data: Path | None,
+    layout: str | None,
+    protocol: Protocol,
+    training: Training | Literal["none"],
+    resamples: int,
+    texts: bool,
+    fresh: bool,
+    store: Path | None,
+    wait: float,
+    errors: BadBytes,
+    threads: int | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Run everything the paper reports, and more, on an ensemble, and write tables and a report.
+
+    The search for GCCA's tau and the autoencoder's depth and loss (on STS-B dev); members, up-projections and every
+    method on STS12-16 and STS-B, with 95% intervals and a paired test against the best member; without each member;
+    every sub-testset; against dimensions, corpus size and corpus; what a sentence costs. OUT gets report.html, which
+    opens from the disk without a network, and every table as Markdown, CSV, JSON and LaTeX.
+
+    What is missing of the catalogue is pulled first. Views and finished experiments are kept: run the same command
+    again after an interruption, or for the same pages in seconds. The test sets come from `ensembed data fetch --all`.
+
+    \b
+    Examples:
+      ensembed reproduce
+      ensembed reproduce --ensemble minilm,gte-small,wordllama --corpus news.txt.gz --corpus stsb-train --out report
+      ensembed reproduce --ensemble paper --corpus billion-word --autoencoder paper
+    """
+    from ensembed.sts.report.write import check_before, write_report
+    from ensembed.sts.reproduce.laboratory import Laboratory
+    from ensembed.sts.reproduce.notebook import Notebook
+    from ensembed.sts.reproduce.run import Plan, run_experiments
+    from ensembed.sts.reproduce.tables import main_text
+
+    check_before(out, training=training != "none")
+    plan = Plan(
+        command_line("fresh", "store", "wait", "threads", "quiet", "as_json"),
+        protocol,
+        None if training == "none" else training,
+        resamples=resamples,
+        texts=texts,
+    )
+    with progress_bars(quiet) as progress:
+        absent = ["stsb"] if data is None and find(data_set("stsb")) is None else []
+        pull([*(name for name in encoders if name in catalog()), *absent], progress=progress)
+        texts_to_fit = open_corpora(corpora, data=data, errors=errors)
+        laboratory = Laboratory.prepare(
+            Ensemble(encoders, threads=threads, progress=progress),
+            {one.name: one.corpus for one in texts_to_fit},
+            find_available(data, layout),
+            store=ViewStore(store, wait=wait),
+            notebook=Notebook(cache_dir() / "reproduce", fresh),
+            progress=progress,
+        )
+        findings = run_experiments(laboratory, plan, [one.what for one in texts_to_fit])
+        written = write_report(findings, out)
+    if as_json:
+        print_json({"written": [str(path) for path in written]})
+        return
+    click.echo(main_text(findings))
+    click.echo(f"\nwritten: {written[0]} and {len(written) - 1} other files in {out}")

@@ -99,6 +99,8 @@ def sample_findings(*, texts: bool = True, seed: int = 0) -> Findings:
             )
             for name, parts in DATASETS.items()
         ),
+        absent=(),
+        shared_pairs=dict.fromkeys(tests, 12),
         taus=tuple(TauPoint(tau, score()) for tau in (0.01, 0.1, 1.0, 10.0, 100.0)),
         autoencoders=tuple(
             AutoencoderPoint(layers, loss, score(), 12.5)

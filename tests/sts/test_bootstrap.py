@@ -15,7 +15,7 @@ from scipy import stats
 from ensembed.errors import DatasetError, InputError
 from ensembed.sts import PROTOCOLS, Dataset, Pairs, Protocol, Score, aggregate, pearson, spearman
 from ensembed.sts import bootstrap as module
-from ensembed.sts.bootstrap import Predictions, Resampled, holm, paired_p, resample
+from ensembed.sts.reproduce.bootstrap import Predictions, Resampled, holm, paired_p, resample
 from ensembed.sts.reproduce.findings import DEV, MEAN, Interval
 
 Array = NDArray[np.float64]

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ensembed.encoders.catalog import catalog
+from ensembed.sts.datasets import Dataset
+from ensembed.sts.find import TESTS
 from ensembed.sts.reproduce.findings import CorpusFacts, DatasetFacts, MemberFacts
 from ensembed.sts.reproduce.laboratory import Laboratory
 
@@ -34,6 +36,22 @@ def dataset_facts(laboratory: Laboratory) -> tuple[DatasetFacts, ...]:
     )
 
 
+def absent_tests(laboratory: Laboratory) -> tuple[str, ...]:
+    """The test sets of the paper that are not there."""
+    there = {dataset.name for dataset in laboratory.datasets}
+    return tuple(name for name in TESTS if name not in there)
+
+
+def shared_pairs(tests: Sequence[Dataset], dev: Dataset) -> dict[str, int]:
+    """By test set, how many of its pairs are in STS-B dev, too: the Benchmark was drawn from earlier test sets."""
+    chosen_on = _pairs(dev)
+    return {test.name: len(_pairs(test) & chosen_on) for test in tests}
+
+
+def _pairs(dataset: Dataset) -> set[frozenset[str]]:
+    return {frozenset(pair) for part in dataset.parts for pair in zip(part.sentences1, part.sentences2, strict=True)}
+
+
 def _licence(name: str) -> str:
     """Of the weights, as far as the catalogue knows it; options behind a name change nothing."""
     known = catalog().get(name.partition("?")[0])
@@ -41,5 +59,5 @@ def _licence(name: str) -> str:
 
 
 def _plain(spec: dict[str, Any]) -> dict[str, Any]:
-    """Without the name, which stands beside it and may be a path of somebody's machine."""
+    """Without the name, which stands beside it."""
     return {key: value for key, value in spec.items() if key != "name"}

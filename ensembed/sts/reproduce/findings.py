@@ -295,6 +295,8 @@ class Findings:
         members: the ensemble.
         corpora: what was fitted on; the first is that of the main tables.
         datasets: the test sets, then STS-B dev.
+        absent: test sets of the paper that were not there.
+        shared_pairs: by test set, how many of its pairs are in STS-B dev, too, on which all is chosen.
         taus: Table 1, GCCA.
         autoencoders: Table 1, above.
         systems: Table 2 and the appendix: members, up-projections, meta-embeddings, in this order.
@@ -318,6 +320,8 @@ class Findings:
     members: tuple[MemberFacts, ...]
     corpora: tuple[CorpusFacts, ...]
     datasets: tuple[DatasetFacts, ...]
+    absent: tuple[str, ...]
+    shared_pairs: dict[str, int]
     taus: tuple[TauPoint, ...]
     autoencoders: tuple[AutoencoderPoint, ...]
     systems: tuple[System, ...]

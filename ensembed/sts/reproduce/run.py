@@ -10,12 +10,12 @@ from ensembed.errors import InputError
 from ensembed.methods import GCCA, SVD, Average, Concat, Method
 from ensembed.methods.autoencoder.method import Loss
 from ensembed.provenance import provenance
-from ensembed.sts.bootstrap import resample
 from ensembed.sts.datasets import Dataset
 from ensembed.sts.protocol import Protocol
+from ensembed.sts.reproduce.bootstrap import resample
 from ensembed.sts.reproduce.cost import SENTENCES, costs, member_times
 from ensembed.sts.reproduce.curves import Curves
-from ensembed.sts.reproduce.facts import corpus_facts, dataset_facts, member_facts
+from ensembed.sts.reproduce.facts import absent_tests, corpus_facts, dataset_facts, member_facts, shared_pairs
 from ensembed.sts.reproduce.findings import (
     DEV,
     MEAN,
@@ -112,6 +112,8 @@ def run_experiments(laboratory: Laboratory, plan: Plan, corpora: Sequence[str]) 
         members=member_facts(laboratory),
         corpora=corpus_facts(laboratory, corpora),
         datasets=dataset_facts(laboratory),
+        absent=absent_tests(laboratory),
+        shared_pairs=shared_pairs(tests, dev),
         taus=main.taus,
         autoencoders=main.autoencoders,
         systems=(*(one.system for one in main.singles), *main.ups, *(one.system for one in main.metas)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,8 +24,16 @@ def provenance() -> dict[str, str]:
             facts[package] = "absent"
     facts["system"] = f"{platform.system()} {platform.machine()}"
     facts["processor"] = f"{_processor()}, {os.cpu_count()} cores"
+    if gpu := _gpu():
+        facts["gpu"] = gpu
     facts["time"] = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     return facts
+
+
+def _gpu() -> str:
+    """The name of the GPU that torch uses, if torch is in use: it is not imported for a line in a table."""
+    torch = sys.modules.get("torch")
+    return str(torch.cuda.get_device_name()) if torch is not None and torch.cuda.is_available() else ""
 
 
 def _processor() -> str:

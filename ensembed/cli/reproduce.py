@@ -60,11 +60,16 @@ from ensembed.views import ViewStore
     type=click.Choice([*TRAININGS, "none"]),
     default="reduced",
     show_default=True,
-    help="How long autoencoders are trained: on some 215,000 sentences, as the paper did (for a GPU), or not at all.",
+    help="How long autoencoders are trained: for some 215,000 sentences in whole epochs, as in the paper (for a GPU), "
+    "or not at all.",
 )
-@click.option("--resamples", type=click.IntRange(min=100), default=2000, show_default=True, help="Of the bootstrap.")
+@click.option("--resamples", type=click.IntRange(min=1000), default=2000, show_default=True, help="Of the bootstrap.")
 @click.option("--texts/--no-texts", default=True, help="Quote the pairs that changed most, or only say where they are.")
-@click.option("--fresh", is_flag=True, help="Run everything again, whatever earlier runs have kept; views are kept.")
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="Run all experiments again; views are kept. Leave it out to go on after an interruption.",
+)
 @options(store_option, wait_option, errors_option, threads_option, quiet_option, json_option)
 def reproduce(
     encoders: tuple[str, ...],
@@ -108,22 +113,23 @@ def reproduce(
 
     check_before(out, training=training != "none")
     plan = Plan(
-        command_line("fresh", "store", "wait", "threads", "quiet", "as_json"),
+        command_line("fresh", "store", "wait", "quiet", "as_json"),
         protocol,
         None if training == "none" else training,
         resamples=resamples,
         texts=texts,
+        threads=threads,
     )
     with progress_bars(quiet) as progress:
         absent = ["stsb"] if data is None and find(data_set("stsb")) is None else []
         pull([*(name for name in encoders if name in catalog()), *absent], progress=progress)
-        texts_to_fit = open_corpora(corpora, data=data, errors=errors)
+        texts_to_fit = open_corpora(corpora, data=data, layout=layout, errors=errors)
         laboratory = Laboratory.prepare(
             Ensemble(encoders, threads=threads, progress=progress),
             {one.name: one.corpus for one in texts_to_fit},
             find_available(data, layout),
             store=ViewStore(store, wait=wait),
-            notebook=Notebook(cache_dir() / "reproduce", fresh),
+            notebook=Notebook(cache_dir() / "reproduce", fresh, progress),
             progress=progress,
         )
         findings = run_experiments(laboratory, plan, [one.what for one in texts_to_fit])

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ensembed.encoders.catalog import entry, is_pulled, require
-from ensembed.errors import AbsentDatasetError, DatasetError
+from ensembed.errors import AbsentDatasetError
 from ensembed.paths import data_dirs
 from ensembed.sts.datasets import SPLITS, Dataset, load_sts, read_stsb
 from ensembed.sts.protocol import Result
@@ -65,7 +65,7 @@ def find_available(folder: Path | None = None, layout: str | None = None) -> lis
     for name in () if nowhere else YEARS:
         try:
             years.append(find_sts(name, folder, layout))
-        except DatasetError as error:
+        except AbsentDatasetError as error:  # what is damaged is not left out in silence
             print(f"without {name}: {error}", file=sys.stderr)
     return [*years, *(find_sts(name, folder, layout) for name in ("stsb-test", "stsb-dev"))]
 

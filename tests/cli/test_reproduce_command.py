@@ -40,7 +40,7 @@ def data(tmp_path: Path) -> Path:
 def reproduce(data: Path, out: Path, *more: str) -> int:
     members = [word for name in MEMBERS for word in ("-e", name)]
     corpora = ["--corpus", str(data / "news.txt"), "--corpus", "stsb-train"]
-    quick = ["--autoencoder", "none", "--resamples", "100"]
+    quick = ["--autoencoder", "none", "--resamples", "1000"]
     return run(["reproduce", *members, *corpora, "--data", str(data), "--out", str(out), *quick, *more])
 
 
@@ -56,7 +56,7 @@ def test_it_writes_tables_findings_and_a_report(
     findings = Findings.from_json((out / "findings.json").read_bytes())
     assert [one.name for one in findings.corpora] == ["news", "stsb-train"]
     assert findings.command.startswith("ensembed reproduce --encoder 'demo?dim=8&seed=1'")
-    assert "--resamples 100" in findings.command
+    assert "--resamples 1000" in findings.command
     page = (out / "report.html").read_text()
     assert page.count("<svg") >= 8
     names = {path.stem for path in (out / "tables").iterdir()}
@@ -102,6 +102,18 @@ def test_what_would_fail_after_hours_is_refused_at_once(
     assert "pip install 'ensembed[ae]'" in failure(3, "--autoencoder", "reduced")
 
 
+def test_tables_of_an_earlier_run_do_not_stay(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert reproduce(data, out) == 0
+    (out / "tables" / "mine.md").write_text("not of a run")
+    assert (out / "tables" / "table3-ablation.md").exists()
+    arguments = ["reproduce", "--ensemble", ",".join(MEMBERS[:2]), "--data", str(data), "--out", str(out)]
+    assert run([*arguments, "--autoencoder", "none", "--resamples", "1000", "--corpus", "stsb-train"]) == 0
+    assert not list((out / "tables").glob("table3-ablation.*"))
+    assert (out / "tables" / "mine.md").exists()
+    assert (out / "figures" / "bars.svg").read_text().startswith("<svg")
+
+
 def _other_news(folder: Path) -> str:
     path = folder / "more" / "news.txt"
     path.parent.mkdir(exist_ok=True)
@@ -117,7 +129,7 @@ def test_one_member_is_no_ensemble(data: Path, tmp_path: Path, capsys: pytest.Ca
 
 def test_an_ensemble_can_be_named_with_commas(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["reproduce", "--ensemble", ",".join(MEMBERS[:2]), "--data", str(data), "--out", str(tmp_path / "out")]
-    assert run([*arguments, "--autoencoder", "none", "--resamples", "100", "--corpus", "stsb-train"]) == 0
+    assert run([*arguments, "--autoencoder", "none", "--resamples", "1000", "--corpus", "stsb-train"]) == 0
     findings = Findings.from_json((tmp_path / "out" / "findings.json").read_bytes())
     assert [one.name for one in findings.members] == MEMBERS[:2]
     assert "--ensemble 'demo?dim=8&seed=1,demo?dim=6&seed=2'" in findings.command

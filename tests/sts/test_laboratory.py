@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +52,7 @@ def test_a_member_is_tried_as_it_is_and_cut(laboratory: Laboratory) -> None:
         [expected] = predict(encoder, DEV_ONLY)
         outcome = laboratory.outcome(Trial(None, (j,)), DEV_ONLY)
         np.testing.assert_allclose(outcome.cosines(DEV)[0], expected[0], atol=1e-6)
-        assert (outcome.dim, outcome.combining, outcome.spectrum) == (encoder.spec.dim, 0.0, None)
+        assert (outcome.dim, outcome.spectrum) == (encoder.spec.dim, None)
     [expected] = predict(lambda texts: laboratory.ensemble.encoders[0].encode(texts)[:, :3], DEV_ONLY)
     cut = laboratory.outcome(Trial(None, (0,), keep=3), DEV_ONLY)
     np.testing.assert_allclose(cut.cosines(DEV)[0], expected[0], atol=1e-6)
@@ -137,7 +139,65 @@ def test_an_interrupted_training_goes_on(tmp_path: Path) -> None:
 
     resumed = small_laboratory(tmp_path, progress=count).outcome(Trial(QUICK, ALL, "main"), DEV_ONLY)
     assert resumed.predictions == whole.predictions
-    assert epochs[-1] == 3
+    assert epochs == [2, 3]  # not from the beginning
+
+
+def test_a_fresh_run_trains_from_the_beginning(tmp_path: Path) -> None:
+    def stop(label: str, done: int, _total: int | None, /) -> None:
+        if label.startswith("train") and done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        small_laboratory(tmp_path, progress=stop).outcome(Trial(QUICK, ALL, "main"), DEV_ONLY)
+    epochs: list[int] = []
+
+    def count(label: str, done: int, _total: int | None, /) -> None:
+        if label.startswith("train · loss"):
+            epochs.append(done)
+
+    small_laboratory(tmp_path, progress=count, fresh=True).outcome(Trial(QUICK, ALL, "main"), DEV_ONLY)
+    assert epochs == [1, 2, 3]
+
+
+def test_a_fit_is_shared_by_trials_that_differ_in_length_or_data(
+    laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fits = []
+    fit = Autoencoder.fit
+
+    def counted(method: Autoencoder, views: Any, **options: Any) -> Meta:  # noqa: ANN401 - what `fit` takes
+        fits.append(method)
+        return fit(method, views, **options)
+
+    monkeypatch.setattr(Autoencoder, "fit", counted)
+    trial = Trial(QUICK, ALL, "main")
+    laboratory.outcome(trial, DEV_ONLY)
+    for seed in range(30):  # what is quick to build takes no place
+        laboratory.outcome(Trial(UpProjection(8, seed), (1,)), DEV_ONLY)
+    laboratory.outcome(trial, DATASETS)
+    laboratory.outcome(replace(trial, keep=3), DEV_ONLY)
+    assert len(fits) == 1
+
+
+def test_a_second_process_waits_and_finds_what_the_first_found(tmp_path: Path) -> None:
+    notebook = Notebook(tmp_path)
+    outcome = Outcome(3, {}, None, 0.5)
+    begun, found = threading.Event(), []
+
+    def slowly() -> Outcome:
+        begun.set()
+        time.sleep(0.3)
+        return outcome
+
+    def never() -> Outcome:
+        raise AssertionError("found out twice")
+
+    first = threading.Thread(target=lambda: found.append(notebook.record(Outcome, 1, slowly)))
+    first.start()
+    begun.wait()
+    assert Notebook(tmp_path).record(Outcome, 1, never) == outcome
+    first.join()
+    assert found == [outcome]
 
 
 def test_what_learns_needs_a_corpus(laboratory: Laboratory) -> None:
@@ -148,7 +208,7 @@ def test_what_learns_needs_a_corpus(laboratory: Laboratory) -> None:
 @pytest.mark.parametrize("damage", [lambda _text: b"", lambda text: text[:-20], lambda _text: b'{"dim": "x"}'])
 def test_a_damaged_record_counts_as_not_there(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     notebook = Notebook(tmp_path)
-    outcome = Outcome(3, {"a": ((0.1, 1 / 3),)}, None, 0.5, 1e-6)
+    outcome = Outcome(3, {"a": ((0.1, 1 / 3),)}, None, 0.5)
     calls: list[int] = []
 
     def find() -> Outcome:
@@ -160,7 +220,7 @@ def test_a_damaged_record_counts_as_not_there(tmp_path: Path, damage: Callable[[
 
     assert found() == found() == outcome  # every digit of it
     assert len(calls) == 1
-    [path] = tmp_path.iterdir()
+    [path] = tmp_path.glob("*.json")
     path.write_bytes(damage(path.read_bytes()))
     assert found() == outcome
     assert len(calls) == 2

@@ -150,6 +150,23 @@ def test_sorting_by_mouse_and_keyboard(page: Page) -> None:
     assert page.locator("[aria-sort$=scending]").count() == 1
 
 
+@pytest.mark.parametrize("table", [MAIN, "#table-corpus-size"])
+def test_a_spread_stays_below_its_row(page: Page, table: str) -> None:
+    page.evaluate(UNFOLD)
+    spreads = [label for label in _labels(page, table) if label.endswith(", spread")]
+    assert len(spreads) > 1
+    headers = page.locator(f"{table} thead th")
+    orders = set()
+    for column in range(headers.count()):
+        for _ in range(3):
+            headers.nth(column).get_by_role("button").click()
+            labels = _labels(page, table)
+            orders.add(tuple(labels))
+            above = {label: labels[i - 1] for i, label in enumerate(labels) if i}
+            assert {label: f"{above[label]}, spread" for label in spreads} == {label: label for label in spreads}
+    assert len(orders) > 4
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_page_does_not_scroll_sideways(browser: Browser, address: str, width: int) -> None:
     with Opened(browser, address, viewport={"width": width, "height": 800}) as page:

@@ -13,9 +13,9 @@ from xml.etree import ElementTree as ET
 import matplotlib as mpl
 import pytest
 from sample_findings import MEMBERS, METHODS, sample_findings
-from scipy.stats import pearsonr
 
 from ensembed.errors import MissingError
+from ensembed.heatmap import figure as heat_figure
 from ensembed.sts import paper
 from ensembed.sts.protocol import Score
 from ensembed.sts.report.figures import Figure, all_figures
@@ -26,7 +26,7 @@ from ensembed.sts.report.figures.likeness import likeness
 from ensembed.sts.report.figures.significance import significance
 from ensembed.sts.report.figures.spectrum import spectrum
 from ensembed.sts.report.figures.style import figure, look, short, spread
-from ensembed.sts.reproduce.findings import DEV, MEAN, Cost, Findings, Likeness
+from ensembed.sts.reproduce.findings import DEV, MEAN, Cost, Findings, Likeness, System
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = [
@@ -161,6 +161,19 @@ def test_names_of_any_kind_can_be_drawn(findings: Findings) -> None:
     assert any(text.startswith("句子��$x^2$") for text in shown)
 
 
+def test_members_that_contradict_each_other_look_so(findings: Findings, figures: dict[str, Figure]) -> None:
+    assert "from 0 (dark) to 1 (light)" in figures["likeness"].caption
+
+    def fills(value: float) -> list[str]:
+        likely = Likeness(("a", "b"), {"cosines": ((1.0, value), (value, 1.0)), "CKA": ((1.0, 0.0), (0.0, 1.0))})
+        drawn = likeness(replace(findings, likeness=likely))
+        assert drawn is not None
+        assert f"from {heat_figure(value) if value else 0} (dark)" in drawn.caption
+        return re.findall(r"fill: (#\w{6})", " ".join(e.get("style", "") for e in parsed(drawn).iter(f"{SVG}path")))
+
+    assert len(set(fills(-0.3))) > len(set(fills(0.0)))  # -0.3 is another colour than 0
+
+
 def test_figures_without_data_are_left_out(findings: Findings) -> None:
     bare = replace(findings, **EMPTY, scatters=(), likeness=Likeness((), {}))  # type: ignore[arg-type]
     assert [one.name for one in all_figures(bare)] == ["bars"]
@@ -177,7 +190,45 @@ def test_bars_show_every_score_and_the_highest_in_bold(findings: Findings, figur
     bold = [e.text for e in parsed(figures["bars"]).iter(f"{SVG}text") if "font-weight: 700" in e.get("style", "")]
     best = [figure(max(one.score(name).pearson for one in systems)) for name in (*findings.tests, MEAN)]
     assert sorted(text for text in bold if text and text != MEAN) == sorted(best)
-    assert short(findings.best_member.label) in figures["bars"].caption
+    assert f"the best member there, {short(findings.best_member.label)} at" in figures["bars"].caption
+
+
+def test_bars_compare_with_the_best_member_of_each_data_set(
+    findings: Findings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[float] = []
+    monkeypatch.setattr("matplotlib.axes.Axes.axvline", lambda _axes, x, **_look: lines.append(x))
+
+    def level(system: System, scores: list[float]) -> System:
+        results = tuple(
+            replace(result, score=Score(score, score)) for result, score in zip(system.results, scores, strict=True)
+        )
+        return replace(system, results=results)
+
+    # Of seven data sets (the last is dev), each member is the best of some; the meta-embedding beats it on two.
+    first = level(findings.systems[0], [0.9, 0.9, 0.3, 0.3, 0.3, 0.3, 0.3])
+    second = level(findings.systems[1], [0.3, 0.3, 0.9, 0.9, 0.6, 0.6, 0.6])
+    meta = level(findings.systems[-1], [0.8] * 7)
+    drawn = bars(replace(findings, systems=(first, second, meta), intervals=()))
+    assert drawn is not None
+    assert (
+        f"best member there, {short(second.label)} at 60.0. It is ahead of the best member of 2 of 6" in drawn.caption
+    )
+    assert lines == [90, 90, 90, 90, 60, 60, pytest.approx(60)]
+
+
+def test_one_test_set_has_one_panel(findings: Findings) -> None:
+    names = {"stsb-test", DEV}
+    systems = tuple(
+        replace(one, results=tuple(each for each in one.results if each.dataset in names)) for one in findings.systems
+    )
+    datasets = tuple(one for one in findings.datasets if one.name in names)
+    compared = tuple(one for one in findings.comparisons if one.dataset in ("stsb-test", MEAN))
+    small = replace(findings, systems=systems, datasets=datasets, comparisons=compared)
+    for drawn in (bars(small), significance(small)):
+        assert drawn is not None
+        assert MEAN not in texts(drawn)
+        assert " mean" not in drawn.caption
 
 
 def test_bars_begin_at_zero_when_a_score_is_low(findings: Findings) -> None:
@@ -193,8 +244,10 @@ def test_scatters_have_a_dot_for_every_pair_and_stay_small(findings: Findings, f
     dots = [group for group in parsed(figures["scatter"]).iter(f"{SVG}g") if len(group.findall(f"{SVG}use")) > 1]
     assert [len(group) for group in dots] == [len(one.gold) for one in findings.scatters]
     shown = " ".join(texts(figures["scatter"]))
-    for one in findings.scatters:
-        assert f"r {100 * pearsonr(one.gold, one.predicted).statistic:.1f}" in shown
+    systems = {one.label: one for one in findings.systems}
+    for one in findings.scatters:  # not of the rounded cosines
+        score = systems[one.label].score(one.dataset)
+        assert f"r {figure(score.pearson)}\N{EN SPACE}ρ {figure(score.spearman)}" in shown
     assert len(figures["scatter"].svg) / sum(len(one.gold) for one in findings.scatters) < 200  # bytes of a dot
 
 
@@ -210,6 +263,18 @@ def test_filled_marks_are_significant_ones(findings: Findings, figures: dict[str
     gains = sum(one.difference > 0 for one in pearson if one.dataset != MEAN)
     assert f"{gains} of {len(METHODS) * len(findings.tests)} differences are significant gains" in drawn.caption
     assert "no difference is significant" in figures["significance"].caption
+
+
+def test_the_caption_of_differences_names_every_best_member(findings: Findings, figures: dict[str, Figure]) -> None:
+    member = short(findings.comparisons[0].member)
+    assert f"by Pearson's r ({member}) with" in figures["significance"].caption
+    several = tuple(
+        replace(one, member="single:other") if one.dataset in ("sts12", MEAN) else one for one in findings.comparisons
+    )
+    drawn = significance(replace(findings, comparisons=several))
+    assert drawn is not None
+    on = "sts13, sts14, sts15, sts16 and stsb-test"
+    assert f"(other on sts12 and mean, {member} on {on})" in drawn.caption
 
 
 def test_the_search_names_the_best_and_has_the_papers_figures(findings: Findings, figures: dict[str, Figure]) -> None:

@@ -67,9 +67,7 @@ def figures() -> tuple[Figure, ...]:
 
 @cache
 def whole() -> str:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page_module, "all_figures", lambda _: figures())
-        return report_html(sample_findings())
+    return report_html(sample_findings(), figures())
 
 
 def check(text: str, findings: Findings, drawn: Sequence[Figure]) -> Page:
@@ -164,10 +162,9 @@ def test_hostile_names_stay_text(drawn: list[Figure]) -> None:
     assert page.text.count(HOSTILE) > 20
 
 
-def test_without_texts_it_says_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_module, "all_figures", lambda _: figures())
+def test_without_texts_it_says_where_they_are() -> None:
     findings = sample_findings(texts=False)
-    page = check(report_html(findings), findings, figures())
+    page = check(report_html(findings, figures()), findings, figures())
     change = findings.changes.better[0]
     assert f"sts12 / MSRpar, row {change.pair}, gold score 3.25" in page.text
     assert "not ours to pass on" in page.text
@@ -266,6 +263,39 @@ def test_the_headline_names_what_rho_says_otherwise() -> None:
         _compared({"svd": (0.02, 0.01), "gcca": (0.03, 0.01)}, {"svd": (-0.001, 0.9), "gcca": (0.03, 0.01)})
     )
     assert said.lead.endswith("That is by Pearson's r; by Spearman's rho svd (-0.1) cannot be told from it.")
+
+
+def test_the_headline_names_another_best_member_by_rho() -> None:
+    def by_rho(findings: Findings) -> str:
+        comparisons = tuple(
+            replace(one, member="single:use-lite") if one.metric == "spearman" else one for one in findings.comparisons
+        )
+        return headline(replace(findings, comparisons=comparisons)).lead
+
+    assert by_rho(_compared({"svd": (0.02, 0.01)})) == (
+        "On the mean over 6 test sets, svd (+2.0) beats minilm. "
+        "By Spearman's rho the best member is use-lite, and the verdicts are the same."
+    )
+    assert by_rho(_compared({"svd": (0.02, 0.01)}, {"svd": (0.001, 0.9)})).endswith(
+        "by Spearman's rho, whose best member is use-lite, svd (+0.1) cannot be told from it."
+    )
+
+
+def test_the_fine_print_says_what_dev_shares_with_the_test_sets() -> None:
+    text = Page(whole()).text
+    said = "chosen on stsb-dev alone. Pairs of the test sets that are in stsb-dev, too: 12 of sts12"
+    assert text.count(said) == 2  # there, and among what holds for all tables
+    header, _, _ = text.partition("The main table")
+    assert said in header
+    findings = replace(sample_findings(), shared_pairs={}, absent=("sts16",))
+    text = Page(report_html(findings, figures())).text
+    assert "chosen on stsb-dev alone. sts13 is without SMT. Test sets of the paper that were not there: sts16." in text
+    assert "too: 12" not in text
+
+
+def test_figures_that_are_given_are_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "all_figures", lambda _: pytest.fail("drawn again"))
+    check(report_html(sample_findings(), figures()[:2]), sample_findings(), figures()[:2])
 
 
 def test_the_headline_counts_test_sets() -> None:

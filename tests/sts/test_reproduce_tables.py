@@ -14,9 +14,10 @@ from sample_findings import sample_findings
 from ensembed.sts import paper
 from ensembed.sts.protocol import PartScore, Result, Score
 from ensembed.sts.reproduce.findings import DEV, MEAN, Ablation, Comparison, Findings, Likeness, System
-from ensembed.sts.reproduce.notes import SOURCES, literature, outcome, shared_notes, verdicts
+from ensembed.sts.reproduce.notes import SOURCES, choices, literature, shared_notes
 from ensembed.sts.reproduce.table import Cell, Row, Table, cell_text
 from ensembed.sts.reproduce.tables import all_tables, main_text, write_tables
+from ensembed.sts.reproduce.verdicts import outcome, verdicts
 
 FINDINGS = sample_findings()
 TABLES = {table.name: table for table in all_tables(FINDINGS)}
@@ -209,7 +210,7 @@ def constant(label: str, level: float) -> System:
 
 @pytest.mark.parametrize(
     ("difference", "p_holm", "word"),
-    [(-0.005, 0.002, "BELOW"), (0.005, 0.002, "above"), (0.005, 0.2, "neither clearly above nor clearly below")],
+    [(-0.005, 0.002, "is below"), (0.005, 0.002, "beats"), (0.005, 0.2, "cannot be told from")],
 )
 def test_the_verdict_says_where_a_meta_embedding_is_not_better(difference: float, p_holm: float, word: str) -> None:
     systems = (constant("single:minilm", 0.783), constant("single:b", 0.7), constant("meta:svd", 0.783 + difference))
@@ -218,10 +219,39 @@ def test_the_verdict_says_where_a_meta_embedding_is_not_better(difference: float
     tested = {-0.005: "Pearson -0.5 [-0.8, -0.2]", 0.005: "Pearson +0.5 [+0.2, +0.8]"}[difference]
     scores = {-0.005: "77.8/77.2", 0.005: "78.8/78.2"}[difference]
     assert verdict == (
-        f"meta:svd ({scores}) is {word} its best member single:minilm (78.3/77.7) on the mean over the test sets "
+        f"meta:svd ({scores}) {word} its best member single:minilm (78.3/77.7) on the mean over 6 test sets "
         f"({tested}, p < 0.001, corrected {p_holm:.3f})."
     )
     assert verdict in main_text(findings)
+
+
+def test_the_verdict_names_another_best_member_by_rho() -> None:
+    systems = (constant("single:minilm", 0.783), constant("single:b", 0.7), constant("meta:svd", 0.788))
+    by_r = comparison(0.005, 0.002)
+    by_rho = replace(by_r, metric="spearman", difference=0.01, low=-0.001, high=0.02)
+    (same,) = verdicts(replace(FINDINGS, systems=systems, comparisons=(by_r, by_rho)))
+    assert "corrected 0.002; Spearman +1.0 [-0.1, +2.0], p < 0.001, corrected 0.002)." in same
+    other = replace(by_rho, member="single:b")
+    (verdict,) = verdicts(replace(FINDINGS, systems=systems, comparisons=(by_r, other)))
+    assert "beats its best member single:minilm (78.3/77.7) on" in verdict
+    assert "; Spearman, where the best member is single:b (70.0/69.4), +1.0 [-0.1, +2.0]," in verdict
+
+
+def test_what_was_chosen_on_dev_is_said_with_what_dev_shares() -> None:
+    assert choices(FINDINGS)[1].startswith(
+        "Pairs of the test sets that are in stsb-dev, too: 12 of sts12, 12 of sts13,"
+    )
+    findings = replace(FINDINGS, shared_pairs={"sts12": 300, "sts13": 0, "stsb-test": 2}, absent=("sts14", "sts16"))
+    notes = shared_notes(findings)
+    assert "All that was chosen was chosen on stsb-dev alone." in notes
+    assert (
+        "Pairs of the test sets that are in stsb-dev, too: 300 of sts12, 2 of stsb-test; the STS Benchmark is drawn "
+        "from the shared tasks of 2012 to 2017." in notes
+    )
+    assert "Test sets of the paper that were not there: sts14, sts16." in notes
+    apart = shared_notes(replace(findings, shared_pairs={"sts12": 0}, absent=()))
+    assert not [note for note in apart if "too:" in note or "not there" in note]
+    assert not [note for table in TABLES.values() for note in table.notes if "never" in note]
 
 
 def test_significance_and_intervals_follow_the_data_sets() -> None:
@@ -232,6 +262,10 @@ def test_significance_and_intervals_follow_the_data_sets() -> None:
     found = row(table, one.dataset, one.label, one.member, one.metric)
     values = [getattr(value, "value", value) for value in found.cells[5:]]
     assert values == [one.difference, one.low, one.high, one.p, one.p_holm]
+    others = replace(one, member="single:use-lite")
+    (table,) = [table for table in all_tables(replace(FINDINGS, comparisons=(others,))) if table.name == "significance"]
+    assert [each.cells[2] for each in table.rows] == ["single:use-lite"]
+    assert "best member: the one with the highest score on the data set by the metric." in table.notes
     table = TABLES["intervals"]
     interval = FINDINGS.intervals[-1]
     assert row(table, interval.dataset, interval.label).cells[3:] == (interval.low, interval.high)
@@ -258,6 +292,24 @@ def test_the_same_method_on_several_corpora_stands_together() -> None:
         *((f"meta:{method}", corpus) for method in ("svd", "gcca", "ae") for corpus in ("news", "stsb-train")),
     ]
     assert cell(table, MEAN, "meta:ae", "stsb-train") == FINDINGS.domains[-1].score(MEAN)
+
+
+def test_the_table_of_corpora_says_how_methods_were_chosen() -> None:
+    domains = tuple(
+        replace(one, note=f"tau={i}, the best") if one.label == "meta:gcca" else one
+        for i, one in enumerate(FINDINGS.domains)
+    )
+    (table,) = [one for one in all_tables(replace(FINDINGS, domains=domains)) if one.name == "corpus-domain"]
+    assert table.notes == (
+        "none: methods that learn nothing.",
+        "GCCA's tau is chosen anew on each corpus, on stsb-dev.",
+        "The autoencoder's depth and loss are those of the search on news, on stsb-dev.",
+        "meta:gcca, news: tau=3, the best.",
+        "meta:gcca, stsb-train: tau=6, the best.",
+    )
+    learned = tuple(one for one in domains if one.label == "meta:svd")
+    (table,) = [one for one in all_tables(replace(FINDINGS, domains=learned)) if one.name == "corpus-domain"]
+    assert table.notes == ()
 
 
 def test_what_a_member_buys_is_a_difference_of_score_and_time() -> None:
@@ -320,7 +372,9 @@ def test_reduced_findings_leave_out_what_was_not_run(tmp_path: Path) -> None:
     findings = reduced()
     tables = {table.name: table for table in all_tables(findings)}
     assert list(tables) == ["table2-main", "significance", "members", "datasets"]
-    assert tables["table2-main"].headers == ("system", "d", "stsb-test", MEAN, DEV)
+    assert tables["table2-main"].headers == ("system", "d", "stsb-test", DEV)  # a single test set is its own mean
+    assert cell(tables["table2-main"], "stsb-test", "meta:svd") == findings.systems[-1].score(MEAN)
+    assert cell_text(cell(tables["table2-main"], "stsb-test", "paper meta:gcca")) == "83.9/84.4"
     assert len(write_tables(findings, tmp_path)) == 16
     text = main_text(findings)
     assert "on stsb-test (Pearson " in text
@@ -333,8 +387,8 @@ def test_without_a_test_the_verdict_is_still_given() -> None:
     findings = replace(reduced(), comparisons=())
     best = findings.best_member
     for system, verdict in zip(findings.systems[2:], verdicts(findings), strict=True):
-        word = "above" if system.score(MEAN).pearson > best.score(MEAN).pearson else "BELOW"
-        assert f"{system.label} ({system.score(MEAN)}) is {word} its best member {best.label}" in verdict
+        word = "beats" if system.score(MEAN).pearson > best.score(MEAN).pearson else "is below"
+        assert f"{system.label} ({system.score(MEAN)}) {word} its best member {best.label}" in verdict
         assert verdict.endswith(" on stsb-test.")
 
 

@@ -6,14 +6,13 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from html import unescape
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 from sample_findings import sample_findings
 from strategies import texts
 
@@ -109,15 +108,12 @@ def test_markdown() -> None:
     assert "Settings: seed: 0; resamples: 2000;" in text
 
 
-@cache
-def renderer() -> Callable[[str], str]:
-    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    return lambda text: str(parser.render(text))
+MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
 def rendered(text: str) -> str:
     """What a reader of the Markdown sees, as HTML; GitHub's tables and strikethrough among it."""
-    return renderer()(text)
+    return str(MARKDOWN.render(text))
 
 
 def test_a_markdown_parser_reads_the_cells_as_they_are() -> None:
@@ -254,6 +250,15 @@ def test_json_says_where_it_comes_from() -> None:
     assert data["datasets"][1]["missing"] == ["SMT"]
     assert data["columns"] == list(TABLE.headers)
     assert data["notes"][-1] == TABLE.notes[0]
+
+
+def test_every_format_says_its_unit_and_none_says_another() -> None:
+    unit = "Scores are Pearson's r / Spearman's rho, x 100"
+    for write in (to_text, to_markdown, to_latex):
+        assert write(TABLE, FINDINGS).count("x 100") == write(TABLE, FINDINGS).count(unit) == 1
+    data = json.loads(to_json(TABLE, FINDINGS))
+    assert "differences of scores are fractions" in data["unit"]
+    assert not [note for note in data["notes"] if "x 100" in note]
 
 
 def test_names_in_the_middle_of_words_are_left_alone() -> None:

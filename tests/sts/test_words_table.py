@@ -17,7 +17,7 @@ def test_the_table_is_printed_and_written(bare_clone: Path, capsys: pytest.Captu
     main()
     output = capsys.readouterr()
     assert "without sts12 to sts16: set ENSEMBED_DATA" in output.err
-    assert "10536 sentences: the distinct sentences of STS-B train" in output.out
+    assert "10536 sentences: the distinct sentences of STS-B train (raw)" in output.out
     data = json.loads((bare_clone / "results/words.json").read_text())
     found = {
         row["label"]: {result["dataset"]: [result["pearson"], result["spearman"]] for result in row["results"]}

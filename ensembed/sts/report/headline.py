@@ -7,15 +7,10 @@ from dataclasses import dataclass
 
 from ensembed.sts.report.figures.style import listing, short
 from ensembed.sts.reproduce.findings import MEAN, Comparison, Findings
-from ensembed.sts.reproduce.notes import outcome
-from ensembed.sts.reproduce.table import points, probability
+from ensembed.sts.reproduce.table import points
+from ensembed.sts.reproduce.verdicts import VERBS, deciding, outcome, p_text, place
 
 _NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
-_VERBS = {
-    "above": ("beats", "beat"),
-    "undecided": ("cannot be told from", "cannot be told from"),
-    "below": ("is below", "are below"),
-}
 
 
 @dataclass(frozen=True)
@@ -52,37 +47,36 @@ class Headline:
 
 def headline(findings: Findings) -> Headline:
     """Put the paired tests into words; Pearson's r decides, as in the paper, and rho is named where it disagrees."""
-    tested = [one for one in findings.comparisons if one.metric == "pearson"]
-    if not tested:
+    by_r = sorted(deciding(findings, "pearson"), key=lambda one: -one.difference)
+    if not by_r:
         return Headline("What the encoders score on their own", "No meta-embedding was compared with a member.", ())
-    # A single test set is its own mean.
-    where = MEAN if any(one.dataset == MEAN for one in tested) else tested[0].dataset
-    deciding = sorted((one for one in tested if one.dataset == where), key=lambda one: -one.difference)
-    on = f"the mean over {len(findings.tests)} test sets" if len(findings.tests) > 1 else findings.tests[0]
-    lead = [f"On {on}, {_grouped(deciding)}.", *_by_rho(findings, deciding)]
-    return Headline(_title(deciding), " ".join(lead), tuple(_verdict(one, tested) for one in deciding))
+    lead = [f"On {place(findings)}, {_grouped(by_r)}.", *_by_rho(by_r, deciding(findings, "spearman"))]
+    return Headline(_title(by_r), " ".join(lead), tuple(_verdict(one, findings) for one in by_r))
 
 
-def _verdict(comparison: Comparison, tested: Sequence[Comparison]) -> Verdict:
+def _verdict(comparison: Comparison, findings: Findings) -> Verdict:
     difference, low, high = (points(x).text for x in (comparison.difference, comparison.low, comparison.high))
-    p = probability(comparison.p_holm).text
     sentences = [
-        f"{_VERBS[outcome(comparison)][0]} {short(comparison.member)}",
+        f"{VERBS[outcome(comparison)][0]} {short(comparison.member)}",
         f"{low} to {high} (95%)",
-        f"p {p if p.startswith('<') else f'= {p}'}",
+        p_text(comparison.p_holm),
     ]
-    each = [outcome(one) for one in tested if one.label == comparison.label and one.dataset != MEAN]
+    each = [
+        outcome(one)
+        for one in findings.comparisons
+        if (one.label, one.metric) == (comparison.label, "pearson") and one.dataset != MEAN
+    ]
     if len(each) > 1:
         counts = f"{each.count('above')} of {len(each)} test sets above"
         sentences.append(f"{counts}, {each.count('below')} below" if "below" in each else counts)
     return Verdict(outcome(comparison), short(comparison.label), difference, tuple(sentences))
 
 
-def _title(deciding: Sequence[Comparison]) -> str:
-    member, first = short(deciding[0].member), deciding[0]
-    winners, of = sum(outcome(one) == "above" for one in deciding), len(deciding)
+def _title(by_r: Sequence[Comparison]) -> str:
+    member, first = short(by_r[0].member), by_r[0]
+    winners, of = sum(outcome(one) == "above" for one in by_r), len(by_r)
     if of == 1:
-        return f"{short(first.label)} {_VERBS[outcome(first)][0]} {member}, the best of its members"
+        return f"{short(first.label)} {VERBS[outcome(first)][0]} {member}, the best of its members"
     if winners == of:
         return f"{'Both' if of == 2 else f'All {_count(of).lower()}'} meta-embeddings beat their best member, {member}"
     if winners == 0:
@@ -92,27 +86,30 @@ def _title(deciding: Sequence[Comparison]) -> str:
     return f"{_count(winners)} of {_count(of).lower()} meta-embeddings {verb} best member, {member}"
 
 
-def _grouped(deciding: Sequence[Comparison]) -> str:
+def _grouped(by_r: Sequence[Comparison]) -> str:
     """`svd (+2.1) and gcca (+1.4) beat minilm; avg (-0.3) cannot be told from it`."""
     clauses: list[str] = []
-    for result, (one, many) in _VERBS.items():
-        named = [_named(each) for each in deciding if outcome(each) == result]
+    for result, (one, many) in VERBS.items():
+        named = [_named(each) for each in by_r if outcome(each) == result]
         if named:
-            member = "it" if clauses else short(deciding[0].member)
+            member = "it" if clauses else short(by_r[0].member)
             clauses.append(f"{listing(named)} {many if len(named) > 1 else one} {member}")
     return "; ".join(clauses)
 
 
-def _by_rho(findings: Findings, deciding: Sequence[Comparison]) -> list[str]:
-    """Say so where Spearman's rho leads to another verdict."""
-    by_r = {one.label: outcome(one) for one in deciding}
-    by_rho = [one for one in findings.comparisons if one.metric == "spearman" and one.dataset == deciding[0].dataset]
+def _by_rho(by_r: Sequence[Comparison], by_rho: Sequence[Comparison]) -> list[str]:
+    """Say so where Spearman's rho leads to another verdict, or has another best member."""
     if not by_rho:
         return []
-    others = [f"{_named(one)} {_VERBS[outcome(one)][0]} it" for one in by_rho if outcome(one) != by_r[one.label]]
-    if not others:
-        return ["Pearson's r and Spearman's rho agree on that."]
-    return [f"That is by Pearson's r; by Spearman's rho {listing(others)}."]
+    outcomes = {one.label: outcome(one) for one in by_r}
+    others = [f"{_named(one)} {VERBS[outcome(one)][0]} it" for one in by_rho if outcome(one) != outcomes[one.label]]
+    member = "" if by_rho[0].member == by_r[0].member else short(by_rho[0].member)
+    if others:
+        where = f", whose best member is {member}," if member else ""
+        return [f"That is by Pearson's r; by Spearman's rho{where} {listing(others)}."]
+    if member:
+        return [f"By Spearman's rho the best member is {member}, and the verdicts are the same."]
+    return ["Pearson's r and Spearman's rho agree on that."]
 
 
 def _named(comparison: Comparison) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -18,8 +19,9 @@ from ensembed.sts import paper
 from ensembed.sts.report.figures import Figure, all_figures
 from ensembed.sts.report.headline import headline
 from ensembed.sts.report.rows import page_rows, word_columns
+from ensembed.sts.reproduce.bootstrap import ALPHA
 from ensembed.sts.reproduce.findings import Findings
-from ensembed.sts.reproduce.notes import ALPHA, shared_notes
+from ensembed.sts.reproduce.notes import READ, absences, choices, shared_notes
 from ensembed.sts.reproduce.table import Table
 from ensembed.sts.reproduce.tables import all_tables
 
@@ -70,7 +72,8 @@ _PLANS = (
     _Plan(
         "significance",
         "Is the difference real?",
-        "Every meta-embedding against its best member, on the same resampled pairs.",
+        "Every meta-embedding against the member that is best on the same data set by the same metric, "
+        "on the same resampled pairs.",
         ("significance",),
         ("significance", "intervals"),
     ),
@@ -116,8 +119,12 @@ _PLANS = (
 )
 
 
-def report_html(findings: Findings) -> str:
+def report_html(findings: Findings, figures: Sequence[Figure] | None = None) -> str:
     """The whole page. Sections for which nothing was found out are not there.
+
+    Args:
+        findings: what to show.
+        figures: those of the findings; None draws them.
 
     Raises:
         MissingError: the extra `report` is not installed.
@@ -128,7 +135,7 @@ def report_html(findings: Findings) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     style, script = (_read(name) for name in ("report.css", "report.js"))
-    sections = page_sections(findings)
+    sections = page_sections(findings, all_figures(findings) if figures is None else figures)
     page: str = environment.from_string(_read("template.html")).render(
         findings=findings,
         headline=headline(findings),
@@ -136,7 +143,9 @@ def report_html(findings: Findings) -> str:
         contents={section.id: section.title for section in sections},
         main=MAIN.id,
         formats=FORMATS,
+        unit=READ,
         shared_notes=shared_notes(findings),
+        fine_print=[*choices(findings), *absences(findings)],
         specs=json.dumps([member.spec for member in findings.members], indent=1, ensure_ascii=False),
         citation=paper.CITATION,
         level=ALPHA,
@@ -151,9 +160,9 @@ def report_html(findings: Findings) -> str:
     return page.lstrip() + "\n"
 
 
-def page_sections(findings: Findings) -> list[Section]:
+def page_sections(findings: Findings, drawn: Sequence[Figure]) -> list[Section]:
     """What there is to show, in order; every figure and every table is in one of them."""
-    figures = {figure.name: figure for figure in all_figures(findings)}
+    figures = {figure.name: figure for figure in drawn}
     tables = {table.name: table for table in all_tables(findings)}
     planned = [
         Section(

@@ -14,7 +14,8 @@ function compare(a, b, direction) {
   return direction * (typeof a === "number" ? a - b : a.localeCompare(b, "en", { numeric: true }));
 }
 
-// Rows are sorted within their group, so that ours and the paper's stay apart; a third press brings the order back.
+// Rows are sorted within their group, so that ours and the paper's stay apart, each with its spread below it; a third
+// press brings the order back.
 function sort(table, header) {
   const next = { none: "descending", descending: "ascending", ascending: "none" };
   const order = next[header.getAttribute("aria-sort")];
@@ -22,12 +23,14 @@ function sort(table, header) {
   header.setAttribute("aria-sort", order);
   for (const body of table.tBodies) {
     const rows = [...body.rows].sort((a, b) => a.dataset.place - b.dataset.place);
-    if (order !== "none") {
-      const keys = new Map(rows.map((row) => [row, keyOf(row.cells[header.cellIndex])]));
-      const direction = order === "ascending" ? 1 : -1;
-      rows.sort((a, b) => compare(keys.get(a), keys.get(b), direction));
+    const blocks = [];
+    for (const row of rows) {
+      if (row.matches(".spread")) blocks.at(-1).rows.push(row);
+      else blocks.push({ key: keyOf(row.cells[header.cellIndex]), rows: [row] });
     }
-    body.append(...rows);
+    const direction = order === "ascending" ? 1 : -1;
+    if (order !== "none") blocks.sort((a, b) => compare(a.key, b.key, direction));
+    body.append(...blocks.flatMap((block) => block.rows));
   }
 }
 

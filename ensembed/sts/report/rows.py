@@ -28,11 +28,13 @@ class PageRow:
     Attributes:
         printed: whether its figures are from a paper and not ours.
         starts: whether another kind of rows begins with it.
+        spread: whether it is the spread of the row above, under which sorting leaves it.
         cells: the parts of every cell.
     """
 
     printed: bool
     starts: bool
+    spread: bool
     cells: tuple[tuple[Part, ...], ...]
 
 
@@ -51,6 +53,7 @@ def page_rows(table: Table) -> list[list[PageRow]]:
         PageRow(
             kind in ("paper", "literature"),
             i > 0 and kind != kinds[i - 1],
+            any(isinstance(cell, Aside) and cell.sign == "±" for cell in table.rows[i].cells),
             tuple(_parts(table, i, j) for j in range(len(table.headers))),
         )
         for i, kind in enumerate(kinds)

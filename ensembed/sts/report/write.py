@@ -6,10 +6,11 @@ from pathlib import Path
 
 from ensembed.errors import InputError
 from ensembed.extras import import_extra
-from ensembed.files import why_not_writable, write_atomically
+from ensembed.files import why_not_writable, write_all_atomically
+from ensembed.sts.report.figures import all_figures
 from ensembed.sts.report.page import report_html
 from ensembed.sts.reproduce.findings import Findings
-from ensembed.sts.reproduce.tables import write_tables
+from ensembed.sts.reproduce.tables import table_files, write_tables
 
 
 def check_before(folder: Path, *, training: bool) -> None:
@@ -29,12 +30,27 @@ def check_before(folder: Path, *, training: bool) -> None:
 
 def write_report(findings: Findings, folder: Path) -> list[Path]:
     """Write everything and return the paths, the report's first."""
+    drawn = all_figures(findings)
+    page = report_html(findings, drawn).encode()  # before anything that was there is changed
     report, data = folder / "report.html", folder / "findings.json"
+    figures = {folder / "figures" / f"{figure.name}.svg": figure.svg.encode() for figure in drawn}
+    earlier = _tables_of(data)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "figures").mkdir(parents=True, exist_ok=True)
         tables = write_tables(findings, folder / "tables")
-        write_atomically(data, findings.to_json())
-        write_atomically(report, report_html(findings).encode())
+        write_all_atomically(figures)
+        write_all_atomically({data: findings.to_json(), report: page})
+        for path in earlier - set(tables):
+            path.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"the report cannot be written to {folder}: {error}") from error
-    return [report, data, *tables]
+    return [report, data, *tables, *figures]
+
+
+def _tables_of(data: Path) -> set[Path]:
+    """The files of the run that was written there before: a table that has no successor must not stay."""
+    try:
+        findings = Findings.from_json(data.read_bytes())
+    except (OSError, InputError):
+        return set()
+    return {data.parent / "tables" / name for name in table_files(findings)}

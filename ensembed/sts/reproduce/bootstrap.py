@@ -1,30 +1,33 @@
 """How sure a figure is: bootstrap intervals, and a paired test of a meta-embedding against a member.
 
-Pairs are drawn with replacement within each sub-testset, and every system is scored on the same draws. A resample is
-held as counts, how often each pair was drawn, and both correlations are those of the repeated rows: no approximation.
+Every system is scored on the same draws, and a pair that is in several data sets is drawn as often in each of them. A
+resample is held as counts, how often each pair was drawn, and both correlations are those of the repeated rows: no
+approximation.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, get_args
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError
 from ensembed.progress import Progress, part_of, silent
-from ensembed.sts.datasets import Dataset, Pairs
+from ensembed.sts.datasets import Dataset
 from ensembed.sts.protocol import Protocol, Score, aggregate
-from ensembed.sts.reproduce.findings import DEV, MEAN, Comparison, Interval, Metric, mean_score
+from ensembed.sts.reproduce.draws import counts, pair_keys
+from ensembed.sts.reproduce.findings import DEV, MEAN, METRICS, Comparison, Interval, Metric, mean_score
 
 Array: TypeAlias = NDArray[np.float64]
 Predictions: TypeAlias = Mapping[str, Sequence[Array]]
 """By data set: one array of cosines per part, in the order of `Dataset.parts`."""
 
-_METRICS: tuple[Metric, ...] = get_args(Metric)
+ALPHA = 0.05
+"""A difference counts where its p, after Holm's correction, is below this."""
+
 _PERCENTILES = (2.5, 97.5)
 # Drawn pairs at a time: a few arrays of this many float64 stay within a core's cache.
 _BLOCK = 1 << 15
@@ -41,14 +44,15 @@ class Resampled:
         scores: by system and data set (and `mean`), Pearson and Spearman [resamples, 2].
 
     Example:
+        >>> from ensembed.sts import Pairs
         >>> gold = np.arange(50.0)
-        >>> dataset = Dataset.of(Pairs("toy", ("a",) * 50, ("b",) * 50, gold))
+        >>> dataset = Dataset.of(Pairs("toy", tuple(map(str, range(50))), ("b",) * 50, gold))
         >>> noise = np.random.default_rng(0).normal(size=50)
         >>> systems = {"single:a": {"toy": [gold + 40 * noise]}, "meta:b": {"toy": [gold + 10 * noise]}}
         >>> resampled = resample(systems, [dataset], "mean", resamples=500)
         >>> resampled.points["meta:b"]["toy"].pearson > resampled.interval("meta:b", "toy").low.pearson
         True
-        >>> [test.p_holm < 0.05 for test in resampled.comparisons(["meta:b"], "single:a")]
+        >>> [test.p_holm < 0.05 for test in resampled.comparisons(["meta:b"], ["single:a"])]
         [True, True, True, True]
     """
 
@@ -66,28 +70,43 @@ class Resampled:
         low, high = np.percentile(self._of(label)[dataset], _PERCENTILES, axis=0).tolist()
         return Interval(label, dataset, Score(*low), Score(*high))
 
-    def comparisons(self, metas: Sequence[str], member: str) -> tuple[Comparison, ...]:
-        """Every meta-embedding against one member: on each test set, then on their mean; by Pearson, then Spearman.
+    def comparisons(self, metas: Sequence[str], members: Sequence[str]) -> tuple[Comparison, ...]:
+        """Every meta-embedding against the best member, on each test set and on their mean, by Pearson and by Spearman.
 
+        The best member is the one with the highest score on that data set by that metric: the hardest to beat.
         STS-B dev is left out: hyper-parameters were chosen there.
 
         Raises:
-            InputError: there is no system of that name.
+            InputError: there is no system of that name, no member, or so few resamples that no difference could count.
         """
-        found = []
-        for dataset, base in self._of(member).items():
-            if dataset == DEV:
-                continue
-            for m, metric in enumerate(_METRICS):
-                differences = [self._of(label)[dataset][:, m] - base[:, m] for label in metas]
-                p_values = [paired_p(difference) for difference in differences]
-                for label, difference, p, p_holm in zip(metas, differences, p_values, holm(p_values), strict=True):
-                    meta_point, member_point = (getattr(self.points[one][dataset], metric) for one in (label, member))
-                    low, high = np.percentile(difference, _PERCENTILES).tolist()
-                    found.append(
-                        Comparison(label, member, dataset, metric, meta_point - member_point, low, high, p, p_holm)
-                    )
-        return tuple(found)
+        if not members:
+            raise InputError("a comparison needs at least one member to compare with")
+        resamples = min(len(self._of(label)[dataset]) for label in (*metas, *members) for dataset in self._of(label))
+        if (least := 2 * len(metas) / (resamples + 1)) >= ALPHA:
+            raise InputError(
+                f"{resamples} resamples are too few to compare {len(metas)} meta-embeddings: no p could fall below "
+                f"{least:.2g} after Holm's correction, and {ALPHA:g} is needed; take at least "
+                f"{round(2 * len(metas) / ALPHA)}"
+            )
+        datasets = [dataset for dataset in self.scores[members[0]] if dataset != DEV]
+        return tuple(
+            comparison
+            for dataset in datasets
+            for metric in METRICS
+            for comparison in self._compared(metas, members, dataset, metric)
+        )
+
+    def _compared(
+        self, metas: Sequence[str], members: Sequence[str], dataset: str, metric: Metric
+    ) -> Iterator[Comparison]:
+        points = {label: getattr(self.points[label][dataset], metric) for label in (*metas, *members)}
+        member = max(members, key=lambda label: points[label])
+        m = METRICS.index(metric)
+        differences = [self.scores[label][dataset][:, m] - self.scores[member][dataset][:, m] for label in metas]
+        p_values = [paired_p(difference) for difference in differences]
+        for label, difference, p, p_holm in zip(metas, differences, p_values, holm(p_values), strict=True):
+            low, high = np.percentile(difference, _PERCENTILES).tolist()
+            yield Comparison(label, member, dataset, metric, points[label] - points[member], low, high, p, p_holm)
 
     def _of(self, label: str) -> Mapping[str, Array]:
         if label not in self.scores:
@@ -106,9 +125,12 @@ def resample(
 ) -> Resampled:
     """Score every system on the same resamples of the data sets (Efron and Tibshirani 1993, chapters 6 and 13).
 
-    The draws of a sub-testset depend on the seed, its name and its data set's name alone, so a system's figures do not
-    depend on which others are there. Constant predictions score 0, as everywhere. A resample in which all gold scores
-    are the same has no correlation and is drawn again; that happens to tiny sub-testsets only.
+    How often a pair is drawn depends on the seed and its two sentences alone (`ensembed.sts.reproduce.draws`), so a
+    system's figures depend neither on other systems nor on other data sets, and data sets that share pairs vary
+    together, as they do. Sub-testsets keep the weights that the protocol gives them on the data as they are. Constant
+    predictions score 0, as everywhere. Where all drawn gold scores of a sub-testset (or of a data set, for `all`) are
+    the same, or none is drawn, there is no correlation, and its pairs are drawn again in this resample, there alone;
+    that happens to tiny ones only.
 
     Args:
         systems: the cosines of every system, by label.
@@ -139,7 +161,7 @@ def resample(
     done, total = 0, resamples * sum(len(dataset) for dataset in datasets)
     for dataset in datasets:
         given = [predictions[dataset.name] for predictions in systems.values()]
-        result = np.zeros((len(systems), resamples, len(_METRICS)))
+        result = np.zeros((len(systems), resamples, len(METRICS)))
         _add_up(result, given, dataset, protocol, seed, part_of(progress, "bootstrap", done, total))
         done += resamples * len(dataset)
         for label, one in zip(systems, result, strict=True):
@@ -192,44 +214,28 @@ def _add_up(
     weights = np.array([1 if protocol == "mean" else size for size in sizes], np.float64)
     resamples, done = result.shape[1], 0
     for pool, size, weight in zip(pools, sizes, weights / weights.sum(), strict=True):
-        draws = _Draws(dataset.name, [dataset.parts[j] for j in pool], seed)
+        parts = [dataset.parts[j] for j in pool]
+        keys, gold = pair_keys(parts, seed), _Column(np.concatenate([part.scores for part in parts]))
         columns = [_Column(np.concatenate([predictions[j] for j in pool])) for predictions in given]
         step = max(1, _BLOCK // size)
         for start in range(0, resamples, step):
-            counts = draws.next(min(step, resamples - start))
-            result[:, start : start + step] += weight * _correlations(counts, draws.gold, columns)
-            done += counts.size
+            rows = np.arange(start, min(start + step, resamples))
+            drawn = _draw(keys, gold, rows)
+            result[:, rows] += weight * _correlations(drawn, gold, columns)
+            done += drawn.size
             progress("", done, None)
 
 
-class _Draws:
-    """Resamples of a pool of sub-testsets: each of them keeps its number of pairs."""
+def _draw(keys: NDArray[np.uint64], gold: _Column, rows: NDArray[np.int64]) -> Array:
+    """How often each pair is drawn in these resamples [rows, n], again where the drawn gold scores do not differ.
 
-    def __init__(self, dataset: str, parts: Sequence[Pairs], seed: int) -> None:
-        self.gold = _Column(np.concatenate([part.scores for part in parts]))
-        self._streams = [(_generator(seed, dataset, part.name), len(part)) for part in parts]
-
-    def next(self, rows: int) -> Array:
-        """How often each pair was drawn [rows, n], in the next resamples with gold scores that differ.
-
-        At least two in five have such gold, as both the lowest and the highest score are drawn that often.
-        """
-        kept: list[Array] = []
-        while missing := rows - sum(map(len, kept)):
-            counts = np.hstack([_counts(generator, size, missing) for generator, size in self._streams])
-            kept.append(counts[~self.gold.constant(counts)])
-        return np.vstack(kept)
-
-
-def _generator(seed: int, *names: str) -> np.random.Generator:
-    digest = hashlib.sha256("\0".join(names).encode()).digest()
-    return np.random.default_rng([seed, int.from_bytes(digest, "big")])
-
-
-def _counts(generator: np.random.Generator, size: int, rows: int) -> Array:
-    """How often each of `size` things comes up in `size` draws [rows, size]."""
-    drawn = generator.integers(size, size=(rows, size)) + size * np.arange(rows)[:, None]
-    return np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size).astype(np.float64)
+    Both the lowest and the highest score are drawn in 40% of the attempts at least.
+    """
+    drawn, attempt = counts(keys, rows, 0), 0
+    while (bad := gold.constant(drawn)).any():
+        attempt += 1
+        drawn[bad] = counts(keys, rows[bad], attempt)
+    return drawn
 
 
 class _Column:
@@ -244,35 +250,39 @@ class _Column:
         self.ends = np.cumsum(sizes) - 1
 
     def constant(self, counts: Array) -> NDArray[np.bool_]:
-        """Whether all drawn values are the same but for rounding [rows]."""
+        """Whether all drawn values are the same but for rounding, or there are none [rows]."""
         drawn = counts[:, self.order] > 0
         low, high = self.sorted[drawn.argmax(axis=1)], self.sorted[::-1][drawn[:, ::-1].argmax(axis=1)]
         constant: NDArray[np.bool_] = high - low <= _ROUNDING * np.maximum(np.abs(low), np.abs(high))
-        return constant
+        return constant | ~drawn.any(axis=1)
 
-    def deviations(self, counts: Array) -> Array:
+    def deviations(self, counts: Array, totals: Array) -> Array:
         """The values less the mean of those drawn [rows, n]."""
         # Not `counts @ values`: BLAS adds up in an order that may differ between two equal systems.
-        means = np.einsum("ij,j->i", counts, self.values) / len(self.values)
+        means = np.einsum("ij,j->i", counts, self.values) / totals
         deviations: Array = self.values - means[:, None]
         return deviations
 
-    def ranks(self, counts: Array) -> Array:
+    def ranks(self, counts: Array, totals: Array) -> Array:
         """The ranks among the drawn values less their mean, equal values sharing their average [rows, n]."""
         up_to = np.cumsum(counts[:, self.order], axis=1)[:, self.ends]  # how many are not above each distinct value
         ties = np.diff(up_to, axis=1, prepend=0.0)
-        # The average rank among t ties, the last of rank u, is u - (t - 1) / 2, and the mean of all is (n + 1) / 2.
-        ranks: Array = (up_to - (ties + len(self.values)) / 2)[:, self.group]
+        # The average rank among t ties, the last of rank u, is u - (t - 1) / 2, and the mean of all n is (n + 1) / 2.
+        ranks: Array = (up_to - (ties + totals[:, None]) / 2)[:, self.group]
         return ranks
 
 
 def _correlations(counts: Array, gold: _Column, predictions: Sequence[_Column]) -> Array:
     """Pearson and Spearman of every prediction with the gold scores, on every resample [systems, rows, 2]."""
-    targets = [counts * _over(y, _lengths(counts, y)[:, None]) for y in (gold.deviations(counts), gold.ranks(counts))]
-    result = np.empty((len(predictions), len(counts), len(_METRICS)))
+    totals = counts.sum(axis=1)
+    targets = [
+        counts * _over(y, _lengths(counts, y)[:, None])
+        for y in (gold.deviations(counts, totals), gold.ranks(counts, totals))
+    ]
+    result = np.empty((len(predictions), len(counts), len(METRICS)))
     for column, out in zip(predictions, result, strict=True):
-        for m, (x, target) in enumerate(zip((column.deviations(counts), column.ranks(counts)), targets, strict=True)):
-            out[:, m] = _over(np.einsum("ij,ij->i", x, target), _lengths(counts, x))
+        for m, x in enumerate((column.deviations(counts, totals), column.ranks(counts, totals))):
+            out[:, m] = _over(np.einsum("ij,ij->i", x, targets[m]), _lengths(counts, x))
         out[column.constant(counts)] = 0.0
     return np.clip(result, -1.0, 1.0)  # rounding may have left 1.0000000000000002
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ensembed.corpus import BadBytes, Corpus, ListCorpus, TextCorpus
 from ensembed.errors import InputError
 from ensembed.paths import data_dirs
-from ensembed.sts.find import find_sts
+from ensembed.sts.find import find_sts, text_version
 from ensembed.sts.protocol import distinct_sentences
 from ensembed.sts.reproduce.findings import NO_CORPUS
 
@@ -27,13 +27,16 @@ class NamedCorpus:
     corpus: Corpus
 
 
-def open_corpora(sources: Sequence[str], *, data: Path | None = None, errors: BadBytes = "strict") -> list[NamedCorpus]:
+def open_corpora(
+    sources: Sequence[str], *, data: Path | None = None, layout: str | None = None, errors: BadBytes = "strict"
+) -> list[NamedCorpus]:
     """The corpora of these names.
 
     Args:
         sources: `stsb-train` (its sentences, not its scores), `billion-word` (the shard that the paper was trained on),
             or text files, plain or gzipped; nothing takes the first of these two if it is here, and the other.
         data: the data folder.
+        layout: the version of STS-B's text; None takes the first that is there.
         errors: what to do with bytes that are not UTF-8.
 
     Raises:
@@ -42,25 +45,28 @@ def open_corpora(sources: Sequence[str], *, data: Path | None = None, errors: Ba
     """
     if not sources:
         sources = (*([BILLION_WORD] if _billion_word(data) else []), STSB_TRAIN)
-    opened = [_open(source, data, errors) for source in dict.fromkeys(sources)]
+    opened = [_open(source, data, layout, errors) for source in dict.fromkeys(sources)]
     names = [one.name for one in opened]
     if twice := [name for name in names if names.count(name) > 1]:
         raise InputError(f"two corpora are called {twice[0]!r}: rename one of the files")
     return opened
 
 
-def _open(source: str, data: Path | None, errors: BadBytes) -> NamedCorpus:
+def _open(source: str, data: Path | None, layout: str | None, errors: BadBytes) -> NamedCorpus:
     if source == STSB_TRAIN:
+        train = find_sts(STSB_TRAIN, data, layout)
         what = (
-            "the distinct sentences of STS-B train, whose texts overlap with STS12-16, since STS-B is drawn from "
-            "STS12-17 (no score was used)"
+            f"the distinct sentences of STS-B train ({text_version([train])}), whose texts overlap with STS12-16, "
+            "since STS-B is drawn from STS12-17 (no score was used)"
         )
-        return NamedCorpus(STSB_TRAIN, what, ListCorpus(distinct_sentences([find_sts(STSB_TRAIN, data)])))
+        return NamedCorpus(STSB_TRAIN, what, ListCorpus(distinct_sentences([train])))
     if source == BILLION_WORD:
         path = _billion_word(data)
         if path is None:
             raise InputError(f"the corpus {BILLION_WORD} is not here; get it with: ensembed data fetch {BILLION_WORD}")
-        return NamedCorpus(BILLION_WORD, f"the paper's: {path.name}, lines under 60 tokens", TextCorpus(path))
+        return NamedCorpus(
+            BILLION_WORD, f"the paper's: {path.name}, lines under 60 tokens", TextCorpus(path, errors=errors)
+        )
     path = Path(source)
     name = path.name
     for ending in _ENDINGS:

@@ -3,45 +3,74 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from ensembed.encoders.base import Encoder
+from ensembed.methods import Method
 from ensembed.provenance import provenance
 from ensembed.sts.protocol import distinct_sentences
 from ensembed.sts.reproduce.findings import DEV, MEAN, Ablation, Cost
-from ensembed.sts.reproduce.laboratory import Laboratory, Outcome
+from ensembed.sts.reproduce.laboratory import Laboratory, Trial
 from ensembed.sts.reproduce.systems import Scored
 
-SENTENCES = 500
-"""How many sentences the encoders are timed on: some that are scored, drawn at random."""
+# Sentences that encoders and combinations are timed on: some of those that are scored, drawn at random.
+_SENTENCES = 500
 _REPEATS = 3
 _WARM_UP = 32
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds per sentence of every member, in the ensemble's order."""
+    """Seconds per sentence.
 
-    seconds: tuple[float, ...]
+    Attributes:
+        sentences: how many were timed, in one call, warm; the best of three calls counts.
+        members: of every encoder, in the ensemble's order.
+        combining: of every combination, by label, less its encoders.
+    """
+
+    sentences: int
+    members: tuple[float, ...]
+    combining: dict[str, float]
 
 
-def member_times(laboratory: Laboratory) -> Times:
-    """Time every member on the same sentences, in one call, warm; the best of three."""
+def measure(
+    laboratory: Laboratory, metas: Sequence[Scored], methods: Sequence[Method], corpus: str, threads: int | None
+) -> Times:
+    """Time all members, and all combinations of them that are scored, on the same sentences.
+
+    Args:
+        laboratory: members and views.
+        metas: the meta-embeddings of the main table.
+        methods: the methods whose ablations are scored.
+        corpus: what they were fitted on.
+        threads: how many the encoders were given; None for all.
+    """
     texts = distinct_sentences(laboratory.datasets)
-    drawn = np.random.default_rng(0).permutation(len(texts))[:SENTENCES]
-    sample = [texts[i] for i in drawn]
+    sample = np.random.default_rng(0).permutation(len(texts))[:_SENTENCES]
+    sentences = [texts[i] for i in sample]
+    trials = _trials(laboratory, metas, methods, corpus)
     encoders = laboratory.ensemble.encoders
-    facts = [[encoder.spec.key for encoder in encoders], sample, provenance()["processor"]]
+    facts = [
+        [encoder.spec.key for encoder in encoders],
+        {label: laboratory.facts(trial) for label, trial in trials.items()},
+        sentences,
+        [provenance()["processor"], provenance()["onnxruntime"], threads],
+    ]
 
     def find() -> Times:
-        seconds = []
+        members = []
         for done, encoder in enumerate(encoders, 1):
-            seconds.append(_best_time(encoder, sample) / len(sample))
+            encoder.encode(sentences[:_WARM_UP])
+            members.append(_best_time(partial(encoder.encode, sentences)))
             laboratory.progress("cost", done, len(encoders))
-        return Times(tuple(seconds))
+        vectors = [view[sample] for view in laboratory.evaluation]
+        combining = {label: _best_time(laboratory.combining(trial, vectors)) for label, trial in trials.items()}
+        n = len(sentences)
+        return Times(n, tuple(seconds / n for seconds in members), {key: value / n for key, value in combining.items()})
 
     return laboratory.notebook.record(Times, facts, find)
 
@@ -50,33 +79,49 @@ def costs(
     times: Times,
     singles: Sequence[Scored],
     metas: Sequence[Scored],
-    ablations: Sequence[tuple[Ablation, Outcome]],
+    ablations: Sequence[Ablation],
     names: Sequence[str],
 ) -> tuple[Cost, ...]:
     """Of members, of meta-embeddings, and of meta-embeddings without a member."""
-    whole = sum(times.seconds)
+    whole = sum(times.members)
     found = []
-    for one, seconds in zip(singles, times.seconds, strict=True):
+    for one, seconds in zip(singles, times.members, strict=True):
         system = one.system
         found.append(Cost(system.label, 1e3 * seconds, 0.0, system.dim, system.score(DEV), system.score(MEAN)))
     for one in metas:
-        system, combining = one.system, one.outcome.combining
+        system, combining = one.system, times.combining[one.system.label]
         total = 1e3 * (whole + combining)
         found.append(Cost(system.label, total, 1e3 * combining, system.dim, system.score(DEV), system.score(MEAN)))
-    saved = dict(zip(names, times.seconds, strict=True))
-    for ablation, outcome in ablations:
+    saved = dict(zip(names, times.members, strict=True))
+    for ablation in ablations:
         if ablation.without:
-            label = f"meta:{ablation.method} without {ablation.without}"
-            total = 1e3 * (whole - saved[ablation.without] + outcome.combining)
-            found.append(Cost(label, total, 1e3 * outcome.combining, ablation.dim, ablation.score, None))
+            label = _without(ablation.method, ablation.without)
+            combining = times.combining[label]
+            total = 1e3 * (whole - saved[ablation.without] + combining)
+            found.append(Cost(label, total, 1e3 * combining, ablation.dim, ablation.score, None))
     return tuple(found)
 
 
-def _best_time(encoder: Encoder, sample: list[str]) -> float:
-    encoder.encode(sample[:_WARM_UP])
+def _trials(
+    laboratory: Laboratory, metas: Sequence[Scored], methods: Sequence[Method], corpus: str
+) -> Mapping[str, Trial]:
+    everyone = laboratory.everyone
+    trials = {one.system.label: Trial(one.method, everyone, one.system.corpus) for one in metas}
+    if len(everyone) > 2:
+        for j, encoder in enumerate(laboratory.ensemble.encoders):
+            members = tuple(k for k in everyone if k != j)
+            trials |= {_without(method.name, encoder.spec.name): Trial(method, members, corpus) for method in methods}
+    return trials
+
+
+def _without(method: str, member: str) -> str:
+    return f"meta:{method} without {member}"
+
+
+def _best_time(call: Callable[[], object]) -> float:
     times = []
     for _ in range(_REPEATS):
         start = time.perf_counter()
-        encoder.encode(sample)
+        call()
         times.append(time.perf_counter() - start)
     return min(times)

@@ -36,19 +36,19 @@ class Curves:
     methods: Sequence[Method]
     training: Training = "reduced"
 
-    def ablations(self) -> list[tuple[Ablation, Outcome]]:
+    def ablations(self) -> list[Ablation]:
         """Every method with all members, then without each of them; nothing where that would leave one member."""
         everyone = self.laboratory.everyone
         if len(everyone) < 3:
             return []
         names = [encoder.spec.name for encoder in self.laboratory.ensemble.encoders]
-        found = []
+        found: list[Ablation] = []
         for method in self.methods:
             for without in (None, *everyone):
                 members = tuple(j for j in everyone if j != without)
                 outcome = self._outcome(Trial(method, members, self.corpus))
                 name = "" if without is None else names[without]
-                found.append((Ablation(method.name, name, outcome.dim, self._score(outcome)), outcome))
+                found.append(Ablation(method.name, name, outcome.dim, self._score(outcome)))
                 self.laboratory.progress("table 3", len(found), len(self.methods) * (1 + len(everyone)))
         return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ensembed.sts.reproduce.records import from_json, to_json
 
 Kind: TypeAlias = Literal["single", "up", "meta"]
 Metric: TypeAlias = Literal["pearson", "spearman"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
 
 DEV = "stsb-dev"
 """Where everything is chosen. Every other data set is a test set."""
@@ -151,11 +152,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A meta-embedding against its best member, on the same resampled pairs.
+    """A meta-embedding against the member that is best on the same data set by the same metric, on the same resamples.
 
     Attributes:
         label: the meta-embedding.
-        member: the best member's label.
+        member: that member's label.
         dataset: a test set, or `mean`.
         metric: which correlation.
         difference: meta-embedding minus member.
@@ -344,7 +345,7 @@ class Findings:
 
     @property
     def best_member(self) -> System:
-        """The member with the highest mean over the test sets: what a meta-embedding has to beat."""
+        """The member with the highest mean over the test sets by Pearson's r."""
         return max(
             (system for system in self.systems if system.kind == "single"), key=lambda one: one.score(MEAN).pearson
         )

@@ -15,9 +15,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ensembed.sts.protocol import Score
-from ensembed.sts.reproduce.findings import Findings
-from ensembed.sts.reproduce.notes import shared_notes
-from ensembed.sts.reproduce.table import METRICS, Aside, Cell, Number, Piece, Row, Table, cell_text
+from ensembed.sts.reproduce.findings import METRICS, Findings
+from ensembed.sts.reproduce.notes import HELD, READ, shared_notes
+from ensembed.sts.reproduce.table import Aside, Cell, Number, Piece, Row, Table, cell_text
 from ensembed.tables import markdown_table, text_table
 
 _LATEX = {
@@ -47,7 +47,7 @@ def to_text(table: Table, findings: Findings) -> str:
         if _starts_a_group(table.rows, i):
             rows.append([""] * len(table.headers))
         rows.append([_one_line(cell_text(cell)) for cell in row.cells])
-    notes = [_one_line(note) for note in (*shared_notes(findings), *table.notes)]
+    notes = [_one_line(note) for note in (READ, *shared_notes(findings), *table.notes)]
     return "\n".join([text_table(table.headers, rows, left=table.left), "", *notes, ""])
 
 
@@ -57,7 +57,7 @@ def to_markdown(table: Table, findings: Findings) -> str:
         ["".join(map(_markdown_piece, table.pieces(i, j))) for j in range(len(table.headers))]
         for i in range(len(table.rows))
     ]
-    notes = [*shared_notes(findings), *table.notes, *_marks(table, "in italics"), *_origin(findings)]
+    notes = [READ, *shared_notes(findings), *table.notes, *_marks(table, "in italics"), *_origin(findings)]
     return "\n".join(
         [
             f"# {escape_markdown(table.title)}",
@@ -114,6 +114,7 @@ def to_json(table: Table, findings: Findings) -> str:
         "members": [asdict(member) for member in findings.members],
         "corpora": [asdict(corpus) for corpus in findings.corpora],
         "datasets": [asdict(dataset) for dataset in findings.datasets],
+        "unit": HELD,
         "columns": table.headers,
         "rows": [
             {"kind": row.kind, "cells": dict(zip(table.headers, map(_data, row.cells), strict=True))}
@@ -134,7 +135,7 @@ def to_latex(table: Table, findings: Findings) -> str:
         cells = ["".join(map(_latex_piece, table.pieces(i, j))) for j in range(len(table.headers))]
         lines.append(" & ".join(cells) + r" \\")
     columns = "l" * table.left + "r" * (len(table.headers) - table.left)
-    notes = [*shared_notes(findings), *table.notes, *_marks(table, "underlined")]
+    notes = [READ, *shared_notes(findings), *table.notes, *_marks(table, "underlined")]
     return "\n".join(
         [
             *(f"% {line}" for comment in comments for line in comment.splitlines()),

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from ensembed.sts.protocol import Score
-from ensembed.sts.reproduce.findings import DEV, MEAN, CurvePoint, Findings
-from ensembed.sts.reproduce.notes import ALPHA, outcome
-from ensembed.sts.reproduce.table import Aside, Cell, Number, Row, RowKind, Table, points, probability
+from ensembed.sts.reproduce.bootstrap import ALPHA
+from ensembed.sts.reproduce.findings import DEV, MEAN, NO_CORPUS, CurvePoint, Findings
+from ensembed.sts.reproduce.table import (
+    Aside,
+    Cell,
+    Number,
+    Row,
+    RowKind,
+    Table,
+    points,
+    probability,
+    spread,
+    with_mean,
+)
+from ensembed.sts.reproduce.verdicts import outcome
+
+_DRAWN = "Pairs are drawn with replacement, and one that is in several data sets as often in each of them."
+"""What a reader has to know of every bootstrap interval."""
 
 
 def further_tables(findings: Findings) -> list[Table]:
@@ -27,7 +41,7 @@ def further_tables(findings: Findings) -> list[Table]:
 
 
 def significance_table(findings: Findings) -> Table:
-    """Every meta-embedding against its best member."""
+    """Every meta-embedding against the member that is best on the same data set by the same metric."""
     rows = [
         Row(
             "meta",
@@ -45,6 +59,7 @@ def significance_table(findings: Findings) -> Table:
             ),
         )
         for one in sorted(findings.comparisons, key=lambda one: _place(findings, one.dataset))
+        if one.dataset in with_mean(findings.tests)
     ]
     return Table(
         "significance",
@@ -52,10 +67,12 @@ def significance_table(findings: Findings) -> Table:
         ("data set", "system", "best member", "metric", "outcome", "difference", "low", "high", "p", "p Holm"),
         tuple(rows),
         (
-            "difference: meta-embedding minus best member, x 100; low and high: of its 95% bootstrap interval.",
+            "best member: the one with the highest score on the data set by the metric.",
+            "difference: meta-embedding minus best member; low and high: of its 95% bootstrap interval.",
             "p: two-sided, of a paired bootstrap test on the same resampled pairs that there is no difference.",
             "p Holm: corrected for the number of meta-embeddings tested on a data set by a metric.",
             f"outcome: above or below where p Holm is under {ALPHA:g}; undecided otherwise.",
+            _DRAWN,
         ),
         left=5,
     )
@@ -70,8 +87,9 @@ def intervals_table(findings: Findings) -> Table:
             (one.dataset, one.label, systems[one.label].score(one.dataset), one.low, one.high),
         )
         for one in sorted(findings.intervals, key=lambda one: _place(findings, one.dataset))
+        if one.dataset in (*with_mean(findings.tests), DEV)
     ]
-    notes = ("low and high: of the 95% bootstrap interval.",)
+    notes = ("low and high: of the 95% bootstrap interval.", _DRAWN)
     headers = ("data set", "system", "score", "low", "high")
     return Table("intervals", "95% bootstrap intervals", headers, tuple(rows), notes, left=2, marks="none")
 
@@ -84,7 +102,7 @@ def curve_table(name: str, title: str, curve: Sequence[CurvePoint], what: str) -
     for label in dict.fromkeys(point.label for point in curve):
         here = [found.get((label, x)) for x in xs]
         rows.append(Row(_kind(label), (label, *(None if point is None else point.score for point in here))))
-        spreads = [None if point is None or point.spread is None else _spread(point.spread) for point in here]
+        spreads = [None if point is None else spread(point.spread) for point in here]
         if any(spreads):
             rows.append(Row(_kind(label), (f"{label}, spread", *spreads)))
     draws = sorted({point.draws for point in curve if point.spread is not None})
@@ -97,14 +115,15 @@ def curve_table(name: str, title: str, curve: Sequence[CurvePoint], what: str) -
 
 def domain_table(findings: Findings) -> Table:
     """What the methods score, by the corpus they were fitted on."""
-    columns = [*findings.tests, MEAN, DEV]
+    columns = [*with_mean(findings.tests), DEV]
     labels = list(dict.fromkeys(system.label for system in findings.domains))
     rows = [
         Row(system.kind, (system.label, system.corpus, system.dim, *(system.score(name) for name in columns)))
         for system in sorted(findings.domains, key=lambda system: labels.index(system.label))
     ]
     headers = ("system", "corpus", "d", *columns)
-    return Table("corpus-domain", "By the corpus that was fitted on", headers, tuple(rows), left=2)
+    notes = tuple(_domain_notes(findings, labels))
+    return Table("corpus-domain", "By the corpus that was fitted on", headers, tuple(rows), notes, left=2)
 
 
 def cost_table(findings: Findings) -> Table:
@@ -175,7 +194,20 @@ def likeness_table(findings: Findings) -> Table:
             cells: list[Cell] = [Number(value, f"{value:.2f}") for value in values]
             rows.append(Row("single", (measure, name, *cells)))
     headers = ("measure", "member", *(f"with {name}" for name in likeness.names))
-    return Table("likeness", "How alike the members are", headers, tuple(rows), left=2)
+    notes = ("1 is as alike as can be; these are no scores, and not x 100.",)
+    return Table("likeness", "How alike the members are", headers, tuple(rows), notes, left=2)
+
+
+def _domain_notes(findings: Findings, labels: Sequence[str]) -> Iterator[str]:
+    if any(system.corpus == NO_CORPUS for system in findings.domains):
+        yield f"{NO_CORPUS}: methods that learn nothing."
+    if "meta:gcca" in labels:
+        yield f"GCCA's tau is chosen anew on each corpus, on {DEV}."
+    if "meta:ae" in labels and findings.corpora:
+        yield f"The autoencoder's depth and loss are those of the search on {findings.corpora[0].name}, on {DEV}."
+    for system in findings.domains:
+        if system.note:
+            yield f"{system.label}, {system.corpus}: {system.note}."
 
 
 def _place(findings: Findings, dataset: str) -> int:
@@ -195,7 +227,3 @@ def _machine(findings: Findings) -> str:
 
 def _milliseconds(value: float) -> Number:
     return Number(value, f"{value:.2f}")
-
-
-def _spread(score: Score) -> Aside:
-    return Aside(score.pearson, score.spearman, "±")

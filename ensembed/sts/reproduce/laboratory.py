@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -65,14 +66,12 @@ class Outcome:
         predictions: the cosines of all pairs by data set, a list per sub-testset.
         spectrum: what each dimension is worth, where the method says so.
         fitting: seconds that fitting took, less what trials share.
-        combining: seconds per sentence that combining the members' vectors took.
     """
 
     dim: int
     predictions: dict[str, tuple[tuple[float, ...], ...]]
     spectrum: tuple[float, ...] | None
     fitting: float
-    combining: float
 
     def cosines(self, dataset: str) -> list[NDArray[np.float64]]:
         """An array per sub-testset."""
@@ -139,15 +138,23 @@ class Laboratory:
 
     def outcome(self, trial: Trial, datasets: Sequence[Dataset]) -> Outcome:
         """What a trial says about these data sets, from the notebook if it is there."""
-        facts = [*self._facts(trial), trial.keep, [[one.name, one.fingerprint] for one in datasets]]
+        facts = [*self.facts(trial), trial.keep, [[one.name, one.fingerprint] for one in datasets]]
         return self.notebook.record(Outcome, facts, lambda: self._try(trial, datasets))
 
-    def _facts(self, trial: Trial) -> list[Any]:
-        """Everything that a fit depends on."""
+    def combining(self, trial: Trial, vectors: Sequence[FloatArray]) -> Callable[[], object]:
+        """What combines the vectors of all members [n, d_j] as the trial does, to be timed."""
+        meta = self._fit(trial)
+        views = [vectors[j] for j in trial.members]
+        return lambda: meta.transform(views)
+
+    def facts(self, trial: Trial) -> list[Any]:
+        """Everything that a fit depends on: with other libraries, or on another machine, it is done anew."""
         method = trial.method.to_json() if trial.method else None
         members = [self.ensemble.encoders[j].spec.key for j in trial.members]
-        torch = provenance()["torch"] if isinstance(trial.method, Autoencoder) else ""
-        return [method, members, self.corpus_key(trial.corpus), trial.rows, trial.draw, torch]
+        known = provenance()
+        torch = [known["torch"], known.get("gpu", "")] if isinstance(trial.method, Autoencoder) else []
+        made_with = [known["numpy"], known["scipy"], known["processor"], *torch]
+        return [method, members, self.corpus_key(trial.corpus), trial.rows, trial.draw, made_with]
 
     def _try(self, trial: Trial, datasets: Sequence[Dataset]) -> Outcome:
         start = time.perf_counter()
@@ -156,13 +163,11 @@ class Laboratory:
         place = {text: i for i, text in enumerate(distinct_sentences(self.datasets))}
         rows = [place[text] for text in distinct_sentences(datasets)]
         views = [self.evaluation[j][rows] for j in trial.members]
-        start = time.perf_counter()
         if meta is not None:
             vectors = meta.truncate(trial.keep or meta.dim).transform(views)
         else:
             [view] = views
             vectors = view[:, : trial.keep]
-        combining = (time.perf_counter() - start) / len(rows) if meta is not None else 0.0
         predicted = predict(lambda _sentences: vectors, datasets)
         return Outcome(
             vectors.shape[1],
@@ -172,14 +177,16 @@ class Laboratory:
             },
             None if meta is None or meta.spectrum is None else tuple(meta.spectrum.tolist()),
             round(fitting, 3),
-            combining,
         )
 
     def _fit(self, trial: Trial) -> Meta:
         whole = replace(trial, keep=None)
+        if isinstance(trial.method, NaiveMethod):  # quicker to build than to keep
+            return self._fitted(whole)
         if whole not in self._metas:
             self._metas[whole] = self._fitted(whole)
             _drop_oldest(self._metas, _FITTED)
+        self._metas.move_to_end(whole)
         return self._metas[whole]
 
     def _fitted(self, trial: Trial) -> Meta:
@@ -193,8 +200,11 @@ class Laboratory:
             return solve_within(method, self._moments_for(trial, normalize=normalize), dims)
         views = [self._training(trial)[j] for j in trial.members]
         if isinstance(method, TrainedMethod) and method.trains:
-            key = self.notebook.key("training", self._facts(trial))
+            key = self.notebook.key("training", self.facts(trial))
             with self.store.training(key) as kept:
+                if self.notebook.fresh:
+                    shutil.rmtree(kept)
+                    kept.mkdir()
                 return method.fit(views, progress=self.progress, checkpoint=kept)
         if method is None:
             raise InputError("a member as it is needs no fitting")

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from ensembed._version import __version__
 from ensembed.errors import InputError
 from ensembed.files import write_atomically
+from ensembed.locks import alone
+from ensembed.progress import Progress, silent
 from ensembed.sts.reproduce.records import from_json, to_json
 
 T = TypeVar("T")
@@ -26,11 +28,13 @@ class Notebook:
 
     Attributes:
         folder: a file per record.
-        fresh: whether what was written down before is left alone and found out again.
+        fresh: whether what was written down before is found out again.
+        progress: told of waiting for another process.
     """
 
     folder: Path
     fresh: bool = False
+    progress: Progress = silent
 
     def key(self, what: str, facts: Any) -> str:  # noqa: ANN401 - anything JSON can hold
         """The hash under which something that depends on these facts is kept."""
@@ -38,14 +42,24 @@ class Notebook:
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def record(self, kind: type[T], facts: Any, find: Callable[[], T]) -> T:  # noqa: ANN401 - anything JSON can hold
-        """The record of these facts, found out now if it is not there; a damaged one counts as not there."""
+        """The record of these facts, found out now if it is not there; a damaged one counts as not there.
+
+        A second process that writes in the same notebook waits, and then finds what the first has found.
+        """
         path = self.folder / f"{self.key(kind.__name__, facts)}.json"
-        if not self.fresh and path.is_file():
-            try:
-                return from_json(kind, path.read_bytes())
-            except InputError:
-                path.unlink(missing_ok=True)
-        found = find()
+        if not self.fresh and (known := _read(kind, path)) is not None:
+            return known
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, to_json(kind, found))
+        with alone(self.folder / ".lock", "process's experiment", self.progress):
+            if not self.fresh and (known := _read(kind, path)) is not None:
+                return known
+            found = find()
+            write_atomically(path, to_json(kind, found))
         return found
+
+
+def _read(kind: type[T], path: Path) -> T | None:
+    try:
+        return from_json(kind, path.read_bytes())
+    except (OSError, InputError):
+        return None

@@ -1,15 +1,19 @@
-"""What has to stand under tables: how figures were made, what they say, and whose the quoted ones are."""
+"""What has to stand under tables: how figures were made, and whose the quoted ones are."""
 
 from __future__ import annotations
 
 from ensembed.sts import paper
 from ensembed.sts.find import text_version
 from ensembed.sts.protocol import Protocol
-from ensembed.sts.reproduce.findings import MEAN, Comparison, Findings, System
-from ensembed.sts.reproduce.table import points, probability
+from ensembed.sts.reproduce.findings import DEV, Findings
 
-ALPHA = 0.05
-"""A difference counts where its p, after Holm's correction, is below this."""
+READ = "Scores are Pearson's r / Spearman's rho, x 100; differences of scores are in the same points."
+"""The unit of what people read."""
+HELD = (
+    "Scores (Pearson's r and Spearman's rho) and differences of scores are fractions; "
+    "where a note quotes one, it is x 100."
+)
+"""The unit of what machines read."""
 
 SOURCES = {
     "ethayarajh2018unsupervised": (
@@ -50,17 +54,14 @@ _PROTOCOLS: dict[Protocol, str] = {
 
 
 def shared_notes(findings: Findings) -> list[str]:
-    """What every table of a run has to say: unit, protocol, text, sub-testsets, members, corpora."""
+    """What every table of a run has to say but its unit: protocol, text, sub-testsets, choices, members, corpora."""
     members = ", ".join(f"{member.name} ({member.key[:8]})" for member in findings.members)
     notes = [
-        f"Pearson's r / Spearman's rho, x 100. Protocol: {findings.protocol}, {_PROTOCOLS[findings.protocol]}.",
+        f"Protocol: {findings.protocol}, {_PROTOCOLS[findings.protocol]}.",
         f"Text: {text_version(findings.systems[0].results)}.",
-        *(
-            f"{dataset.name} is without {', '.join(dataset.missing)}."
-            for dataset in findings.datasets
-            if dataset.missing
-        ),
+        *absences(findings),
         *("sts13 is with SMT." for dataset in findings.datasets if dataset.name == "sts13" and "SMT" in dataset.parts),
+        *choices(findings),
         f"Members (and the first digits of their keys): {members}.",
     ]
     for i, corpus in enumerate(findings.corpora):
@@ -69,47 +70,24 @@ def shared_notes(findings: Findings) -> list[str]:
     return notes
 
 
-def outcome(comparison: Comparison) -> str:
-    """`above`, `below`, or `undecided` where the difference may be chance."""
-    if comparison.p_holm >= ALPHA:
-        return "undecided"
-    return "above" if comparison.difference > 0 else "below"
+def choices(findings: Findings) -> list[str]:
+    """On what everything was chosen, and what that has to do with the test sets."""
+    notes = [f"All that was chosen was chosen on {DEV} alone."]
+    shared = [f"{pairs} of {name}" for name, pairs in findings.shared_pairs.items() if pairs]
+    if shared:
+        notes.append(
+            f"Pairs of the test sets that are in {DEV}, too: {', '.join(shared)}; "
+            "the STS Benchmark is drawn from the shared tasks of 2012 to 2017."
+        )
+    return notes
 
 
-def verdicts(findings: Findings) -> list[str]:
-    """Say of every meta-embedding whether it beats its best member on the mean over the test sets."""
-    return [_verdict(system, findings) for system in findings.systems if system.kind == "meta"]
-
-
-def _verdict(system: System, findings: Findings) -> str:
-    tests = {comparison.metric: comparison for comparison in _comparisons(system, findings)}
-    decisive = tests.get("pearson")
-    best = findings.best_member
-    if decisive is not None:
-        best = next(one for one in findings.systems if one.label == decisive.member)
-    if decisive is not None and outcome(decisive) == "undecided":
-        word = "neither clearly above nor clearly below"
-    else:
-        word = "above" if system.score(MEAN).pearson > best.score(MEAN).pearson else "BELOW"
-    where = "the mean over the test sets" if len(findings.tests) > 1 else findings.tests[0]
-    tested = "; ".join(f"{metric.capitalize()} {_tested(test)}" for metric, test in tests.items())
-    return (
-        f"{system.label} ({system.score(MEAN)}) is {word} its best member {best.label} ({best.score(MEAN)}) "
-        f"on {where}{f' ({tested})' if tested else ''}."
-    )
-
-
-def _comparisons(system: System, findings: Findings) -> list[Comparison]:
-    """The tests on the mean over the test sets, which may be that on the only one."""
-    own = [one for one in findings.comparisons if one.label == system.label]
-    means = [one for one in own if one.dataset == MEAN]
-    return means or [one for one in own if [one.dataset] == findings.tests]
-
-
-def _tested(comparison: Comparison) -> str:
-    difference, low, high = (points(x).text for x in (comparison.difference, comparison.low, comparison.high))
-    p, corrected = probability(comparison.p).text, probability(comparison.p_holm).text
-    return f"{difference} [{low}, {high}], p {p if p.startswith('<') else f'= {p}'}, corrected {corrected}"
+def absences(findings: Findings) -> list[str]:
+    """What belongs to the paper's test sets and was not there."""
+    notes = [f"{one.name} is without {', '.join(one.missing)}." for one in findings.datasets if one.missing]
+    if findings.absent:
+        notes.append(f"Test sets of the paper that were not there: {', '.join(findings.absent)}.")
+    return notes
 
 
 def literature() -> list[str]:

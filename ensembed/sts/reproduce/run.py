@@ -11,9 +11,9 @@ from ensembed.methods import GCCA, SVD, Average, Concat, Method
 from ensembed.methods.autoencoder.method import Loss
 from ensembed.provenance import provenance
 from ensembed.sts.datasets import Dataset
-from ensembed.sts.protocol import Protocol
+from ensembed.sts.protocol import Protocol, score
 from ensembed.sts.reproduce.bootstrap import resample
-from ensembed.sts.reproduce.cost import SENTENCES, costs, member_times
+from ensembed.sts.reproduce.cost import Times, costs, measure
 from ensembed.sts.reproduce.curves import Curves
 from ensembed.sts.reproduce.facts import absent_tests, corpus_facts, dataset_facts, member_facts, shared_pairs
 from ensembed.sts.reproduce.findings import (
@@ -33,6 +33,7 @@ from ensembed.sts.reproduce.systems import Scored, Scorer
 from ensembed.sts.reproduce.training import Training, describe
 
 _DRAWN_ON = "stsb-test"
+_LEAST_SENTENCES = 100
 
 # The best of the search on STS-B dev for the default ensemble, for runs that do not search.
 AUTOENCODER: tuple[int, Loss] = (0, "kld")
@@ -51,6 +52,7 @@ class Plan:
         draws: samples of the corpus for each size.
         resamples: of the bootstrap.
         texts: whether the sentences of the pairs that changed most are in the findings.
+        threads: how many the encoders were given, for the costs; None for all.
     """
 
     command: str
@@ -61,6 +63,7 @@ class Plan:
     draws: int = 3
     resamples: int = 2000
     texts: bool = True
+    threads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,9 @@ def run_experiments(laboratory: Laboratory, plan: Plan, corpora: Sequence[str]) 
         autoencoders=main.autoencoders,
         systems=(*(one.system for one in main.singles), *main.ups, *(one.system for one in main.metas)),
         intervals=tuple(resampled.interval(label, name) for label, found in resampled.scores.items() for name in found),
-        comparisons=resampled.comparisons([one.system.label for one in main.metas], main.best_member.system.label),
+        comparisons=resampled.comparisons(
+            [one.system.label for one in main.metas], [one.system.label for one in main.singles]
+        ),
         ablations=(),
         dimensions=(),
         sizes=(),
@@ -140,7 +145,24 @@ def _split(laboratory: Laboratory) -> tuple[Dataset, list[Dataset]]:
     if not devs or not tests:
         found = ", ".join(dataset.name for dataset in laboratory.datasets)
         raise InputError(f"the experiments need {DEV}, on which all is chosen, and a test set; there are: {found}")
+    _check(laboratory)
     return devs[0], tests
+
+
+def _check(laboratory: Laboratory) -> None:
+    """Refuse now what would fail after hours."""
+    for dataset in laboratory.datasets:
+        score([part.scores for part in dataset.parts], dataset)  # is there a correlation with the gold scores at all?
+    for name in laboratory.corpora:
+        if laboratory.sentences(name) < _LEAST_SENTENCES:
+            raise InputError(
+                f"the corpus {name} has {laboratory.sentences(name)} sentences; at least {_LEAST_SENTENCES} are needed"
+            )
+    for encoder, vectors in zip(laboratory.ensemble.encoders, laboratory.evaluation, strict=True):
+        if (vectors == vectors[0]).all():
+            raise InputError(f"member {encoder.spec.name!r} says the same of every sentence: leave it out")
+        if encoder.spec.name.endswith(" up") or " without " in encoder.spec.name:
+            raise InputError(f"member {encoder.spec.name!r} has a name that tables give to something else: rename it")
 
 
 def _main_table(laboratory: Laboratory, plan: Plan, dev: Dataset) -> _MainTable:
@@ -150,7 +172,7 @@ def _main_table(laboratory: Laboratory, plan: Plan, dev: Dataset) -> _MainTable:
     taus = search.taus()
     autoencoders = search.autoencoders() if plan.training and not plan.main_only else ()
     cell = (best_autoencoder(autoencoders) if autoencoders else AUTOENCODER) if plan.training else None
-    chosen = _chosen(search, best_tau(taus), cell, searched=bool(autoencoders))
+    chosen = _chosen(search, best_tau(taus), cell, corpus if autoencoders else None)
     scorer = Scorer(laboratory, plan.protocol)
     return _MainTable(
         taus,
@@ -167,7 +189,9 @@ def _main_table(laboratory: Laboratory, plan: Plan, dev: Dataset) -> _MainTable:
     )
 
 
-def _chosen(search: Search, tau: float, cell: tuple[int, Loss] | None, *, searched: bool) -> list[tuple[Method, str]]:
+def _chosen(
+    search: Search, tau: float, cell: tuple[int, Loss] | None, searched_on: str | None
+) -> list[tuple[Method, str]]:
     """The methods that learn, and how what is chosen in them was."""
     methods: list[tuple[Method, str]] = [
         (SVD(search.dim), ""),
@@ -175,9 +199,9 @@ def _chosen(search: Search, tau: float, cell: tuple[int, Loss] | None, *, search
     ]
     if cell is not None:
         method = search.autoencoder(*cell)
-        how = "the best of the search" if searched else "the best of a search for the default ensemble"
+        search_of = f"the search on {searched_on}" if searched_on else "a search for the default ensemble"
         training = describe(method, search.laboratory.sentences(search.corpus))
-        methods.append((method, f"{training}; depth and loss are {how} on STS-B dev"))
+        methods.append((method, f"{training}; depth and loss are the best of {search_of}, by STS-B dev"))
     return methods
 
 
@@ -189,14 +213,16 @@ def _beyond(
     names = [encoder.spec.name for encoder in laboratory.ensemble.encoders]
     curves = Curves(laboratory, dev, corpus, main.methods, plan.training or "reduced")
     ablations = curves.ablations()
+    times = measure(laboratory, main.metas, main.methods, corpus, plan.threads)
     drawn_on = next((test for test in tests if test.name == _DRAWN_ON), tests[0])
     return replace(
         findings,
-        ablations=tuple(ablation for ablation, _ in ablations),
+        ablations=tuple(ablations),
         dimensions=tuple(curves.dimensions()),
         sizes=tuple(curves.sizes(plan.draws)),
         domains=(*(one.system for one in main.metas), *_other_domains(laboratory, plan, main, dev)),
-        costs=costs(member_times(laboratory), main.singles, main.metas, ablations, names),
+        settings=findings.settings | {"cost": _how_timed(times, plan)},
+        costs=costs(times, main.singles, main.metas, ablations, names),
         likeness=_likeness(laboratory, corpus, names),
         scatters=scatters([main.best_member, *main.metas], drawn_on),
         changes=changes(main.best_on_dev, main.best_member, tests, texts=plan.texts),
@@ -207,9 +233,10 @@ def _other_domains(laboratory: Laboratory, plan: Plan, main: _MainTable, dev: Da
     """The methods that learn, fitted on the other corpora; tau is chosen anew on each."""
     found = []
     scorer = Scorer(laboratory, plan.protocol)
+    searched_on = next(iter(laboratory.corpora)) if main.autoencoders else None
     for corpus in list(laboratory.corpora)[1:]:
         search = Search(laboratory, dev, corpus, max(laboratory.ensemble.dims), plan.training or "reduced")
-        for method, note in _chosen(search, best_tau(search.taus()), main.cell, searched=bool(main.autoencoders)):
+        for method, note in _chosen(search, best_tau(search.taus()), main.cell, searched_on):
             found.append(scorer.meta(method, corpus, note).system)
             laboratory.progress(
                 f"domain {corpus}", 1 + [m.name for m in main.methods].index(method.name), len(main.methods)
@@ -233,18 +260,21 @@ def _likeness(laboratory: Laboratory, corpus: str, names: list[str]) -> Likeness
     return laboratory.notebook.record(Likeness, [names, keys, laboratory.corpus_key(corpus)], find)
 
 
+def _how_timed(times: Times, plan: Plan) -> str:
+    cores = "all cores" if plan.threads is None else f"{plan.threads} threads per encoder"
+    return f"{times.sentences} sentences in one call, the best of three, warm, {cores} of the machine named here"
+
+
 def _settings(laboratory: Laboratory, plan: Plan, main: _MainTable) -> dict[str, str]:
     """For a person."""
     settings = {
         "dimension": f"{max(laboratory.ensemble.dims)}, that of the largest member",
         "up-projections": f"seeds 0 to {plan.seeds - 1}",
-        "bootstrap": f"{plan.resamples} resamples of the pairs of every sub-testset, seed 0",
+        "bootstrap": f"{plan.resamples} resamples, Poisson(1) counts per distinct pair wherever it occurs, seed 0",
     }
     if not plan.main_only:
-        settings |= {
-            "corpus samples": f"{plan.draws} of each size, seeds 0 to {plan.draws - 1}; one for the autoencoder",
-            "cost": f"{SENTENCES} sentences in one call, the best of three, warm, on this machine",
-        }
+        samples = f"{plan.draws} of each size, seeds 0 to {plan.draws - 1}; one for the autoencoder"
+        settings["corpus samples"] = samples
     if main.cell is not None:
         settings["autoencoder"] = next(one.system.note for one in main.metas if one.system.label == "meta:ae")
     return settings

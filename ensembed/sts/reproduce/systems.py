@@ -20,6 +20,7 @@ class Scored:
 
     system: System
     outcome: Outcome
+    method: Method | None
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Scorer:
         if kind == "meta" and asked is not None and outcome.dim < asked:
             note = "; ".join(filter(None, [note, f"the data supports {outcome.dim} dimensions"]))
         results = tuple(self._result(outcome, dataset) for dataset in datasets)
-        return Scored(System(label, kind, outcome.dim, trial.corpus, note, results, {}), outcome)
+        return Scored(System(label, kind, outcome.dim, trial.corpus, note, results, {}), outcome, trial.method)
 
     def _result(self, outcome: Outcome, dataset: Dataset) -> Result:
         return score(outcome.cosines(dataset.name), dataset, self.protocol)

@@ -13,10 +13,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from ensembed.errors import InputError
 from ensembed.sts.protocol import Score
-from ensembed.sts.reproduce.findings import Metric
+from ensembed.sts.reproduce.findings import MEAN, METRICS, Metric
 
 RowKind: TypeAlias = Literal["single", "up", "meta", "paper", "literature", ""]
-METRICS: tuple[Metric, Metric] = ("pearson", "spearman")
 
 
 @dataclass(frozen=True)
@@ -122,8 +121,8 @@ class Table:
             return [Piece(text)] if text else []
         best, best_member = self._best[column], self._best_member[column]
         pearson, spearman = (
-            Piece(figure, figure == best[metric], kind == "single" and figure == best_member[metric])
-            for metric, figure in zip(METRICS, _figures(cell), strict=True)
+            Piece(text, text == best[metric], kind == "single" and text == best_member[metric])
+            for metric, text in zip(METRICS, _figures(cell), strict=True)
         )
         return [pearson, Piece("/"), spearman]
 
@@ -147,7 +146,7 @@ class Table:
         elif self.marks == "table":
             columns = [[score for column in columns for score in column]] * len(columns)
         return [
-            {metric: _figure(max((getattr(score, metric) for score in column), default=None)) for metric in METRICS}
+            {metric: figure(max((getattr(score, metric) for score in column), default=None)) for metric in METRICS}
             for column in columns
         ]
 
@@ -170,9 +169,23 @@ def cell_text(cell: Cell) -> str:
     return f"±{text}" if cell.sign == "±" else f"{text}*"
 
 
+def spread(score: Score | None) -> Aside | None:
+    """A standard deviation beside the score that it belongs to."""
+    return None if score is None else Aside(score.pearson, score.spearman, "±")
+
+
+def with_mean(tests: Sequence[str]) -> list[str]:
+    """The columns of the test sets: a single one is its own mean.
+
+    >>> with_mean(["sts12", "sts13"]), with_mean(["sts12"])
+    (['sts12', 'sts13', 'mean'], ['sts12'])
+    """
+    return [*tests, MEAN] if len(tests) > 1 else list(tests)
+
+
 def points(value: float) -> Number:
     """A difference of correlations: a fraction for machines, points with their sign for people."""
-    return Number(value, _figure(value, signed=True))
+    return Number(value, figure(value, signed=True))
 
 
 def probability(value: float) -> Number:
@@ -186,11 +199,15 @@ def probability(value: float) -> Number:
 
 def _figures(pair: Pair) -> tuple[str, str]:
     signed = isinstance(pair, Aside) and pair.sign == "+"
-    return _figure(pair.pearson, signed=signed), _figure(pair.spearman, signed=signed)
+    return figure(pair.pearson, signed=signed), figure(pair.spearman, signed=signed)
 
 
-def _figure(value: float | None, *, signed: bool = False) -> str:
-    """X 100 with one digit, as papers print correlations; a dash for none."""
+def figure(value: float | None, *, signed: bool = False) -> str:
+    """X 100 with one digit, as papers print correlations; a dash for none.
+
+    >>> figure(0.7831), figure(0.0042, signed=True), figure(-0.00001), figure(None)
+    ('78.3', '+0.4', '0.0', '-')
+    """
     if value is None:
         return "-"
     text = f"{100 * value:+.1f}" if signed else f"{100 * value:.1f}"

@@ -30,12 +30,18 @@ def write_tables(findings: Findings, folder: Path) -> list[Path]:
     Returns:
         The files, in the order of the tables.
     """
+    contents = {folder / name: text.encode() for name, text in table_files(findings).items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_all_atomically(contents)
+    return list(contents)
+
+
+def table_files(findings: Findings) -> dict[str, str]:
+    """The text of every table in every format, by the name of its file."""
     contents = {}
     for table in all_tables(findings):
-        contents[folder / f"{table.name}.md"] = to_markdown(table, findings)
-        contents[folder / f"{table.name}.csv"] = to_csv(table)
-        contents[folder / f"{table.name}.json"] = to_json(table, findings)
-        contents[folder / f"{table.name}.tex"] = to_latex(table, findings)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_all_atomically({path: text.encode() for path, text in contents.items()})
-    return list(contents)
+        contents[f"{table.name}.md"] = to_markdown(table, findings)
+        contents[f"{table.name}.csv"] = to_csv(table)
+        contents[f"{table.name}.json"] = to_json(table, findings)
+        contents[f"{table.name}.tex"] = to_latex(table, findings)
+    return contents

@@ -20,8 +20,8 @@ def autoencoder(training: Training, rows: int, *, dim: int, hidden_layers: int, 
     """An autoencoder of the experiments.
 
     Args:
-        training: `reduced` shows it about 215,000 sentences, however many there are, on the CPU; `paper` is the paper's
-            500 epochs of batches of 10,000, on a GPU if there is one.
+        training: `reduced` is the number of epochs, at least one, that comes nearest to 215,000 sentences, on the CPU;
+            `paper` is the paper's 500 epochs of batches of 10,000, on a GPU if there is one.
         rows: how many sentences it is trained on.
         dim: d.
         hidden_layers: its depth.
@@ -55,5 +55,6 @@ def describe(method: Autoencoder, rows: int) -> str:
         'kld, hidden layers: 0, 20 epochs of batches of 256 (840 steps), seed 0'
     """
     steps = method.epochs * -(-rows // method.batch_size)
-    training = f"{method.epochs} epochs of batches of {method.batch_size} ({steps} steps), seed {method.seed}"
+    epochs = f"{method.epochs} epoch{'s' if method.epochs > 1 else ''}"
+    training = f"{epochs} of batches of {method.batch_size} ({steps} steps), seed {method.seed}"
     return f"{method.loss}, hidden layers: {method.hidden_layers}, {training}"

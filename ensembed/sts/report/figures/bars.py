@@ -20,6 +20,7 @@ from ensembed.sts.report.figures.style import (
     versus,
 )
 from ensembed.sts.reproduce.findings import MEAN, Findings
+from ensembed.sts.reproduce.table import with_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -28,15 +29,16 @@ if TYPE_CHECKING:
 def bars(findings: Findings) -> Figure | None:
     """Members and meta-embeddings on every test set and on the mean, with their intervals."""
     systems = [system for system in findings.systems if system.kind != "up"]
-    metas = [system for system in systems if system.kind == "meta"]
+    metas, members = ([system for system in systems if system.kind == kind] for kind in ("meta", "single"))
     if not metas or not findings.tests:
         return None
     intervals = {(one.label, one.dataset): one for one in findings.intervals}
-    datasets = [*findings.tests, MEAN]
+    datasets = with_mean(findings.tests)
     values = [system.score(name).pearson for system in systems for name in datasets]
     values += [end.pearson for one in findings.intervals if one.dataset in datasets for end in (one.low, one.high)]
     lowest, highest = 100 * min(values), 100 * max(values)
     begin = max(0, 10 * math.floor(lowest / 10 - 0.5))
+    best_members = {name: max(members, key=lambda one: one.score(name).pearson) for name in datasets}
 
     def paint(page: Canvas) -> None:
         for axes, dataset in zip(panels(page, len(datasets)), datasets, strict=True):
@@ -58,7 +60,7 @@ def bars(findings: Findings) -> Figure | None:
                     ends = [100 * interval.low.pearson, 100 * interval.high.pearson]
                     axes.plot(ends, [place, place], color=INK, linewidth=1.4, marker="|", markersize=5)
                 edge_text(axes, place, figure(value), bold=value == best)
-            axes.axvline(100 * findings.best_member.score(dataset).pearson, color=INK, linewidth=1, dashes=(4, 3))
+            axes.axvline(100 * best_members[dataset].score(dataset).pearson, color=INK, linewidth=1, dashes=(4, 3))
             axes.set_title(dataset, weight="bold" if dataset == MEAN else "normal")
             axes.set_yticks(range(len(systems)), [short(system.label) for system in systems])
             axes.set_ylim(len(systems) - 0.4, -0.6)
@@ -69,15 +71,21 @@ def bars(findings: Findings) -> Figure | None:
             axes.spines["left"].set_color(FAINT)
         page.supxlabel(TEST_AXIS, fontsize=SMALL)
 
-    best_meta, member = max(metas, key=lambda one: one.score(MEAN).pearson), findings.best_member
+    best_meta, member = max(metas, key=lambda one: one.score(MEAN).pearson), best_members[datasets[-1]]
     gain = best_meta.score(MEAN).pearson - member.score(MEAN).pearson
-    ahead = sum(best_meta.score(name).pearson > member.score(name).pearson for name in findings.tests)
+    on = "the mean" if len(findings.tests) > 1 else findings.tests[0]
+    ahead = sum(best_meta.score(name).pearson > best_members[name].score(name).pearson for name in findings.tests)
     caption = (
         "Hatched bars are members, solid ones meta-embeddings; whiskers are 95% bootstrap intervals, the dashed line "
-        f"is the best member, {short(member.label)}, and bold figures are the highest of their data set. "
-        f"The best meta-embedding on the mean, {short(best_meta.label)} at {figure(best_meta.score(MEAN).pearson)}, is "
-        f"{versus(gain)} that member's {figure(member.score(MEAN).pearson)}, and ahead of it on {ahead} of "
-        f"{len(findings.tests)} test sets." + (f" The axes begin at {begin}, not at 0." if begin else "")
+        "is the best member of each data set, and bold figures are the highest of their data set. "
+        f"The best meta-embedding on {on}, {short(best_meta.label)} at {figure(best_meta.score(MEAN).pearson)}, is "
+        f"{versus(gain)} the best member there, {short(member.label)} at {figure(member.score(MEAN).pearson)}."
+        + (
+            f" It is ahead of the best member of {ahead} of {len(findings.tests)} test sets."
+            if len(datasets) > 1
+            else ""
+        )
+        + (f" The axes begin at {begin}, not at 0." if begin else "")
     )
     rows = -(-len(datasets) // 4)
     height = rows * (26 * len(systems) + 62) + 30

@@ -75,7 +75,7 @@ def domains(findings: Findings) -> Figure | None:
     best = max(scores, key=lambda key: scores[key])
     caption = (
         "One row for each meta-embedding, one mark and one figure for each corpus, in the order of the "
-        f"legend; the dashed line is the best member, {short(findings.best_member.label)}."
+        f"legend; the dashed line is the best member there, {short(findings.best_member.label)}."
         + (f" Fitted on {short(second)} instead of {short(first)}: {listing(changes)} points." if changes else "")
         + f" The highest is {short(best[0])}"
         + ("" if best[1] == NO_CORPUS else f" fitted on {short(best[1])}")

@@ -21,6 +21,8 @@ def likeness(findings: Findings) -> Figure | None:
         return None
     columns = min(len(measures), 3 if len(names) < 6 else 2)
     rows = -(-len(measures) // columns)
+    # A correlation may be negative, and has to look so.
+    low = min(0.0, *(value for matrix in measures.values() for row in matrix for value in row))
     numbers = [str(i) for i in range(1, len(names) + 1)]
 
     def paint(page: Canvas) -> None:
@@ -30,7 +32,7 @@ def likeness(findings: Findings) -> Figure | None:
         for axes, (measure, matrix) in zip(grid, measures.items(), strict=False):
             cells = [[Cell(value, figure(value)) for value in row] for row in matrix]
             labels = [f"{short(name)}{GAP}{number}" for number, name in zip(numbers, names, strict=True)]
-            heat(axes, cells, labels, numbers, (0, 1))
+            heat(axes, cells, labels, numbers, (low, 1))
             axes.set_title(measure, fontsize=SMALL, color=MUTED)
 
     measure, matrix = next(iter(measures.items()))
@@ -46,8 +48,8 @@ def likeness(findings: Findings) -> Figure | None:
         else f"By {measure} that is {named(most)}."
     )
     caption = (
-        "How alike the members are, from 0 (dark) to 1 (light): rows carry names, columns the same members' numbers. "
-        f"{finding} Members that differ have more to tell each other."
+        f"How alike the members are, from {figure(low) if low else 0} (dark) to 1 (light): rows carry names, columns "
+        f"the same members' numbers. {finding} Members that differ have more to tell each other."
     )
     height = rows * (46 * len(names) + 60)
     return draw("likeness", "How alike the members are", caption, (WIDTH, height), paint)

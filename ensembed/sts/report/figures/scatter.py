@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ensembed.sts.protocol import pearson, spearman
 from ensembed.sts.report.figures.drawing import Figure, draw
 from ensembed.sts.report.figures.style import GAP, INK, MUTED, SMALL, WIDTH, figure, listing, look, panels, short
 from ensembed.sts.reproduce.findings import Findings, Scatter
@@ -23,23 +22,25 @@ def scatter(findings: Findings) -> Figure | None:
     clouds = findings.scatters
     if not clouds:
         return None
-    correlations = [(pearson(one.predicted, one.gold), spearman(one.predicted, one.gold)) for one in clouds]
+    systems = {system.label: system for system in findings.systems}
+    scores = [systems[one.label].score(one.dataset) for one in clouds]
 
     def paint(page: Canvas) -> None:
         for i, axes in enumerate(panels(page, len(clouds), _COLUMNS)):
             _cloud(axes, clouds[i], findings)
-            r, rho = correlations[i]
+            r, rho = scores[i].pearson, scores[i].spearman
             axes.set_title(short(clouds[i].label))
             axes.set_title(f"r {figure(r)}{GAP}ρ {figure(rho)}", loc="right", fontsize=SMALL, color=MUTED)
         page.supxlabel("gold score", fontsize=SMALL)
         page.supylabel("cosine", fontsize=SMALL, rotation_mode="anchor")
 
     datasets = listing(list(dict.fromkeys(one.dataset for one in clouds)))
-    best = max(range(len(clouds)), key=lambda i: correlations[i][0])
+    best = max(range(len(clouds)), key=lambda i: scores[i].pearson)
     caption = (
         f"Each dot is a pair of sentences of {datasets}: its gold score across, the cosine of its two vectors up. r "
-        f"and ρ, Pearson's and Spearman's, are × 100: the nearer r is to 100, the nearer are the dots to the line. "
-        f"The tightest cloud is that of {short(clouds[best].label)} (r {figure(correlations[best][0])})."
+        f"and ρ, Pearson's and Spearman's, are × 100 and those of the main table: the nearer r is to 100, the nearer "
+        f"are the dots to the line. The highest r is that of {short(clouds[best].label)} "
+        f"({figure(scores[best].pearson)})."
     )
     height = -(-len(clouds) // _COLUMNS) * 265 + 30
     return draw("scatter", "Cosine against gold score", caption, (WIDTH, height), paint)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ensembed.heatmap import shorten_middle
+from ensembed.sts.reproduce import table
 from ensembed.sts.reproduce.findings import Findings
 
 if TYPE_CHECKING:
@@ -127,17 +128,16 @@ def figure(value: float) -> str:
     >>> figure(0.7831), figure(-0.00001)
     ('78.3', '0.0')
     """
-    return f"{round(100 * value, 1) + 0.0:.1f}".replace("-", "−")
+    return table.figure(value).replace("-", "−")
 
 
 def signed(value: float) -> str:
-    """A difference of correlations x 100, always with its sign.
+    """A difference of correlations x 100 with its sign.
 
     >>> signed(0.0042), signed(-0.0042), signed(0)
-    ('+0.4', '−0.4', '±0.0')
+    ('+0.4', '−0.4', '0.0')
     """
-    text = figure(value)
-    return "±0.0" if text == "0.0" else text if text.startswith("−") else f"+{text}"
+    return table.figure(value, signed=True).replace("-", "−")
 
 
 def versus(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -11,29 +12,53 @@ import pytest
 from ensembed import Ensemble
 from ensembed.cli import cli
 from ensembed.methods import METHODS
+from ensembed.sts.reproduce.findings import Findings
+from ensembed.sts.reproduce.verdicts import outcome
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+REPRODUCED = ROOT / "results" / "reproduce"
+FINDINGS = Findings.from_json((REPRODUCED / "findings.json").read_bytes())
 
 
-def test_the_table_is_the_one_that_the_demo_wrote() -> None:
-    rows = [line for line in README.splitlines() if line.startswith(("| single:", "| meta:"))]
-    assert len(rows) == 10
-    assert set(rows) <= set((ROOT / "results" / "demo.md").read_text().splitlines())
+def test_the_table_is_the_one_that_its_command_wrote() -> None:
+    rows = [line for line in README.splitlines() if line.startswith(("| system ", "| single:", "| meta:"))]
+    assert len(rows) == 13
+    assert set(rows) <= set((REPRODUCED / "tables" / "table2-main.md").read_text().splitlines())
+    assert f"\n    {FINDINGS.command}\n" in README
+
+
+def test_it_says_plainly_what_beats_the_best_member_and_what_does_not() -> None:
+    on_mean = {one.label: one for one in FINDINGS.comparisons if (one.dataset, one.metric) == ("mean", "pearson")}
+    assert {outcome(one) for label, one in on_mean.items() if label != "meta:ae"} == {"below"}
+    losses = sorted(100 * one.difference for label, one in on_mean.items() if label != "meta:ae")
+    assert f"({losses[-1]:.1f} to {losses[0]:.1f} points)" in README
+    ae = on_mean["meta:ae"]
+    assert outcome(ae) == "undecided"
+    bounds = f"95% interval {100 * ae.low:.1f} to +{100 * ae.high:.1f}; it is ahead on STS14"
+    assert f"(+{100 * ae.difference:.1f}, {bounds})" in README
+    ahead = [one for one in FINDINGS.comparisons if outcome(one) == "above" and one.metric == "pearson"]
+    assert [(one.label, one.dataset) for one in ahead] == [("meta:ae", "sts14")]
+    dev = {(one.hidden_layers, one.loss): round(100 * one.score.pearson, 1) for one in FINDINGS.autoencoders}
+    assert dev[0, "untrained"] == dev[0, "kld"]
 
 
 def test_the_figures_of_the_pair_are_those_that_the_demo_wrote() -> None:
-    table = (ROOT / "results" / "demo-use-lite-wordllama.md").read_text()
-    means = {line.split(" | ")[0]: line.split(" | ")[-2] for line in table.splitlines() if line.startswith("| ")}
-    svd, ae = means["| meta:svd"], means["| meta:ae"]
-    assert f"{means['| single:wordllama']} for the best member, {svd} for svd, {ae} for ae" in README
+    rows = json.loads((ROOT / "results" / "demo-use-lite-wordllama.json").read_text())["rows"]
+    means = {row["cells"]["system"]: row["cells"]["mean"] for row in rows if row["kind"] in ("single", "meta")}
+    best, svd, ae, gcca = (
+        f"{100 * means[label]['pearson']:.1f}/{100 * means[label]['spearman']:.1f}"
+        for label in ("single:wordllama", "meta:svd", "meta:ae", "meta:gcca")
+    )
+    assert f"{best} for the best member, {svd} for svd, {ae} for ae, while gcca gains nothing" in README
+    assert gcca == best
 
 
 def test_every_command_and_option_it_names_exists() -> None:
     named = re.findall(r"^    ensembed (\w+)(.*)$", README, re.MULTILINE)
     assert len(named) >= 5
     for name, rest in named:
-        options = {option for parameter in cli.commands[name].params for option in parameter.opts}
+        options = {option for one in cli.commands[name].params for option in (*one.opts, *one.secondary_opts)}
         assert set(re.findall(r"(?<= )--?[a-z][a-z-]*", rest)) <= options
 
 

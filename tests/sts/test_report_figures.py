@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
@@ -129,7 +130,7 @@ def test_pyplot_is_not_imported() -> None:
         "assert 'matplotlib' not in sys.modules; "
         "all_figures(sample_findings()); print('matplotlib.pyplot' in sys.modules)"
     )
-    path = next(path for path in sys.path if path.endswith("sts"))
+    path = str(Path(__file__).parent)
     run = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {path!r}); {code}"],
         capture_output=True,

@@ -1,0 +1,57 @@
+"""What is known of members' reliability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """How far each of J members can be trusted, found without a label.
+
+    Attributes:
+        names: the members.
+        sufficiency: [J, J] the part of what member j says, beyond the words of a sentence, that a linear map of what
+            member i says predicts of sentences it was not fitted on; the diagonal is 1.
+        lead: [J] how much more a member predicts of the others than they predict of it, in the mean. The best member is
+            the one with the largest.
+        lead_low: [J] of the 95% bootstrap interval.
+        lead_high: [J] of the same.
+        agreement: [J, J] correlation of the members' cosines over pairs of near sentences.
+        weights: [J] what the members' cosines count, 1 for the best: what methods take as `weights`. 0 for members that
+            say nothing.
+        weights_low: [J] of the 95% bootstrap interval.
+        weights_high: [J] of the same.
+        mute: names of members that say nothing: constant, random, or of other sentences.
+        copies: for each member the place of the first member that says the same; its own where there is none.
+        sentences: how many were looked at.
+        pairs: how many pairs of near sentences.
+        lexical: whether the sentences' words were known, so that what they explain could be left out.
+        seed: of the samples.
+    """
+
+    names: tuple[str, ...]
+    sufficiency: Matrix64
+    lead: Matrix64
+    lead_low: Matrix64
+    lead_high: Matrix64
+    agreement: Matrix64
+    weights: Matrix64
+    weights_low: Matrix64
+    weights_high: Matrix64
+    mute: tuple[str, ...]
+    copies: tuple[int, ...]
+    sentences: int
+    pairs: int
+    lexical: bool
+    seed: int
+
+    @property
+    def best(self) -> int:
+        """The place of the member that is trusted most."""
+        return int(np.argmax(self.weights))

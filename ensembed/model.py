@@ -14,11 +14,14 @@ from ensembed.corpus import Corpus, as_corpus
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.errors import EncoderError, EnsembedError, InputError
-from ensembed.methods import Meta, Method
-from ensembed.methods.base import NaiveMethod, TrainedMethod
+from ensembed.methods import Auto, Meta, Method
+from ensembed.methods.base import TrainedMethod
+from ensembed.methods.found import fit_by_reliability
+from ensembed.methods.parts import Parts
 from ensembed.persistence import PROBES, SavedModel, write_model
 from ensembed.progress import Progress, silent
 from ensembed.schedule import Schedule
+from ensembed.tuning import LabelledPairs, Labels, tune_method
 from ensembed.views import ViewStore
 
 Missing: TypeAlias = Literal["error", "drop"]
@@ -68,8 +71,9 @@ class Ensemble:
     def fit(
         self,
         sentences: Corpus | Path | Sequence[str],
-        method: Method,
+        method: Method | None = None,
         *,
+        tune: Labels | None = None,
         store: ViewStore | None = None,
         threads: int | None = None,
         progress: Progress = silent,
@@ -78,7 +82,11 @@ class Ensemble:
 
         Args:
             sentences: a list, the path of a text file with a sentence a line, or a corpus.
-            method: how to combine the views.
+            method: how to combine the views; None is `Auto()`, which finds out how far each member can be trusted.
+                Weights by reliability are found with the help of the sentences' words.
+            tune: labelled pairs to choose weights, tau, dim and method on, if there are any: a list of
+                (score, text, text), or what `ensembed.sts.read_pairs` gives. `method` stays unless choosing gains
+                more than its standard error. Without them no score is read.
             store: where the views are cached, so that nothing is encoded twice; by default the user's cache. An
                 autoencoder's training is kept there, too, while it runs: after an interruption the same call goes on.
             threads: for the fit; None leaves BLAS its own choice.
@@ -87,23 +95,38 @@ class Ensemble:
         Raises:
             StoreBusyError: another process is encoding or training the same.
         """
+        method = Auto() if method is None else method
         if not isinstance(method, Method):
             raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
         corpus = as_corpus(sentences)
-        if isinstance(method, NaiveMethod):
+        pairs = None if tune is None else LabelledPairs.of(tune)
+        if pairs is None and not method.needs_rows:
             return MetaEncoder(self, method.build(self.dims))
         store = store or ViewStore()
         views = store.embed_all(corpus, self.encoders, progress=progress)
-        if isinstance(method, TrainedMethod) and method.trains:
-            with store.training(self._training_key(corpus, method)) as kept:
-                meta = method.fit(views, threads=threads, progress=progress, checkpoint=kept)
+
+        def fitted(weighted: Method) -> Meta:
+            if isinstance(weighted, TrainedMethod) and weighted.trains:
+                with store.training(self._training_key(corpus, weighted)) as kept:
+                    return weighted.fit(views, threads=threads, progress=progress, checkpoint=kept)
+            return weighted.fit(views, threads=threads, progress=progress)
+
+        names = [encoder.spec.name for encoder in self.encoders]
+        if pairs is not None:
+            pair_views = store.embed_all(pairs.corpus, self.encoders, progress=progress)
+            meta = tune_method(
+                method, views, pairs, pair_views, fit=fitted, sentences=corpus, names=names, progress=progress
+            )
+        elif method.wants_reliability:
+            meta = fit_by_reliability(method, views, fitted, sentences=corpus, names=names, progress=progress)
         else:
-            meta = method.fit(views, threads=threads, progress=progress)
+            meta = fitted(method)
         return MetaEncoder(self, meta, corpus=corpus.key)
 
-    def _training_key(self, corpus: Corpus, method: Method) -> str:
-        """Of everything that makes a training what it is."""
-        facts = [corpus.key, [encoder.spec.key for encoder in self.encoders], method.to_json()]
+    def _training_key(self, corpus: Corpus, method: TrainedMethod) -> str:
+        """Of everything that makes a training what it is: of the weights, only which members take part."""
+        taken = [self.encoders[j].spec.key for j in Parts.of(method.weights, self.dims).members]
+        facts = [corpus.key, taken, method.with_weights("equal").to_json()]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -169,7 +192,7 @@ class MetaEncoder(Encoder):
                 absent.add(failure.member)
                 name = self.ensemble.encoders[failure.member].spec.name
                 warnings.warn(f"going on without encoder {name!r}: {failure.error}", RuntimeWarning, stacklevel=2)
-                if len(absent) == len(self.ensemble.encoders):
+                if len(absent) == len(self.meta.counted):
                     raise EncoderError(f"every member of {self._name} failed; the last: {failure.error}") from failure
 
     def embed(self, sentences: list[str]) -> FloatArray:
@@ -215,7 +238,8 @@ class _Combination(Encoder):
 
     def embed(self, sentences: list[str]) -> FloatArray:
         encoders = self._model.ensemble.encoders
-        present = [j for j in range(len(encoders)) if j not in self._absent]
+        # What counts nothing need not be encoded.
+        present = [j for j in self._model.meta.counted if j not in self._absent]
         jobs = [partial(self._member, j, sentences) for j in present]
         views = dict(zip(present, self._model.schedule.run(jobs, len(sentences)), strict=True))
         return self._model.meta.transform([views.get(j) for j in range(len(encoders))])

@@ -40,6 +40,53 @@ def avg(views: Sequence[Array]) -> Array:
     return np.asarray(sum(padded) / len(views))
 
 
+def weighted(views: Sequence[Array], weights: Sequence[float]) -> list[Array]:
+    """Unit rows times the root of each weight, the largest of which is taken as 1; members of weight 0 are left out."""
+    top = max(weights)
+    return [(w / top) ** 0.5 * unit(view) for view, w in zip(views, weights, strict=True) if w > 0]
+
+
+def weighted_conc(views: Sequence[Array], weights: Sequence[float]) -> Array:
+    """`[sqrt(w_1) ^F_1; ...; sqrt(w_J) ^F_J]`."""
+    return np.hstack(weighted(views, weights))
+
+
+def weighted_avg(views: Sequence[Array], weights: Sequence[float]) -> Array:
+    """`sum_j sqrt(w_j) ^F_j / J`, padded with zeros at the end."""
+    scaled = weighted(views, weights)
+    width = max(view.shape[1] for view in scaled)
+    return np.asarray(sum(np.pad(view, ((0, 0), (0, width - view.shape[1]))) for view in scaled) / len(scaled))
+
+
+def weighted_svd(train: Sequence[Array], views: Sequence[Array], weights: Sequence[float], d: int) -> Array:
+    """The vectors [n, d] of the views: numpy's SVD of the centred weighted concatenation."""
+    X = weighted_conc(train, weights)
+    Vt = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2]
+    return np.asarray((weighted_conc(views, weights) - X.mean(axis=0)) @ Vt[:d].T)
+
+
+def weighted_gcca(
+    train: Sequence[Array], views: Sequence[Array], weights: Sequence[float], d: int, tau: float
+) -> Array:
+    """`sum_j sqrt(w_j) Theta_j (F_j - mu_j)`: every member's part of `gcca`, then their weighted sum."""
+    kept = [j for j, w in enumerate(weights) if w > 0]
+    A, B = blocks([train[j] for j in kept], tau)
+    theta = scipy.linalg.eigh(A, B)[1][:, ::-1][:, :d]
+    total, start = np.zeros((len(views[0]), d)), 0
+    for j in kept:
+        part = theta[start : start + train[j].shape[1]]
+        start += len(part)
+        total += (weights[j] / max(weights)) ** 0.5 * (views[j] - np.mean(train[j], axis=0, dtype=np.float64)) @ part
+    return total
+
+
+def auto(train: Sequence[Array], views: Sequence[Array], weights: Sequence[float], d: int) -> tuple[Array, Array]:
+    """The vectors [n, d] and the mean squares [d]: numpy's SVD of the weighted concatenation, not centred."""
+    X = weighted_conc(train, weights)
+    _, values, Vt = np.linalg.svd(X, full_matrices=False)
+    return weighted_conc(views, weights) @ Vt[:d].T, values[:d] ** 2 / len(X)
+
+
 def svd(train: Sequence[Array], views: Sequence[Array], d: int) -> tuple[Array, Array]:
     """The vectors [n, d] of the views and the variances [d]: numpy's SVD of the centred matrix."""
     X = conc(train)

@@ -91,7 +91,13 @@ def test_an_up_projection_is_an_ensemble_of_one() -> None:
 def fitted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MetaEncoder:
     """A meta-encoder of every method."""
     given: dict[str, dict[str, Any]]
-    given = {"svd": {"dim": 4}, "gcca": {"dim": 4}, "ae": {"dim": 4, "epochs": 3}, "up": {"dim": 50}}
+    given = {
+        "auto": {"dim": 4, "weights": (1, 0.5, 0.2)},
+        "svd": {"dim": 4},
+        "gcca": {"dim": 4},
+        "ae": {"dim": 4, "epochs": 3},
+        "up": {"dim": 50},
+    }
     parameters = given.get(request.param, {})
     members = NAMES[:1] if request.param == "up" else NAMES
     store = ViewStore(tmp_path_factory.mktemp("views"))

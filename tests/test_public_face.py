@@ -15,7 +15,7 @@ MODULES = ["ensembed", "ensembed.methods", "ensembed.encoders"]
 
 @pytest.mark.parametrize(("module", "names"), [
     ("ensembed", ["Ensemble", "load", "MetaEncoder", "ObjectEncoder", "ViewStore", "ListCorpus", "TextCorpus"]),
-    ("ensembed.methods", ["Concat", "Average", "SVD", "GCCA", "Autoencoder", "UpProjection", "METHODS"]),
+    ("ensembed.methods", ["Concat", "Average", "SVD", "GCCA", "Auto", "Autoencoder", "UpProjection", "METHODS"]),
     ("ensembed.errors", ["EnsembedError", "InputError", "ViewError", "DimensionError", "EncoderError", "ModelError"]),
 ])  # fmt: skip
 def test_the_names_of_the_readme_are_there(module: str, names: list[str]) -> None:

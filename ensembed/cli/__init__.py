@@ -20,12 +20,13 @@ from ensembed.cli.encoders import encoders
 from ensembed.cli.evaluate import evaluate
 from ensembed.cli.fit import fit
 from ensembed.cli.pull import pull
+from ensembed.cli.reliability import reliability
 from ensembed.cli.reproduce import reproduce
 from ensembed.cli.similarity import similarity
 from ensembed.errors import EnsembedError, MissingError
 
 FAILED, MISSING, INTERRUPTED = 1, 3, 130
-_RESUMABLE = ("pull", "data", "compare", "embed", "fit", "reproduce")
+_RESUMABLE = ("pull", "data", "compare", "reliability", "embed", "fit", "reproduce")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -45,7 +46,7 @@ def cli() -> None:
     """
 
 
-for command in (encoders, pull, data, compare, embed, fit, encode, similarity, evaluate, reproduce):
+for command in (encoders, pull, data, compare, reliability, embed, fit, encode, similarity, evaluate, reproduce):
     cli.add_command(command)
 
 

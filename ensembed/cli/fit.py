@@ -23,11 +23,16 @@ from ensembed.cli.common import (
 )
 from ensembed.cli.methods import method_option
 from ensembed.corpus import BadBytes
-from ensembed.methods import Method
+from ensembed.methods import Meta, Method
 from ensembed.methods.gcca import positive
 from ensembed.model import Ensemble
 from ensembed.persistence import check_folder
+from ensembed.sts import read_pairs
+from ensembed.tuning import describe
 from ensembed.views import ViewStore
+
+# Shown beside the members, not with the other parameters.
+_WEIGHTS = ("weights", "weights_from", "tuned")
 
 
 @click.command()
@@ -35,12 +40,18 @@ from ensembed.views import ViewStore
 @click.option(
     "--out", "-o", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder for the model."
 )
+@click.option(
+    "--tune",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Labelled pairs, score<TAB>text<TAB>text a line, to choose weights, tau, dim and method on. [default: none]",
+)
 @options(store_option, wait_option, errors_option, threads_option, quiet_option, json_option)
 def fit(
     corpus: Path,
     encoders: tuple[str, ...],
     method: Method,
     out: Path,
+    tune: Path | None,
     store: Path | None,
     wait: float,
     errors: BadBytes,
@@ -51,8 +62,12 @@ def fit(
     """Fit a meta-embedding on the unlabelled sentences of CORPUS and save it.
 
     The members' views are cached, so that fitting another method, or going on after an interruption, encodes nothing
-    twice. Methods: conc and avg need no training, svd and gcca are solved in one pass, up is a random projection of one
-    member, ae is a cross-view autoencoder.
+    twice. The method auto, the default, concatenates the members' vectors with weights that say how far each can be
+    trusted, which it finds out without labels. The others are the paper's: conc and avg need no training, svd and gcca
+    are solved in one pass, up is a random projection of one member, ae is a cross-view autoencoder.
+
+    With a few labelled pairs, --tune chooses weights, tau, dim and method on them by cross-validation. The method that
+    was asked for stays unless another is better by more than noise, and so does its --dim.
 
     ae is trained with torch: pip install 'ensembed[ae]'. (mse without hidden layers is solved and needs none, nor does
     a model once it is saved.) Its training is kept in the store while it runs: after an interruption, even by kill -9,
@@ -63,15 +78,20 @@ def fit(
 
     \b
     Examples:
-      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --method gcca --dim 512 --out my-model
+      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --out my-model
+      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --dim 256 --out my-small-model
+      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --method gcca --dim 512 --out my-gcca
+      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --tune pairs.tsv --out my-tuned-model
       ensembed fit corpus.txt -e minilm -e wordllama --method svd --out my-svd --json
       ensembed fit corpus.txt --ensemble default --method ae --loss kld --epochs 100 --batch-size 1000 --out my-ae
       ensembed fit corpus.txt --ensemble paper --method gcca --dim 1024 --out paper-model
     """
     check_folder(out)  # better now than after the work
+    labels = None if tune is None else read_pairs(tune)
     with open_corpus(corpus, errors) as source, progress_bars(quiet) as progress:
         ensemble = Ensemble(encoders, threads=threads, progress=progress)
-        model = ensemble.fit(source, method, store=ViewStore(store, wait=wait), threads=threads, progress=progress)
+        views = ViewStore(store, wait=wait)
+        model = ensemble.fit(source, method, tune=labels, store=views, threads=threads, progress=progress)
     model.save(out)
     meta = model.meta
     spectrum = [] if meta.spectrum is None else meta.spectrum.tolist()
@@ -82,8 +102,10 @@ def fit(
         return
     rows = [
         ["model", str(out)],
-        ["method", ", ".join(f"{key}={value}" for key, value in meta.method.items())],
-        *(["member", f"{encoder.spec.name} ({encoder.spec.dim})"] for encoder in ensemble.encoders),
+        ["method", ", ".join(f"{key}={value}" for key, value in meta.method.items() if key not in _WEIGHTS)],
+        *(["member", member] for member in _members(ensemble, meta)),
+        *([["weights", "by reliability, found without labels"]] if "weights_from" in meta.method else []),
+        *([["tuned", describe(meta.method["tuned"])]] if "tuned" in meta.method else []),
         ["dim", str(meta.dim)],
         ["fitted on", f"{meta.rows} sentences" if meta.rows else "nothing: it needs no training"],
     ]
@@ -94,3 +116,10 @@ def fit(
     if spectrum:
         rows.append(["spectrum", " ".join(f"{value:.4g}" for value in spectrum[:: max(1, len(spectrum) // 8)])])
     print_table(["what", ""], rows, left=2)
+
+
+def _members(ensemble: Ensemble, meta: Meta) -> list[str]:
+    """Every member with its dimension, and its weight where they are not all the same."""
+    weights = meta.method.get("weights", "equal")
+    said = [""] * len(ensemble.encoders) if weights == "equal" else [f", weight {weight:.3g}" for weight in weights]
+    return [f"{one.spec.name} ({one.spec.dim}){text}" for one, text in zip(ensemble.encoders, said, strict=True)]

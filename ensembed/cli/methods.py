@@ -9,13 +9,39 @@ from typing import Any, get_args
 import click
 
 from ensembed.cli.common import options
+from ensembed.errors import InputError
 from ensembed.methods import METHODS, make_method
 from ensembed.methods.autoencoder.method import Kind, Loss, Precision, Solver
 from ensembed.methods.projections import ACTIVATIONS
+from ensembed.methods.weights import Weights, checked_weights
+
+
+def weights(value: str) -> Weights:
+    """What a method takes as `weights`: a word, or numbers with commas between them."""
+    if value in ("equal", "reliability"):
+        return checked_weights(value)
+    try:
+        numbers = [float(number) for number in value.split(",")]
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is neither 'equal' nor 'reliability' nor numbers such as 1,0.5,0.2"
+        ) from None
+    try:
+        return checked_weights(numbers)
+    except InputError as error:
+        raise click.BadParameter(str(error)) from error
+
 
 # Every option is named as the parameter it sets. Bounds are the method's own affair: it knows why it has them.
 _PARAMETERS: dict[str, tuple[Any, str]] = {
-    "dim": (click.IntRange(min=1), "Dimension of the result. [default: the largest member's]"),
+    "dim": (
+        click.IntRange(min=1),
+        "Dimension of the result. [default: the largest member's; auto: the members' together]",
+    ),
+    "weights": (
+        weights,
+        "What members count: equal, reliability, or numbers: 1,0.5,0.2. [default: equal, for auto reliability]",
+    ),
     "tau": (float, "gcca's regularisation. [default: 10]"),
     "seed": (int, "up's and ae's random seed. [default: 0]"),
     "hidden_layers": (click.IntRange(0, 2), "ae: of every encoder and decoder. [default: 1]"),
@@ -44,7 +70,13 @@ def method_option(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - what c
     A parameter that is given and that the method does not have is refused.
     """
 
-    @click.option("--method", type=click.Choice(list(METHODS)), default="gcca", show_default=True)
+    @click.option(
+        "--method",
+        type=click.Choice(list(METHODS)),
+        default="auto",
+        show_default=True,
+        help="How the members are combined. auto is recommended: it finds out which members can be trusted.",
+    )
     @options(
         *(
             click.option(f"--{name.replace('_', '-')}", name, type=kind, help=text)

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from ensembed.errors import InputError
+from ensembed.methods.auto import Auto
 from ensembed.methods.autoencoder import Autoencoder
 from ensembed.methods.average import Average
 from ensembed.methods.base import Method
@@ -15,13 +16,16 @@ from ensembed.methods.meta import Meta
 from ensembed.methods.svd import SVD
 from ensembed.methods.up_projection import UpProjection
 
-METHODS: dict[str, type[Method]] = {cls.name: cls for cls in (Concat, Average, SVD, GCCA, Autoencoder, UpProjection)}
+METHODS: dict[str, type[Method]] = {
+    cls.name: cls for cls in (Auto, Concat, Average, SVD, GCCA, Autoencoder, UpProjection)
+}
 """Every method by its short name."""
 
 __all__ = [
     "GCCA",
     "METHODS",
     "SVD",
+    "Auto",
     "Autoencoder",
     "Average",
     "Concat",
@@ -37,7 +41,7 @@ def make_method(name: str, **parameters: Any) -> Method:  # noqa: ANN401 - each 
 
     Example:
         >>> make_method("gcca", dim=3)
-        GCCA(dim=3, tau=10.0)
+        GCCA(dim=3, tau=10.0, weights='equal')
     """
     if name not in METHODS:
         raise InputError(f"there is no method {name!r}; there are: {', '.join(METHODS)}")

@@ -8,7 +8,9 @@ from typing import ClassVar
 
 from ensembed.methods.base import NaiveMethod
 from ensembed.methods.meta import Meta
+from ensembed.methods.parts import Parts
 from ensembed.methods.projections import Placement
+from ensembed.methods.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -17,15 +19,29 @@ class Average(NaiveMethod):
 
     Shorter vectors are padded with zeros at the end, so the dimension is that of the longest member.
 
+    Args:
+        weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
+            member. As in a concatenation, the vectors of length one are scaled by their roots. Members of weight 0 are
+            left out.
+
     Example:
         >>> import numpy as np
         >>> Average().fit([np.ones((1, 1)), np.ones((1, 2))]).transform([[[2.0]], [[0.0, 5.0]]])
         array([[0.5, 0.5]], dtype=float32)
     """
 
+    weights: Weights = "equal"
+
     name: ClassVar[str] = "avg"
+
+    def __post_init__(self) -> None:
+        self._check_weights()
 
     def build(self, dims: Sequence[int]) -> Meta:
         """The meta-embedding for views of these dimensions."""
-        parts = tuple(Placement(0, dim, 1 / len(dims)) for dim in dims)
-        return Meta(self.to_json(), max(dims), parts, normalize=True)
+        parts = Parts.of(self.weights, dims)
+        placed = [
+            Placement(0, dim, float(scale) / len(parts.dims))
+            for dim, scale in zip(parts.dims, parts.scales, strict=True)
+        ]
+        return Meta(self.to_json(), max(parts.dims), parts.projections(placed), normalize=True)

@@ -6,15 +6,19 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from ensembed.errors import InputError
+from ensembed.methods.found import fit_by_reliability
 from ensembed.methods.meta import Meta
+from ensembed.methods.weights import Weights, checked_weights
 from ensembed.moments import Moments, Precision
 from ensembed.progress import Progress, silent
 from ensembed.rows import Views, check_views
+
+M = TypeVar("M", bound="Method")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,24 +29,76 @@ class Method(ABC):
 
     @abstractmethod
     def fit(self, views: Sequence[Any], *, threads: int | None = None, progress: Progress = silent) -> Meta:
-        """Fit on row-aligned views [n, d_j]: arrays, memory maps or stored views."""
+        """Fit on row-aligned views [n, d_j]: arrays, memory maps or stored views.
+
+        Weights by reliability are found from the views alone, which is less sure than with the sentences that an
+        ensemble knows.
+        """
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether the rows of the views are looked at; if not, `build` takes their dimensions."""
+        return True
+
+    def build(self, dims: Sequence[int]) -> Meta:  # noqa: ARG002 - those that can be built know what to do with it
+        """The meta-embedding for views of these dimensions, where they are all that is needed.
+
+        Raises:
+            InputError: the method learns from rows.
+        """
+        raise InputError(f"{self.name} learns from the rows of views: call `fit`")
+
+    @property
+    def wants_reliability(self) -> bool:
+        """Whether the members' weights have still to be found."""
+        return bool(getattr(self, "weights", None) == "reliability")
+
+    def with_weights(self: M, weights: Weights) -> M:  # noqa: PYI019 - Python 3.10 has no Self
+        """The same method with other weights of the members.
+
+        Raises:
+            InputError: it has no weights, or these are none.
+        """
+        if "weights" not in [field.name for field in dataclasses.fields(self)]:
+            raise InputError(f"method {self.name} has no weights")
+        changes: dict[str, Any] = {"weights": checked_weights(weights)}
+        return dataclasses.replace(self, **changes)
 
     def to_json(self) -> dict[str, Any]:
-        """The name and the hyper-parameters, for saved models and tables."""
+        """The name and the hyper-parameters, for saved models and tables.
+
+        Equal weights are not mentioned where they are the default, so that the facts, and the keys made of them, are
+        those from before there were weights.
+        """
         facts: dict[str, Any] = dataclasses.asdict(self)
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        if facts.get("weights") == defaults.get("weights") == "equal":
+            del facts["weights"]
         return {"name": self.name} | {key: _plain(value) for key, value in facts.items()}
+
+    def _check_weights(self) -> None:
+        """Keep the weights as a word or a tuple; JSON and people give lists, too."""
+        object.__setattr__(self, "weights", checked_weights(getattr(self, "weights", None)))
 
 
 class NaiveMethod(Method):
-    """A method that depends on the views' dimensions alone and needs no training."""
+    """A method that depends on the views' dimensions alone, and on the members' weights; it needs no training."""
+
+    @property
+    def needs_rows(self) -> bool:
+        """Only to find weights."""
+        return self.wants_reliability
 
     @abstractmethod
     def build(self, dims: Sequence[int]) -> Meta:
         """The meta-embedding for views of these dimensions."""
 
     def fit(self, views: Sequence[Any], *, threads: int | None = None, progress: Progress = silent) -> Meta:  # noqa: ARG002
-        """Look at the views' dimensions; the rows are not read."""
-        return self.build([view.shape[1] for view in check_views(views)])
+        """Look at the views' dimensions; the rows are read only where weights have to be found."""
+        checked = check_views(views)
+        if self.wants_reliability:
+            return fit_by_reliability(self, checked, lambda method: method.fit(checked), progress=progress)
+        return self.build([view.shape[1] for view in checked])
 
 
 class MomentMethod(Method):
@@ -74,6 +130,13 @@ class MomentMethod(Method):
         rows = checked[0].shape[0]
         if rows < 2:
             raise InputError(f"{self.name} needs at least two sentences to learn from, got {rows}")
+        if self.wants_reliability:
+            return fit_by_reliability(
+                self,
+                checked,
+                lambda method: method.fit(checked, precision=precision, threads=threads, progress=progress),
+                progress=progress,
+            )
         moments = Moments.of_views(
             checked, normalize=self.normalize, precision=precision, threads=threads, progress=progress
         )
@@ -82,6 +145,8 @@ class MomentMethod(Method):
 
 class TrainedMethod(Method):
     """A method that is trained in epochs, which can be interrupted and gone on with."""
+
+    weights: Weights
 
     @property
     @abstractmethod

@@ -9,7 +9,9 @@ from typing import ClassVar
 
 from ensembed.methods.base import NaiveMethod
 from ensembed.methods.meta import Meta
-from ensembed.methods.projections import Placement
+from ensembed.methods.parts import Parts
+from ensembed.methods.projections import Placement, Projection
+from ensembed.methods.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -18,16 +20,35 @@ class Concat(NaiveMethod):
 
     The cosine of two concatenations is the mean of the members' cosines. The dimension is the sum of the members'.
 
+    Args:
+        weights: what each member's cosine counts: "equal", as in the paper; "reliability", found without labels; or a
+            number per member. The vectors of length one are scaled by their roots, which makes the cosine the weighted
+            mean. Members of weight 0 take no room.
+
     Example:
         >>> import numpy as np
         >>> Concat().fit([np.ones((1, 1)), np.ones((1, 1))]).transform([[[2.0]], [[-3.0]]])
         array([[ 1., -1.]], dtype=float32)
     """
 
+    weights: Weights = "equal"
+
     name: ClassVar[str] = "conc"
+
+    def __post_init__(self) -> None:
+        self._check_weights()
 
     def build(self, dims: Sequence[int]) -> Meta:
         """The meta-embedding for views of these dimensions."""
-        starts = [0, *itertools.accumulate(dims)]
-        parts = tuple(Placement(start, dim) for start, dim in zip(starts[:-1], dims, strict=True))
-        return Meta(self.to_json(), sum(dims), parts, normalize=True)
+        return Meta(self.to_json(), *concatenation(self.weights, dims), normalize=True)
+
+
+def concatenation(weights: Weights, dims: Sequence[int]) -> tuple[int, tuple[Projection, ...]]:
+    """The dimension of a weighted concatenation, and its projections."""
+    parts = Parts.of(weights, dims)
+    starts = [0, *itertools.accumulate(parts.dims)]
+    placed = [
+        Placement(start, dim, float(scale))
+        for start, dim, scale in zip(starts[:-1], parts.dims, parts.scales, strict=True)
+    ]
+    return sum(parts.dims), parts.projections(placed)

@@ -14,7 +14,9 @@ from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.linalg import fix_signs, top_eigh, whitener
 from ensembed.methods.base import MomentMethod, check_whole
 from ensembed.methods.meta import Meta
+from ensembed.methods.parts import Parts
 from ensembed.methods.projections import Dense
+from ensembed.methods.weights import Weights
 from ensembed.moments import Moments
 
 # A rho below this part of the largest is rounding: two views of different dimensions have several that are zero.
@@ -41,6 +43,9 @@ class GCCA(MomentMethod):
         dim: d; None takes the dimension of the largest member, as the paper does.
         tau: the regularisation; the paper's best on STS-B dev is 10. Directions in which a view does not vary are
             left out whatever it is.
+        weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
+            member. Each member's part of the sum is multiplied by their roots. (The views cannot be scaled before: the
+            whitening undoes that.) rho is that of the unweighted problem. Members of weight 0 are left out.
 
     Reference: Poerner, Waltinger and Schütze 2020, section 3.3.
 
@@ -53,6 +58,7 @@ class GCCA(MomentMethod):
 
     dim: int | None = None
     tau: float = 10.0
+    weights: Weights = "equal"
 
     name: ClassVar[str] = "gcca"
     normalize: ClassVar[bool] = False
@@ -63,18 +69,25 @@ class GCCA(MomentMethod):
         real = isinstance(self.tau, (int, float, np.integer, np.floating))
         if not (real and math.isfinite(self.tau) and self.tau >= 0):
             raise InputError(f"tau must be a number that is not negative, not {self.tau!r}")
+        self._check_weights()
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""
+        parts = Parts.of(self.weights, dims)
+        moments, dims = parts.moments(moments), parts.dims
         if len(dims) < 2:
-            raise ViewError("gcca correlates views with each other and needs at least two; use svd for one")
+            left = " whose weight is not 0" if len(parts.everyone) > 1 else ""
+            raise ViewError(f"gcca correlates views with each other and needs at least two{left}; use svd for one")
         d = int(self.dim or max(dims))
         cuts = np.cumsum(dims)[:-1]
         blocks = [np.hsplit(row, cuts) for row in np.vsplit(moments.covariance, cuts)]
         whiteners = []
         for j, (end, size) in enumerate(zip(np.cumsum(dims), dims, strict=True)):
             if not moments.varies(slice(end - size, end)):
-                raise ViewError(f"view {j} is the same in every row: it cannot correlate with anything, leave it out")
+                place = parts.members[j]
+                raise ViewError(
+                    f"view {place} is the same in every row: it cannot correlate with anything, leave it out"
+                )
             ridge = self.tau / size * np.trace(blocks[j][j])
             whiteners.append(whitener(blocks[j][j], ridge, moments.resolution))
         ranks = [W.shape[1] for W in whiteners]
@@ -91,11 +104,11 @@ class GCCA(MomentMethod):
                 M[places[i], places[j]] = W.T @ blocks[i][j] @ whiteners[j]
                 M[places[j], places[i]] = M[places[i], places[j]].T
         rho, U = top_eigh(M, d)
-        theta = fix_signs(np.vstack([W @ U[place] for W, place in zip(whiteners, places, strict=True)]))
+        theta = np.vstack([W @ U[place] for W, place in zip(whiteners, places, strict=True)])
+        theta = fix_signs(theta * parts.column_scales[:, None])
         means = np.split(moments.mean, cuts)
-        parts = np.split(theta, cuts)
-        projections = tuple(Dense.centred(part, mean) for part, mean in zip(parts, means, strict=True))
-        return Meta(self.to_json(), d, projections, self.normalize, rho, moments.n)
+        projections = [Dense.centred(part, mean) for part, mean in zip(np.split(theta, cuts), means, strict=True)]
+        return Meta(self.to_json(), d, parts.projections(projections), self.normalize, rho, moments.n)
 
 
 def positive(rho: NDArray[np.float64]) -> int:

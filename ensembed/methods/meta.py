@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, ViewError
-from ensembed.methods.projections import FloatArray, Projection
+from ensembed.methods.projections import FloatArray, Placement, Projection
 from ensembed.rows import batches, check_views, non_finite, unit_rows
 
 # Rows transformed at a time: bounds the memory for inputs that are larger than it.
@@ -23,13 +23,14 @@ class Meta:
     """A fitted meta-embedding, the sum of one projection per view: `transform(views) -> float32 [n, d]`. Frozen.
 
     Attributes:
-        method: name and hyper-parameters of the method that was fitted.
+        method: name and hyper-parameters of the method that was fitted. Where weights were found by reliability, they
+            are the numbers found, and `weights_from` says so.
         dim: d, the length of a vector.
         projections: one per view, in the ensemble's order.
         normalize: whether each view's rows are scaled to length one before they are projected.
         spectrum: [d] what each dimension is worth, falling: variances for svd, the eigenvalues rho for gcca; None
             where the method has none.
-        rows: how many sentences it was fitted on; 0 for a method that needs no training.
+        rows: how many sentences it, or the members' weights, were fitted on; 0 where none were needed.
     """
 
     method: Mapping[str, Any]
@@ -43,6 +44,15 @@ class Meta:
     def view_dims(self) -> tuple[int, ...]:
         """The dimensions d_j of the views it takes."""
         return tuple(projection.columns for projection in self.projections)
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """The places of the views that the vectors depend on: all but those of weight 0."""
+        return tuple(
+            j
+            for j, projection in enumerate(self.projections)
+            if not (isinstance(projection, Placement) and projection.scale == 0)
+        )
 
     def transform(self, views: Sequence[Any]) -> FloatArray:
         """Vectors [n, d] of row-aligned views [n, d_j]; a row does not depend on the rows around it.

@@ -104,5 +104,14 @@ class Network:
         shorter = Layer(np.ascontiguousarray(last.matrix[:, :kept]), last.bias[:kept])
         return Network((*self.layers[:-1], shorter), self.activation, self.start)
 
+    def scaled(self, factor: float) -> Network:
+        """The network whose output is multiplied by a number; itself where that is 1."""
+        if factor == 1:
+            return self
+        last, number = self.layers[-1], np.float32(factor)
+        return Network(
+            (*self.layers[:-1], Layer(last.matrix * number, last.bias * number)), self.activation, self.start
+        )
+
 
 Projection: TypeAlias = Placement | Dense | Network

@@ -12,7 +12,9 @@ from ensembed.errors import DimensionError, ViewError
 from ensembed.linalg import effective_rank, fix_signs, top_eigh
 from ensembed.methods.base import MomentMethod, check_whole
 from ensembed.methods.meta import Meta
+from ensembed.methods.parts import Parts
 from ensembed.methods.projections import Dense
+from ensembed.methods.weights import Weights
 from ensembed.moments import Moments
 
 
@@ -25,6 +27,9 @@ class SVD(MomentMethod):
 
     Args:
         dim: d; None takes the dimension of the largest member, as the paper does.
+        weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
+            member. The vectors of length one are scaled by their roots before the decomposition, so that it keeps more
+            of the members that count more. Members of weight 0 are left out.
 
     The spectrum holds the variance along each dimension: the squared singular values over n.
 
@@ -37,6 +42,7 @@ class SVD(MomentMethod):
     """
 
     dim: int | None = None
+    weights: Weights = "equal"
 
     name: ClassVar[str] = "svd"
     normalize: ClassVar[bool] = True
@@ -44,11 +50,14 @@ class SVD(MomentMethod):
     def __post_init__(self) -> None:
         if self.dim is not None:
             check_whole("dim", self.dim, 1)
+        self._check_weights()
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""
-        d = int(self.dim or max(dims))
-        covariance = moments.covariance
+        parts = Parts.of(self.weights, dims)
+        d = int(self.dim or max(parts.dims))
+        moments = parts.moments(moments)
+        covariance = parts.scaled(moments.covariance)
         if not moments.varies():
             raise ViewError("every row of the views is the same: there is nothing to learn from")
         largest = min(len(covariance), moments.n - 1)
@@ -60,7 +69,8 @@ class SVD(MomentMethod):
                 f"svd with dim={d}: {moments.n} sentences with {len(covariance)} columns support at most dim={rank}",
                 rank,
             )
-        parts = np.split(fix_signs(V), np.cumsum(dims)[:-1])
-        means = np.split(moments.mean, np.cumsum(dims)[:-1])
-        projections = tuple(Dense.centred(part, mean) for part, mean in zip(parts, means, strict=True))
-        return Meta(self.to_json(), d, projections, self.normalize, values, moments.n)
+        # What is projected later is not scaled yet.
+        cuts = np.cumsum(parts.dims)[:-1]
+        matrices, means = np.split(fix_signs(V * parts.column_scales[:, None]), cuts), np.split(moments.mean, cuts)
+        projections = [Dense.centred(matrix, mean) for matrix, mean in zip(matrices, means, strict=True)]
+        return Meta(self.to_json(), d, parts.projections(projections), self.normalize, values, moments.n)

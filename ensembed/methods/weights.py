@@ -2,6 +2,9 @@
 
 A weight is that of a member's cosine: with weights w_j the cosine of two concatenations of vectors of length one is
 `sum_j w_j cos_j / sum_j w_j`. The vectors themselves are therefore scaled by sqrt(w_j).
+
+A member of weight 0 is treated as if it were not there, during the fit and in the result. Only its place among the
+views stays.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ def checked_weights(weights: object) -> Weights:
         InputError: they are neither.
     """
     if weights == "equal" or weights == "reliability":
-        return weights  # type: ignore[return-value] # mypy does not narrow `object` by equality
+        return weights
     if isinstance(weights, Sequence) and not isinstance(weights, str):
         numbers = tuple(weights)
         real = all(isinstance(one, (int, float, np.integer, np.floating)) and math.isfinite(one) for one in numbers)

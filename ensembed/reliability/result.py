@@ -19,12 +19,13 @@ class Reliability:
         sufficiency: [J, J] the part of what member j says, beyond the words of a sentence, that a linear map of what
             member i says predicts of sentences it was not fitted on; the diagonal is 1.
         lead: [J] how much more a member predicts of the others than they predict of it, in the mean. The best member is
-            the one with the largest.
+            the one with the largest. 0 for members that say nothing: they are compared with nobody.
         lead_low: [J] of the 95% bootstrap interval.
         lead_high: [J] of the same.
         agreement: [J, J] correlation of the members' cosines over pairs of near sentences.
         weights: [J] what the members' cosines count, 1 for the best: what methods take as `weights`. 0 for members that
-            say nothing.
+            say nothing. Members that say the same share one weight. A member that is not the best can have more than 1,
+            where its cosines lie closer together than the best one's: it counts for less all the same.
         weights_low: [J] of the 95% bootstrap interval.
         weights_high: [J] of the same.
         mute: names of members that say nothing: constant, random, or of other sentences.
@@ -33,6 +34,7 @@ class Reliability:
         pairs: how many pairs of near sentences.
         lexical: whether the sentences' words were known, so that what they explain could be left out.
         seed: of the samples.
+        sure: the part of the bootstrap samples in which the best member is the best one.
     """
 
     names: tuple[str, ...]
@@ -50,8 +52,10 @@ class Reliability:
     pairs: int
     lexical: bool
     seed: int
+    sure: float = 1.0
 
     @property
     def best(self) -> int:
-        """The place of the member that is trusted most."""
-        return int(np.argmax(self.weights))
+        """The place of the member that is trusted most: of those that say something the one with the largest lead."""
+        speaks = np.array([name not in self.mute for name in self.names])
+        return int(np.argmax(np.where(speaks, self.lead, -np.inf)))

@@ -105,7 +105,9 @@ def test_embed_reads_standard_input(
 def test_fit_says_what_it_did_and_shows_the_spectrum(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, corpus: Path
 ) -> None:
-    facts = data(capsys, "fit", str(corpus), *MEMBERS, "--dim", "3", "--tau", "1", "-o", str(tmp_path / "m"))
+    facts = data(
+        capsys, "fit", str(corpus), *MEMBERS, "--method", "gcca", "--dim", "3", "--tau", "1", "-o", str(tmp_path / "m")
+    )
     assert facts["method"] == {"name": "gcca", "dim": 3, "tau": 1.0}
     assert facts["rows"] == len(SENTENCES)
     assert facts["spectrum"] == sorted(facts["spectrum"], reverse=True)
@@ -276,7 +278,7 @@ def test_the_real_path_from_pull_to_evaluate(
     corpus.write_text("\n".join(SENTENCES))
     model, store = str(tmp_path / "model"), str(tmp_path / "store")
     members = ["-e", "wordllama", "-e", "minilm-int8"]
-    facts = data(capsys, "fit", str(corpus), *members, "--store", store, "--dim", "16", "-o", model)
+    facts = data(capsys, "fit", str(corpus), *members, "--store", store, "--method", "gcca", "--dim", "16", "-o", model)
     assert facts["members"] == ["wordllama", "minilm-int8"]
     lines = output(capsys, "similarity", model, "a dog runs", "the dog is running", "a cat eats", "--json").splitlines()
     near, far = (json.loads(line)["cosine"] for line in lines)

@@ -151,7 +151,7 @@ def test_saved_models_and_standard_input(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = str(tmp_path / "model")
-    fit = ["fit", str(corpus), "-e", ENCODERS[0], "-e", ENCODERS[1], "--dim", "4", "-o", model, "-q"]
+    fit = ["fit", str(corpus), "-e", ENCODERS[0], "-e", ENCODERS[1], "--method", "svd", "--dim", "4", "-o", model, "-q"]
     assert run(fit) == 0
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(corpus.read_bytes())))
     found = data(capsys, model, ENCODERS[0], "--corpus", "-")

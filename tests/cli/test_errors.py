@@ -72,7 +72,7 @@ def corpus(tmp_path: Path) -> Path:
         ["similarity", "demo", "--pairs", "FILE"],
         ["evaluate", "demo", "--pairs", "FILE"],
         ["embed", "FILE", "-e", "demo"],
-        ["fit", "FILE", *MEMBERS, "-o", "OUT"],
+        ["fit", "FILE", *MEMBERS, "--method", "gcca", "-o", "OUT"],
     ],
     ids=" ".join,
 )
@@ -95,7 +95,7 @@ def test_a_file_that_is_damaged_or_not_utf8_is_named(
         ["encode", "demo", "-"],
         ["similarity", "demo", "--pairs", "-"],
         ["embed", "-", "-e", "demo"],
-        ["fit", "-", *MEMBERS, "-o", "out"],
+        ["fit", "-", *MEMBERS, "--method", "gcca", "-o", "out"],
     ],
     ids=" ".join,
 )
@@ -174,7 +174,7 @@ def test_a_saved_model_may_share_its_name_with_an_encoder(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, corpus: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["fit", str(corpus), *MEMBERS, "--dim", "3", "-o", "demo", "-q"]) == 0
+    assert run(["fit", str(corpus), *MEMBERS, "--method", "gcca", "--dim", "3", "-o", "demo", "-q"]) == 0
     assert run(["encode", "demo", str(corpus), "-o", "v.npy"]) == 0
     assert np.load("v.npy").shape == (40, 3)
     capsys.readouterr()
@@ -248,7 +248,7 @@ def test_a_busy_view_is_waited_for_as_long_as_was_said(
 def test_fit_says_along_how_many_dimensions_the_members_agree(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, corpus: Path
 ) -> None:
-    arguments = ["fit", str(corpus), *MEMBERS, "-o", str(tmp_path / "m"), "-q"]
+    arguments = ["fit", str(corpus), *MEMBERS, "--method", "gcca", "-o", str(tmp_path / "m"), "-q"]
     assert run([*arguments, "--dim", "10", "--json"]) == 0
     positive = sum(rho > 1e-9 for rho in json.loads(capsys.readouterr().out)["spectrum"])
     assert 0 < positive < 10

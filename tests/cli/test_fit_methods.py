@@ -13,7 +13,7 @@ import pytest
 from ensembed import Ensemble, ViewStore, load
 from ensembed.cli import run
 from ensembed.cli.methods import _PARAMETERS
-from ensembed.methods import GCCA, METHODS, Autoencoder, UpProjection
+from ensembed.methods import GCCA, METHODS, Auto, Autoencoder, UpProjection
 
 SENTENCES = [f"the {a} {b} {c}" for a in ("red", "old", "big") for b in ("dog", "cat", "fox") for c in ("runs", "eats")]
 MEMBERS = ["demo?dim=8&seed=1", "demo?dim=6&seed=2"]
@@ -70,14 +70,14 @@ def test_the_defaults_that_the_help_names_are_those_of_the_methods() -> None:
             assert said.rstrip("]").split(",")[0] == shown, name
 
 
-@pytest.mark.parametrize("name", [name for name in _PARAMETERS if name not in ("dim", "tau")])
+@pytest.mark.parametrize("name", [name for name in _PARAMETERS if name not in ("dim", "tau", "weights")])
 def test_what_is_the_autoencoder_s_is_refused_for_gcca(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str], name: str
 ) -> None:
     kind = _PARAMETERS[name][0]
     value = next(iter(getattr(kind, "choices", ["1"])))
-    assert run([*command, f"--{name.replace('_', '-')}", value]) == 1
-    assert f"method gcca has no parameter '{name}'; it has: dim, tau" in capsys.readouterr().err
+    assert run([*command, "--method", "gcca", f"--{name.replace('_', '-')}", value]) == 1
+    assert f"method gcca has no parameter '{name}'; it has: dim, tau, weights" in capsys.readouterr().err
     assert not (tmp_path / "model").exists()
 
 
@@ -117,3 +117,63 @@ def test_where_no_model_can_be_saved_nothing_is_trained(
     assert run([*command, *out, "--method", "ae", "--store", str(tmp_path / "untouched")]) == 1
     assert "is not a folder" in capsys.readouterr().err
     assert not (tmp_path / "untouched").exists()
+
+
+@pytest.fixture
+def longer(tmp_path: Path, command: list[str]) -> list[str]:
+    """The command with enough sentences to find weights in."""
+    more = [f"{one} and {two}" for one, two in zip(SENTENCES * 4, SENTENCES[1:] * 4, strict=False)]
+    (tmp_path / "corpus.txt").write_text("\n".join(dict.fromkeys(more + SENTENCES)))
+    return command
+
+
+def test_by_default_members_are_weighted_by_reliability(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, longer: list[str]
+) -> None:
+    assert run([*longer, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    sentences = (tmp_path / "corpus.txt").read_text().splitlines()
+    expected = Ensemble(MEMBERS).fit(sentences, store=ViewStore(tmp_path / "other"))
+    assert facts["method"] == expected.meta.method
+    assert facts["method"]["name"] == "auto"
+    assert facts["method"]["weights_from"] == "reliability"
+    assert facts["rows"] == len(sentences)
+    np.testing.assert_array_equal(load(tmp_path / "model").encode(["a dog"]), expected.encode(["a dog"]))
+    assert run(longer) == 0
+    text = capsys.readouterr().out
+    for name, weight in zip(MEMBERS, facts["method"]["weights"], strict=True):
+        assert f"weight {weight:.3g}" in next(line for line in text.splitlines() if name in line)
+    assert "by reliability, found without labels" in text
+
+
+def test_weights_are_given_as_numbers_or_a_word(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
+) -> None:
+    assert run([*command, "--weights", "0.5,2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["method"] == Auto(weights=(0.5, 2)).to_json() | {"weights": [0.5, 2.0]}
+    assert run([*command, "--method", "gcca", "--dim", "3", "--weights", "0.5, 2"]) == 0
+    text = capsys.readouterr().out
+    assert "weight 0.5" in text
+    assert "reliability" not in text
+    assert run([*command, "--dim", "3", "--weights", "equal"]) == 0
+    assert "weight " not in capsys.readouterr().out
+    assert load(tmp_path / "model").meta.method == {"name": "auto", "dim": 3, "weights": "equal"}
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "says"),
+    [
+        ("best", 2, "'best' is neither 'equal' nor 'reliability' nor numbers such as 1,0.5,0.2"),
+        ("1,", 2, "neither 'equal' nor"),
+        ("1,-1", 2, "a number of at least 0 per member"),
+        ("0,0", 2, "a number of at least 0 per member"),
+        ("1,nan", 2, "a number of at least 0 per member"),
+        ("1,2,3", 1, "there are 3 weights for 2 members"),
+    ],
+)
+def test_bad_weights_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str], given: str, code: int, says: str
+) -> None:
+    assert run([*command, "--weights", given]) == code
+    assert says in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "model").exists()

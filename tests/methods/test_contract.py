@@ -18,19 +18,24 @@ from method_views import TYPES, Array, cast, make_views
 from threadpoolctl import threadpool_limits
 
 from ensembed.errors import DimensionError, InputError, ViewError
-from ensembed.methods import METHODS, Autoencoder, Meta, Method, make_method
-from ensembed.methods.base import MomentMethod
+from ensembed.methods import GCCA, METHODS, Auto, Autoencoder, Meta, Method, make_method
 from ensembed.methods.projections import Dense
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 QUICK = settings(max_examples=25)
 ROWS = 10_000  # more than one batch of `transform`, more than two blocks of moments
-# Every method once, and the autoencoder twice: solved and trained.
+WEIGHTS = (0.25, 1.0, 0.5)
+# Every method once, the autoencoder twice: solved and trained, and some with weights. Finding these is not looked at
+# here: it takes a sample of the rows.
 CASES: dict[str, Method] = {
     name: make_method(name, dim=4) if name in ("svd", "gcca", "up") else make_method(name)
-    for name in sorted(METHODS) if name != "ae"
+    for name in sorted(METHODS) if name not in ("ae", "auto")
 } | {
+    "auto": Auto(weights=WEIGHTS),
+    "auto dim": Auto(dim=4, weights=WEIGHTS),
+    "gcca weighted": GCCA(dim=4, weights=WEIGHTS),
+    "ae weighted": Autoencoder(dim=4, hidden_layers=0, loss="mse", weights=WEIGHTS),
     "ae solved": Autoencoder(dim=4, hidden_layers=0, loss="mse"),
     "ae trained": Autoencoder(dim=4, hidden_dim=5, epochs=2, batch_size=3000, device="cpu"),
 }  # fmt: skip
@@ -47,7 +52,7 @@ class Case:
     @property
     def learns(self) -> bool:
         """Whether it looks at the rows it is fitted on."""
-        return isinstance(self.method, (MomentMethod, Autoencoder))
+        return self.method.needs_rows
 
     @property
     def solved(self) -> bool:

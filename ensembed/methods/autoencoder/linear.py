@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,12 @@ import numpy as np
 from ensembed.errors import DimensionError, ViewError
 from ensembed.linalg import effective_rank, fix_signs, top_eigh, whitener
 from ensembed.methods.meta import Meta
+from ensembed.methods.parts import Parts
 from ensembed.methods.projections import Dense
 from ensembed.moments import Moments
 
 
-def solve_linear(moments: Moments, dims: Sequence[int], d: int, method: Mapping[str, Any]) -> Meta:
+def solve_linear(moments: Moments, parts: Parts, d: int, method: Mapping[str, Any]) -> Meta:
     r"""The encoders that minimise `sum_j sum_j' |x_j' - D_j' E_j x_j|^2 / d_j'`, with biases, over all rows.
 
     Write x for the concatenated views, centred, each divided by sqrt(d_j), S for its covariance and S_j for the d_j
@@ -26,8 +27,9 @@ def solve_linear(moments: Moments, dims: Sequence[int], d: int, method: Mapping[
 
     so that D holds the d leading eigenvectors of M: a sum of reduced-rank regressions. (E_j and D may be multiplied by
     a matrix and its inverse without a change in the loss; training ends at some such pair, this is the one with
-    orthonormal decoders.)
+    orthonormal decoders.) The encoders of members that count less are scaled at the end: `Autoencoder.weights`.
     """
+    moments, dims = parts.moments(moments), parts.dims
     scales = np.concatenate([np.full(size, size**-0.5) for size in dims])
     S = moments.covariance * np.outer(scales, scales)
     ends = np.cumsum(dims)
@@ -49,7 +51,7 @@ def solve_linear(moments: Moments, dims: Sequence[int], d: int, method: Mapping[
             f"ae with dim={d}: {moments.n} sentences with {len(M)} columns support at most dim={rank}", rank
         )
     encoders = [W @ (part.T @ D) for W, part in zip(whiteners, half, strict=True)]
-    theta = fix_signs(np.vstack(encoders) * scales[:, None])
+    theta = fix_signs(np.vstack(encoders) * scales[:, None] * parts.column_scales[:, None])
     means = np.split(moments.mean, ends[:-1])
-    projections = tuple(Dense.centred(theta[place], mean) for place, mean in zip(places, means, strict=True))
-    return Meta(method, d, projections, normalize=False, spectrum=values, rows=moments.n)
+    projections = [Dense.centred(theta[place], mean) for place, mean in zip(places, means, strict=True)]
+    return Meta(method, d, parts.projections(projections), normalize=False, spectrum=values, rows=moments.n)

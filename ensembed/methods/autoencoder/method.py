@@ -14,8 +14,11 @@ from ensembed.errors import InputError
 from ensembed.extras import import_extra
 from ensembed.methods.autoencoder.linear import solve_linear
 from ensembed.methods.base import TrainedMethod, check_whole
+from ensembed.methods.found import fit_by_reliability
 from ensembed.methods.meta import Meta
+from ensembed.methods.parts import Parts
 from ensembed.methods.projections import ACTIVATIONS, Activation
+from ensembed.methods.weights import Weights
 from ensembed.moments import Moments
 from ensembed.progress import Progress, silent
 from ensembed.rows import check_views
@@ -78,6 +81,9 @@ class Autoencoder(TrainedMethod):
             CUDA device with up to one hidden layer, and float32 elsewhere. Over seeds, no precision changes STS-B dev
             by more than 0.15; with two hidden layers a single run may (results/bench-autoencoder.md).
         solver: "moments" solves the linear case from the moments, "batches" trains; "auto" solves what can be solved.
+        weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
+            member. The trained encoders' outputs are multiplied by their roots. (Scaled views would only be scaled back
+            by what is learned.) So the training is the same whatever they are; only members of weight 0 are left out.
 
     References: Poerner, Waltinger and Schütze 2020, section 3.4; Bollegala and Bao, "Learning Word Meta-Embeddings by
     Autoencoding", COLING 2018.
@@ -106,6 +112,7 @@ class Autoencoder(TrainedMethod):
     device: str | None = None
     precision: Precision = "auto"
     solver: Solver = "auto"
+    weights: Weights = "equal"
 
     name: ClassVar[str] = "ae"
 
@@ -135,6 +142,7 @@ class Autoencoder(TrainedMethod):
             raise InputError(f"betas are two numbers from 0 to below 1, not {self.betas!r}")
         # JSON knows no tuples: a list is taken, too.
         object.__setattr__(self, "betas", tuple(float(beta) for beta in betas))
+        self._check_weights()
         if self.solver == "moments" and not self.linear:
             raise InputError('solver="moments" is for loss="mse", hidden_layers=0, kind="cross" and no view_dropout')
 
@@ -162,7 +170,8 @@ class Autoencoder(TrainedMethod):
         """
         if not self.linear:
             raise InputError(f"{self} has to be trained: only mse without hidden layers is a function of the moments")
-        return solve_linear(moments, dims, int(self.dim or max(dims)), self.to_json())
+        parts = Parts.of(self.weights, dims)
+        return solve_linear(moments, parts, int(self.dim or max(parts.dims)), self.to_json())
 
     def fit(
         self,
@@ -189,16 +198,27 @@ class Autoencoder(TrainedMethod):
         rows, dims = checked[0].shape[0], [view.shape[1] for view in checked]
         if rows < 2:
             raise InputError(f"{self.name} needs at least two sentences to learn from, got {rows}")
-        d = int(self.dim or max(dims))
-        if self.kind in ("concatenated", "decoupled") and d % len(dims):
-            raise InputError(f"kind={self.kind!r} splits dim={d} among {len(dims)} views: choose a multiple of that")
+        if self.wants_reliability:
+            return fit_by_reliability(
+                self,
+                checked,
+                lambda method: method.fit(checked, threads=threads, progress=progress, checkpoint=checkpoint),
+                progress=progress,
+            )
+        parts = Parts.of(self.weights, dims)
+        d, J = int(self.dim or max(parts.dims)), len(parts.dims)
+        if self.kind in ("concatenated", "decoupled") and d % J:
+            raise InputError(f"kind={self.kind!r} splits dim={d} among {J} views: choose a multiple of that")
         if self.solved:
             return self.solve(Moments.of_views(checked, threads=threads, progress=progress), dims)
         import_extra("torch", "ae", "training an autoencoder")
         from ensembed.methods.autoencoder.training import train
 
-        networks = train(self, checked, d, threads=threads, progress=progress, checkpoint=checkpoint)
-        return Meta(self.to_json(), d, networks, normalize=False, rows=rows)
+        # Weights are no affair of the training: with others, an interrupted one can be gone on with.
+        plain, taken = self.with_weights("equal"), [checked[j] for j in parts.members]
+        networks = train(plain, taken, d, threads=threads, progress=progress, checkpoint=checkpoint)
+        scaled = [network.scaled(float(scale)) for network, scale in zip(networks, parts.scales, strict=True)]
+        return Meta(self.to_json(), d, parts.projections(scaled), normalize=False, rows=rows)
 
 
 def _is_number(value: object) -> bool:

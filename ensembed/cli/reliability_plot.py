@@ -1,0 +1,60 @@
+"""The picture of `ensembed reliability`: leads and weights as dots with their intervals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ensembed.reliability import Reliability
+from ensembed.sts.report.figures.drawing import draw
+from ensembed.sts.report.figures.style import FAINT, INK, SMALL, edge_text, short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+_BEST, _OTHER = "#009e73", "#0072b2"
+_WIDTH = 820
+
+
+def plot(found: Reliability, order: list[int], caption: str) -> str:
+    """The SVG, members in this order from the top.
+
+    Raises:
+        MissingError: matplotlib is not installed.
+    """
+    panels = (
+        ("lead", "predicts more of the others than they of it →", found.lead, found.lead_low, found.lead_high),
+        ("weight", "what its cosines count", found.weights, found.weights_low, found.weights_high),
+    )
+
+    def paint(page: Canvas) -> None:
+        both = page.subplots(1, 2, sharey=True)
+        for axes, (title, meaning, values, low, high) in zip(both, panels, strict=True):
+            _dots(axes, found, order, [(values[j], low[j], high[j]) for j in order], signed=title == "lead")
+            axes.set_title(title)
+            axes.set_xlabel(meaning, fontsize=SMALL)
+            axes.grid(visible=False, axis="y")
+            axes.tick_params(length=0)
+        both[0].set_yticks(range(len(order)), [short(f"single:{found.names[j]}") for j in order])
+        both[0].set_ylim(len(order) - 0.4, -0.6)
+
+    return draw("reliability", "Which members to trust", caption, (_WIDTH, 34 * len(order) + 84), paint).svg
+
+
+def _dots(
+    axes: Axes, found: Reliability, order: list[int], rows: list[tuple[float, float, float]], *, signed: bool
+) -> None:
+    ends = [end for row in rows for end in row]
+    left, right = min(0.0, *ends), max(0.0, *ends)
+    axes.axvline(0, color=INK, linewidth=1)
+    for place, (j, (value, low, high)) in enumerate(zip(order, rows, strict=True)):
+        if found.names[j] in found.mute:
+            axes.text(0, place, "  says nothing", va="center", fontsize=SMALL, color=FAINT)
+            continue
+        color, marker = (_BEST, "D") if j == found.best else (_OTHER, "o")
+        axes.plot([low, high], [place, place], color=color, solid_capstyle="butt")
+        axes.plot([value], [place], marker, color=color)
+        text = f"{value:+.3f}" if signed else f"{value:.2f}"
+        edge_text(axes, place, text.replace("-", "−"), bold=j == found.best)
+    room = right - left or 1.0
+    axes.set_xlim(left - 0.06 * room, right + 0.3 * room)  # the figures stand at the right edge

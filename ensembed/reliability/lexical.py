@@ -1,0 +1,110 @@
+"""What the words of sentences say by themselves: tf-idf of words and of letters, made short.
+
+Weak encoders share it: an average of word vectors says little more than which words there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ensembed.rows import unit_rows
+
+Matrix64 = NDArray[np.float64]
+
+DIM = 300
+"""Dimensions of words, and of letters."""
+
+_WORD = re.compile(r"\w\w+")
+_LETTERS = (3, 4)
+# A word that is in one sentence only says nothing about which sentences are alike.
+_LEAST_WORDS, _LEAST_LETTERS = 2, 3
+# Of the randomised range finder. More power iterations move only directions that the spectrum hardly tells apart.
+_EXTRA, _POWERS = 20, 2
+
+
+class Lexical:
+    """Tf-idf of words and of 3 to 4 letters inside words, of some thousand sentences.
+
+    Term counts are damped (1 + log), rare terms count more, words of less than two sentences and letters of less than
+    three are left out, and rows have length one.
+
+    Args:
+        sentences: n of them.
+
+    Example:
+        >>> lexical = Lexical(["a dog runs", "the dog runs", "no dog runs", "stocks fell", "the stocks fell"])
+        >>> near, far = lexical.cosines(np.array([[0, 2], [0, 3]]))
+        >>> bool(near > 0.9), float(far)
+        (True, 0.0)
+    """
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        self._parts = [
+            _tfidf(sentences, _WORD.findall, _LEAST_WORDS),
+            _tfidf(sentences, lambda text: list(_letters(text)), _LEAST_LETTERS),
+        ]
+
+    def features(self, seed: int, dim: int = DIM) -> Matrix64:
+        """Words and letters side by side [n, at most 2 dim], each shortened by a truncated SVD to rows of length one.
+
+        Args:
+            seed: of the SVD's random start.
+            dim: how many dimensions each may have. In-sample regression on too many of them would explain anything.
+        """
+        return np.hstack([unit_rows(_shortened(part, dim, seed)) for part in self._parts])
+
+    def cosines(self, pairs: NDArray[np.int64]) -> Matrix64:
+        """The mean cosine, of words and of letters, of pairs [p, 2] of sentences."""
+        found = [np.asarray(X[pairs[:, 0]].multiply(X[pairs[:, 1]]).sum(axis=1)).ravel() for X in self._parts]
+        return np.asarray(np.mean(found, axis=0))
+
+
+def _letters(text: str) -> Iterator[str]:
+    """Every 3 and 4 letters of a word with a space on either side."""
+    for word in text.split():
+        padded = f" {word} "
+        for length in _LETTERS:
+            yield from (padded[i : i + length] for i in range(max(1, len(padded) - length + 1)))
+
+
+def _tfidf(sentences: Sequence[str], terms: Callable[[str], list[str]], least: int) -> sparse.csr_array:
+    """Rows [n, terms] of length one; the terms stand in the order in which they first occur."""
+    counts = [Counter(terms(sentence.lower())) for sentence in sentences]
+    found = Counter(term for one in counts for term in one)
+    column = {term: k for k, term in enumerate(term for term, documents in found.items() if documents >= least)}
+    kept = [[(column[term], count) for term, count in one.items() if term in column] for one in counts]
+    ends = np.cumsum([0, *map(len, kept)])
+    entries = np.array([entry for one in kept for entry in one], np.float64).reshape(-1, 2)
+    columns = entries[:, 0].astype(np.int64)
+    documents = np.bincount(columns, minlength=len(column))
+    idf = np.log((1 + len(sentences)) / (1 + documents)) + 1
+    values = (1 + np.log(entries[:, 1])) * idf[columns]
+    row = np.repeat(np.arange(len(kept)), np.diff(ends))
+    lengths = np.sqrt(np.bincount(row, values**2, minlength=len(kept)))
+    return sparse.csr_array((values / lengths[row], columns, ends), shape=(len(kept), len(column)))
+
+
+def _shortened(X: sparse.csr_array, dim: int, seed: int) -> Matrix64:
+    """X [n, terms] on its leading `dim` right singular directions (Halko, Martinsson and Tropp 2011)."""
+    dim = min(dim, *X.shape)
+    if dim == 0:
+        return np.zeros((X.shape[0], 0))
+    width = min(dim + _EXTRA, *X.shape)
+    # The signs of a start of signs are whole numbers: nothing in it depends on how normal numbers are drawn.
+    start = np.random.default_rng(seed).choice([-1.0, 1.0], (X.shape[1], width))
+    Y = X @ start
+    for _ in range(_POWERS):
+        # Not made orthogonal in between: the spectrum of tf-idf is flat, so that double precision is plenty.
+        Y = X @ (X.T @ Y)
+    Q, _ = np.linalg.qr(Y)
+    # Of the small matrix Q'X only the left singular vectors are asked for: X on the right ones is Q U S.
+    B = np.asarray(X.T @ Q)
+    values, vectors = np.linalg.eigh(B.T @ B)
+    order = np.argsort(values)[::-1][:dim]
+    return np.asarray(Q @ (vectors[:, order] * np.sqrt(np.maximum(values[order], 0.0))))

@@ -1,0 +1,129 @@
+"""`ensembed reliability`, as a person and as a program uses it."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ensembed.cli import run
+from ensembed.encoders import open_encoder
+from ensembed.reliability import reliability
+
+SENTENCES = [f"w{i % 17} w{i * 7 % 23} w{i * 5 % 19} v{i // 9} x{i}" for i in range(180)]
+ENCODERS = ["demo?dim=8&seed=1", "demo?dim=48&seed=2", "demo?dim=16"]
+FLAGS = [word for name in ENCODERS for word in ("-e", name)]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join([*SENTENCES, "", *SENTENCES[:50]]))
+    return path
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    code = run(["reliability", *arguments])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    return captured.out
+
+
+def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # noqa: ANN401
+    return json.loads(output(capsys, *arguments, "--json"))
+
+
+def test_help_says_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "--help")
+    assert "ensembed reliability corpus.txt -e minilm" in text
+    assert "No label is read" in " ".join(text.split())
+
+
+def test_json_says_what_the_library_says(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    arguments = [str(corpus), *FLAGS, "--rows", "100", "--seed", "4", "--store", str(store)]
+    found = data(capsys, *arguments)
+    views = [open_encoder(name).encode([*SENTENCES, *SENTENCES[:50]]) for name in ENCODERS]
+    expected = reliability(views, sentences=[*SENTENCES, *SENTENCES[:50]], names=ENCODERS, rows=100, seed=4)
+    assert found["best"] == expected.names[expected.best]
+    assert [one["member"] for one in found["members"]] == ENCODERS
+    np.testing.assert_allclose([one["weight"] for one in found["members"]], expected.weights, atol=1e-5)
+    np.testing.assert_allclose([one["lead"] for one in found["members"]], expected.lead, atol=1e-5)
+    np.testing.assert_allclose(found["sufficiency"], expected.sufficiency, atol=1e-5)
+    assert (found["sentences"], found["pairs"], found["seed"]) == (100, expected.pairs, 4)
+    assert found["lexical"] is True
+    assert found["provenance"]["ensembed"]
+    # Only what is looked at was encoded; views of everything, once there, give the same figures.
+    [folder] = {path.parent.parent for path in store.glob("*/*/manifest.json")}
+    assert json.loads(next(folder.glob("*/manifest.json")).read_text())["rows"] == 100
+    assert run(["embed", str(corpus), *FLAGS, "--store", str(store)]) == 0
+    capsys.readouterr()
+    for path in folder.glob("*/*"):
+        path.unlink()
+    again = data(capsys, *arguments)
+    assert list(folder.glob("*/*")) == []
+    np.testing.assert_allclose(
+        [one["weight"] for one in again["members"]], [one["weight"] for one in found["members"]], atol=1e-5
+    )
+
+
+def test_a_person_gets_a_table_and_a_verdict(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
+    text = output(capsys, str(corpus), *FLAGS, "-e", "demo?dim=48&seed=02")
+    lines = text.splitlines()
+    assert lines[0].split()[:3] == ["member", "lead", "95%"]
+    assert lines[2].startswith("demo?dim=48&seed=")
+    assert "rust demo?dim=48&seed=2 most" in text
+    assert "demo?dim=48&seed=02 says the same as demo?dim=48&seed=2: they share one weight." in text
+    assert "180 distinct sentences" in text
+    assert "No label was read." in text
+    assert "\x1b" not in text
+
+
+def test_a_member_that_is_given_twice_counts_once_and_one_alone_has_weight_one(
+    capsys: pytest.CaptureFixture[str], corpus: Path
+) -> None:
+    text = output(capsys, str(corpus), "-e", "demo", "-e", "demo")
+    assert "demo is alone: there is nothing to compare it with." in text
+    assert text.splitlines()[2].split()[0] == "demo"
+
+
+def test_the_plot_is_svg_with_every_member(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    files = [tmp_path / f"{k}.svg" for k in range(2)]
+    for file in files:
+        output(capsys, str(corpus), *FLAGS, "--plot", str(file))
+    assert files[0].read_bytes() == files[1].read_bytes()
+    text = "".join(ET.parse(files[0]).getroot().itertext())  # noqa: S314 - written by us
+    for name in ENCODERS:
+        assert name in text
+    assert "lead" in text
+    assert "weight" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["CORPUS"], 2, "Name the members"),
+        (["CORPUS", *FLAGS, "--rows", "49"], 2, "--rows"),
+        (["CORPUS", *FLAGS, "--plot", "absent/x.svg"], 2, "no folder 'absent'"),
+        (["absent.txt", *FLAGS], 1, "absent.txt"),
+        (["SHORT", *FLAGS], 1, "it takes at least 50"),
+        (["CORPUS", "-e", "demo", "-e", "minilm"], 3, "ensembed pull minilm"),
+    ],
+)
+def test_exit_codes_mean_something(
+    capsys: pytest.CaptureFixture[str], corpus: Path, arguments: list[str], code: int, says: str
+) -> None:
+    short = corpus.with_name("short.txt")
+    short.write_text("one\ntwo\n" * 40)
+    words = {"CORPUS": str(corpus), "SHORT": str(short)}
+    assert run(["reliability", *[words.get(word, word) for word in arguments]]) == code
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""

@@ -1,0 +1,134 @@
+"""The pieces against their definitions: tf-idf and its SVD, ridge regression in folds, near pairs, weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ensembed.progress import silent
+from ensembed.reliability import agreement, sufficiency
+from ensembed.reliability.lexical import Lexical
+
+SENTENCES = [
+    f"the {a} {b} {c}" for a in ("red", "blue", "old") for b in ("dog", "cat", "fox") for c in ("runs", "eats")
+]
+
+
+def _unit(X: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(X / np.linalg.norm(X, axis=1, keepdims=True))
+
+
+def _normal(seed: int, n: int, d: int) -> NDArray[Any]:
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def test_tfidf_is_that_of_the_formula() -> None:
+    words = ["red dog dog", "red cat", "dog cat cat", "fox"]
+    # fox is in one sentence only and does not count: its row is zero.
+    documents = {"red": 2, "dog": 2, "cat": 2}
+    counts = np.array([[1, 2, 0], [1, 0, 1], [0, 1, 2], [0, 0, 0]])
+    idf = np.array([np.log(5 / (1 + documents[word])) + 1 for word in ("red", "dog", "cat")])
+    X = np.where(counts > 0, (1 + np.log(np.maximum(counts, 1))) * idf, 0)
+    X[:3] = _unit(X[:3])
+    pairs = np.array([[0, 1], [0, 2], [1, 2], [0, 3], [0, 0]])
+    found = Lexical(words)
+    part = found._parts[0].toarray()
+    np.testing.assert_allclose((part[pairs[:, 0]] * part[pairs[:, 1]]).sum(1), (X @ X.T)[pairs[:, 0], pairs[:, 1]])
+    assert found.cosines(pairs)[3] == 0
+
+
+def test_letters_are_found_inside_words() -> None:
+    lexical = Lexical(["running", "runner", "runs", "zebra"])
+    near, far = lexical.cosines(np.array([[0, 1], [0, 3]]))
+    assert near > 0.1
+    assert far == 0
+
+
+def test_the_short_features_keep_cosines_as_an_exact_svd_does() -> None:
+    lexical = Lexical(SENTENCES)
+    short = lexical.features(0, 6)
+    assert short.shape == (18, 12)
+    for part, found in zip(lexical._parts, (short[:, :6], short[:, 6:]), strict=True):
+        U, S, _ = np.linalg.svd(part.toarray(), full_matrices=False)
+        exact = _unit(U[:, :6] * S[:6])
+        np.testing.assert_allclose(found @ found.T, exact @ exact.T, atol=1e-6)
+    np.testing.assert_array_equal(short, Lexical(SENTENCES).features(0, 6))
+
+
+@pytest.mark.parametrize("sentences", [["one", "two", "three"], ["", " ", "!"], ["狗在跑", "猫在跑", "狗在吃"]])
+def test_sentences_that_share_nothing_have_no_features(sentences: list[str]) -> None:
+    lexical = Lexical(sentences)
+    assert np.isfinite(lexical.features(0)).all()
+    assert np.isfinite(lexical.cosines(np.array([[0, 1], [1, 2]]))).all()
+
+
+def test_explained_is_that_of_ridge_regressions() -> None:
+    common = _normal(0, 120, 5)
+    views = [_unit(common @ _normal(1 + j, 5, d) + (0.2 + j) * _normal(5 + j, 120, d)) for j, d in enumerate((6, 8))]
+    found = sufficiency.predictions(views, None, np.random.default_rng(3), silent).explained(np.ones((1, 120)))[0]
+    Z = [sufficiency._prepared(X, None) for X in views]
+    folds = [np.sort(one) for one in np.array_split(np.random.default_rng(3).permutation(120), sufficiency.FOLDS)]
+    for i, j in ((0, 1), (1, 0)):
+        errors = []
+        for ridge in sufficiency.RIDGES:
+            total = 0.0
+            for test in folds:
+                train = np.setdiff1d(np.arange(120), test)
+                G = Z[i][train].T @ Z[i][train]
+                W = np.linalg.solve(G + ridge * np.trace(G) / len(G) * np.eye(len(G)), Z[i][train].T @ Z[j][train])
+                total += np.square(Z[j][test] - Z[i][test] @ W).sum()
+            errors.append(total)
+        assert found[i, j] == pytest.approx(1 - min(errors) / np.square(Z[j]).sum(), abs=1e-5)
+
+
+def test_what_is_lexical_is_regressed_out() -> None:
+    L = _normal(0, 300, 4)
+    Z = sufficiency._prepared(_unit(L @ _normal(1, 4, 6) + 0.3 * _normal(2, 300, 6)), L)
+    before = sufficiency._prepared(_unit(L @ _normal(1, 4, 6) + 0.3 * _normal(2, 300, 6)), None)
+    assert np.abs(L.T @ Z).max() < 0.1 * np.abs(L.T @ before).max()
+
+
+def test_a_wide_view_keeps_its_leading_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sufficiency, "LARGEST", 5)
+    assert sufficiency._prepared(_unit(_normal(0, 40, 9)), None).shape == (40, 5)
+
+
+def test_near_pairs_are_those_of_a_plain_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    views = [_unit(_normal(seed, 40, 6) + 1) for seed in (0, 1)]
+    queries = np.arange(0, 40, 3)
+    expected: dict[tuple[int, int], int] = {}
+    for X in views:
+        Z = _unit(X - X.mean(axis=0))
+        for place, q in enumerate(queries):
+            for other in [int(o) for o in np.argsort(-(Z @ Z[q])) if o != q][:3]:
+                pair = (min(int(q), other), max(int(q), other))
+                expected[pair] = min(place, expected.get(pair, place))
+    monkeypatch.setattr(agreement, "_COSINES", 40 * 5)  # several blocks
+    near = agreement.near_pairs([agreement.nearest(X, queries, 3) for X in views], queries, 40)
+    assert {
+        tuple(pair): owner for pair, owner in zip(near.pairs.tolist(), near.owner.tolist(), strict=True)
+    } == expected
+
+
+def test_correlations_of_resampled_queries() -> None:
+    C, owner = _normal(0, 3, 200), np.arange(200) % 20
+    counts = np.random.default_rng(1).poisson(1.0, (4, 20)).astype(float)
+    r, spread = agreement.correlations(C, owner, counts)
+    for b in range(4):
+        repeated = np.repeat(C, counts[b][owner].astype(int), axis=1)
+        np.testing.assert_allclose(r[b], np.corrcoef(repeated), atol=1e-10)
+        np.testing.assert_allclose(spread[b], repeated.std(axis=1), atol=1e-10)
+
+
+def test_weights_follow_agreement_and_spread() -> None:
+    even = np.ones(4)
+    found = agreement.weights(1, np.array([0.3, 1.0, 0.8, -0.4]), even)
+    trust = np.array([0.3, 0.8]) / 0.95
+    np.testing.assert_allclose(found[[0, 2]], trust / (1 - trust**2) / (0.95 / (1 - 0.95**2)))
+    assert found[1] == 1
+    assert found[3] == 0
+    assert agreement.weights(0, np.array([1.0, 0.97]), even[:2])[1] == 0.5  # the most there is
+    np.testing.assert_allclose(agreement.weights(0, np.array([1.0, 0.97]), np.array([0.2, 0.1])), [1.0, 1.0])

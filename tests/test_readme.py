@@ -81,3 +81,13 @@ def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     exec(code, names)  # noqa: S102 - it is our own README
     exec(blocks[1].replace("1024", "256"), names)  # noqa: S102
     assert Path("my-model", "model.safetensors").exists()
+
+
+def test_what_it_says_of_all_ensembles_is_what_their_table_says() -> None:
+    page = (ROOT / "results" / "ensembles.md").read_text()
+    assert "in 26 of 26 ensembles on the mean of the test sets" in page
+    assert "it is at or above the best\nmember in 26" in README or "it is at or above the best member in 26" in README
+    section = page.partition("## Regret by method, mean of the test sets")[2].partition("\n## ")[0]
+    counts = {row.split(" | ")[0]: row.split(" | ")[-1] for row in section.splitlines()}
+    assert {counts[f"| {name}"] for name in ("conc", "avg", "svd", "gcca")} == {"4 of 26 |", "3 of 26 |"}
+    assert "the paper's methods in 3 or 4" in README

@@ -34,6 +34,8 @@ _LEAST_VARIANCE = 1e-10
 # Sentences for each dimension of words and of letters: fewer, and a regression on them explains what is not theirs.
 _ROWS_A_DIM = 20
 _INTERVAL = (2.5, 97.5)
+# Leads that differ by less do so by the corpus: on some two members are level that are 0.02 apart on another.
+_LEVEL = 0.01
 
 
 def reliability(
@@ -53,7 +55,8 @@ def reliability(
     The best member is the one that predicts more of what the others say than they predict of what it says, beyond what
     the words of the sentences predict by themselves (`ensembed.reliability.sufficiency`; after Darrin et al. 2024,
     "When is an Embedding Model More Promising than Another?"). The others count by how their cosines of near sentences
-    agree with those of the best (`ensembed.reliability.agreement`).
+    agree with those of the best (`ensembed.reliability.agreement`). Of members that lead alike the one is taken whose
+    cosines follow the words least: what weak members have in common is that they look at words.
 
     A member that agrees with no other and not with the words (a constant, random vectors, vectors of other sentences)
     is mute: its weight is 0 and it has no part in the rest. Members that say the same are looked at once and share one
@@ -228,8 +231,8 @@ def _estimate(
     R = predicted.explained(_counts(n, resamples, rng))
     r, spread = correlations(C, pairs.owner, _counts(len(near.queries), resamples, rng))
     leads = lead(R)
-    best = leads.argmax(axis=1)
     first = np.array([live.index(j) for j in own])
+    best = _best(leads, None if lexical is None else _wordiness(C[first], lexical.cosines(pairs.pairs)))
     found = np.ones((len(leads), len(live)))
     if roles.known:
         found = np.array(
@@ -262,7 +265,21 @@ def _estimate(
         lexical is not None,
         seed,
         float(np.mean(best[1:] == best[0])),
+        own[int(best[0])],
     )
+
+
+def _best(leads: Matrix64, wordiness: Matrix64 | None) -> NDArray[np.int64]:
+    """The place [resamples] of the best; of those that lead alike the one whose cosines follow the words least."""
+    if wordiness is None:
+        return np.asarray(leads.argmax(axis=1))
+    level = leads >= leads.max(axis=1, keepdims=True) - _LEVEL
+    return np.asarray(np.where(level, wordiness, np.inf).argmin(axis=1))
+
+
+def _wordiness(C: Matrix64, words: Matrix64) -> Matrix64:
+    """How the members' cosines [m, pairs] correlate with those of the words."""
+    return np.asarray(np.corrcoef(np.vstack([C, words])))[-1, :-1]
 
 
 def _counts(size: int, resamples: int, rng: np.random.Generator) -> Matrix64:

@@ -35,6 +35,8 @@ class Reliability:
         lexical: whether the sentences' words were known, so that what they explain could be left out.
         seed: of the samples.
         sure: the part of the bootstrap samples in which the best member is the best one.
+        best: the place of the member that is trusted most: of those that say something the one with the largest lead,
+            and of those that lead alike the one that follows the words least.
     """
 
     names: tuple[str, ...]
@@ -53,9 +55,4 @@ class Reliability:
     lexical: bool
     seed: int
     sure: float = 1.0
-
-    @property
-    def best(self) -> int:
-        """The place of the member that is trusted most: of those that say something the one with the largest lead."""
-        speaks = np.array([name not in self.mute for name in self.names])
-        return int(np.argmax(np.where(speaks, self.lead, -np.inf)))
+    best: int = 0

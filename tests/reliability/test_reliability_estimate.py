@@ -14,6 +14,7 @@ from ensembed.corpus import ListCorpus
 from ensembed.encoders import DemoEncoder
 from ensembed.errors import InputError, ViewError
 from ensembed.reliability import Reliability, reliability
+from ensembed.reliability.estimate import _best
 from ensembed.views import ViewStore
 
 Array: TypeAlias = NDArray[Any]
@@ -287,3 +288,9 @@ def test_a_weak_member_is_not_mute() -> None:
     assert found.mute == ()
     assert found.best == 1
     assert found.lead_low[1] > 0
+
+def test_of_members_that_lead_alike_the_one_that_follows_the_words_least_is_the_best() -> None:
+    leads = np.array([[0.1, 0.095, -0.195], [0.1, 0.08, -0.18]])
+    words = np.array([0.7, 0.3, 0.1])
+    assert _best(leads, words).tolist() == [1, 0]
+    assert _best(leads, None).tolist() == [0, 0]

@@ -1,0 +1,164 @@
+"""`python -m benchmarks.combinations`: what else was tried on top of weighted concatenation, on STS-B dev alone.
+
+Prints, and writes to `results/combinations.md`, the scores of variants of `Auto` on a few ensembles: fitted on the
+unlabelled sentences of STS-B train, scored on STS-B dev. docs/reliability.md says what was made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.corpus import ListCorpus
+from ensembed.encoders.pull import pull
+from ensembed.files import write_atomically
+from ensembed.methods.weights import scales
+from ensembed.model import Ensemble
+from ensembed.provenance import provenance
+from ensembed.reliability import reliability
+from ensembed.rows import unit_rows
+from ensembed.sts import Dataset, Score, distinct_sentences, evaluate
+from ensembed.sts.find import find_sts
+from ensembed.tables import markdown_table
+from ensembed.views import ViewStore
+
+ENSEMBLES = (
+    ("minilm", "use-lite", "wordllama"),
+    ("use-lite", "wordllama"),
+    ("gte-small", "minilm"),
+    ("gte-small", "minilm", "use-lite", "wordllama"),
+    ("gte-small", "minilm", "use-lite", "wordllama", "glove"),
+)
+
+Matrix: TypeAlias = NDArray[np.float64]
+Variant: TypeAlias = Callable[[Matrix, Matrix], Matrix]
+"""From the corpus's vectors and those that are scored to other vectors of the latter."""
+
+
+def as_they_are(_corpus: Matrix, scored: Matrix) -> Matrix:
+    return scored
+
+
+def centred(corpus: Matrix, scored: Matrix) -> Matrix:
+    return np.asarray(scored - corpus.mean(axis=0))
+
+
+def less(k: int) -> Variant:
+    """Centred, without the k directions of largest variance (Mu and Viswanath 2018)."""
+
+    def variant(corpus: Matrix, scored: Matrix) -> Matrix:
+        top = _axes(centred(corpus, corpus))[1][:, :k]
+        Z = centred(corpus, scored)
+        return np.asarray(Z - (Z @ top) @ top.T)
+
+    return variant
+
+
+def whitened(p: float) -> Variant:
+    """Centred, each principal direction divided by its standard deviation to the power p."""
+
+    def variant(corpus: Matrix, scored: Matrix) -> Matrix:
+        values, axes = _axes(centred(corpus, corpus))
+        return np.asarray((centred(corpus, scored) @ axes) * (values + 1e-3 * values.mean()) ** (-p / 2))
+
+    return variant
+
+
+def shortened(dim: int) -> Variant:
+    """The leading directions of the uncentred second moment: what `Auto(dim=...)` does."""
+    return lambda corpus, scored: scored @ _axes(corpus)[1][:, :dim]
+
+
+def neighbours_together(p: float) -> Variant:
+    """Directions in which nearest neighbours differ count less, by the power p: a neighbour-preserving linear map."""
+
+    def variant(corpus: Matrix, scored: Matrix) -> Matrix:
+        U = unit_rows(corpus)
+        nearest = np.empty(len(U), np.int64)
+        for start in range(0, len(U), 2000):
+            cosines = U[start : start + 2000] @ U.T
+            cosines[np.arange(len(cosines)), start + np.arange(len(cosines))] = -1
+            nearest[start : start + 2000] = cosines.argmax(axis=1)
+        values, axes = _axes(corpus - corpus[nearest])
+        return np.asarray((scored @ axes) * (values + 0.1 * values.mean()) ** (-p / 2))
+
+    return variant
+
+
+VARIANTS: dict[str, Variant] = {
+    "auto": as_they_are,
+    "centred": centred,
+    "centred, less 1 direction": less(1),
+    "centred, less 3 directions": less(3),
+    "whitened, p = 0.1": whitened(0.1),
+    "whitened, p = 0.25": whitened(0.25),
+    "whitened, p = 0.5": whitened(0.5),
+    "128 dimensions": shortened(128),
+    "256 dimensions": shortened(256),
+    "512 dimensions": shortened(512),
+    "neighbours together, p = 0.25": neighbours_together(0.25),
+    "neighbours together, p = 0.5": neighbours_together(0.5),
+}
+
+
+def main(out: Path = Path("results")) -> None:
+    names = ENSEMBLES[-1]
+    pull([*names, "stsb"])
+    dev, train = find_sts("stsb-dev"), distinct_sentences([find_sts("stsb-train")])
+    store, encoders = ViewStore(wait=600), Ensemble(names).encoders
+    texts = {"corpus": train, "scored": distinct_sentences([dev])}
+    views = {
+        part: {
+            name: unit_rows(np.asarray(view, np.float64))
+            for name, view in zip(names, store.embed_all(ListCorpus(sentences), encoders), strict=True)
+        }
+        for part, sentences in texts.items()
+    }
+    rows: dict[str, list[str]] = {name: [] for name in ("best member", "equal weights", *VARIANTS)}
+    for ensemble in ENSEMBLES:
+        alone = [_score(views["scored"][name], dev) for name in ensemble]
+        best = Score(max(one.pearson for one in alone), max(one.spearman for one in alone))
+        rows["best member"].append(str(best))
+        found = reliability([views["corpus"][name] for name in ensemble], sentences=train, names=ensemble)
+        for weights, variants in (
+            (np.ones(len(ensemble)), {"equal weights": as_they_are}),
+            (found.weights, VARIANTS),
+        ):
+            factors = scales(tuple(weights.tolist()), len(ensemble))
+            corpus, scored = (
+                np.hstack([scale * views[part][name] for scale, name in zip(factors, ensemble, strict=True)])
+                for part in ("corpus", "scored")
+            )
+            for name, variant in variants.items():
+                rows[name].append(str(_score(variant(corpus, scored), dev)))
+                print("+".join(ensemble), name, rows[name][-1], flush=True)
+    headers = ["", *("+".join(one) for one in ENSEMBLES)]
+    table = markdown_table(headers, [[name, *cells] for name, cells in rows.items()])
+    facts = ", ".join(f"{key} {value}" for key, value in provenance().items())
+    notes = [
+        "Pearson's r / Spearman's rho, x 100, on STS-B dev alone (raw text).",
+        f"Weights by reliability, found on the {len(train)} distinct sentences of STS-B train, without labels.",
+        f"Made with {facts}.",
+    ]
+    head = "# On top of weighted concatenation\n\nWritten by `python -m benchmarks.combinations`.\n\n"
+    page = head + table + "\n\n" + "".join(f"- {note}\n" for note in notes)
+    write_atomically(out / "combinations.md", page.encode())
+
+
+def _score(vectors: Matrix, dataset: Dataset) -> Score:
+    """Of the vectors of its distinct sentences."""
+    return evaluate(lambda _texts: vectors, dataset).score
+
+
+def _axes(X: Matrix) -> tuple[Matrix, Matrix]:
+    """Variances, falling, and the directions [d, d] that have them."""
+    values, axes = np.linalg.eigh(X.T @ X / len(X))
+    return np.maximum(values[::-1], 0), axes[:, ::-1]
+
+
+if __name__ == "__main__":
+    main()

@@ -289,6 +289,7 @@ def test_a_weak_member_is_not_mute() -> None:
     assert found.best == 1
     assert found.lead_low[1] > 0
 
+
 def test_of_members_that_lead_alike_the_one_that_follows_the_words_least_is_the_best() -> None:
     leads = np.array([[0.1, 0.095, -0.195], [0.1, 0.08, -0.18]])
     words = np.array([0.7, 0.3, 0.1])

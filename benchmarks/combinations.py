@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ensembed.corpus import ListCorpus
 from ensembed.encoders.pull import pull
 from ensembed.files import write_atomically
+from ensembed.methods import GCCA
 from ensembed.methods.weights import scales
 from ensembed.model import Ensemble
 from ensembed.provenance import provenance
@@ -89,6 +90,24 @@ def neighbours_together(p: float) -> Variant:
     return variant
 
 
+def locally_linear(part: float, k: int = 10) -> Variant:
+    """A part of each vector replaced by its best linear reconstruction from its k neighbours (after Bollegala 2018)."""
+
+    def variant(corpus: Matrix, scored: Matrix) -> Matrix:
+        U = unit_rows(corpus)
+        result = np.empty_like(scored)
+        for i, z in enumerate(scored):
+            near = np.argpartition(-(U @ z), k)[:k]
+            differences = corpus[near] - z
+            gram = differences @ differences.T
+            gram[np.diag_indices(k)] += 1e-2 * np.trace(gram) / k + 1e-12
+            weights = np.linalg.solve(gram, np.ones(k))
+            result[i] = (1 - part) * z + part * (weights / weights.sum()) @ corpus[near]
+        return result
+
+    return variant
+
+
 VARIANTS: dict[str, Variant] = {
     "auto": as_they_are,
     "centred": centred,
@@ -102,7 +121,10 @@ VARIANTS: dict[str, Variant] = {
     "512 dimensions": shortened(512),
     "neighbours together, p = 0.25": neighbours_together(0.25),
     "neighbours together, p = 0.5": neighbours_together(0.5),
+    "locally linear, a quarter": locally_linear(0.25),
+    "locally linear, half": locally_linear(0.5),
 }
+TAUS = (0.1, 1.0, 10.0, 100.0)
 
 
 def main(out: Path = Path("results")) -> None:
@@ -136,6 +158,7 @@ def main(out: Path = Path("results")) -> None:
             for name, variant in variants.items():
                 rows[name].append(str(_score(variant(corpus, scored), dev)))
                 print("+".join(ensemble), name, rows[name][-1], flush=True)
+    taus = _taus(views, train, dev, ENSEMBLES[0])
     headers = ["", *("+".join(one) for one in ENSEMBLES)]
     table = markdown_table(headers, [[name, *cells] for name, cells in rows.items()])
     facts = ", ".join(f"{key} {value}" for key, value in provenance().items())
@@ -144,9 +167,42 @@ def main(out: Path = Path("results")) -> None:
         f"Weights by reliability, found on the {len(train)} distinct sentences of STS-B train, without labels.",
         f"Made with {facts}.",
     ]
+    taus_page = (
+        "\n## Can tau be chosen without labels?\n\n"
+        f"gcca with reliability weights on {'+'.join(ENSEMBLES[0])}, fitted on half of the corpus; consensus: the "
+        "correlation, over pairs of near sentences of the other half, of its cosine with the mean of the members' "
+        "standardised cosines.\n\n" + markdown_table(["tau", "consensus", "stsb-dev"], taus) + "\n"
+    )
     head = "# On top of weighted concatenation\n\nWritten by `python -m benchmarks.combinations`.\n\n"
-    page = head + table + "\n\n" + "".join(f"- {note}\n" for note in notes)
+    page = head + table + "\n\n" + "".join(f"- {note}\n" for note in notes) + taus_page
     write_atomically(out / "combinations.md", page.encode())
+
+
+def _taus(
+    views: dict[str, dict[str, Matrix]], train: list[str], dev: Dataset, ensemble: tuple[str, ...]
+) -> list[list[str]]:
+    """For every tau: the consensus of what it gives with the members, and its score."""
+    half = np.random.default_rng(0).permutation(len(train))
+    fitted_on, held_out = half[: len(half) // 2], half[len(half) // 2 :]
+    corpus = [views["corpus"][name] for name in ensemble]
+    weights = tuple(reliability(corpus, sentences=train, names=ensemble).weights.tolist())
+    others = [X[held_out] for X in corpus]
+    queries = np.arange(min(1500, len(held_out)))
+    mean = np.asarray(sum(X[queries] @ X.T for X in others))
+    mean[queries, queries] = -np.inf  # a sentence is no neighbour of its own
+    near = np.argpartition(-mean, 5, axis=1)[:, :5]
+    pairs = np.array([(i, j) for i, row in enumerate(near) for j in row])
+    cosines = [np.einsum("ij,ij->i", X[pairs[:, 0]], X[pairs[:, 1]]) for X in others]
+    target = np.asarray(sum((C - C.mean()) / C.std() for C in cosines))
+    rows = []
+    for tau in TAUS:
+        meta = GCCA(tau=tau, weights=weights).fit([X[fitted_on] for X in corpus])
+        Z = unit_rows(meta.transform(others).astype(np.float64))
+        consensus = np.corrcoef(np.einsum("ij,ij->i", Z[pairs[:, 0]], Z[pairs[:, 1]]), target)[0, 1]
+        score = _score(meta.transform([views["scored"][name] for name in ensemble]).astype(np.float64), dev)
+        rows.append([f"{tau:g}", f"{consensus:.3f}", str(score)])
+        print("tau", *rows[-1], flush=True)
+    return rows
 
 
 def _score(vectors: Matrix, dataset: Dataset) -> Score:

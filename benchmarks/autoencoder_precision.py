@@ -57,7 +57,7 @@ def main(path: Path) -> None:
         cells = []
         for precision in PRECISIONS:
             # The names in the tuples above are plain strings to the type checker.
-            method = replace(SETTING, loss=loss, hidden_layers=layers, precision=precision)  # type: ignore[arg-type]
+            method = replace(SETTING, loss=loss, hidden_layers=layers, precision=precision)  # type: ignore[arg-type] # names of the literal types
             scores = 100 * np.array([score(replace(method, seed=seed), data) for seed in SEEDS])
             (r, rho), deviation = scores.mean(axis=0), scores[:, 0].std(ddof=1)
             cells.append(f"{precision} {r:.2f}/{rho:.2f} (r ± {deviation:.2f})")

@@ -89,7 +89,7 @@ class Auto(MomentMethod):
             threads: for the pass; None leaves BLAS its own choice.
             progress: told of rows.
         """
-        if self.dim is None and not self.wants_reliability:
+        if not self.needs_rows:
             return self.build([view.shape[1] for view in check_views(views)])
         return super().fit(views, precision=precision, threads=threads, progress=progress)
 

@@ -165,7 +165,7 @@ def test_the_cosine_is_the_weighted_mean_of_the_members_cosines(views: list[Arra
 
 
 def test_weights_are_plain_data(method: Method) -> None:
-    weighted = method.with_weights([1, np.float32(0.5), 0])  # type: ignore[arg-type]
+    weighted = method.with_weights([1, np.float32(0.5), 0])  # type: ignore[arg-type] # numpy's numbers are taken, too
     facts = json.loads(json.dumps(weighted.to_json()))
     assert facts["weights"] == [1.0, 0.5, 0.0]
     assert make_method(facts.pop("name"), **facts) == weighted

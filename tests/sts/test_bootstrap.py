@@ -345,7 +345,7 @@ def test_what_cannot_be_resampled_is_refused() -> None:
     with pytest.raises(InputError, match="not 2000 and -1"):
         resample(systems, [dataset], "mean", seed=-1)
     with pytest.raises(InputError, match="there is no protocol 'median'"):
-        resample(systems, [dataset], "median")  # type: ignore[arg-type]
+        resample(systems, [dataset], "median")  # type: ignore[arg-type] # what is refused
     with pytest.raises(InputError, match="names of their own, other than 'mean', not toy, toy"):
         resample(systems, [dataset, dataset], "mean")
     with pytest.raises(InputError, match="names of their own"):

@@ -176,7 +176,7 @@ def test_members_that_contradict_each_other_look_so(findings: Findings, figures:
 
 
 def test_figures_without_data_are_left_out(findings: Findings) -> None:
-    bare = replace(findings, **EMPTY, scatters=(), likeness=Likeness((), {}))  # type: ignore[arg-type]
+    bare = replace(findings, **EMPTY, scatters=(), likeness=Likeness((), {}))  # type: ignore[arg-type] # mypy cannot see into EMPTY
     assert [one.name for one in all_figures(bare)] == ["bars"]
     assert all_figures(replace(bare, systems=findings.systems[:3])) == ()
     one_corpus = tuple(one for one in findings.domains if one.corpus != "stsb-train")

@@ -202,7 +202,7 @@ pairs: st.SearchStrategy[Cell] = st.one_of(
 @st.composite
 def tables(draw: st.DrawFn) -> Table:
     kinds = draw(st.lists(st.sampled_from(["single", "meta", "paper"]), min_size=1, max_size=4))
-    rows = tuple(Row(kind, (draw(texts), draw(cells), draw(pairs))) for kind in kinds)  # type: ignore[arg-type]
+    rows = tuple(Row(kind, (draw(texts), draw(cells), draw(pairs))) for kind in kinds)  # type: ignore[arg-type] # they are the kinds
     return Table("t", draw(texts), ("a", "b", "c"), rows, (draw(texts),))
 
 

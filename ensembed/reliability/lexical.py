@@ -22,6 +22,9 @@ DIM = 300
 
 _WORD = re.compile(r"\w\w+")
 _LETTERS = (3, 4)
+# Characters of a text that are looked at. The terms of long documents would fill the memory, and the first pages show
+# which words an encoder sees, too.
+_MOST = 4000
 # A word that is in one sentence only says nothing about which sentences are alike.
 _LEAST_WORDS, _LEAST_LETTERS = 2, 3
 # Of the randomised range finder. More power iterations move only directions that the spectrum hardly tells apart.
@@ -75,7 +78,7 @@ def _letters(text: str) -> Iterator[str]:
 
 def _tfidf(sentences: Sequence[str], terms: Callable[[str], list[str]], least: int) -> sparse.csr_array:
     """Rows [n, terms] of length one; the terms stand in the order in which they first occur."""
-    counts = [Counter(terms(sentence.lower())) for sentence in sentences]
+    counts = [Counter(terms(sentence[:_MOST].lower())) for sentence in sentences]
     found = Counter(term for one in counts for term in one)
     column = {term: k for k, term in enumerate(term for term, documents in found.items() if documents >= least)}
     kept = [[(column[term], count) for term, count in one.items() if term in column] for one in counts]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import oracles
 import pytest
 from method_views import Array, make_views
+from stand_ins import trusted
 
 import ensembed.reliability
 from ensembed.errors import InputError, ViewError
@@ -30,6 +30,7 @@ from ensembed.methods import (
 )
 from ensembed.methods.projections import Dense, Network
 from ensembed.methods.weights import Weights, checked_weights, scales
+from ensembed.reliability import Reliability
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -72,9 +73,9 @@ def cosines(Z: Array) -> Array:
 def found(weights: Sequence[float], calls: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - a stand-in for a function
     """What finds these weights, and writes down what it was given."""
 
-    def reliability(views: Sequence[Any], **given: Any) -> SimpleNamespace:  # noqa: ANN401
+    def reliability(views: Sequence[Any], **given: Any) -> Reliability:  # noqa: ANN401
         calls.append({"views": list(views), **given})
-        return SimpleNamespace(weights=np.array(weights))
+        return trusted(weights)
 
     return reliability
 
@@ -222,7 +223,8 @@ def test_bare_arrays_are_weighted_by_what_they_say(
     (call,) = calls
     assert call["sentences"] is None
     assert [view.shape[1] for view in call["views"]] == list(DIMS)
-    assert meta.method == {**method.with_weights(WEIGHTS).to_json(), "weights_from": "reliability"}
+    origin = {"weights_from": "reliability", "trusted": int(np.argmax(WEIGHTS)), "decided": "lead", "sure": 1.0}
+    assert meta.method == {**method.with_weights(WEIGHTS).to_json(), **origin}
     assert meta.rows == 120
     np.testing.assert_array_equal(meta.transform(views), weigh(method, WEIGHTS, views))
     method.with_weights("equal").fit(views)

@@ -149,7 +149,7 @@ class Auto(MomentMethod):
     def _whitenings(self, views: Sequence[Matrix]) -> dict[int, tuple[NDArray[Any], NDArray[Any]]]:
         """Matrix and offset of each member that is whitened, found on some thousand rows."""
         from ensembed.reliability.sample import sample_rows, sample_vectors  # most fits do without
-        from ensembed.reliability.whitening import Whitening
+        from ensembed.reliability.whitening import SoftWhitening
 
         if self.whitened[-1] >= len(views):
             raise InputError(f"whitened has place {self.whitened[-1]}, but there are {len(views)} members")
@@ -158,7 +158,7 @@ class Auto(MomentMethod):
         found = {}
         for j in self.whitened:
             if factors[j]:
-                whitening = Whitening.of(sample_vectors(views[j], rows, j))
+                whitening = SoftWhitening.of(sample_vectors(views[j], rows, j))
                 matrix = whitening.matrix.astype(np.float32)
                 found[j] = (matrix, -(whitening.mean @ matrix.astype(np.float64)).astype(np.float32))
         return found

@@ -18,7 +18,7 @@ from ensembed.reliability.result import Decided, Reliability
 from ensembed.reliability.roles import Near, Roles, near_sentences, roles_of
 from ensembed.reliability.sample import sample_rows, sample_sentences, sample_vectors
 from ensembed.reliability.sufficiency import known, lead, predictions
-from ensembed.reliability.whitening import Whitening
+from ensembed.reliability.whitening import SoftWhitening
 from ensembed.rows import check_views
 
 Matrix64 = NDArray[np.float64]
@@ -116,7 +116,7 @@ def reliability(
         progress("sampled vectors", j + 1, J)
     if J == 1:
         return _alone(names, len(sample), sentences is not None, seed)
-    lexical = None if sentences is None else Lexical(sample_sentences(sentences, sample))
+    lexical = None if sentences is None else Lexical.of(tuple(sample_sentences(sentences, sample)))
     chosen = np.random.default_rng([seed, 1]).choice(len(sample), min(queries, len(sample)), replace=False)
     near = near_sentences(vectors, np.sort(chosen), min(neighbours, len(sample) - 1), progress)
     roles = roles_of(near, vectors, lexical, np.random.default_rng([seed, 3]))
@@ -181,7 +181,7 @@ class _Estimate:
         own = [j for j in live if copies[j] == j]
         place = np.array([own.index(copies[j]) for j in live])
         rng = np.random.default_rng([self.seed, 2])
-        whitenings = [Whitening.of(self.vectors[j]) for j in own]
+        whitenings = [SoftWhitening.of(self.vectors[j]) for j in own]
         leading = [whitening.leading(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
         features = None if self.lexical is None else self.lexical.features(self.seed, min(DIM, n // _ROWS_A_DIM))
         # The first "resample" is the sample itself.

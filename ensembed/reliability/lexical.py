@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,12 +48,19 @@ class Lexical:
         (True, 0.0)
     """
 
+    @staticmethod
+    @lru_cache(maxsize=1)
+    def of(sentences: tuple[str, ...]) -> Lexical:
+        """The same, kept for the next call: several ensembles are looked at on one corpus, and fitted after that."""
+        return Lexical(sentences)
+
     def __init__(self, sentences: Sequence[str]) -> None:
         self._parts = [
             _tfidf(sentences, _WORD.findall, _LEAST_WORDS),
             _tfidf(sentences, lambda text: list(_letters(text)), _LEAST_LETTERS),
         ]
 
+    @lru_cache(maxsize=1)  # noqa: B019 - `Lexical.of` keeps one of these anyway
     def features(self, seed: int, dim: int = DIM) -> Matrix64:
         """Words and letters side by side [n, at most 2 dim], each shortened by a truncated SVD to rows of length one.
 

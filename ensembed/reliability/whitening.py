@@ -25,7 +25,7 @@ LARGEST = 1024
 
 
 @dataclass(frozen=True, eq=False)
-class Whitening:
+class SoftWhitening:
     """A soft whitening of vectors of d dimensions.
 
     Attributes:
@@ -41,12 +41,12 @@ class Whitening:
     rest: float
 
     @classmethod
-    def of(cls, X: Matrix64) -> Whitening:
+    def of(cls, X: Matrix64) -> SoftWhitening:
         """That of rows X [n, d].
 
         Example:
             >>> X = np.random.default_rng(0).standard_normal((1000, 3)) * [1.0, 10.0, 100.0] + 5
-            >>> Z = (X - X.mean(axis=0)) @ Whitening.of(X).matrix
+            >>> Z = (X - X.mean(axis=0)) @ SoftWhitening.of(X).matrix
             >>> spread = Z.std(axis=0)
             >>> bool((spread[1:] / spread[:-1] < 10**0.8).all())
             True

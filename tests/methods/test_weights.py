@@ -166,6 +166,7 @@ def test_the_cosine_is_the_weighted_mean_of_the_members_cosines(views: list[Arra
 
 
 def test_weights_are_plain_data(method: Method) -> None:
+    assert method.with_weights(np.array([1, 0.5, 0])) == method.with_weights((1.0, 0.5, 0.0))  # type: ignore[arg-type] # arrays are taken, too
     weighted = method.with_weights([1, np.float32(0.5), 0])  # type: ignore[arg-type] # numpy's numbers are taken, too
     facts = json.loads(json.dumps(weighted.to_json()))
     assert facts["weights"] == [1.0, 0.5, 0.0]
@@ -182,7 +183,10 @@ def test_what_was_saved_before_there_were_weights_has_the_same_facts() -> None:
     assert "weights" not in TRAINED.to_json()
 
 
-@pytest.mark.parametrize("weights", ["best", (), (0, 0), (1, -1), (1, np.nan), (1, np.inf), 1.0, None, ("1", "2")])
+NO_WEIGHTS = ["best", "1", (), (0, 0), (1, -1), (1, np.nan), (1, np.inf), 1.0, None, ("1",), (10**400, 1), np.eye(2)]
+
+
+@pytest.mark.parametrize("weights", NO_WEIGHTS, ids=str)
 def test_what_are_no_weights_is_refused(method: Method, weights: Any) -> None:  # noqa: ANN401
     with pytest.raises(InputError, match="weights are 'equal', 'reliability', or a number of at least 0 per member"):
         method.with_weights(weights)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ensembed.progress import silent
 from ensembed.reliability import agreement, sufficiency, whitening
 from ensembed.reliability.lexical import Lexical
-from ensembed.reliability.whitening import Whitening
+from ensembed.reliability.whitening import SoftWhitening
 
 SENTENCES = [
     f"the {a} {b} {c}" for a in ("red", "blue", "old") for b in ("dog", "cat", "fox") for c in ("runs", "eats")
@@ -98,7 +98,7 @@ def test_a_soft_whitening_is_that_of_the_formula() -> None:
     values, axes = np.linalg.eigh(np.cov(X.T, bias=True))
     factors = (values + whitening.RIDGE * values.mean()) ** (-whitening.POWER / 2)
     expected = _unit((X - mean) @ (axes * factors) @ axes.T)
-    found = Whitening.of(X)
+    found = SoftWhitening.of(X)
     np.testing.assert_allclose(found.whole(X), expected, atol=1e-9)
     leading = found.leading(X)
     np.testing.assert_allclose(leading @ leading.T, expected @ expected.T, atol=1e-9)
@@ -108,7 +108,7 @@ def test_a_soft_whitening_is_that_of_the_formula() -> None:
 def test_a_wide_view_keeps_its_leading_directions(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whitening, "LARGEST", 5)
     X = _unit(_normal(0, n, 20))
-    found = Whitening.of(X)
+    found = SoftWhitening.of(X)
     assert found.leading(X).shape == (n, min(n - 1, 5))
     # Beyond the leading directions all others count alike.
     beyond = np.linalg.svd(found.axes.T)[2][found.axes.shape[1] :]

@@ -12,7 +12,7 @@ import pytest
 from ensembed import Ensemble
 from ensembed.cli import cli
 from ensembed.methods import METHODS
-from ensembed.sts.reproduce.findings import Findings
+from ensembed.sts.reproduce.findings import METRICS, OWN, Findings
 from ensembed.sts.reproduce.verdicts import outcome
 
 ROOT = Path(__file__).parents[1]
@@ -23,35 +23,63 @@ FINDINGS = Findings.from_json((REPRODUCED / "findings.json").read_bytes())
 
 def test_the_table_is_the_one_that_its_command_wrote() -> None:
     rows = [line for line in README.splitlines() if line.startswith(("| system ", "| single:", "| meta:"))]
-    assert len(rows) == 13
+    assert len(rows) == 14
     assert set(rows) <= set((REPRODUCED / "tables" / "table2-main.md").read_text().splitlines())
     assert f"\n    {FINDINGS.command}\n" in README
 
 
 def test_it_says_plainly_what_beats_the_best_member_and_what_does_not() -> None:
     on_mean = {one.label: one for one in FINDINGS.comparisons if (one.dataset, one.metric) == ("mean", "pearson")}
-    assert {outcome(one) for label, one in on_mean.items() if label != "meta:ae"} == {"below"}
-    losses = sorted(100 * one.difference for label, one in on_mean.items() if label != "meta:ae")
+    losing = [one for label, one in on_mean.items() if label not in ("meta:ae", OWN)]
+    assert {outcome(one) for one in losing} == {"below"}
+    losses = sorted(100 * one.difference for one in losing)
     assert f"({losses[-1]:.1f} to {losses[0]:.1f} points)" in README
     ae = on_mean["meta:ae"]
     assert outcome(ae) == "undecided"
     bounds = f"95% interval {100 * ae.low:.1f} to +{100 * ae.high:.1f}; it is ahead on STS14"
     assert f"(+{100 * ae.difference:.1f}, {bounds})" in README
     ahead = [one for one in FINDINGS.comparisons if outcome(one) == "above" and one.metric == "pearson"]
-    assert [(one.label, one.dataset) for one in ahead] == [("meta:ae", "sts14")]
+    assert [(one.label, one.dataset) for one in ahead if one.label != OWN] == [("meta:ae", "sts14")]
     dev = {(one.hidden_layers, one.loss): round(100 * one.score.pearson, 1) for one in FINDINGS.autoencoders}
     assert dev[0, "untrained"] == dev[0, "kld"]
+
+
+def test_it_says_plainly_how_far_the_default_method_is_from_the_best_member() -> None:
+    own = {(one.dataset, one.metric): one for one in FINDINGS.comparisons if one.label == OWN}
+    r, rho = own["mean", "pearson"], own["mean", "spearman"]
+    assert outcome(r) == outcome(rho) == "above"
+    assert {r.member, rho.member} == {"single:minilm"}
+    r_low, r_high, rho_low, rho_high = (f"{100 * x:+.1f}" for x in (r.low, r.high, rho.low, rho.high))
+    by_rho = f"Spearman {100 * rho.difference:+.1f}, {rho_low} to {rho_high}"
+    assert f"by {100 * r.difference:+.1f} (95% interval {r_low} to {r_high}; {by_rho})" in README
+    outcomes = {
+        metric: [outcome(one) for (dataset, of), one in own.items() if of == metric and dataset != "mean"]
+        for metric in METRICS
+    }
+    assert {metric: found.count("above") for metric, found in outcomes.items()} == {"pearson": 5, "spearman": 3}
+    assert not any("below" in found for found in outcomes.values())
+    words = " ".join(README.split())
+    others = "on the others it cannot be told from it"
+    assert f"on five of the six test sets by Pearson's r and on three by Spearman's rho; {others}" in words
+    [system] = [one for one in FINDINGS.systems if one.label == OWN]
+    assert f"with {system.dim} dimensions" in words
+    [(use_lite, wordllama)] = re.findall(r"weights: minilm 1, use-lite ([\d.]+), wordllama ([\d.]+), ", system.note)
+    assert f"gave `use-lite` and `wordllama` a weight of {use_lite} and {wordllama} beside its 1" in words
+    assert "it trusts minilm most" in system.note
 
 
 def test_the_figures_of_the_pair_are_those_that_the_demo_wrote() -> None:
     rows = json.loads((ROOT / "results" / "demo-use-lite-wordllama.json").read_text())["rows"]
     means = {row["cells"]["system"]: row["cells"]["mean"] for row in rows if row["kind"] in ("single", "meta")}
-    best, svd, ae, gcca = (
+    best, svd, ae, gcca, auto = (
         f"{100 * means[label]['pearson']:.1f}/{100 * means[label]['spearman']:.1f}"
-        for label in ("single:wordllama", "meta:svd", "meta:ae", "meta:gcca")
+        for label in ("single:wordllama", "meta:svd", "meta:ae", "meta:gcca", "meta:auto")
     )
-    assert f"{best} for the best member, {svd} for svd, {ae} for ae, while gcca gains nothing" in README
+    words = " ".join(README.split())
+    assert f"{best} for the best member, {svd} for svd, {ae} for ae, while gcca gains nothing)" in words
+    assert f"and so does `Auto`, which is not the best there: {auto} (" in words
     assert gcca == best
+    assert means["single:wordllama"]["pearson"] < means["meta:auto"]["pearson"] < means["meta:svd"]["pearson"]
 
 
 def test_every_command_and_option_it_names_exists() -> None:

@@ -89,9 +89,9 @@ def test_first_dimensions_are_those_of_the_truncated_model(laboratory: Laborator
 
 @pytest.mark.parametrize("method", [SVD(14), GCCA(14, 1.0), replace(QUICK, dim=14, loss="mse")])
 def test_more_dimensions_than_there_are_become_those_that_are(laboratory: Laboratory, method: Method) -> None:
-    members = [laboratory.ensemble.encoders[j] for j in (0, 2)]
+    views = [laboratory.corpora["main"][j] for j in (0, 2)]
     with pytest.raises(DimensionError) as caught:
-        Ensemble(members).fit(CORPUS, method)
+        method.fit(views)
     outcome = laboratory.outcome(Trial(method, (0, 2), "main"), DEV_ONLY)
     assert outcome.dim == caught.value.supported
     assert 8 < outcome.dim < 14

@@ -164,7 +164,7 @@ def test_a_spread_stays_below_its_row(page: Page, table: str) -> None:
             orders.add(tuple(labels))
             above = {label: labels[i - 1] for i, label in enumerate(labels) if i}
             assert {label: f"{above[label]}, spread" for label in spreads} == {label: label for label in spreads}
-    assert len(orders) > 4
+    assert len(orders) > 3
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -258,6 +258,13 @@ def test_titles(tests: dict[str, tuple[float, float]], title: str) -> None:
     assert headline(_compared(tests)).title == title
 
 
+def test_the_headline_says_which_method_is_not_the_papers() -> None:
+    ours = "Of these auto is this library's own method; the others are the paper's."
+    assert headline(_compared({"auto": (0.02, 0.01), "svd": (0.01, 0.01)})).lead.endswith(f"agree on that. {ours}")
+    assert ours not in headline(_compared({"svd": (0.02, 0.01), "gcca": (0.01, 0.01)})).lead
+    assert ours not in headline(_compared({"auto": (0.02, 0.01)})).lead
+
+
 def test_the_headline_names_what_rho_says_otherwise() -> None:
     said = headline(
         _compared({"svd": (0.02, 0.01), "gcca": (0.03, 0.01)}, {"svd": (-0.001, 0.9), "gcca": (0.03, 0.01)})

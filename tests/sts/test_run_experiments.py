@@ -16,7 +16,7 @@ from small_laboratory import DATASETS, small_laboratory
 
 from ensembed import Ensemble
 from ensembed.errors import DatasetError, InputError
-from ensembed.methods import GCCA, SVD, Autoencoder, Average, Concat, Meta, UpProjection
+from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Meta, UpProjection
 from ensembed.sts import Dataset, Pairs, distinct_sentences, evaluate, evaluate_all, predict
 from ensembed.sts.reproduce import curves
 from ensembed.sts.reproduce.findings import DEV, MEAN, NO_CORPUS, Findings
@@ -50,11 +50,11 @@ def findings(folder: Path) -> Findings:
         return run_experiments(small_laboratory(folder), PLAN, WHAT)
 
 
-def test_the_rows_are_the_papers(findings: Findings) -> None:
+def test_the_rows_are_the_papers_and_then_our_own(findings: Findings) -> None:
     ups = [f"single:{name} up" for name in MEMBERS[1:]]  # the first is as large as d
-    metas = [f"meta:{name}" for name in ("conc", "avg", "svd", "gcca", "ae")]
+    metas = [f"meta:{name}" for name in ("conc", "avg", "svd", "gcca", "ae", "auto")]
     assert [one.label for one in findings.systems] == [*(f"single:{name}" for name in MEMBERS), *ups, *metas]
-    assert [one.corpus for one in findings.systems[-5:]] == [NO_CORPUS, NO_CORPUS, "main", "main", "main"]
+    assert [one.corpus for one in findings.systems[-6:]] == [NO_CORPUS, NO_CORPUS, *["main"] * 4]
     assert findings.tests == ["sts13", "stsb-test"]
     assert [one.missing for one in findings.datasets] == [("SMT",), (), ()]
     assert findings.corpora[0].key == CORPUS.key
@@ -63,7 +63,7 @@ def test_the_rows_are_the_papers(findings: Findings) -> None:
 def test_scores_are_those_of_fitted_models(findings: Findings) -> None:
     tau = max(findings.taus, key=lambda point: point.score.pearson).tau
     systems = {one.label: one for one in findings.systems}
-    for method in (Concat(), Average(), SVD(8), GCCA(8, tau)):
+    for method in (Concat(), Average(), SVD(8), GCCA(8, tau), Auto()):
         model = Ensemble(MEMBERS).fit(CORPUS, method)
         for result, expected in zip(systems[f"meta:{method.name}"].results, evaluate_all(model, DATASETS), strict=True):
             assert result.score.pearson == pytest.approx(expected.score.pearson, abs=1e-4)
@@ -133,7 +133,7 @@ def test_curves_end_where_the_main_table_is(findings: Findings) -> None:
 
 
 def test_domains_are_all_corpora_and_none(findings: Findings) -> None:
-    learn = ["meta:svd", "meta:gcca", "meta:ae"]
+    learn = ["meta:svd", "meta:gcca", "meta:ae", "meta:auto"]
     assert [(one.corpus, one.label) for one in findings.domains] == [
         (NO_CORPUS, "meta:conc"),
         (NO_CORPUS, "meta:avg"),
@@ -145,7 +145,7 @@ def test_domains_are_all_corpora_and_none(findings: Findings) -> None:
 def test_every_cost_is_that_of_its_members_and_the_combination(findings: Findings) -> None:
     cost = {one.label: one for one in findings.costs}
     members = sum(cost[f"single:{name}"].milliseconds for name in MEMBERS)
-    for name in ("conc", "svd", "ae"):
+    for name in ("conc", "svd", "ae", "auto"):
         found = cost[f"meta:{name}"]
         assert found.milliseconds == pytest.approx(members + found.combining)
         assert found.combining > 0
@@ -203,9 +203,11 @@ def test_a_second_run_fits_nothing(findings: Findings, folder: Path, monkeypatch
     def refuse(*_arguments: object, **_options: object) -> Meta:
         raise AssertionError("fitted again")
 
-    for method in (SVD, GCCA):
+    for method in (SVD, GCCA, Auto):
         monkeypatch.setattr(method, "solve", refuse)
     monkeypatch.setattr(Autoencoder, "fit", refuse)
+    monkeypatch.setattr(Auto, "fit", refuse)
+    monkeypatch.setattr("ensembed.sts.reproduce.trusted.found_reliability", refuse)
     for name in ("search", "curves"):
         monkeypatch.setattr(f"ensembed.sts.reproduce.{name}.autoencoder", short)
     monkeypatch.setattr(curves, "SIZES", (50, 100, 1000))
@@ -220,8 +222,8 @@ def test_the_main_table_alone_leaves_the_rest_out(folder: Path, monkeypatch: pyt
     monkeypatch.setattr("ensembed.sts.reproduce.search.autoencoder", short)
     plan = Plan("make demo", main_only=True, seeds=1, resamples=400)
     findings = run_experiments(small_laboratory(folder), plan, WHAT)
-    assert [one.label for one in findings.systems if one.kind == "meta"][-1] == "meta:ae"
-    assert "the best of a search for the default ensemble" in findings.systems[-1].note
+    assert [one.label for one in findings.systems if one.kind == "meta"][-2:] == ["meta:ae", "meta:auto"]
+    assert "the best of a search for the default ensemble" in findings.systems[-2].note
     empty = (findings.autoencoders, findings.ablations, findings.dimensions, findings.sizes, findings.domains)
     assert not any(empty)
     assert {table.name for table in all_tables(findings)} >= {"table1-gcca", "table2-main"}

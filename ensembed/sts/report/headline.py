@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ensembed.sts.report.figures.style import listing, short
-from ensembed.sts.reproduce.findings import MEAN, Comparison, Findings
+from ensembed.sts.reproduce.findings import MEAN, OWN, Comparison, Findings
 from ensembed.sts.reproduce.table import points
 from ensembed.sts.reproduce.verdicts import VERBS, deciding, outcome, p_text, place
 
@@ -51,6 +51,8 @@ def headline(findings: Findings) -> Headline:
     if not by_r:
         return Headline("What the encoders score on their own", "No meta-embedding was compared with a member.", ())
     lead = [f"On {place(findings)}, {_grouped(by_r)}.", *_by_rho(by_r, deciding(findings, "spearman"))]
+    if any(one.label == OWN for one in by_r) and len(by_r) > 1:
+        lead.append(f"Of these {short(OWN)} is this library's own method; the others are the paper's.")
     return Headline(_title(by_r), " ".join(lead), tuple(_verdict(one, findings) for one in by_r))
 
 

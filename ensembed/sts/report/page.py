@@ -62,7 +62,8 @@ class _Plan:
 MAIN = _Plan(
     "main-table",
     "The main table",
-    "Every encoder on its own, its up-projection (more dimensions, and nothing else), and every meta-embedding. "
+    "Every encoder on its own, its up-projection (more dimensions, and nothing else), and every meta-embedding: the "
+    "paper's, and auto, which is this library's own. "
     "Bold: the best of ours in its column. Underlined: the best single encoder.",
     ("bars",),
     ("table2-main",),

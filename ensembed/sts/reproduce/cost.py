@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from ensembed.methods import Method
+from ensembed.methods import Auto, Method
 from ensembed.provenance import provenance
 from ensembed.sts.protocol import distinct_sentences
 from ensembed.sts.reproduce.findings import DEV, MEAN, Ablation, Cost
@@ -52,18 +52,20 @@ def measure(
     texts = distinct_sentences(laboratory.datasets)
     sample = np.random.default_rng(0).permutation(len(texts))[:_SENTENCES]
     sentences = [texts[i] for i in sample]
-    trials = _trials(laboratory, metas, methods, corpus)
     encoders = laboratory.ensemble.encoders
-    facts = [
-        [encoder.spec.key for encoder in encoders],
-        {label: laboratory.facts(trial) for label, trial in trials.items()},
-        sentences,
-        [provenance()["processor"], provenance()["onnxruntime"], threads],
-    ]
 
-    def find() -> Times:
+    def timed(trials: Mapping[str, Trial], *, alone: bool) -> Times:
+        facts = [
+            [encoder.spec.key for encoder in encoders],
+            {label: laboratory.facts(trial) for label, trial in trials.items()},
+            sentences,
+            [provenance()["processor"], provenance()["onnxruntime"], threads],
+        ]
+        return laboratory.notebook.record(Times, facts, lambda: find(trials, alone=alone))
+
+    def find(trials: Mapping[str, Trial], *, alone: bool) -> Times:
         members = []
-        for done, encoder in enumerate(encoders, 1):
+        for done, encoder in enumerate(() if alone else encoders, 1):
             encoder.encode(sentences[:_WARM_UP])
             members.append(_best_time(partial(encoder.encode, sentences)))
             laboratory.progress("cost", done, len(encoders))
@@ -72,7 +74,11 @@ def measure(
         n = len(sentences)
         return Times(n, tuple(seconds / n for seconds in members), {key: value / n for key, value in combining.items()})
 
-    return laboratory.notebook.record(Times, facts, find)
+    trials = _trials(laboratory, metas, methods, corpus)
+    # Weights that are found change with the code that finds them; encoders are not timed again for that.
+    own = {label: trial for label, trial in trials.items() if isinstance(trial.method, Auto)}
+    times = timed({label: trial for label, trial in trials.items() if label not in own}, alone=False)
+    return replace(times, combining=times.combining | timed(own, alone=True).combining) if own else times
 
 
 def costs(
@@ -90,7 +96,7 @@ def costs(
         found.append(Cost(system.label, 1e3 * seconds, 0.0, system.dim, system.score(DEV), system.score(MEAN)))
     for one in metas:
         system, combining = one.system, times.combining[one.system.label]
-        total = 1e3 * (whole + combining)
+        total = 1e3 * (_encoding(one.method, times.members) + combining)
         found.append(Cost(system.label, total, 1e3 * combining, system.dim, system.score(DEV), system.score(MEAN)))
     saved = dict(zip(names, times.members, strict=True))
     for ablation in ablations:
@@ -100,6 +106,13 @@ def costs(
             total = 1e3 * (whole - saved[ablation.without] + combining)
             found.append(Cost(label, total, 1e3 * combining, ablation.dim, ablation.score, None))
     return tuple(found)
+
+
+def _encoding(method: Method | None, members: Sequence[float]) -> float:
+    """The time of the members that are encoded: those of weight 0 are not."""
+    weights = getattr(method, "weights", "equal")
+    counted = [1.0] * len(members) if isinstance(weights, str) else weights
+    return sum(seconds for seconds, weight in zip(members, counted, strict=True) if weight)
 
 
 def _trials(

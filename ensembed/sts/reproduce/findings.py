@@ -26,6 +26,8 @@ MEAN = "mean"
 """The plain mean over the test sets, where a data set's name could stand."""
 NO_CORPUS = "none"
 """What stands for the corpus of methods that learn nothing."""
+OWN = "meta:auto"
+"""The meta-embedding that is this library's own; all others are the paper's."""
 
 
 @dataclass(frozen=True)
@@ -300,7 +302,7 @@ class Findings:
         shared_pairs: by test set, how many of its pairs are in STS-B dev, too, on which all is chosen.
         taus: Table 1, GCCA.
         autoencoders: Table 1, above.
-        systems: Table 2 and the appendix: members, up-projections, meta-embeddings, in this order.
+        systems: Table 2 and the appendix: members, up-projections, meta-embeddings (our own last), in this order.
         intervals: of every member and meta-embedding.
         comparisons: of every meta-embedding with its best member.
         ablations: Table 3.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ensembed.sts.reproduce.bootstrap import ALPHA
-from ensembed.sts.reproduce.findings import DEV, MEAN, NO_CORPUS, CurvePoint, Findings
+from ensembed.sts.reproduce.findings import DEV, MEAN, NO_CORPUS, OWN, CurvePoint, Findings
 from ensembed.sts.reproduce.table import (
     Aside,
     Cell,
@@ -205,6 +205,8 @@ def _domain_notes(findings: Findings, labels: Sequence[str]) -> Iterator[str]:
         yield f"GCCA's tau is chosen anew on each corpus, on {DEV}."
     if "meta:ae" in labels and findings.corpora:
         yield f"The autoencoder's depth and loss are those of the search on {findings.corpora[0].name}, on {DEV}."
+    if OWN in labels:
+        yield "The weights of auto, which is this library's own, are found anew on each corpus, without a score."
     for system in findings.domains:
         if system.note:
             yield f"{system.label}, {system.corpus}: {system.note}."

@@ -90,6 +90,7 @@ class Laboratory:
         notebook: keeps outcomes.
         store: keeps what is trained, while it is trained.
         progress: told of rows and epochs.
+        texts: the corpora's sentences, as far as they are known: weights by reliability are surer with them.
     """
 
     ensemble: Ensemble
@@ -99,6 +100,7 @@ class Laboratory:
     notebook: Notebook
     store: ViewStore
     progress: Progress = silent
+    texts: Mapping[str, Corpus] = field(default_factory=dict)
     _moments: dict[tuple[str, bool], Moments] = field(default_factory=dict)
     _samples: OrderedDict[tuple[str, int, int], Views] = field(default_factory=OrderedDict)
     _metas: OrderedDict[Trial, Meta] = field(default_factory=OrderedDict)
@@ -121,7 +123,7 @@ class Laboratory:
             name: store.embed_all(corpus, ensemble.encoders, progress=progress) for name, corpus in corpora.items()
         }
         vectors = [np.asarray(view) for view in evaluation]
-        return cls(ensemble, views, vectors, datasets, notebook, store, progress)
+        return cls(ensemble, views, vectors, datasets, notebook, store, progress, corpora)
 
     @property
     def everyone(self) -> tuple[int, ...]:

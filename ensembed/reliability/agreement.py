@@ -133,7 +133,7 @@ def weights(best: int, r: Matrix64, spread: Matrix64, level: float, known: Matri
     Example:
         >>> r = np.array([[1.0, 0.8, 0.3, 0.0], [0.8, 1.0, 0.24, 0.0], [0.3, 0.24, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
         >>> weights(0, r, np.array([0.2, 0.2, 0.1, 0.2]), 0.0, np.array([1.0, 0.9, 0.5, 1.0])).round(3)
-        array([1.   , 0.24 , 0.018, 0.   ])
+        array([1.   , 0.241, 0.018, 0.   ])
     """
     if spread[best] <= 0:
         return np.where(np.arange(len(spread)) == best, 1.0, 0.0)

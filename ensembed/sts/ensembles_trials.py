@@ -5,18 +5,15 @@ How far members are trusted is found on the unlabelled corpus alone; no score is
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import ensembed.reliability as reliability_package
 from ensembed.corpus import Corpus
 from ensembed.encoders.base import FloatArray
 from ensembed.methods import GCCA, SVD, Auto, Average, Concat, Method
@@ -28,6 +25,7 @@ from ensembed.sts.protocol import Protocol, predict, score
 from ensembed.sts.reproduce.corpora import NamedCorpus
 from ensembed.sts.reproduce.facts import corpus_facts, dataset_facts, member_facts
 from ensembed.sts.reproduce.laboratory import Laboratory, Trial
+from ensembed.sts.reproduce.trusted import code
 
 PAPER: dict[str, Method] = {"conc": Concat(), "avg": Average(), "svd": SVD(), "gcca": GCCA(tau=10.0)}
 """The paper's methods, all members alike; svd and gcca with the dimension of the largest member."""
@@ -87,7 +85,7 @@ class Trials:
         """How far these members are trusted on a corpus."""
         views = [self.laboratory.corpora[corpus.name][j] for j in members]
         keys = [self.laboratory.ensemble.encoders[j].spec.key for j in members]
-        facts = [keys, corpus.corpus.key, seed, _code()]
+        facts = [keys, corpus.corpus.key, seed, code()]
         names = [self.names[j] for j in members]
         return self.laboratory.notebook.record(
             Trust, facts, lambda: trust_of([np.asarray(view) for view in views], corpus.corpus, names, seed)
@@ -110,7 +108,7 @@ class Trials:
             scored = [self.laboratory.evaluation[j] for j in places]
             for added, (view, other) in useless(members, views, scored).items():
                 keys = [self.laboratory.ensemble.encoders[j].spec.key for j in places]
-                facts = [keys, added, _MADE_DIM, _MADE_SEED, corpus.corpus.key, _code()]
+                facts = [keys, added, _MADE_DIM, _MADE_SEED, corpus.corpus.key, code()]
                 find = partial(trust_of, [*views, view], corpus.corpus, [*members, added], 0)
                 trust = self.laboratory.notebook.record(Trust, facts, find)
                 yield Addition(tuple(members), added, trust, self._auto_of(trust, [*views, view], [*scored, other]))
@@ -204,11 +202,3 @@ def _weighted(method: Method, trust: Trust) -> Method:
     if isinstance(method, Auto):
         return replace(method, weights=trust.whitened_weights, whitened=trust.whitened)
     return method.with_weights(trust.weights)
-
-
-@cache  # what was imported is what runs, whatever becomes of the files
-def _code() -> str:
-    """The hash of the code that finds reliability: what older code found does not count."""
-    [folder] = reliability_package.__path__
-    files = sorted(Path(folder).glob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

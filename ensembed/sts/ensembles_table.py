@@ -274,11 +274,15 @@ def _notes(found: Ensembles) -> list[str]:
     )
     methods = (
         "conc, avg, svd and gcca (tau 10) are the paper's; svd and gcca have the dimension of the largest member. "
-        "auto is conc with the members' reliability as weights; the others that are weighted have the same weights."
+        "auto is conc with the members' reliability as weights, all members but the best softly whitened on the corpus "
+        "that the weights were found on; the others that are weighted have the weights of members as they are. The "
+        "autoencoder is not among them: `ensembed reproduce` has it for the default ensemble."
     )
     chosen = (
         "No score was used to fit or to weight anything. The constants of the estimate were chosen on STS-B dev, so "
-        "what is said of dev is no independent evidence."
+        "what is said of dev is no independent evidence. That members which lead alike are told apart by the words was "
+        "added after an earlier form of this page had shown a failure on news (minilm + wordllama, on the test sets), "
+        "so that the line about news is none for that rule."
     )
     weights = (
         "Weights are those of the members' cosines, with 95% bootstrap intervals; vectors are scaled by their roots."

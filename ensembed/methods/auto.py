@@ -79,6 +79,7 @@ class Auto(MomentMethod):
         *,
         precision: Precision = "float64",
         threads: int | None = None,
+        device: str | None = None,
         progress: Progress = silent,
     ) -> Meta:
         """Find the weights, if they are not given, and then the directions, if there are to be fewer.
@@ -86,12 +87,13 @@ class Auto(MomentMethod):
         Args:
             views: arrays [n, d_j], memory maps or stored views, rows aligned.
             precision: of the products in the pass, see `Moments.of_views`.
-            threads: for the pass; None leaves BLAS its own choice.
+            threads: for the pass; None takes as many as BLAS would.
+            device: compute with torch on that device, "cuda" for instance: the pass, and what is solved after it.
             progress: told of rows.
         """
         if not self.needs_rows:
             return self.build([view.shape[1] for view in check_views(views)])
-        return super().fit(views, precision=precision, threads=threads, progress=progress)
+        return super().fit(views, precision=precision, threads=threads, device=device, progress=progress)
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""
@@ -104,7 +106,7 @@ class Auto(MomentMethod):
             raise ViewError("every row of the views is zero: there is nothing to learn from")
         largest = min(len(second), moments.n)
         if d <= largest:
-            values, V = top_eigh(second, d)
+            values, V = top_eigh(second, d, device=moments.device)
         if d > largest or values[-1] <= moments.resolution * values[0]:
             rank = effective_rank(second, moments.resolution)
             raise DimensionError(

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from ensembed.corpus import Corpus
 from ensembed.errors import InputError, ViewError
@@ -180,6 +179,8 @@ def _roles(near: _Near, vectors: Sequence[Matrix64], lexical: Lexical | None, rn
     Who says the same as another is seen among near pairs. Who says something is seen with as many random pairs beside
     them: pairs that are there because one member errs are low for the others, so that weak members seem to disagree.
     """
+    from scipy.sparse.csgraph import connected_components
+
     varied = list(near.found)
     n, size, q = len(vectors[0]), len(varied), len(near.queries)
     pairs = near.pairs(varied, n)

@@ -8,12 +8,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from ensembed.rows import unit_rows
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Matrix64 = NDArray[np.float64]
 
@@ -73,8 +76,10 @@ def _letters(text: str) -> Iterator[str]:
             yield from (padded[i : i + length] for i in range(max(1, len(padded) - length + 1)))
 
 
-def _tfidf(sentences: Sequence[str], terms: Callable[[str], list[str]], least: int) -> sparse.csr_array:
+def _tfidf(sentences: Sequence[str], terms: Callable[[str], list[str]], least: int) -> csr_array:
     """Rows [n, terms] of length one; the terms stand in the order in which they first occur."""
+    from scipy.sparse import csr_array
+
     counts = [Counter(terms(sentence.lower())) for sentence in sentences]
     found = Counter(term for one in counts for term in one)
     column = {term: k for k, term in enumerate(term for term, documents in found.items() if documents >= least)}
@@ -87,10 +92,10 @@ def _tfidf(sentences: Sequence[str], terms: Callable[[str], list[str]], least: i
     values = (1 + np.log(entries[:, 1])) * idf[columns]
     row = np.repeat(np.arange(len(kept)), np.diff(ends))
     lengths = np.sqrt(np.bincount(row, values**2, minlength=len(kept)))
-    return sparse.csr_array((values / lengths[row], columns, ends), shape=(len(kept), len(column)))
+    return csr_array((values / lengths[row], columns, ends), shape=(len(kept), len(column)))
 
 
-def _shortened(X: sparse.csr_array, dim: int, seed: int) -> Matrix64:
+def _shortened(X: csr_array, dim: int, seed: int) -> Matrix64:
     """X [n, terms] on its leading `dim` right singular directions (Halko, Martinsson and Tropp 2011)."""
     dim = min(dim, *X.shape)
     if dim == 0:

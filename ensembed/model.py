@@ -13,11 +13,12 @@ from typing import Literal, TypeAlias
 from ensembed.corpus import Corpus, as_corpus
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.errors import EncoderError, EnsembedError, InputError
-from ensembed.methods import Auto, Meta, Method
+from ensembed.errors import DimensionError, EncoderError, EnsembedError, InputError
+from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Meta, Method
 from ensembed.methods.base import TrainedMethod
 from ensembed.methods.found import fit_by_reliability
 from ensembed.methods.parts import Parts
+from ensembed.methods.weights import Weights
 from ensembed.persistence import PROBES, SavedModel, write_model
 from ensembed.progress import Progress, silent
 from ensembed.schedule import Schedule
@@ -93,11 +94,12 @@ class Ensemble:
             progress: told of rows and epochs.
 
         Raises:
+            InputError: the method does not suit the members (`check`), or the labelled pairs cannot be tuned on; before
+                anything is encoded.
             StoreBusyError: another process is encoding or training the same.
         """
         method = Auto() if method is None else method
-        if not isinstance(method, Method):
-            raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
+        self.check(method)
         corpus = as_corpus(sentences)
         pairs = None if tune is None else LabelledPairs.of(tune)
         if pairs is None and not method.needs_rows:
@@ -115,13 +117,44 @@ class Ensemble:
         if pairs is not None:
             pair_views = store.embed_all(pairs.corpus, self.encoders, progress=progress)
             meta = tune_method(
-                method, views, pairs, pair_views, fit=fitted, sentences=corpus, names=names, progress=progress
+                method,
+                views,
+                pairs,
+                pair_views,
+                fit=fitted,
+                sentences=corpus,
+                names=names,
+                threads=threads,
+                progress=progress,
             )
         elif method.wants_reliability:
             meta = fit_by_reliability(method, views, fitted, sentences=corpus, names=names, progress=progress)
         else:
             meta = fitted(method)
         return MetaEncoder(self, meta, corpus=corpus.key)
+
+    def check(self, method: Method) -> None:
+        """Refuse a method that these members cannot have, whatever the sentences; `fit` asks before it encodes.
+
+        Raises:
+            InputError: there are more or fewer weights than members, or it takes more or fewer members.
+            DimensionError: it cannot have more dimensions than its members together, and is to.
+        """
+        if not isinstance(method, Method):
+            raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
+        if not method.needs_rows:
+            method.build(self.dims)
+        # Which members will be left out is not known before weights are found.
+        weights: Weights = "equal" if method.wants_reliability else getattr(method, "weights", "equal")
+        dims = Parts.of(weights, self.dims).dims
+        dim, most = getattr(method, "dim", None), sum(dims)
+        projects = isinstance(method, (Auto, SVD, GCCA)) or (isinstance(method, Autoencoder) and method.solved)
+        if projects and dim is not None and dim > most:
+            raise DimensionError(
+                f"{method.name} with dim={dim}: the members have {most} dimensions together "
+                f"({' + '.join(map(str, dims))}), so at most dim={most} can be had",
+                most,
+            )
 
     def _training_key(self, corpus: Corpus, method: TrainedMethod) -> str:
         """Of everything that makes a training what it is: of the weights, only which members take part."""

@@ -23,7 +23,7 @@ from ensembed.encoders.base import EncoderSpec, FloatArray
 from ensembed.errors import ModelError
 from ensembed.files import why_not_writable, write_all_atomically
 from ensembed.methods.meta import Meta
-from ensembed.methods.projections import ACTIVATIONS, Dense, Layer, Network, Placement, Projection
+from ensembed.methods.projections import BETWEEN, Dense, Layer, Network, Placement, Projection
 
 FORMAT_VERSION = 1
 # What fingerprints are vectors of: part of the format.
@@ -196,7 +196,7 @@ def _network(facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..
     start, widths = facts["start"], facts["widths"]
     if type(start) is not int or start < 0 or not widths or (widths[-1] and start + widths[-1] > dim):
         raise ValueError(f"layers of widths {widths!r} do not end in {dim} columns from {start!r} on")
-    if facts["activation"] not in ACTIVATIONS:
+    if facts["activation"] not in BETWEEN:
         raise ValueError(f"unknown activation {facts['activation']!r}")
     layers = []
     for i, width in enumerate(widths):

@@ -21,6 +21,7 @@ from ensembed.cli.common import (
 from ensembed.provenance import provenance
 from ensembed.sts import LAYOUTS, NAMES, PROTOCOLS, Dataset, Protocol, Result, evaluate_all, read_pairs
 from ensembed.sts.find import TESTS, find_sts, text_version
+from ensembed.sts.once import Vectors
 
 
 @click.command()
@@ -67,8 +68,9 @@ def evaluate(
     datasets += [Dataset.of(read_pairs(path)) for path in pairs]
     results: dict[str, list[Result]] = {}
     with progress_bars(quiet) as progress:
+        vectors = Vectors()  # models often share members
         for source in dict.fromkeys(models):
-            encoder = open_model(source, threads, progress, trust=trust)
+            encoder = vectors.remember(open_model(source, threads, progress, trust=trust))
             results[source] = evaluate_all(partial(encoder.encode, progress=progress), datasets, protocol)
     if as_json:
         print_json(

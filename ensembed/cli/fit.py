@@ -21,7 +21,7 @@ from ensembed.cli.common import (
     threads_option,
     wait_option,
 )
-from ensembed.cli.methods import method_option
+from ensembed.cli.methods import method_option, not_default, option, said_in_options
 from ensembed.corpus import BadBytes
 from ensembed.methods import Meta, Method
 from ensembed.methods.gcca import positive
@@ -31,8 +31,10 @@ from ensembed.sts import read_pairs
 from ensembed.tuning import describe
 from ensembed.views import ViewStore
 
-# Shown beside the members, not with the other parameters.
-_WEIGHTS = ("weights", "weights_from", "tuned")
+# What is below this part of the largest value of a spectrum is rounding.
+_ROUNDING = 1e-12
+# What the spectrum of a method holds.
+_SPECTRA = {"auto": "mean square", "svd": "variance", "gcca": "rho"}
 
 
 @click.command()
@@ -43,7 +45,9 @@ _WEIGHTS = ("weights", "weights_from", "tuned")
 @click.option(
     "--tune",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Labelled pairs, score<TAB>text<TAB>text a line, to choose weights, tau, dim and method on. [default: none]",
+    help="Labelled pairs to choose weights, tau, dim and method on: score<TAB>text<TAB>text a line, larger is more "
+    "similar. Blank lines and a header that begins with `score` are passed over; Windows line ends will do. "
+    "[default: none]",
 )
 @options(store_option, wait_option, errors_option, threads_option, quiet_option, json_option)
 def fit(
@@ -90,11 +94,14 @@ def fit(
     labels = None if tune is None else read_pairs(tune)
     with open_corpus(corpus, errors) as source, progress_bars(quiet) as progress:
         ensemble = Ensemble(encoders, threads=threads, progress=progress)
+        with said_in_options(bad_options=True):
+            ensemble.check(method)
         views = ViewStore(store, wait=wait)
-        model = ensemble.fit(source, method, tune=labels, store=views, threads=threads, progress=progress)
+        with said_in_options():
+            model = ensemble.fit(source, method, tune=labels, store=views, threads=threads, progress=progress)
     model.save(out)
     meta = model.meta
-    spectrum = [] if meta.spectrum is None else meta.spectrum.tolist()
+    spectrum = [] if meta.spectrum is None else [float(f"{value:.6g}") for value in meta.spectrum]
     if as_json:
         members = [encoder.spec.name for encoder in ensemble.encoders]
         facts = {"method": dict(meta.method), "members": members, "dim": meta.dim, "rows": meta.rows}
@@ -102,7 +109,7 @@ def fit(
         return
     rows = [
         ["model", str(out)],
-        ["method", ", ".join(f"{key}={value}" for key, value in meta.method.items() if key not in _WEIGHTS)],
+        ["method", _method(meta)],
         *(["member", member] for member in _members(ensemble, meta)),
         *([["weights", "by reliability, found without labels"]] if "weights_from" in meta.method else []),
         *([["tuned", describe(meta.method["tuned"])]] if "tuned" in meta.method else []),
@@ -114,12 +121,30 @@ def fit(
             ["positive", f"{positive(meta.spectrum)} of {meta.dim} dimensions: where the members agree, rho > 0"]
         )
     if spectrum:
-        rows.append(["spectrum", " ".join(f"{value:.4g}" for value in spectrum[:: max(1, len(spectrum) // 8)])])
+        rows.append(["spectrum", _spectrum(meta.method["name"], spectrum)])
     print_table(["what", ""], rows, left=2)
 
 
+def _method(meta: Meta) -> str:
+    """The method, with the parameters that were chosen and that no other row shows."""
+    elsewhere = ("dim", "weights", "whitened")
+    shown = {name: value for name, value in not_default(meta.method).items() if name not in elsewhere}
+    return ", ".join([meta.method["name"], *(f"{option(name)} {value}" for name, value in shown.items())])
+
+
+def _spectrum(name: str, values: list[float]) -> str:
+    """What some of the dimensions are worth, from the first to the last; rounding noise is 0."""
+    places = sorted({round(i * (len(values) - 1) / 7) for i in range(8)})
+    noise = _ROUNDING * max(abs(value) for value in values)
+    shown = " ".join(f"{values[i] if abs(values[i]) > noise else 0:.4g}" for i in places)
+    which = "each dimension" if len(places) == len(values) else f"dimensions {', '.join(str(i + 1) for i in places)}"
+    return f"{_SPECTRA.get(name, 'eigenvalue')} of {which}: {shown}"
+
+
 def _members(ensemble: Ensemble, meta: Meta) -> list[str]:
-    """Every member with its dimension, and its weight where they are not all the same."""
+    """Every member with its dimension, its weight where they are not all the same, and whether it is whitened."""
     weights = meta.method.get("weights", "equal")
     said = [""] * len(ensemble.encoders) if weights == "equal" else [f", weight {weight:.3g}" for weight in weights]
+    for j in meta.method.get("whitened", ()):
+        said[j] += ", whitened"
     return [f"{one.spec.name} ({one.spec.dim}){text}" for one, text in zip(ensemble.encoders, said, strict=True)]

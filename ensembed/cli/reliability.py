@@ -36,7 +36,7 @@ from ensembed.progress import Progress
 from ensembed.provenance import provenance
 from ensembed.reliability import Reliability
 from ensembed.reliability import reliability as find_reliability
-from ensembed.reliability.estimate import LEAST_ROWS
+from ensembed.reliability.estimate import LEAST_ROWS, LEVEL
 from ensembed.reliability.sample import sample_rows, sample_sentences
 from ensembed.views import ViewStore
 
@@ -78,16 +78,17 @@ def reliability(
     """Find out which members to trust on the unlabelled sentences of CORPUS. No label is read.
 
     lead: how much more a member predicts of what the others say than they predict of what it says, beyond what the
-    words of a sentence tell by themselves. It is a difference of two R^2 on sentences held out, in the mean over the
-    other members; the member with the largest is trusted most. agrees with the best: the correlation of its cosines
-    with the best member's, over pairs of near sentences. weight: what its cosines count beside the best one's 1; a
-    method takes these as weights. (A weight has the spread of a member's cosines divided out, so that one whose cosines
-    all lie close together may have a large one.) 95%: bootstrap intervals.
+    words of a sentence tell by themselves. It is a difference of two R^2 on sentences held out, against its strongest
+    rival; the member with the largest is trusted most, and of those within 0.01 the one whose cosines follow the words
+    least. agrees with the best: the correlation of its cosines with the best member's, over pairs that are near under
+    the best. weight: what its cosines count beside the best one's 1; a method takes these as weights. (A weight has the
+    spread of a member's cosines divided out, so that one whose cosines all lie close together may have a large one.)
+    95%: bootstrap intervals.
 
     A member that agrees with no other and not with the words says nothing (random vectors, a constant, vectors of other
     sentences) and gets the weight 0. Members that say the same share one weight. What is not seen is noise on top of
     knowledge: a good encoder with much random noise added can seem to lead. The intervals are about which sentences
-    were drawn; they do not cover that, nor text of another kind.
+    were drawn; they do not cover that, nor text of another kind. Some hundred sentences are few: take a thousand.
 
     Only the sentences that are looked at are encoded, unless the views of the whole corpus are in the store already.
     Each distinct sentence counts once.
@@ -99,6 +100,8 @@ def reliability(
       ensembed reliability corpus.txt --ensemble default --json
     """
     if plot is not None:  # better now than after the work
+        if plot.suffix.lower() != ".svg":
+            raise click.UsageError(f"the plot is an SVG file: call it {plot.stem}.svg, not {plot.name}")
         if not plot.parent.is_dir():
             raise click.UsageError(f"there is no folder {str(plot.parent)!r} to write {plot.name} in")
         import_extra("matplotlib.figure", "report", "--plot")
@@ -127,6 +130,7 @@ def reliability(
         from ensembed.cli.reliability_plot import plot as draw_plot
 
         write_atomically(plot, draw_plot(found, order, " ".join(lines)).encode())
+        click.echo(f"wrote {plot}", err=True)
     if as_json:
         print_json({"provenance": provenance()} | _facts(found, str(source), key, members))
         return
@@ -166,7 +170,7 @@ def _row(found: Reliability, labels: Sequence[str], j: int) -> list[str]:
         labels[j],
         f"{found.lead[j]:+.3f}",
         f"{found.lead_low[j]:+.3f} to {found.lead_high[j]:+.3f}",
-        f"{found.agreement[found.best, j]:.2f}",
+        f"{found.agreement[j]:.2f}",
         f"{found.weights[j]:.2f}",
         f"{found.weights_low[j]:.2f} to {found.weights_high[j]:.2f}",
     ]
@@ -176,9 +180,16 @@ def _verdict(found: Reliability, labels: Sequence[str], order: Sequence[int]) ->
     """Whom to trust most, and how sure that is."""
     rivals = [j for j in order if found.names[j] not in found.mute and found.copies[j] != found.copies[found.best]]
     best = labels[found.best]
+    if found.decided == "nothing":
+        return ["No two members agree, and nothing else tells which of them to believe: they all count the same."]
     if not rivals:
-        return [f"{best} is alone: there is nothing to compare it with."]
-    part = f"it leads in {found.sure:.0%} of the bootstrap samples"
+        alone = "all others say the same" if len(found.names) - len(found.mute) > 1 else "there is no other"
+        return [f"{best} has nothing to be compared with: {alone}."]
+    part = f"it comes first in {found.sure:.0%} of the bootstrap samples"
+    if found.decided == "words":
+        level = [labels[j] for j in rivals if found.lead[j] >= found.lead[found.best] - LEVEL]
+        line = f"{best} and {', '.join(level)} lead alike: which to trust most is not sure on these sentences. "
+        return [f"{line}{best} is taken, whose cosines follow the words least ({part})."]
     if found.sure >= _SURE:
         return [f"Trust {best} most: {part}."]
     if found.sure >= _FAIRLY:
@@ -209,22 +220,24 @@ def _facts(found: Reliability, what: str, key: str, members: Sequence[Encoder]) 
         "corpus": {"what": what, "key": key},
         "best": found.names[found.best],
         "sure": found.sure,
+        "decided": found.decided,
         "members": [
             {
                 "member": name,
                 "spec": members[j].spec.to_json(),
                 "lead": numbers(found.lead[j]),
                 "lead_interval": [numbers(found.lead_low[j]), numbers(found.lead_high[j])],
-                "agreement_with_best": numbers(found.agreement[found.best, j]),
+                "agreement_with_best": numbers(found.agreement[j]),
                 "weight": numbers(found.weights[j]),
                 "weight_interval": [numbers(found.weights_low[j]), numbers(found.weights_high[j])],
+                "whitened_weight": numbers(found.whitened_weights[j]),
+                "whitened": j in found.whitened,
                 "mute": name in found.mute,
                 "copy_of": None if found.copies[j] == j else found.names[found.copies[j]],
             }
             for j, name in enumerate(found.names)
         ],
         "sufficiency": numbers(found.sufficiency),
-        "agreement": numbers(found.agreement),
         "sentences": found.sentences,
         "pairs": found.pairs,
         "lexical": found.lexical,

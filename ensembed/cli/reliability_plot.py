@@ -23,7 +23,7 @@ def plot(found: Reliability, order: list[int], caption: str) -> str:
         MissingError: matplotlib is not installed.
     """
     panels = (
-        ("lead", "predicts more of the others than they of it →", found.lead, found.lead_low, found.lead_high),
+        ("lead", "predicts more of its strongest rival than that of it →", found.lead, found.lead_low, found.lead_high),
         ("weight", "what its cosines count", found.weights, found.weights_low, found.weights_high),
     )
 

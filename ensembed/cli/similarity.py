@@ -76,7 +76,12 @@ def _read_pairs(path: Path) -> Iterator[list[tuple[str, str]]]:
             columns = line.split("\t")
             if len(columns) != 2:
                 place = f"{STDIN if str(path) == '-' else path}, line {number}"
-                raise CorpusError(f"{place}: {len(columns)} columns instead of 2; write sentence1<TAB>sentence2")
+                scored = (
+                    ", without a score (`ensembed evaluate --pairs` takes scored pairs)" if len(columns) == 3 else ""
+                )
+                raise CorpusError(
+                    f"{place}: {len(columns)} columns instead of 2; write sentence1<TAB>sentence2{scored}"
+                )
             batch.append((columns[0], columns[1]))
         if batch:
             yield batch

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ensembed.errors import DimensionError, ViewError
+from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.linalg import effective_rank, fix_signs, top_eigh
 from ensembed.methods.base import MomentMethod, check_whole
-from ensembed.methods.concat import concatenation
 from ensembed.methods.meta import Meta
-from ensembed.methods.parts import Parts
-from ensembed.methods.projections import Dense
-from ensembed.methods.weights import Weights
+from ensembed.methods.projections import Dense, Layer, Network, Placement, Projection
+from ensembed.methods.weights import Weights, scales
 from ensembed.moments import Moments, Precision
 from ensembed.progress import Progress, silent
-from ensembed.rows import check_views
+from ensembed.rows import Matrix, check_views
+
+if TYPE_CHECKING:
+    from ensembed.reliability import Reliability
+
+# Rows that a whitening is found on: a covariance of a thousand columns does not get better by more.
+_ROWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,8 @@ class Auto(MomentMethod):
 
     The cosine of two vectors is the weighted mean of the members' cosines, `sum_j w_j cos_j / sum_j w_j`. The weights
     say how far each member can be trusted (`ensembed.reliability`), so that a weak member does not pull a good one
-    down. There is nothing to choose.
+    down. The vectors of all members but the best are softly whitened (centred, uneven directions made less uneven, and
+    scaled to length one again), which brings out what weaker members know. There is nothing to choose.
 
     With `dim`, the concatenation x is projected on the d leading eigenvectors of its second moment, the mean of x x'.
     Unlike svd it is not centred first: of all projections on d dimensions this one keeps the dot products of the
@@ -37,22 +44,24 @@ class Auto(MomentMethod):
         dim: d; None keeps the whole concatenation, the sum of the members' dimensions.
         weights: what each member's cosine counts: "reliability", found without labels; "equal"; or a number per member.
             Members of weight 0 are left out and take no room.
+        whitened: the places of the members that are softly whitened. With weights by reliability they are found, too.
 
     The spectrum holds the mean square along each dimension; there is none without `dim`.
 
-    Reference: for concatenation Yin and Schütze 2016; the weights are this library's own.
+    Reference: for concatenation Yin and Schütze 2016; weights and whitening are this library's own.
 
     Example:
         >>> X = np.random.default_rng(0).standard_normal((100, 4))
         >>> meta = Auto(weights=(1.0, 0.25)).fit([X, X[:, :1]])
         >>> meta.transform([[[0, 0, 0, 2]], [[3]]])
         array([[0. , 0. , 0. , 1. , 0.5]], dtype=float32)
-        >>> Auto(dim=2, weights=(1.0, 0.25)).fit([X, X[:, :1]]).dim
+        >>> Auto(dim=2, weights=(1.0, 0.25), whitened=(1,)).fit([X, X[:, :2]]).dim
         2
     """
 
     dim: int | None = None
     weights: Weights = "reliability"
+    whitened: tuple[int, ...] = ()
 
     name: ClassVar[str] = "auto"
     normalize: ClassVar[bool] = True
@@ -61,17 +70,36 @@ class Auto(MomentMethod):
         if self.dim is not None:
             check_whole("dim", self.dim, 1)
         self._check_weights()
+        places = tuple(self.whitened)
+        for place in places:
+            check_whole("a place of `whitened`", place, 0)
+        object.__setattr__(self, "whitened", tuple(sorted({int(place) for place in places})))
 
     @property
     def needs_rows(self) -> bool:
-        """To find weights or directions; a concatenation with given weights needs none."""
-        return self.dim is not None or self.wants_reliability
+        """To find weights, directions or a whitening; a concatenation with given weights needs none."""
+        return self.dim is not None or self.wants_reliability or bool(self.whitened)
+
+    @property
+    def solvable(self) -> bool:
+        """Not with whitened members, which have moments of their own."""
+        return super().solvable and not self.whitened
+
+    def trusting(self, found: Reliability) -> Auto:
+        """The same with the weights, and the members to be whitened, that were found by reliability."""
+        weights = tuple(float(weight) for weight in found.whitened_weights)
+        return dataclasses.replace(self, weights=weights, whitened=found.whitened)
+
+    def to_json(self) -> dict[str, Any]:
+        """The name and the hyper-parameters; what is whitened is mentioned where anything is."""
+        facts = super().to_json()
+        return facts if self.whitened else {key: value for key, value in facts.items() if key != "whitened"}
 
     def build(self, dims: Sequence[int]) -> Meta:
         """The whole concatenation of views of these dimensions, where the weights are given."""
         if self.needs_rows:
             return super().build(dims)
-        return Meta(self.to_json(), *concatenation(self.weights, dims), self.normalize)
+        return self._side_by_side(dims, {})
 
     def fit(
         self,
@@ -82,7 +110,7 @@ class Auto(MomentMethod):
         device: str | None = None,
         progress: Progress = silent,
     ) -> Meta:
-        """Find the weights, if they are not given, and then the directions, if there are to be fewer.
+        """Find the weights, if they are not given, then whitenings, and then the directions, if there are to be fewer.
 
         Args:
             views: arrays [n, d_j], memory maps or stored views, rows aligned.
@@ -91,17 +119,75 @@ class Auto(MomentMethod):
             device: compute with torch on that device, "cuda" for instance: the pass, and what is solved after it.
             progress: told of rows.
         """
+        checked = check_views(views)
+        dims = [view.shape[1] for view in checked]
         if not self.needs_rows:
-            return self.build([view.shape[1] for view in check_views(views)])
-        return super().fit(views, precision=precision, threads=threads, device=device, progress=progress)
+            return self.build(dims)
+        if self.wants_reliability or not self.whitened:
+            return super().fit(checked, precision=precision, threads=threads, device=device, progress=progress)
+        meta = self._side_by_side(dims, self._whitenings(checked))
+        if self.dim is None:
+            return meta
+        composed = _Composed(meta, checked)
+        moments = Moments.of_views([composed], precision=precision, threads=threads, device=device, progress=progress)
+        return self._shortened(meta, moments)
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
-        """The meta-embedding of views of these dimensions whose concatenation has these moments."""
+        """The meta-embedding of views of these dimensions whose concatenation has these moments; without whitening."""
+        if self.whitened:
+            raise InputError("whitened vectors have moments of their own: call `fit`")
+        meta = self._side_by_side(dims, {})
         if self.dim is None:
-            return self.build(dims)
-        parts, d = Parts.of(self.weights, dims), int(self.dim)
-        moments = parts.moments(moments)
-        second = parts.scaled(moments.covariance + np.outer(moments.mean, moments.mean))
+            return meta
+        columns = np.repeat(scales(self.weights, len(dims)), dims)
+        kept = np.flatnonzero(columns)
+        moments = moments.of_columns(kept)
+        factors = columns[kept]
+        scaled = Moments(
+            moments.n,
+            moments.mean * factors,
+            moments.scatter * np.outer(factors, factors),
+            moments.resolution,
+            moments.device,
+        )
+        return self._shortened(meta, scaled)
+
+    def _whitenings(self, views: Sequence[Matrix]) -> dict[int, tuple[NDArray[Any], NDArray[Any]]]:
+        """Matrix and offset of each member that is whitened, found on some thousand rows."""
+        from ensembed.reliability.sample import sample_rows, sample_vectors  # most fits do without
+        from ensembed.reliability.whitening import SoftWhitening
+
+        if self.whitened[-1] >= len(views):
+            raise InputError(f"whitened has place {self.whitened[-1]}, but there are {len(views)} members")
+        factors = scales(self.weights, len(views))
+        rows = sample_rows(views[0].shape[0], None, _ROWS, 0)
+        found = {}
+        for j in self.whitened:
+            if factors[j]:
+                whitening = SoftWhitening.of(sample_vectors(views[j], rows, j))
+                matrix = whitening.matrix.astype(np.float32)
+                found[j] = (matrix, -(whitening.mean @ matrix.astype(np.float64)).astype(np.float32))
+        return found
+
+    def _side_by_side(self, dims: Sequence[int], whitenings: dict[int, tuple[NDArray[Any], NDArray[Any]]]) -> Meta:
+        """The concatenation of the members whose weight is not 0, each scaled, some whitened."""
+        projections: list[Projection] = []
+        start = 0
+        for j, (columns, factor) in enumerate(zip(dims, scales(self.weights, len(dims)), strict=True)):
+            if not factor:
+                projections.append(Placement(0, columns, 0.0))
+                continue
+            if j in whitenings:
+                last = Layer(np.eye(columns, dtype=np.float32) * np.float32(factor), np.zeros(columns, np.float32))
+                projections.append(Network((Layer(*whitenings[j]), last), "unit", start))
+            else:
+                projections.append(Placement(start, columns, float(factor)))
+            start += columns
+        return Meta(self.to_json(), start, tuple(projections), self.normalize)
+
+    def _shortened(self, meta: Meta, moments: Moments) -> Meta:
+        """The concatenation, whose moments these are, on the leading directions of its second moment."""
+        second, d = moments.covariance + np.outer(moments.mean, moments.mean), int(self.dim or meta.dim)
         if not second.any():
             raise ViewError("every row of the views is zero: there is nothing to learn from")
         largest = min(len(second), moments.n)
@@ -112,8 +198,38 @@ class Auto(MomentMethod):
             raise DimensionError(
                 f"auto with dim={d}: {moments.n} sentences with {len(second)} columns support at most dim={rank}", rank
             )
-        # What is projected later is not scaled yet.
-        theta = fix_signs(V * parts.column_scales[:, None])
-        matrices = np.split(theta, np.cumsum(parts.dims)[:-1])
-        projections = [Dense.centred(matrix, np.zeros(len(matrix))) for matrix in matrices]
-        return Meta(self.to_json(), d, parts.projections(projections), self.normalize, values, moments.n)
+        V = fix_signs(V)
+        projections = tuple(_projected(one, V) for one in meta.projections)
+        return Meta(self.to_json(), d, projections, self.normalize, values, moments.n)
+
+
+def _projected(projection: Projection, V: NDArray[np.float64]) -> Projection:
+    """A member's place in a concatenation, projected on directions V [D, d]."""
+    if isinstance(projection, Network):
+        last = projection.layers[-1]
+        place = V[projection.start : projection.start + last.matrix.shape[1]]
+        onto = Layer((last.matrix @ place).astype(np.float32), np.zeros(V.shape[1], np.float32))
+        return Network((*projection.layers[:-1], onto), projection.activation)
+    if isinstance(projection, Placement) and projection.scale:
+        place = V[projection.start : projection.start + projection.columns] * projection.scale
+        return Dense.centred(place, np.zeros(projection.columns))
+    return projection
+
+
+@dataclass(frozen=True, eq=False)
+class _Composed:
+    """The rows [n, d] of a concatenation, made where they are asked for."""
+
+    meta: Meta
+    views: Sequence[Matrix]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.views[0].shape[0], self.meta.dim)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32)
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        return self.meta.transform([np.asarray(view[rows]) for view in self.views])

@@ -6,7 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from ensembed.methods.weights import Weights, checked_weights
 from ensembed.moments import Moments, Precision
 from ensembed.progress import Progress, silent
 from ensembed.rows import Views, check_views
+
+if TYPE_CHECKING:
+    from ensembed.reliability import Reliability
 
 M = TypeVar("M", bound="Method")
 
@@ -64,6 +67,10 @@ class Method(ABC):
         changes: dict[str, Any] = {"weights": checked_weights(weights)}
         return dataclasses.replace(self, **changes)
 
+    def trusting(self: M, found: Reliability) -> M:  # noqa: PYI019 - Python 3.10 has no Self
+        """The same method with the weights that were found by reliability."""
+        return self.with_weights(tuple(float(weight) for weight in found.weights))
+
     def to_json(self) -> dict[str, Any]:
         """The name and the hyper-parameters, for saved models and tables.
 
@@ -105,6 +112,11 @@ class MomentMethod(Method):
     """A method that is solved from the second moments of the views."""
 
     normalize: ClassVar[bool]
+
+    @property
+    def solvable(self) -> bool:
+        """Whether moments of the views as they are suffice to solve it."""
+        return not self.wants_reliability
 
     @abstractmethod
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:

@@ -13,25 +13,25 @@ from ensembed.progress import Progress, silent
 
 if TYPE_CHECKING:
     from ensembed.methods.base import Method
+    from ensembed.reliability import Reliability
 
 M = TypeVar("M", bound="Method")
 
 
-def found_weights(
+def found_reliability(
     views: Sequence[Any],
     *,
     sentences: Corpus | Sequence[str] | None = None,
     names: Sequence[str] | None = None,
     progress: Progress = silent,
-) -> tuple[float, ...]:
-    """The members' weights by `ensembed.reliability.reliability`; surer where the sentences of the views are known."""
+) -> Reliability:
+    """The members' reliability; surer where the sentences of the views are known."""
     from ensembed.reliability import reliability  # only here: most fits do without
 
     rows = views[0].shape[0]
     if rows < 2:
         raise InputError(f"weights by reliability need at least two sentences to learn from, got {rows}")
-    found = reliability(views, sentences=sentences, names=names, progress=progress)
-    return tuple(float(weight) for weight in found.weights)
+    return reliability(views, sentences=sentences, names=names, progress=progress)
 
 
 def fit_by_reliability(
@@ -43,8 +43,14 @@ def fit_by_reliability(
     names: Sequence[str] | None = None,
     progress: Progress = silent,
 ) -> Meta:
-    """Find the weights, fit the method that has them, and note in its facts where they are from."""
-    weights = found_weights(views, sentences=sentences, names=names, progress=progress)
-    meta = fit(method.with_weights(weights))
+    """Find the weights, fit the method that has them, and note in its facts where they are from and how sure."""
+    found = found_reliability(views, sentences=sentences, names=names, progress=progress)
+    meta = fit(method.trusting(found))
     # The sentences were looked at, even where the method itself needs none.
-    return dataclasses.replace(meta, method={**meta.method, "weights_from": "reliability"}, rows=views[0].shape[0])
+    return dataclasses.replace(meta, method={**meta.method, **origin(found)}, rows=views[0].shape[0])
+
+
+def origin(found: Reliability) -> dict[str, Any]:
+    """What a fitted method's facts say about weights by reliability."""
+    facts = {"trusted": found.best, "decided": found.decided, "sure": round(found.sure, 3)}
+    return {"weights_from": "reliability", **facts}

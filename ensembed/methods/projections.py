@@ -9,13 +9,19 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ensembed.rows import unit_rows
+
 FloatArray = NDArray[np.float32]
 Activation: TypeAlias = Literal["relu", "tanh"]
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
+Between: TypeAlias = Literal["relu", "tanh", "unit"]
+BETWEEN: tuple[Between, ...] = get_args(Between)
+"""What can happen between the layers of a fitted network: "unit" scales every row to length one."""
 
 _FUNCTIONS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "relu": lambda X: np.maximum(X, 0, out=X),
     "tanh": lambda X: np.tanh(X, out=X),
+    "unit": unit_rows,
 }
 
 
@@ -81,7 +87,7 @@ class Network:
     """A feed-forward network whose last layer is linear; its output is put at columns `start` onwards."""
 
     layers: tuple[Layer, ...]
-    activation: Activation
+    activation: Between
     start: int = 0
 
     @property

@@ -10,7 +10,9 @@ views stays.
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -27,14 +29,20 @@ def checked_weights(weights: object) -> Weights:
     Raises:
         InputError: they are neither.
     """
-    if weights == "equal" or weights == "reliability":
-        return weights
-    if isinstance(weights, Sequence) and not isinstance(weights, str):
+    if isinstance(weights, str):
+        if weights == "equal" or weights == "reliability":
+            return weights
+    elif isinstance(weights, (Sequence, np.ndarray)) and np.ndim(weights) == 1:
         numbers = tuple(weights)
-        real = all(isinstance(one, (int, float, np.integer, np.floating)) and math.isfinite(one) for one in numbers)
-        if numbers and real and min(numbers) >= 0 and max(numbers) > 0:
-            return tuple(float(one) for one in numbers)
-    raise InputError(f"weights are 'equal', 'reliability', or a number of at least 0 per member, not {weights!r}")
+        if all(isinstance(one, (int, float, np.integer, np.floating)) for one in numbers):
+            with suppress(OverflowError):  # a whole number beyond floating point
+                found = tuple(float(one) for one in numbers)
+                if all(0 <= one < math.inf for one in found) and any(found):
+                    return found
+    raise InputError(
+        "weights are 'equal', 'reliability', or a number of at least 0 per member, one of them above 0, not "
+        f"{reprlib.repr(weights)}"
+    )
 
 
 def scales(weights: Weights, members: int) -> NDArray[np.float64]:

@@ -22,6 +22,11 @@ LARGEST_TRUST = 0.985
 """The most that any other member's are taken to."""
 LARGEST_WEIGHT = 0.5
 """The most that another member counts beside the best, both as if their cosines were spread alike."""
+LEAST_WEIGHT = 0.005
+"""Members that would count less are left out: they change nothing, and encoding costs the same."""
+SPREAD = 0.2
+"""The spread of the best member's cosines over sentences near and far, in parts of the way from the cosine of unrelated
+sentences to 1. Chosen on STS-B dev; over the pairs of STS-B it is 0.25 to 0.3."""
 
 # Cosines in memory at a time: 32 MB.
 _COSINES = 1 << 23
@@ -104,29 +109,52 @@ def correlations(C: Matrix64, owner: NDArray[np.int64], counts: Matrix64) -> tup
     return np.clip(r, -1.0, 1.0), sd
 
 
-def weights(best: int, agreement: Matrix64, spread: Matrix64) -> Matrix64:
+def weights(best: int, r: Matrix64, spread: Matrix64, level: float, known: Matrix64) -> Matrix64:
     """What members' cosines count [J], 1 for the best.
 
     If errors were independent, and the best member's cosines correlated with the truth by a, another's would correlate
     with it by r / a, r being how the two agree; and a / (1 - a^2) is what a cosine of spread 1 counts in the best sum.
-    Errors are not quite independent, so that no other counts more than `LARGEST_WEIGHT`. A member whose cosines lie
-    close together needs a larger factor: all are divided by their spread.
+
+    - Agreement is that over pairs whose best cosines are spread as widely as in text with near and far sentences
+      (`SPREAD`). A corpus that has no near sentences shows it over a narrow range only; what is beyond follows from the
+      regression of a member's cosines on the best one's, which does not depend on the range (Thorndike 1949, case 2).
+    - Errors are not quite independent, so that no other counts more than `LARGEST_WEIGHT`, and a member that knows less
+      of the best than the best of it counts less than it agrees.
+    - Members that err alike share: what two of them say beyond the best counts once.
+    - A member whose cosines lie close together needs a larger factor: all are divided by their spread.
 
     Args:
         best: the place of the best member.
-        agreement: [J] of every member with the best.
-        spread: [J] the standard deviation of the members' cosines.
+        r: [J, J] how the members' cosines correlate over pairs that are near under the best.
+        spread: [J] the standard deviation of these cosines.
+        level: the best member's cosine of unrelated sentences.
+        known: [J] how much of the best a member predicts, in parts of what the best predicts of it.
 
     Example:
-        >>> weights(0, np.array([1.0, 0.8, 0.3, 0.0]), np.array([0.2, 0.2, 0.1, 0.2])).round(3)
-        array([1.   , 0.297, 0.072, 0.   ])
+        >>> r = np.array([[1.0, 0.8, 0.3, 0.0], [0.8, 1.0, 0.24, 0.0], [0.3, 0.24, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+        >>> weights(0, r, np.array([0.2, 0.2, 0.1, 0.2]), 0.0, np.array([1.0, 0.9, 0.5, 1.0])).round(3)
+        array([1.   , 0.24 , 0.018, 0.   ])
     """
-    trust = np.minimum(np.maximum(agreement, 0.0) / TRUST, LARGEST_TRUST)
-    found = np.minimum(LARGEST_WEIGHT, _odds(trust) / _odds(np.array(TRUST)))
-    found[best] = 1.0
     if spread[best] <= 0:
-        return np.asarray(found)
-    return np.where(spread > 0, found * spread[best] / np.where(spread > 0, spread, 1.0), 0.0)
+        return np.where(np.arange(len(spread)) == best, 1.0, 0.0)
+    wider = max(1.0, SPREAD * (1.0 - level) / float(spread[best]))
+    own = np.clip(r[best], -1.0, 1.0)
+    grown = np.sqrt(1 + np.square(own) * (wider**2 - 1))
+    trust = np.minimum(np.maximum(own * wider / grown, 0.0) / TRUST, LARGEST_TRUST)
+    found = np.minimum(LARGEST_WEIGHT, _odds(trust) / _odds(np.array(TRUST))) * np.square(known)
+    found = np.where(found < LEAST_WEIGHT, 0.0, found / _company(best, r))
+    found[best] = 1.0
+    return np.where(spread > 0, found * spread[best] * wider / np.where(spread > 0, spread * grown, 1.0), 0.0)
+
+
+def _company(best: int, r: Matrix64) -> Matrix64:
+    """How many members [J] say what a member says beyond the best, itself among them."""
+    own = np.clip(r[best], -1.0, 1.0)
+    left = np.sqrt(np.maximum(1 - np.square(own), np.finfo(float).eps))
+    partial = np.clip((r - np.outer(own, own)) / np.outer(left, left), 0.0, 1.0)
+    partial[best] = partial[:, best] = 0.0
+    np.fill_diagonal(partial, 1.0)
+    return np.asarray(np.square(partial).sum(axis=1))
 
 
 def _odds(trust: Matrix64) -> Matrix64:

@@ -10,31 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpus import Corpus
-from ensembed.errors import InputError, ViewError
+from ensembed.errors import InputError
 from ensembed.progress import Progress, silent
-from ensembed.reliability.agreement import NearPairs, correlations, cosines, near_pairs, nearest, weights
+from ensembed.reliability.agreement import correlations, cosines, near_pairs, weights
 from ensembed.reliability.lexical import DIM, Lexical
-from ensembed.reliability.result import Reliability
+from ensembed.reliability.result import Decided, Reliability
+from ensembed.reliability.roles import Near, Roles, near_sentences, roles_of
 from ensembed.reliability.sample import sample_rows, sample_sentences, sample_vectors
-from ensembed.reliability.sufficiency import lead, predictions
+from ensembed.reliability.sufficiency import known, lead, predictions
+from ensembed.reliability.whitening import SoftWhitening
 from ensembed.rows import check_views
 
 Matrix64 = NDArray[np.float64]
 
 LEAST_ROWS = 50
 """Fewer distinct sentences do not show which of several members is the best."""
-MUTE = 0.1
-"""Members that agree less than this with all others, and with the words, over near and random pairs, say nothing."""
-SAME = 0.99
-"""Members that agree more than this say the same."""
-
-# Rows of length one that vary less than this, squared, are all the same but for rounding.
-_LEAST_VARIANCE = 1e-10
 # Sentences for each dimension of words and of letters: fewer, and a regression on them explains what is not theirs.
 _ROWS_A_DIM = 20
 _INTERVAL = (2.5, 97.5)
-# Leads that differ by less do so by the corpus: on some two members are level that are 0.02 apart on another.
-_LEVEL = 0.01
+LEVEL = 0.01
+"""Leads that differ by less do so by the corpus: on some two members are level that are 0.02 apart on another."""
+# Random pairs, to see what the best says of unrelated sentences.
+_RANDOM = 5000
 
 
 def reliability(
@@ -53,9 +50,10 @@ def reliability(
 
     The best member is the one that predicts more of what the others say than they predict of what it says, beyond what
     the words of the sentences predict by themselves (`ensembed.reliability.sufficiency`; after Darrin et al. 2024,
-    "When is an Embedding Model More Promising than Another?"). The others count by how their cosines of near sentences
-    agree with those of the best (`ensembed.reliability.agreement`). Of members that lead alike the one is taken whose
-    cosines follow the words least: what weak members have in common is that they look at words.
+    "When is an Embedding Model More Promising than Another?"), each rival taken by itself. Of members that lead alike
+    the one is taken whose cosines follow the words least: what weak members have in common is that they look at words.
+    The others count by how their cosines of near sentences agree with those of the best, by how much of it they know,
+    and by how much of that nobody else says (`ensembed.reliability.agreement`).
 
     A member that agrees with no other and not with the words (a constant, random vectors, vectors of other sentences)
     is mute: its weight is 0 and it has no part in the rest. Members that say the same are looked at once and share one
@@ -64,7 +62,8 @@ def reliability(
 
     What it cannot tell is knowledge from noise that comes on top of knowledge: neither is predicted by the others. A
     member that is a good one with much noise of its own added (as large as half of the vector, say) can seem to lead.
-    Encoders as they are trained lose what they do not know rather than add noise, which is why it works on them.
+    Nor does it tell knowledge from what cosines make of it: a member of many dimensions knows more than one that was
+    cut to few, even where the cosines of the latter are the better ones.
 
     The intervals are those of a bootstrap over sentences and over queries, given the regressions: they do not tell how
     the members would do on sentences of another kind.
@@ -98,8 +97,8 @@ def reliability(
     checked = check_views(views)
     J = len(checked)
     names = tuple(f"view {j}" for j in range(J)) if names is None else tuple(names)
-    if len(names) != J:
-        raise InputError(f"there are {J} views and {len(names)} names: {list(names)}")
+    if len(names) != J or len(set(names)) != J:
+        raise InputError(f"{J} views need {J} different names, got {list(names)}")
     least = {"rows": LEAST_ROWS, "queries": 1, "neighbours": 1, "resamples": 1, "seed": 0}
     given = {"rows": rows, "queries": queries, "neighbours": neighbours, "resamples": resamples, "seed": seed}
     for name, value in given.items():
@@ -115,180 +114,181 @@ def reliability(
     for j, view in enumerate(checked):
         vectors.append(sample_vectors(view, sample, j))
         progress("sampled vectors", j + 1, J)
-    known = sentences is not None
     if J == 1:
-        return _alone(names, len(sample), known, seed)
-    lexical = None if sentences is None else Lexical(sample_sentences(sentences, sample))
+        return _alone(names, len(sample), sentences is not None, seed)
+    lexical = None if sentences is None else Lexical.of(tuple(sample_sentences(sentences, sample)))
     chosen = np.random.default_rng([seed, 1]).choice(len(sample), min(queries, len(sample)), replace=False)
-    near = _near_sentences(vectors, np.sort(chosen), min(neighbours, len(sample) - 1), progress)
-    roles = _roles(near, vectors, lexical, np.random.default_rng([seed, 3]))
-    return _estimate(names, near, vectors, roles, lexical, resamples, seed, progress)
+    near = near_sentences(vectors, np.sort(chosen), min(neighbours, len(sample) - 1), progress)
+    roles = roles_of(near, vectors, lexical, np.random.default_rng([seed, 3]))
+    return _Estimate(vectors, near, roles, lexical, seed).reliability(names, resamples, progress)
 
 
 def _alone(names: tuple[str, ...], n: int, lexical: bool, seed: int) -> Reliability:
     """One member: it counts, whatever it says."""
-    one, nothing, same = np.ones(1), np.zeros(1), np.eye(1)
+    one, nothing = np.ones(1), np.zeros(1)
     return Reliability(
-        names, same, nothing, nothing, nothing, same, one, one, one, (), (0,), n, 0, lexical=lexical, seed=seed
+        names=names,
+        sufficiency=np.eye(1),
+        lead=nothing,
+        lead_low=nothing,
+        lead_high=nothing,
+        agreement=one,
+        weights=one,
+        weights_low=one,
+        weights_high=one,
+        whitened_weights=one,
+        whitened=(),
+        mute=(),
+        copies=(0,),
+        sentences=n,
+        pairs=0,
+        lexical=lexical,
+        seed=seed,
     )
 
 
-@dataclass(frozen=True)
-class _Near:
-    """The neighbours [q, k] of query rows [q] under each member that tells sentences apart."""
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What follows from the pairs that are near under one member: [resamples, ...] of all that are looked at."""
 
-    queries: NDArray[np.int64]
-    found: dict[int, NDArray[np.int64]]
-
-    def pairs(self, members: Sequence[int], n: int) -> NearPairs:
-        """Pairs that are near under one of these members."""
-        return near_pairs([self.found[j] for j in members], self.queries, n)
+    agreement: Matrix64
+    plain: Matrix64
+    whitened: Matrix64
+    pairs: int
 
 
-@dataclass(frozen=True)
-class _Roles:
-    """Who is listened to.
+@dataclass(frozen=True, eq=False)
+class _Estimate:
+    """From what the members say about the same sentences to whom to trust.
 
     Attributes:
-        live: the members that say something.
-        copies: for each of all members the first that says the same.
-        agreement: [J, J] over pairs that are near under any member.
-        known: whether anything tells which to believe.
+        vectors: the members' [n, d_j], of length one.
+        near: which sentences are near under which member.
+        roles: who is listened to.
+        lexical: the words, where they are known.
+        seed: of the samples.
     """
 
-    live: list[int]
-    copies: list[int]
-    agreement: Matrix64
-    known: bool
+    vectors: Sequence[Matrix64]
+    near: Near
+    roles: Roles
+    lexical: Lexical | None
+    seed: int
 
+    def reliability(self, names: tuple[str, ...], resamples: int, progress: Progress) -> Reliability:
+        """Order and weights of those who say something, with intervals."""
+        n, J, live, copies = len(self.vectors[0]), len(self.vectors), self.roles.live, self.roles.copies
+        own = [j for j in live if copies[j] == j]
+        place = np.array([own.index(copies[j]) for j in live])
+        rng = np.random.default_rng([self.seed, 2])
+        whitenings = [SoftWhitening.of(self.vectors[j]) for j in own]
+        leading = [whitening.leading(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
+        features = None if self.lexical is None else self.lexical.features(self.seed, min(DIM, n // _ROWS_A_DIM))
+        # The first "resample" is the sample itself.
+        R = predictions(leading, features, rng, progress).explained(_counts(n, resamples, rng))
+        counts = _counts(len(self.near.queries), resamples, rng)
+        leads = lead(R)
+        best = _best(leads, self._wordiness(own))
+        whole = [whitening.whole(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
+        found = {b: self._beside(own, int(b), whole, R, counts) for b in np.unique(best)}
 
-def _near_sentences(vectors: Sequence[Matrix64], queries: NDArray[np.int64], k: int, progress: Progress) -> _Near:
-    varied = [j for j, X in enumerate(vectors) if np.square(X - X.mean(axis=0)).sum(axis=1).mean() > _LEAST_VARIANCE]
-    if not varied:
-        raise ViewError(f"none of the {len(vectors)} views tells any two of {len(vectors[0])} sentences apart")
-    found = {}
-    for j in varied:
-        found[j] = nearest(vectors[j], queries, k)
-        progress("near sentences", len(found), len(varied))
-    return _Near(queries, found)
+        def of_all(values: Matrix64) -> Matrix64:
+            """Of the members that are looked at [..., own] to all of them [..., J]."""
+            result = np.zeros((*values.shape[:-1], J))
+            result[..., live] = values[..., place]
+            return result
 
-
-def _roles(near: _Near, vectors: Sequence[Matrix64], lexical: Lexical | None, rng: np.random.Generator) -> _Roles:
-    """Find out who says something, and who says the same.
-
-    Who says the same as another is seen among near pairs. Who says something is seen with as many random pairs beside
-    them: pairs that are there because one member errs are low for the others, so that weak members seem to disagree.
-    """
-    from scipy.sparse.csgraph import connected_components
-
-    varied = list(near.found)
-    n, size, q = len(vectors[0]), len(varied), len(near.queries)
-    pairs = near.pairs(varied, n)
-    others = np.stack([rng.integers(0, n, len(pairs.pairs)), near.queries[pairs.owner]], axis=1)
-    mixed = np.vstack([pairs.pairs, others[others[:, 0] != others[:, 1]]])
-    owner = np.concatenate([pairs.owner, pairs.owner[others[:, 0] != others[:, 1]]])
-    C = cosines([vectors[j] for j in varied], mixed)
-    agreement = np.eye(len(vectors))
-    [same], _ = correlations(C[:, : len(pairs.pairs)], pairs.owner, np.ones((1, q)))
-    agreement[np.ix_(varied, varied)] = same
-    if lexical is not None:
-        C = np.vstack([C, lexical.cosines(mixed)])
-    [r], _ = correlations(C, owner, np.ones((1, q)))
-    # Who agrees with the words, or with somebody who does, says something; the words are the last row.
-    _, group = connected_components(r > MUTE, directed=False)
-    heard = group[:size] == group[-1] if lexical is not None else np.zeros(size, bool)
-    confirmed = bool(heard.any())
-    if not confirmed:
-        heard = group[:size] == np.bincount(group[:size]).argmax()
-    # A member that neither another nor the words confirm is no more to be believed than any other.
-    known = confirmed or size == 1 or int(np.count_nonzero(heard)) > 1
-    live = [j for j, one in zip(varied, heard, strict=True) if one or not known]
-    copies = list(range(len(vectors)))
-    for j in live:
-        copies[j] = next(copies[i] for i in live if i == j or (i < j and agreement[i, j] > SAME))
-    return _Roles(live, copies, agreement, known)
-
-
-def _estimate(
-    names: tuple[str, ...],
-    near: _Near,
-    vectors: Sequence[Matrix64],
-    roles: _Roles,
-    lexical: Lexical | None,
-    resamples: int,
-    seed: int,
-    progress: Progress,
-) -> Reliability:
-    """Order and weights of those who say something, with intervals."""
-    n, J, live = len(vectors[0]), len(vectors), roles.live
-    own = [j for j in live if roles.copies[j] == j]
-    place = np.array([own.index(roles.copies[j]) for j in live])
-    features = None if lexical is None else lexical.features(seed, min(DIM, n // _ROWS_A_DIM))
-    rng = np.random.default_rng([seed, 2])
-    predicted = predictions([vectors[j] for j in own], features, rng, progress)
-    pairs = near.pairs(own, n)
-    C = cosines([vectors[j] for j in live], pairs.pairs)
-    # The first "resample" is the sample itself.
-    R = predicted.explained(_counts(n, resamples, rng))
-    r, spread = correlations(C, pairs.owner, _counts(len(near.queries), resamples, rng))
-    leads = lead(R)
-    first = np.array([live.index(j) for j in own])
-    best = _best(leads, None if lexical is None else _wordiness(C[first], lexical.cosines(pairs.pairs)))
-    found = np.ones((len(leads), len(live)))
-    if roles.known:
-        found = np.array(
-            [
-                _shared(weights(int(b), one_r[first[b], first], one_spread[first]), one_spread, first, place)
-                for b, one_r, one_spread in zip(best, r, spread, strict=True)
-            ]
+        plain, whitened = np.ones((2, len(best), len(own)))
+        if self.roles.known:
+            plain, whitened = (
+                np.stack([getattr(found[b], kind)[one] for one, b in enumerate(best)]) for kind in ("plain", "whitened")
+            )
+        # Members that say the same share one weight, each for its own spread.
+        share = of_all(1 / np.bincount(place, minlength=len(own))) * self._spreads(own, place)
+        leads, plain, whitened = of_all(leads), of_all(plain) * share, of_all(whitened) * share
+        sufficiency = np.eye(J)
+        sufficiency[np.ix_(live, live)] = R[0][np.ix_(place, place)]
+        first = own[int(best[0])]
+        (lead_low, lead_high), (low, high) = (np.percentile(of[1:], _INTERVAL, axis=0) for of in (leads, plain))
+        as_they_are = [j for j in range(J) if copies[j] == first or not whitened[0][j] or not self.roles.known]
+        return Reliability(
+            names=names,
+            sufficiency=sufficiency,
+            lead=leads[0],
+            lead_low=lead_low,
+            lead_high=lead_high,
+            agreement=of_all(found[best[0]].agreement[0]),
+            weights=plain[0],
+            weights_low=low,
+            weights_high=high,
+            whitened_weights=whitened[0],
+            whitened=tuple(j for j in range(J) if j not in as_they_are),
+            mute=tuple(name for j, name in enumerate(names) if j not in live),
+            copies=tuple(copies),
+            sentences=n,
+            pairs=found[best[0]].pairs,
+            lexical=self.lexical is not None,
+            seed=self.seed,
+            sure=float(np.mean(best[1:] == best[0])),
+            best=first,
+            decided=self._decided(leads[0], first),
         )
-    whole_lead, whole_weights = np.zeros((len(leads), J)), np.zeros((len(leads), J))
-    whole_lead[:, live], whole_weights[:, live] = leads[:, place], found
-    sufficiency, agreement = np.eye(J), roles.agreement.copy()
-    sufficiency[np.ix_(live, live)] = R[0][np.ix_(place, place)]
-    agreement[np.ix_(live, live)] = r[0]
-    lead_low, lead_high = np.percentile(whole_lead[1:], _INTERVAL, axis=0)
-    weights_low, weights_high = np.percentile(whole_weights[1:], _INTERVAL, axis=0)
-    return Reliability(
-        names,
-        sufficiency,
-        whole_lead[0],
-        lead_low,
-        lead_high,
-        agreement,
-        whole_weights[0],
-        weights_low,
-        weights_high,
-        tuple(name for j, name in enumerate(names) if j not in live),
-        tuple(roles.copies),
-        n,
-        len(pairs.pairs),
-        lexical is not None,
-        seed,
-        float(np.mean(best[1:] == best[0])),
-        own[int(best[0])],
-    )
+
+    def _beside(self, own: Sequence[int], b: int, whole: Sequence[Matrix64], R: Matrix64, counts: Matrix64) -> _Found:
+        """What the members count if the one at place b of them is the best, in every resample."""
+        X = [self.vectors[j] for j in own]
+        pairs = near_pairs([self.near.found[own[b]]], self.near.queries, len(X[0]))
+        plain = cosines(X, pairs.pairs)
+        whitened = cosines(whole, pairs.pairs)
+        whitened[b] = plain[b]
+        random = np.random.default_rng([self.seed, 4]).integers(0, len(X[0]), (_RANDOM, 2))
+        level = float(cosines([X[b]], random[random[:, 0] != random[:, 1]]).mean())
+        weighed = []
+        for C in (plain, whitened):
+            r, spread = correlations(C, pairs.owner, counts)
+            resampled = zip(r, spread, R, strict=True)
+            found = [weights(b, one, sd, level, known(explained, b)) for one, sd, explained in resampled]
+            weighed.append((r[:, b], np.array(found)))
+        (agreement, by_plain), (_, by_whitened) = weighed
+        return _Found(agreement, by_plain, by_whitened, len(pairs.pairs))
+
+    def _wordiness(self, own: Sequence[int]) -> Matrix64 | None:
+        """How the members' cosines of near pairs correlate with the words'; None where the words say nothing."""
+        if self.lexical is None:
+            return None
+        pairs = near_pairs([self.near.found[j] for j in own], self.near.queries, len(self.vectors[0]))
+        words = self.lexical.cosines(pairs.pairs)
+        C = np.vstack([cosines([self.vectors[j] for j in own], pairs.pairs), words])
+        [r], [spread] = correlations(C, pairs.owner, np.ones((1, len(self.near.queries))))
+        return r[-1, :-1] if spread[-1] > 0 else None
+
+    def _spreads(self, own: Sequence[int], place: NDArray[Any]) -> Matrix64:
+        """[J] the spread of the first that says the same, in parts of a member's own."""
+        live = self.roles.live
+        pairs = near_pairs([self.near.found[j] for j in own], self.near.queries, len(self.vectors[0]))
+        spread = cosines([self.vectors[j] for j in live], pairs.pairs).std(axis=1)
+        firsts = spread[[live.index(own[k]) for k in place]]
+        result = np.ones(len(self.vectors))
+        result[live] = np.divide(firsts, spread, out=np.ones_like(spread), where=spread > 0)
+        return result
+
+    def _decided(self, leads: Matrix64, first: int) -> Decided:
+        """By what the first was found to be the best."""
+        if not self.roles.known:
+            return "nothing"
+        others = [j for j in self.roles.live if self.roles.copies[j] != first]
+        level = [j for j in others if leads[j] >= leads[first] - LEVEL]
+        return "words" if level and self.lexical is not None else "lead"
 
 
 def _best(leads: Matrix64, wordiness: Matrix64 | None) -> NDArray[np.int64]:
     """The place [resamples] of the best; of those that lead alike the one whose cosines follow the words least."""
     if wordiness is None:
         return np.asarray(leads.argmax(axis=1))
-    level = leads >= leads.max(axis=1, keepdims=True) - _LEVEL
+    level = leads >= leads.max(axis=1, keepdims=True) - LEVEL
     return np.asarray(np.where(level, wordiness, np.inf).argmin(axis=1))
-
-
-def _wordiness(C: Matrix64, words: Matrix64) -> Matrix64:
-    """How the members' cosines [m, pairs] correlate with those of the words."""
-    return np.asarray(np.corrcoef(np.vstack([C, words])))[-1, :-1]
 
 
 def _counts(size: int, resamples: int, rng: np.random.Generator) -> Matrix64:
     """How often each of `size` things counts: [1 + resamples, size], once each in the first row."""
     return np.vstack([np.ones(size), rng.poisson(1.0, (resamples, size))])
-
-
-def _shared(own: Matrix64, spread: Matrix64, first: NDArray[Any], place: NDArray[Any]) -> Matrix64:
-    """The weights of all, from those of the first of each that say the same: shared, and each for its own spread."""
-    scale = np.divide(spread[first][place], spread, out=np.zeros_like(spread), where=spread > 0)
-    return np.asarray(own[place] / np.bincount(place)[place] * scale)

@@ -8,15 +8,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from ensembed.rows import unit_rows
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 Matrix64 = NDArray[np.float64]
 
@@ -25,6 +23,9 @@ DIM = 300
 
 _WORD = re.compile(r"\w\w+")
 _LETTERS = (3, 4)
+# Characters of a text that are looked at. The terms of long documents would fill the memory, and the first pages show
+# which words an encoder sees, too.
+_MOST = 4000
 # A word that is in one sentence only says nothing about which sentences are alike.
 _LEAST_WORDS, _LEAST_LETTERS = 2, 3
 # Of the randomised range finder. More power iterations move only directions that the spectrum hardly tells apart.
@@ -47,12 +48,19 @@ class Lexical:
         (True, 0.0)
     """
 
+    @staticmethod
+    @lru_cache(maxsize=1)
+    def of(sentences: tuple[str, ...]) -> Lexical:
+        """The same, kept for the next call: several ensembles are looked at on one corpus, and fitted after that."""
+        return Lexical(sentences)
+
     def __init__(self, sentences: Sequence[str]) -> None:
         self._parts = [
             _tfidf(sentences, _WORD.findall, _LEAST_WORDS),
             _tfidf(sentences, lambda text: list(_letters(text)), _LEAST_LETTERS),
         ]
 
+    @lru_cache(maxsize=1)  # noqa: B019 - `Lexical.of` keeps one of these anyway
     def features(self, seed: int, dim: int = DIM) -> Matrix64:
         """Words and letters side by side [n, at most 2 dim], each shortened by a truncated SVD to rows of length one.
 
@@ -76,11 +84,9 @@ def _letters(text: str) -> Iterator[str]:
             yield from (padded[i : i + length] for i in range(max(1, len(padded) - length + 1)))
 
 
-def _tfidf(sentences: Sequence[str], terms: Callable[[str], list[str]], least: int) -> csr_array:
+def _tfidf(sentences: Sequence[str], terms: Callable[[str], list[str]], least: int) -> sparse.csr_array:
     """Rows [n, terms] of length one; the terms stand in the order in which they first occur."""
-    from scipy.sparse import csr_array
-
-    counts = [Counter(terms(sentence.lower())) for sentence in sentences]
+    counts = [Counter(terms(sentence[:_MOST].lower())) for sentence in sentences]
     found = Counter(term for one in counts for term in one)
     column = {term: k for k, term in enumerate(term for term, documents in found.items() if documents >= least)}
     kept = [[(column[term], count) for term, count in one.items() if term in column] for one in counts]
@@ -92,10 +98,10 @@ def _tfidf(sentences: Sequence[str], terms: Callable[[str], list[str]], least: i
     values = (1 + np.log(entries[:, 1])) * idf[columns]
     row = np.repeat(np.arange(len(kept)), np.diff(ends))
     lengths = np.sqrt(np.bincount(row, values**2, minlength=len(kept)))
-    return csr_array((values / lengths[row], columns, ends), shape=(len(kept), len(column)))
+    return sparse.csr_array((values / lengths[row], columns, ends), shape=(len(kept), len(column)))
 
 
-def _shortened(X: csr_array, dim: int, seed: int) -> Matrix64:
+def _shortened(X: sparse.csr_array, dim: int, seed: int) -> Matrix64:
     """X [n, terms] on its leading `dim` right singular directions (Halko, Martinsson and Tropp 2011)."""
     dim = min(dim, *X.shape)
     if dim == 0:

@@ -25,6 +25,8 @@ def sample_rows(n: int, sentences: Corpus | Sequence[str] | None, rows: int, see
     """
     distinct = np.arange(n)
     if sentences is not None:
+        if not isinstance(sentences, (Corpus, Sequence)) or isinstance(sentences, str):
+            raise InputError(f"sentences are a list or a corpus, not a {type(sentences).__name__}")
         if len(sentences) != n:
             raise InputError(f"there are {len(sentences)} sentences for views of {n} rows: row i is of sentence i")
         distinct = _first_rows(sentences)

@@ -15,20 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.progress import Progress
-from ensembed.rows import unit_rows
 
 Matrix64 = NDArray[np.float64]
 Matrix32 = NDArray[np.float32]
 
 FOLDS = 3
-WHITENING = 0.25
-"""Eigenvalues of a view are raised to 1 minus this: less uneven, and the noise below does not rise much."""
-WHITENING_RIDGE = 1e-3
 LEXICAL_RIDGE = 1e-2
 RIDGES = (1e-2, 1e-1, 0.3, 1.0, 3.0)
 """Of the prediction. All ridges are in parts of the mean eigenvalue."""
-LARGEST = 1024
-"""Directions of a view that are looked at, the leading ones: some thousand rows do not tell more apart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,30 +48,47 @@ class Predictions:
 
 
 def lead(R: Matrix64) -> Matrix64:
-    """How much more each member predicts of the others than they of it [..., J], in the mean, from R^2 [..., J, J].
+    """How much more each member predicts of its strongest rival than that of it [..., J], from R^2 [..., J, J].
+
+    A rival is any other member, the strongest the one with the least difference. (In the mean over the others a weak
+    member would seem to lead that has a still weaker relative among them.)
 
     Example:
         >>> lead(np.array([[1.0, 0.5], [0.25, 1.0]]))
         array([ 0.25, -0.25])
     """
     J = R.shape[-1]
-    return np.asarray((R - R.swapaxes(-1, -2)).sum(axis=-1) / max(1, J - 1))
+    if J == 1:
+        return np.zeros(R.shape[:-1])
+    differences = np.where(np.eye(J, dtype=bool), np.inf, R - R.swapaxes(-1, -2))
+    return np.asarray(differences.min(axis=-1))
+
+
+def known(R: Matrix64, best: int) -> Matrix64:
+    """How much of the best each member predicts [J], in parts of what the best predicts of it, at most 1.
+
+    Example:
+        >>> known(np.array([[1.0, 0.5], [0.25, 1.0]]), 0)
+        array([1. , 0.5])
+    """
+    of_best, by_best = np.maximum(R[:, best], 0.0), np.maximum(R[best], 0.0)
+    return np.asarray(of_best / np.maximum(np.maximum(of_best, by_best), np.finfo(float).tiny))
 
 
 def predictions(
-    views: Sequence[Matrix64], lexical: Matrix64 | None, rng: np.random.Generator, progress: Progress
+    whitened: Sequence[Matrix64], lexical: Matrix64 | None, rng: np.random.Generator, progress: Progress
 ) -> Predictions:
     """Predict every view from every other by ridge regression, in folds.
 
     The strength of the ridge is the one, of `RIDGES`, with the least error over all folds, for each pair of members.
 
     Args:
-        views: of the same n sentences, [n, d_j], rows of length one.
+        whitened: views of the same n sentences, [n, k_j], softly whitened, rows of length one.
         lexical: [n, l] what to take out of them first.
         rng: deals the rows out to the folds.
         progress: told of members.
     """
-    prepared = [_prepared(X, lexical).astype(np.float32) for X in views]
+    prepared = [_beyond(X, lexical).astype(np.float32) for X in whitened]
     n, J = len(prepared[0]), len(prepared)
     starts = np.cumsum([0, *(Z.shape[1] for Z in prepared)])[:-1]
     # In single precision: the errors are means of thousands of rows, and the ridge keeps the regression far from noise.
@@ -119,13 +130,8 @@ def _predict(
         errors[test] = np.add.reduceat(np.square(Z[test] - X[test] @ W, dtype=np.float64), starts, axis=1)
 
 
-def _prepared(X: Matrix64, lexical: Matrix64 | None) -> Matrix64:
-    """A view, centred, softly whitened, of rows of length one, and without what the lexical features explain of it."""
-    X = X - X.mean(axis=0)
-    values, V = np.linalg.eigh(X.T @ X / len(X))
-    values, V = np.maximum(values[-LARGEST:], 0), V[:, -LARGEST:]
-    ridge = WHITENING_RIDGE * values.mean()
-    Z = unit_rows((X @ V) * (values + ridge) ** (-WHITENING / 2))
+def _beyond(Z: Matrix64, lexical: Matrix64 | None) -> Matrix64:
+    """A view, centred, without what the lexical features explain of it."""
     Z = Z - Z.mean(axis=0)
     if lexical is None or lexical.shape[1] == 0:
         return np.asarray(Z)

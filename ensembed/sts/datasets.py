@@ -49,7 +49,7 @@ _OPTIONAL = {("sts13", "SMT")}
 # its checkout, its `downstream`, the STS folder itself.
 _SENTEVAL_ROOTS = {"raw": "senteval/downstream/STS", "tok": "senteval_tok/downstream/STS"}
 _ANY_ROOTS = ("downstream/STS", "data/downstream/STS", "STS", ".")
-_HEADER = ["score", "sentence1", "sentence2"]
+_HEADER = "score"
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +179,8 @@ def read_stsb(folder: Path | str, split: str) -> Dataset:
 def read_pairs(path: Path | str, name: str | None = None) -> Pairs:
     r"""Read a file of `score<TAB>sentence1<TAB>sentence2` lines: UTF-8, no quoting, may be gzipped.
 
-    The first line may be the header `score<TAB>sentence1<TAB>sentence2`. Blanks around a sentence are dropped.
+    The first line may be a header, whose first column is `score`. Blank lines are left out, lines end with `\n` or
+    `\r\n`, and blanks around a sentence are dropped.
 
     Args:
         path: the file.
@@ -193,11 +194,30 @@ def read_pairs(path: Path | str, name: str | None = None) -> Pairs:
     def rows() -> Iterator[tuple[float, str, str]]:
         for number, line in enumerate(_lines(path), 1):
             columns = line.split("\t")
-            if number == 1 and [column.strip().casefold() for column in columns] == _HEADER:
+            if number == 1 and len(columns) == 3 and columns[0].strip().casefold() == _HEADER:
                 continue
-            yield _row(path, number, *_columns(path, number, columns, (3,)))
+            if line.strip():
+                _check_order(path, number, columns)
+                yield _row(path, number, *_columns(path, number, columns, (3,)))
 
     return _pairs(name or path.name.removesuffix(".gz").removesuffix(".tsv").removesuffix(".txt"), path, rows())
+
+
+def _check_order(path: Path, number: int, columns: list[str]) -> None:
+    """Tell the two mistakes that a user's own file most often has from others."""
+    if len(columns) == 1 and columns[0].count(",") > 1:
+        what = f"commas were seen where tabs were expected: {shorten(columns[0])}"
+        raise _bad(path, number, f"3 tab-separated columns were expected, 1 seen; {what}")
+    if len(columns) == 3 and not _is_number(columns[0]) and _is_number(columns[2]):
+        what = f"the score comes first: write {columns[2].strip()}<TAB>sentence1<TAB>sentence2"
+        raise _bad(path, number, f"a finite number was expected as gold score, {shorten(columns[0])} seen; {what}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _places(name: str, root: Path, layout: str | None) -> Iterator[tuple[str, Path]]:

@@ -63,6 +63,8 @@ class Trust:
         weights_low: of their 95% bootstrap intervals.
         weights_high: of the same.
         mute: names of members that say nothing.
+        whitened_weights: what `Auto` takes instead of `weights`.
+        whitened: the places of the members that it whitens.
     """
 
     best: str
@@ -70,6 +72,8 @@ class Trust:
     weights_low: tuple[float, ...]
     weights_high: tuple[float, ...]
     mute: tuple[str, ...]
+    whitened_weights: tuple[float, ...]
+    whitened: tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import combinations
 from pathlib import Path
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import ensembed.reliability as reliability_package
 from ensembed.corpus import Corpus
 from ensembed.encoders.base import FloatArray
-from ensembed.methods import GCCA, SVD, Average, Concat, Method
+from ensembed.methods import GCCA, SVD, Auto, Average, Concat, Method
 from ensembed.provenance import provenance
 from ensembed.reliability import reliability
 from ensembed.sts.ensembles_found import AUTO, Addition, Combined, Elsewhere, Ensembles, Row, Trust, plain
@@ -31,11 +31,8 @@ from ensembed.sts.reproduce.laboratory import Laboratory, Trial
 
 PAPER: dict[str, Method] = {"conc": Concat(), "avg": Average(), "svd": SVD(), "gcca": GCCA(tau=10.0)}
 """The paper's methods, all members alike; svd and gcca with the dimension of the largest member."""
-WEIGHTED = {
-    AUTO: "conc",
-    "avg, weighted": "avg",
-    "svd, weighted": "svd",
-    "gcca, weighted": "gcca",
+WEIGHTED: dict[str, Method] = {AUTO: Auto()} | {
+    f"{name}, weighted": method for name, method in PAPER.items() if name != "conc"
 }
 """The same with the members' reliability as weights, by the label of their row. Concatenation is `Auto()`."""
 
@@ -100,7 +97,7 @@ class Trials:
         fitted_on = self.corpora[0]
         for done, members in enumerate(self.ensembles, 1):
             trust = self.trust(members, fitted_on)
-            methods = PAPER | {label: _weighted(PAPER[name], trust) for label, name in WEIGHTED.items()}
+            methods = PAPER | {label: _weighted(method, trust) for label, method in WEIGHTED.items()}
             rows = [self._row(label, Trial(method, members, fitted_on.name)) for label, method in methods.items()]
             yield Combined(tuple(self.names[j] for j in members), trust, tuple(rows))
             self.laboratory.progress("ensembles", done, len(self.ensembles))
@@ -116,7 +113,7 @@ class Trials:
                 facts = [keys, added, _MADE_DIM, _MADE_SEED, corpus.corpus.key, _code()]
                 find = partial(trust_of, [*views, view], corpus.corpus, [*members, added], 0)
                 trust = self.laboratory.notebook.record(Trust, facts, find)
-                yield Addition(tuple(members), added, trust, self._auto_of(trust, [*scored, other]))
+                yield Addition(tuple(members), added, trust, self._auto_of(trust, [*views, view], [*scored, other]))
             self.laboratory.progress("useless members", 1 + list(self.examples).index(members), len(self.examples))
 
     def _elsewhere(self) -> Iterator[Elsewhere]:
@@ -128,7 +125,7 @@ class Trials:
         for corpus, seed, chosen in looks:
             for done, members in enumerate(chosen, 1):
                 trust = self.trust(members, corpus, seed)
-                row = self._row(AUTO, Trial(_weighted(PAPER[WEIGHTED[AUTO]], trust), members))
+                row = self._row(AUTO, Trial(_weighted(WEIGHTED[AUTO], trust), members, corpus.name))
                 yield Elsewhere(tuple(self.names[j] for j in members), corpus.name, seed, trust, row)
                 self.laboratory.progress(f"{corpus.name}, seed {seed}", done, len(chosen))
 
@@ -140,9 +137,15 @@ class Trials:
             {one.name: score(outcome.cosines(one.name), one, PROTOCOL).score for one in self.laboratory.datasets},
         )
 
-    def _auto_of(self, trust: Trust, views: Sequence[FloatArray]) -> Row:
-        """What `auto` makes of vectors of every sentence that is scored, of which some are made up."""
-        vectors = _weighted(PAPER[WEIGHTED[AUTO]], trust).fit(views).transform(views)
+    def _auto_of(self, trust: Trust, views: Sequence[FloatArray], scored: Sequence[FloatArray]) -> Row:
+        """What `auto` makes of vectors of every sentence that is scored, of which some are made up.
+
+        Args:
+            trust: in the members.
+            views: their vectors of the corpus.
+            scored: their vectors of the sentences that are scored.
+        """
+        vectors = _weighted(WEIGHTED[AUTO], trust).fit(views).transform(scored)
         datasets = self.laboratory.datasets
         predicted = predict(lambda _sentences: vectors, datasets)
         scores = [score(given, dataset, PROTOCOL) for given, dataset in zip(predicted, datasets, strict=True)]
@@ -158,6 +161,8 @@ def trust_of(views: Sequence[NDArray[Any]], corpus: Corpus, names: Sequence[str]
         plain(found.weights_low),
         plain(found.weights_high),
         tuple(found.mute),
+        plain(found.whitened_weights),
+        found.whitened,
     )
 
 
@@ -184,11 +189,20 @@ def useless(
         f"{members[-1]} with its rows shuffled": tuple(
             one[generator.permutation(len(one))] for one in (views[-1], scored[-1])
         ),
+        f"half of the columns of {members[0]}": _half(views[0], scored[0]),
+        f"half of the columns of {members[-1]}": _half(views[-1], scored[-1]),
     }
     return {what: (both[0], both[1]) for what, both in made.items()}
 
 
+def _half(*views: FloatArray) -> tuple[FloatArray, ...]:
+    """A relative that knows less: the first half of the columns."""
+    return tuple(view[:, : view.shape[1] // 2].copy() for view in views)
+
+
 def _weighted(method: Method, trust: Trust) -> Method:
+    if isinstance(method, Auto):
+        return replace(method, weights=trust.whitened_weights, whitened=trust.whitened)
     return method.with_weights(trust.weights)
 
 

@@ -22,7 +22,7 @@ from ensembed.ensembles import named_ensemble
 from ensembed.errors import EnsembedError
 from ensembed.files import write_atomically
 from ensembed.methods import Auto
-from ensembed.methods.found import found_weights
+from ensembed.methods.found import found_reliability
 from ensembed.model import Ensemble
 from ensembed.progress import Progress, bars, silent
 from ensembed.provenance import provenance
@@ -161,12 +161,13 @@ def run(
     store = store or ViewStore()
     views = store.embed_all(corpus, ensemble.encoders, progress=progress)
     names = [encoder.spec.name for encoder in ensemble.encoders]
-    weights = found_weights(views, sentences=corpus, names=names, progress=progress)
+    found_out = found_reliability(views, sentences=corpus, names=names, progress=progress)
+    weights, method = tuple(float(weight) for weight in found_out.weights), Auto().trusting(found_out)
     pairs = LabelledPairs.of([*_triples(dev), *_triples(test)])
     place = {text: i for i, text in enumerate(texts)}
     rows = [place[text] for text in pairs.texts]
     vectors = [np.asarray(view)[rows] for view in store.embed_all(texts, ensemble.encoders, progress=progress)]
-    offered = offer(Auto(), views, vectors, pairs, weights, fit=lambda one: one.fit(views), progress=progress)
+    offered = offer(method, views, vectors, pairs, weights, fit=lambda one: one.fit(views), progress=progress)
     known = pairs.scores.copy()
     known[len(dev) :] = np.nan  # whoever reads a test score before the end gets nowhere
     tested = np.arange(len(dev), len(pairs))

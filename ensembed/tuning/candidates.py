@@ -68,41 +68,47 @@ def offer(
     gcca have to be solved for given weights; they are tried with a few.
 
     Args:
-        method: what would be fitted without labels; if it has a dim, everything that is offered has the same.
+        method: what would be fitted without labels, its weights found; if it has a dim, everything that is offered has
+            the same.
         views: the members' views of the corpus.
         vectors: the members' vectors of `pairs.texts`.
         pairs: the labelled pairs; their scores are not read.
-        weights: of the members, found without labels.
+        weights: of the members, found without labels, or equal where they cannot be.
         fit: fits the method on the views.
         threads: for the passes over the views.
-        progress: told of methods.
+        progress: told of methods; the label says which is tried.
     """
-    method = method.with_weights(weights) if method.wants_reliability else method
     dim: int | None = getattr(method, "dim", None)
-    first = fit(method)
-    found = {method: pairs.cosines(first.transform(vectors))}
     weightings = _weightings(weights)
     total = 2 + len(weightings) + len(TAUS)
+
+    def report(what: str, done: int) -> None:
+        progress(f"tuning · {what}", done, total)
+
+    report(method.name, 0)
+    first = fit(method)
+    found = {method: pairs.cosines(first.transform(vectors))}
+    report("second moments", 1)
     dims = [view.shape[1] for view in views]
     raw, unit = (
         Moments.of_views(views, normalize=normalize, threads=threads) for normalize in (GCCA.normalize, SVD.normalize)
     )
-    progress("tuning", 2, total)
-    for done, weighting in enumerate(weightings, 3):
+    for done, weighting in enumerate(weightings, 2):
+        report(f"svd, weights {' '.join(f'{weight:.2g}' for weight in weighting)}", done)
         automatic = Auto(dim=dim, weights=weighting)
         if automatic not in found and (dim is not None or weighting == weights):
             found.update(_solved(automatic, unit, dims, vectors, pairs))
         found.update(_solved(SVD(dim=dim, weights=weighting), unit, dims, vectors, pairs))
-        progress("tuning", done, total)
-    for done, tau in enumerate(TAUS, 3 + len(weightings)):
+    for done, tau in enumerate(TAUS, 2 + len(weightings)):
+        report(f"gcca, tau {tau:g}", done)
         for together in _by_members(weightings):
             found.update(_gcca(GCCA(dim=dim, tau=tau), raw, dims, vectors, pairs, together))
-        progress("tuning", done, total)
+    report("conc", total)
     fixed = np.stack(list(found.values()), axis=1)
     members = np.zeros((len(pairs), 0))
     if dim is None:
         members = np.stack([pairs.cosines(X) for X in vectors], axis=1)
-    return Offer(tuple(found), Candidates(fixed, members, np.array(weights) / max(weights)), first)
+    return Offer(tuple(found), Candidates(fixed, members, np.array(weights) / max(weights), pairs.groups), first)
 
 
 def _weightings(weights: Weighting) -> list[Weighting]:

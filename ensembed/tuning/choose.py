@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ensembed.errors import InputError
+
 Vector = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
@@ -24,6 +26,11 @@ _FOLDS = 5
 _DEALINGS = 4
 # The gain that is asked for before the label-free choice is given up, in standard errors.
 _ERRORS = 1.0
+# How many standard errors correlations have to be below zero before the scores are taken for distances: noise is not
+# to be.
+_CLEARLY = 3.0
+# Cosines whose variance is below this differ by rounding.
+_CONSTANT = 1e-20
 
 
 @dataclass(frozen=True)
@@ -65,11 +72,14 @@ class Candidates:
         fixed: [n, K] under candidates that are what they are; the first is kept unless another is better.
         members: [n, J] under the members, whose weights can be fitted; [n, 0] where they may not.
         weights: [J] the label-free weights.
+        groups: [n] the same number for pairs of the same two texts, which are never told apart by a fold; None where no
+            two pairs are.
     """
 
     fixed: Vector
     members: Vector
     weights: Vector
+    groups: Rows | None = None
 
     def predict(self, choice: Choice, rows: Rows | slice = slice(None)) -> Vector:
         """What a choice says [n], up to a factor."""
@@ -79,13 +89,22 @@ class Candidates:
         mixed: Vector = self.members[rows] @ np.array(choice.weights)
         return mixed
 
+    def grouped(self, rows: Rows) -> Rows:
+        """The groups of these pairs, numbered from 0 in the order in which they appear."""
+        if self.groups is None:
+            return np.arange(len(rows))
+        _, first, places = np.unique(self.groups[rows], return_index=True, return_inverse=True)
+        numbers: Rows = np.argsort(np.argsort(first))[places]
+        return numbers
+
 
 def decide(candidates: Candidates, scores: Vector, *, rows: Rows | None = None, seed: int = 0) -> Verdict:
     """Choose on these pairs, and say whether that is worth it.
 
     The choosing itself, not only its result, is cross-validated: in each fold it is done again from the start on the
     other pairs, so that having many candidates to choose from is no advantage. The first candidate stays unless the
-    gain over it is larger than its standard error.
+    gain over it is larger than its standard error. Pairs of the same two texts are held out together, and count as one
+    where it is said how sure the gain is.
 
     Args:
         candidates: what can be chosen.
@@ -95,35 +114,62 @@ def decide(candidates: Candidates, scores: Vector, *, rows: Rows | None = None, 
     """
     rows = np.arange(len(scores)) if rows is None else rows
     rng = np.random.default_rng(seed)
+    groups = candidates.grouped(rows)
     differences = np.zeros(len(rows))
     for _ in range(_DEALINGS):
-        for known, held in folds(len(rows), rng):
+        for known, held in folds(groups, rng):
             choice = _best(candidates, scores, rows[known], rng)
             for sign, one in ((1, Choice(0)), (-1, choice)):
                 cosines = candidates.predict(one, rows)[:, None]
                 differences[held] += sign * line_errors(cosines, scores[rows], known, held)[:, 0] / _DEALINGS
     differences /= scores[rows].var()
-    gain, error = float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(rows)))
+    gain, error = float(differences.mean()), standard_error(differences, groups)
     choice = _best(candidates, scores, rows, rng) if gain > _ERRORS * error else Choice(0)
     return Verdict(choice, gain, error)
 
 
+def check_direction(candidates: Candidates, scores: Vector) -> None:
+    """Refuse scores that fall where the cosines rise.
+
+    Raises:
+        InputError: every candidate correlates negatively with them, and the middle one beyond doubt.
+    """
+    r = correlations(candidates.fixed, scores)
+    middle = float(np.median(r))
+    n = len(np.unique(candidates.grouped(np.arange(len(scores)))))
+    # Fisher's transformation: the correlation of n pairs has a standard error of about 1 / sqrt(n - 3).
+    doubt = np.arctanh(np.clip(middle, -1 + 1e-12, 1 - 1e-12)) * np.sqrt(max(n - 3, 0)) >= -_CLEARLY
+    if r.max() < 0 and not doubt:
+        raise InputError(
+            f"the scores of the {len(scores)} labelled pairs fall where texts are more similar (whatever is tried, the "
+            f"correlation with the cosines is negative: {middle:.2f}); larger must mean more similar: negate distances"
+        )
+
+
 def _best(candidates: Candidates, scores: Vector, rows: Rows, rng: np.random.Generator) -> Choice:
-    """What has the smallest cross-validated error on these pairs."""
+    """What has the smallest cross-validated error on these pairs.
+
+    Only what correlates with their scores, and better than the first candidate does, can replace that: as no falling
+    line is drawn, what falls would otherwise look like a constant, and a constant may look better than a weak start.
+    """
     y = scores[rows]
     fixed = candidates.fixed[rows]
     members = candidates.members[rows]
     strengths = SHRINKAGE if members.shape[1] else ()
     errors = np.zeros(fixed.shape[1] + len(strengths))
-    for known, held in folds(len(rows), rng):
+    for known, held in folds(candidates.grouped(rows), rng):
         found = [fit_weights(members[known], y[known], candidates.weights, strength) for strength in strengths]
         columns = np.column_stack([fixed, *(members @ weights for weights in found)])
         errors += line_errors(columns, y, known, held).sum(axis=0)
-    best = int(np.argmin(errors))  # the first, and so the label-free one, among equals
+    fitted = [fit_weights(members, y, candidates.weights, strength) for strength in strengths]
+    r = correlations(np.column_stack([fixed, *(members @ weights for weights in fitted)]), y)
+    allowed = r > max(r[0], 0.0)
+    allowed[0] = True
+    best = int(np.argmin(np.where(allowed, errors, np.inf)))  # the first, and so the label-free one, among equals
     if best < fixed.shape[1]:
         return Choice(best)
-    strength = SHRINKAGE[best - fixed.shape[1]]
-    return Choice(None, tuple(fit_weights(members, y, candidates.weights, strength).tolist()), strength)
+    place = best - fixed.shape[1]
+    return Choice(None, tuple(fitted[place].tolist()), SHRINKAGE[place])
 
 
 def fit_weights(cosines: Vector, scores: Vector, weights: Vector, strength: float) -> Vector:
@@ -164,14 +210,42 @@ def line_errors(cosines: Vector, scores: Vector, known: Rows, held: Rows) -> Vec
     X, y = cosines[known], scores[known]
     mean, level = X.mean(axis=0), y.mean()
     variance = X.var(axis=0)
-    slopes = np.divide((X - mean).T @ (y - level) / len(y), variance, out=np.zeros(len(mean)), where=variance > 1e-20)
+    slopes = np.divide(
+        (X - mean).T @ (y - level) / len(y), variance, out=np.zeros(len(mean)), where=variance > _CONSTANT
+    )
     said = level + (cosines[held] - mean) * np.maximum(slopes, 0)
     errors: Vector = (scores[held, None] - said) ** 2
     return errors
 
 
-def folds(n: int, rng: np.random.Generator) -> Iterator[tuple[Rows, Rows]]:
-    """Deal n pairs into folds: for each the places of the other pairs, and its own."""
-    parts = np.array_split(rng.permutation(n), _FOLDS)
+def correlations(cosines: Vector, scores: Vector) -> Vector:
+    """Pearson's r [K] of cosines [n, K] with scores [n]; 0 where the cosines are constant."""
+    C, y = cosines - cosines.mean(axis=0), scores - scores.mean()
+    variances = (C * C).mean(axis=0)
+    lengths = np.sqrt(variances * (y @ y) * len(y))
+    r: Vector = np.divide(C.T @ y, lengths, out=np.zeros(len(lengths)), where=(variances > _CONSTANT) & (lengths > 0))
+    return r
+
+
+def standard_error(values: Vector, groups: Rows) -> float:
+    """Of the mean of values [n], of which those of one group may be alike; groups [n] are numbered from 0.
+
+    Where every value is a group of its own, this is the usual one.
+    """
+    sums = np.bincount(groups, values - values.mean())
+    n, G = len(values), len(sums)
+    return float(np.sqrt(G / (G - 1) * (sums @ sums)) / n) if G > 1 else float("inf")
+
+
+def folds(groups: Rows, rng: np.random.Generator) -> Iterator[tuple[Rows, Rows]]:
+    """Deal pairs into folds, those of a group together: for each the places of the other pairs, and its own.
+
+    Args:
+        groups: [n] numbered from 0.
+        rng: which deals.
+    """
+    parts = [
+        np.flatnonzero(np.isin(groups, dealt)) for dealt in np.array_split(rng.permutation(groups.max() + 1), _FOLDS)
+    ]
     for i, held in enumerate(parts):
         yield np.concatenate([*parts[:i], *parts[i + 1 :]]), held

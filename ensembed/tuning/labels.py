@@ -56,17 +56,19 @@ class LabelledPairs:
         """Look through what a user gave.
 
         Raises:
-            InputError: it is not pairs with scores, there are fewer than ten, or all have the same score.
+            InputError: it is not pairs with scores, fewer than ten are different, or all have the same score.
 
         Example:
             >>> LabelledPairs.of([(i, f"text {i}", "the same") for i in range(10)]).texts[:3]
             ('text 0', 'the same', 'text 1')
         """
         scores, one, two = _columns(labels)
-        if len(scores) < LEAST:
+        if not len(scores) == len(one) == len(two):
             raise InputError(
-                f"tuning needs at least {LEAST} labelled pairs, got {len(scores)}: label more, or leave `tune` out"
+                f"there are {len(scores)} scores, {len(one)} first and {len(two)} second texts: every labelled pair "
+                "has one of each"
             )
+        _check_number(len(scores), "")
         if not np.isfinite(scores).all():
             bad = int(np.argmin(np.isfinite(scores)))
             raise InputError(f"the score of pair {bad} is {scores[bad]}; remove the pair or score it")
@@ -78,14 +80,22 @@ class LabelledPairs:
         place = {
             text: i for i, text in enumerate(dict.fromkeys(t for both in zip(one, two, strict=True) for t in both))
         }
-        return cls(
+        found = cls(
             tuple(place), np.array([place[text] for text in one]), np.array([place[text] for text in two]), scores
         )
+        _check_number(len(np.unique(found.groups)), "different ")
+        return found
 
     @property
     def corpus(self) -> ListCorpus:
         """The distinct texts, whose views a store keeps."""
         return ListCorpus(self.texts)
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """[n] the same number for pairs of the same two texts, in whichever order."""
+        low, high = np.minimum(self.first, self.second), np.maximum(self.first, self.second)
+        return np.asarray(low * len(self.texts) + high, np.int64)
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -101,7 +111,7 @@ class LabelledPairs:
 
 def _columns(labels: Any) -> tuple[NDArray[np.float64], list[str], list[str]]:  # noqa: ANN401 - whatever a user gave
     if all(hasattr(labels, name) for name in ("scores", "sentences1", "sentences2")):
-        return np.array(labels.scores, np.float64), list(labels.sentences1), list(labels.sentences2)
+        return _scores(list(labels.scores)), list(labels.sentences1), list(labels.sentences2)
     if isinstance(labels, str | bytes) or not isinstance(labels, Sequence):
         raise InputError(
             f"labelled pairs are a list of (score, text, text), not {shorten(labels)}; "
@@ -111,6 +121,19 @@ def _columns(labels: Any) -> tuple[NDArray[np.float64], list[str], list[str]]:  
     for i, row in enumerate(rows):
         if isinstance(row, str) or not isinstance(row, Sequence) or len(row) != 3:
             raise InputError(f"labelled pair {i} is not (score, text, text): {shorten(row)}")
-        if not isinstance(row[0], (int, float, np.integer, np.floating)):
-            raise InputError(f"the score of labelled pair {i} is not a number: {shorten(row[0])}")
-    return np.array([row[0] for row in rows], np.float64), [row[1] for row in rows], [row[2] for row in rows]
+    return _scores([row[0] for row in rows]), [row[1] for row in rows], [row[2] for row in rows]
+
+
+def _scores(values: Sequence[Any]) -> NDArray[np.float64]:
+    """The scores; text is refused, although numpy would read it as numbers."""
+    for i, value in enumerate(values):
+        if not isinstance(value, (int, float, np.integer, np.floating)):
+            raise InputError(f"the score of labelled pair {i} is not a number: {shorten(value)}")
+    return np.array(values, np.float64)
+
+
+def _check_number(pairs: int, which: str) -> None:
+    if pairs < LEAST:
+        raise InputError(
+            f"tuning needs at least {LEAST} {which}labelled pairs, got {pairs}: label more, or leave `tune` out"
+        )

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from ensembed.corpus import Corpus
+from ensembed.errors import InputError
 from ensembed.methods import Meta, Method
-from ensembed.methods.found import found_weights
+from ensembed.methods.found import found_reliability, origin
 from ensembed.progress import Progress, silent
-from ensembed.tuning.candidates import Offer, offer
-from ensembed.tuning.choose import Verdict, decide
+from ensembed.tuning.candidates import offer
+from ensembed.tuning.choose import Verdict, check_direction, decide
 from ensembed.tuning.labels import LabelledPairs
 
 
@@ -49,7 +50,12 @@ def tune_method(
         progress: told of methods.
 
     Returns:
-        What was fitted. Its method facts have numbers, and under `tuned` how they were chosen.
+        What was fitted. Its method facts have numbers, and under `tuned` how they were chosen: `pairs`, how many;
+        `kept`, whether the method stayed; `gain` and its standard `error`, parts of the scores' variance on pairs that
+        were not chosen on (`choose.Verdict`); `shrinkage`, of fitted weights; `seed`.
+
+    Raises:
+        InputError: everything that can be chosen says the opposite of the scores.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -64,15 +70,26 @@ def tune_method(
         True
     """
     fit = fit or (lambda one: one.fit(views, threads=threads, progress=progress))
-    weights = found_weights(views, sentences=sentences, names=names, progress=progress)
+    first, origins = method, {}
+    try:
+        found = found_reliability(views, sentences=sentences, names=names, progress=progress)
+        weights = tuple(float(weight) for weight in found.weights)
+        if method.wants_reliability:
+            first, origins = method.trusting(found), origin(found)
+    except InputError:
+        if method.wants_reliability:
+            raise
+        # Nothing can be found out about the members, as from a few sentences; the method that was asked for does not
+        # depend on it, and labels can still choose.
+        given = getattr(method, "weights", "equal")
+        weights = (1.0,) * len(views) if isinstance(given, str) else given
     vectors = [np.asarray(view[: len(pairs.texts)]) for view in pair_views]
-    offered = offer(method, views, vectors, pairs, weights, fit=fit, threads=threads, progress=progress)
+    offered = offer(first, views, vectors, pairs, weights, fit=fit, threads=threads, progress=progress)
+    check_direction(offered.candidates, pairs.scores)
     verdict = decide(offered.candidates, pairs.scores, seed=seed)
     kept = verdict.choice.fixed == 0
     meta = offered.first if kept else fit(offered.method(verdict.choice))
-    facts = {**meta.method, "tuned": _note(offered, verdict, pairs, seed)}
-    if kept and method.wants_reliability:
-        facts["weights_from"] = "reliability"
+    facts = {**meta.method, **(origins if kept else {}), "tuned": _note(verdict, pairs, seed)}
     # The sentences were looked at, even where the chosen method itself needs none.
     return replace(meta, method=facts, rows=views[0].shape[0])
 
@@ -84,29 +101,24 @@ def describe(note: Mapping[str, Any]) -> str:
         >>> describe({"pairs": 40, "kept": False, "gain": 0.031, "error": 0.012})
         "on 40 labelled pairs: gains 3.1% (standard error 1.2%) of the scores' variance on pairs it was not chosen on"
     """
-    gain = f"{100 * note['gain']:.1f}% (standard error {100 * note['error']:.1f}%)"
+    gain = f"{100 * abs(note['gain']):.1f}% (standard error {100 * note['error']:.1f}%) of the scores' variance"
     said = f"on {note['pairs']} labelled pairs: "
-    if note["kept"]:
-        return f"{said}the method stays, as another would gain {gain} of the scores' variance, no more than noise"
-    return f"{said}gains {gain} of the scores' variance on pairs it was not chosen on"
+    if not note["kept"]:
+        return f"{said}gains {gain} on pairs it was not chosen on"
+    if note["gain"] == 0 or note["gain"] > note["error"]:  # choosing is worth it, but on all pairs chooses the same
+        return f"{said}the method stays, as nothing else is better on all of them"
+    if note["gain"] < 0:
+        return f"{said}the method stays, as another would lose {gain} on pairs it was not chosen on"
+    return f"{said}the method stays, as another would gain {gain}, no more than noise"
 
 
-def _note(offered: Offer, verdict: Verdict, pairs: LabelledPairs, seed: int) -> dict[str, Any]:
+def _note(verdict: Verdict, pairs: LabelledPairs, seed: int) -> dict[str, Any]:
     """How the method was chosen, in what JSON knows."""
-    cosines = offered.candidates.predict(verdict.choice)
     return {
         "pairs": len(pairs),
         "kept": verdict.choice.fixed == 0,
         "gain": round(verdict.gain, 6),
         "error": round(verdict.error, 6),
-        "pearson_before": round(_pearson(offered.candidates.fixed[:, 0], pairs.scores), 6),
-        "pearson": round(_pearson(cosines, pairs.scores), 6),
         "shrinkage": verdict.choice.shrinkage,
         "seed": seed,
     }
-
-
-def _pearson(x: Any, y: Any) -> float:  # noqa: ANN401 - vectors
-    x, y = x - x.mean(), y - y.mean()
-    lengths = float(np.sqrt((x @ x) * (y @ y)))
-    return float(x @ y) / lengths if lengths > 0 else 0.0

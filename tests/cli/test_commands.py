@@ -112,7 +112,7 @@ def test_fit_says_what_it_did_and_shows_the_spectrum(
     assert facts["rows"] == len(SENTENCES)
     assert facts["spectrum"] == sorted(facts["spectrum"], reverse=True)
     text = output(capsys, "fit", str(corpus), *MEMBERS, "--method", "svd", "--dim", "3", "-o", str(tmp_path / "m"))
-    assert "spectrum" in text
+    assert "variance of each dimension: " in text
 
 
 def test_fit_is_the_library_s_fit(model: Path) -> None:
@@ -163,6 +163,10 @@ def test_similarity_of_arguments_and_of_pairs(capsys: pytest.CaptureFixture[str]
     ]
     assert [(row["sentence1"], row["sentence2"]) for row in found] == [("a dog", "the cat"), ("red", "blue")]
     assert found[0]["cosine"] == json.loads(lines[1])["cosine"]
+    pairs.write_text("5\ta dog\tthe cat\n")
+    code, error = failure(capsys, "similarity", str(model), "--pairs", str(pairs))
+    assert code == 1
+    assert "write sentence1<TAB>sentence2, without a score" in error
 
 
 def test_evaluate_scores_a_users_pairs(capsys: pytest.CaptureFixture[str], tmp_path: Path, model: Path) -> None:
@@ -213,10 +217,12 @@ def test_fit_refuses_what_a_method_does_not_have(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, corpus: Path
 ) -> None:
     common = ["fit", str(corpus), *MEMBERS, "-o", str(tmp_path / "m")]
-    assert failure(capsys, *common, "--method", "svd", "--tau", "1")[0] == 1
-    code, error = failure(capsys, *common, "--method", "gcca", "--dim", "99")
+    code, error = failure(capsys, *common, "--method", "svd", "--tau", "1")
+    assert code == 2
+    assert "--method svd does not take --tau; it takes: --dim, --weights" in error
+    code, error = failure(capsys, *common, "--method", "gcca", "--dim", "13")
     assert code == 1
-    assert "at most dim=12" in error  # ten words span no more of either member
+    assert "at most --dim 12" in error  # ten words span no more of either member
     assert not (tmp_path / "m").exists()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from ensembed import Ensemble, ViewStore, load
 from ensembed.cli import run
-from ensembed.cli.methods import _PARAMETERS
+from ensembed.cli.methods import _PARAMETERS, in_options, option
 from ensembed.methods import GCCA, METHODS, Auto, Autoencoder, UpProjection
 
 SENTENCES = [f"the {a} {b} {c}" for a in ("red", "old", "big") for b in ("dog", "cat", "fox") for c in ("runs", "eats")]
@@ -47,13 +47,14 @@ def test_an_autoencoder_is_fitted_as_the_library_does(
 def test_a_person_reads_what_was_trained(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
     assert run([*command, *TRAINED]) == 0
     text = capsys.readouterr().out
-    assert "loss=kld" in text
+    [line] = [line for line in text.splitlines() if line.startswith("method")]
+    assert line.split(maxsplit=1)[1] == "ae, --epochs 2, --batch-size 8, --device cpu"  # what is not the default
     assert f"{len(SENTENCES)} sentences" in text
 
 
 def test_every_parameter_of_a_method_is_an_option() -> None:
     names = {field.name for method in METHODS.values() for field in dataclasses.fields(method)}
-    assert set(_PARAMETERS) == names - {"betas"}  # nobody sets these from a shell
+    assert set(_PARAMETERS) == names - {"betas", "whitened"}  # nobody sets these from a shell
 
 
 def test_the_defaults_that_the_help_names_are_those_of_the_methods() -> None:
@@ -76,19 +77,26 @@ def test_what_is_the_autoencoder_s_is_refused_for_gcca(
 ) -> None:
     kind = _PARAMETERS[name][0]
     value = next(iter(getattr(kind, "choices", ["1"])))
-    assert run([*command, "--method", "gcca", f"--{name.replace('_', '-')}", value]) == 1
-    assert f"method gcca has no parameter '{name}'; it has: dim, tau, weights" in capsys.readouterr().err
+    assert run([*command, "--method", "gcca", f"--{name.replace('_', '-')}", value]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"--method gcca does not take {option(name)}; it takes: --dim, --tau, --weights" in said
     assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.parametrize(
     ("given", "code", "says"),
     [
-        (["--tau", "1"], 1, "method ae has no parameter 'tau'"),
+        (["--tau", "1"], 2, "--method ae does not take --tau"),
         (["--hidden-layers", "3"], 2, "--hidden-layers"),
         (["--loss", "huber"], 2, "'mse', 'mae', 'kld', 'cos'"),
-        (["--view-dropout", "1"], 1, "view_dropout must be a number from 0 to below 1"),
-        (["--learning-rate", "-1"], 1, "learning_rate must be a number above 0"),
+        (["--view-dropout", "1"], 2, "--view-dropout must be a number from 0 to below 1"),
+        (["--learning-rate", "-1"], 2, "--learning-rate must be a number above 0"),
+        (
+            ["--solver", "moments"],
+            2,
+            "--solver moments is for --loss mse, --hidden-layers 0, --kind cross and no --view-",
+        ),
+        (["--kind", "decoupled", "--dim", "5"], 1, "--kind decoupled splits --dim 5 among 2 views"),
         (["--device", "abacus"], 1, "there is no device 'abacus' here"),
         (["--precision", "tf32"], 1, "is for CUDA devices"),
     ],
@@ -97,7 +105,7 @@ def test_bad_parameters_are_named(
     capsys: pytest.CaptureFixture[str], command: list[str], given: list[str], code: int, says: str
 ) -> None:
     assert run([*command, *TRAINED, *given]) == code
-    assert says in capsys.readouterr().err
+    assert says in " ".join(capsys.readouterr().err.split())
 
 
 def test_without_torch_the_error_says_how_to_get_it(
@@ -157,18 +165,18 @@ def test_weights_are_given_as_numbers_or_a_word(
     assert "reliability" not in text
     assert run([*command, "--dim", "3", "--weights", "equal"]) == 0
     assert "weight " not in capsys.readouterr().out
-    assert load(tmp_path / "model").meta.method == {"name": "auto", "dim": 3, "weights": "equal"}
+    assert load(tmp_path / "model").meta.method == json.loads(json.dumps(Auto(3, "equal").to_json()))
 
 
 @pytest.mark.parametrize(
     ("given", "code", "says"),
     [
-        ("best", 2, "'best' is neither 'equal' nor 'reliability' nor numbers such as 1,0.5,0.2"),
-        ("1,", 2, "neither 'equal' nor"),
+        ("best", 2, "'best' is neither equal nor reliability nor numbers such as 1,0.5,0.2"),
+        ("1,", 2, "neither equal nor"),
         ("1,-1", 2, "a number of at least 0 per member"),
-        ("0,0", 2, "a number of at least 0 per member"),
+        ("0,0", 2, "'0,0' lets no member count: one number must be above 0"),
         ("1,nan", 2, "a number of at least 0 per member"),
-        ("1,2,3", 1, "there are 3 weights for 2 members"),
+        ("1,2,3", 2, "there are 3 weights for 2 members"),
     ],
 )
 def test_bad_weights_are_named(
@@ -177,3 +185,73 @@ def test_bad_weights_are_named(
     assert run([*command, "--weights", given]) == code
     assert says in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--method", "up", "--weights", "1,1"], "--method up does not take --weights; it takes: --dim, --seed"),
+        (["--method", "conc", "--dim", "3"], "--method conc does not take --dim; it takes: --weights"),
+        (["--method", "up"], "--method up needs --dim"),
+        (["--method", "up", "--dim", "4"], "takes one view, got 2"),
+        (["--method", "svd", "--dim", "15"], "svd with --dim 15: the members have 14 dimensions together (8 + 6), so"),
+        (["--dim", "9", "--weights", "1,0"], "auto with --dim 9: the members have 8 dimensions together (8), so"),
+        (["--method", "ae", "--loss", "mse", "--hidden-layers", "0", "--dim", "15"], "at most --dim 14"),
+        (["--method", "svd", "--weights", "1,2,3"], "there are 3 weights for 2 members"),
+    ],
+)  # fmt: skip
+def test_what_the_members_cannot_have_is_refused_before_anything_is_encoded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str], given: list[str], says: str
+) -> None:
+    assert run([*command, *given, "--store", str(tmp_path / "untouched")]) == 2
+    assert says in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "untouched").exists()
+
+
+def test_a_trained_code_may_be_longer_than_the_members_together(command: list[str]) -> None:
+    assert run([*command, *TRAINED, "--dim", "15"]) == 0
+
+
+def test_a_short_corpus_is_told_in_the_words_of_the_command_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
+) -> None:
+    (tmp_path / "corpus.txt").write_text("one\ntwo\nthree\n")
+    assert run(command) == 1
+    said = capsys.readouterr().err
+    assert "--weights equal" in said
+    assert "weights=" not in said
+
+
+def test_names_of_encoders_and_files_are_not_taken_for_parameters() -> None:
+    for same in ("there is no encoder 'demo?dim=8&seed=1'", "runs/tau=3/pairs.tsv is empty", "the loss is high"):
+        assert in_options(same) == same
+
+
+def test_the_method_is_shown_in_a_few_words(capsys: pytest.CaptureFixture[str], longer: list[str]) -> None:
+    for given, shown in (
+        ([], "auto"),
+        (["--dim", "4"], "auto"),
+        (["--method", "svd", "--weights", "reliability"], "svd"),
+        (["--method", "gcca", "--tau", "10"], "gcca"),
+        (["--method", "gcca", "--tau", "3"], "gcca, --tau 3.0"),
+    ):
+        assert run([*longer, *given]) == 0
+        assert (
+            next(line for line in capsys.readouterr().out.splitlines() if line.startswith("method")).split(None, 1)[1]
+            == shown
+        )
+
+
+def test_a_spectrum_has_six_digits_and_no_noise(capsys: pytest.CaptureFixture[str], longer: list[str]) -> None:
+    text, out = longer[1], longer[-1]
+    given = ["fit", text, "-e", "demo?dim=4&seed=1", "-e", "demo?dim=6&seed=2", "-o", out]
+    given += ["--method", "gcca", "--dim", "10", "--tau", "0"]
+    assert run([*given, "--json"]) == 0
+    spectrum = json.loads(capsys.readouterr().out)["spectrum"]
+    assert all(value == float(f"{value:.6g}") for value in spectrum)
+    assert 0 < min(abs(value) for value in spectrum) < 1e-12  # views of 4 and 6 dimensions have rho that are zero
+    assert run(given) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("spectrum"))
+    assert "rho of dimensions 1, 2, 4, 5, 6, 7, 9, 10: " in line
+    assert " 0 " in line
+    assert "e-1" not in line

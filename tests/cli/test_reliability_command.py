@@ -88,7 +88,7 @@ def test_a_member_that_is_given_twice_counts_once_and_one_alone_has_weight_one(
     capsys: pytest.CaptureFixture[str], corpus: Path
 ) -> None:
     text = output(capsys, str(corpus), "-e", "demo", "-e", "demo")
-    assert "demo is alone: there is nothing to compare it with." in text
+    assert "demo has nothing to be compared with: there is no other." in text
     assert text.splitlines()[2].split()[0] == "demo"
 
 

@@ -11,7 +11,10 @@ from method_views import KINDS, SHAPES, Array, make_views
 
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import SVD, Auto
+from ensembed.methods.projections import Network
 from ensembed.moments import Moments
+from ensembed.reliability import reliability
+from ensembed.reliability.whitening import SoftWhitening
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -90,6 +93,57 @@ def test_moments_of_halves_are_enough() -> None:
 def test_what_is_no_dimension_is_refused(dim: Any) -> None:  # noqa: ANN401
     with pytest.raises(InputError, match=f"dim must be a whole number of at least 1, not {dim!r}"):
         Auto(dim)
+
+
+def whitened_conc(views: list[Array], new: list[Array], weights: tuple[float, ...], whitened: tuple[int, ...]) -> Array:
+    """The formula: every view of length one, some softly whitened on the corpus, side by side."""
+    parts = []
+    for j, (view, other, weight) in enumerate(zip(views, new, weights, strict=True)):
+        X, Y = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (view, other))
+        parts.append(np.sqrt(weight / max(weights)) * (SoftWhitening.of(X).whole(Y) if j in whitened else Y))
+    return np.hstack(parts)
+
+
+@pytest.mark.parametrize(("n", "dims"), SHAPES)
+def test_whitened_members_are_those_of_the_formula(n: int, dims: tuple[int, ...]) -> None:
+    views, new, weights = make_views(n, dims), make_views(n, dims, seed=1), weights_for(dims)
+    whitened = tuple(range(1, len(dims)))
+    expected = whitened_conc(views, new, weights, whitened)
+    meta = Auto(None, weights, whitened).fit(views)
+    assert meta.dim == sum(dims)
+    assert oracles.error(meta.transform(new), expected) < 1e-5
+    d = min(3, n, sum(dims))
+    corpus = whitened_conc(views, views, weights, whitened)
+    V = np.linalg.svd(corpus, full_matrices=False)[2][:d].T
+    short = Auto(d, weights, whitened).fit(views)
+    assert oracles.gram_error(short.transform(new), expected @ V) < 1e-5
+    assert short.spectrum is not None
+    assert oracles.error(short.spectrum, np.linalg.svd(corpus)[1][:d] ** 2 / n) < 1e-6
+
+
+def test_by_reliability_all_but_the_best_are_whitened() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal((60, 12))[np.arange(300) % 60] + 0.5 * rng.standard_normal((300, 12))
+    views = [truth[:, :known] + 0.2 * rng.standard_normal((300, known)) for known in (8, 12)]
+    found = reliability(views)
+    meta = Auto().fit(views)
+    assert found.best == meta.method["trusted"] == 1
+    assert meta.method["whitened"] == [0]
+    assert meta.method["weights"] == found.whitened_weights.tolist()
+    assert [isinstance(one, Network) for one in meta.projections] == [True, False]
+    assert oracles.error(meta.transform(views), Auto().trusting(found).fit(views).transform(views)) == 0
+
+
+def test_what_cannot_be_whitened() -> None:
+    views = make_views(50, (4, 3))
+    with pytest.raises(InputError, match="whitened has place 2, but there are 2 members"):
+        Auto(weights=(1, 1), whitened=(2,)).fit(views)
+    with pytest.raises(InputError, match="a place of `whitened` must be a whole number of at least 0, not -1"):
+        Auto(weights=(1, 1), whitened=(-1,))
+    with pytest.raises(InputError, match="have moments of their own: call `fit`"):
+        Auto(2, (1, 1), (1,)).solve(Moments.of_views(views), [4, 3])
+    left_out = Auto(weights=(1, 0), whitened=(1,)).fit(views)
+    assert left_out.dim == 4
 
 
 def test_it_has_no_knobs_to_turn() -> None:

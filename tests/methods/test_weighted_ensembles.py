@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import oracles
 import pytest
+from stand_ins import trusted
 
 import ensembed.reliability
 from ensembed import Ensemble, MetaEncoder, ViewStore, load
@@ -18,6 +18,7 @@ from ensembed.encoders.base import Encoder
 from ensembed.errors import EncoderError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Method
 from ensembed.progress import Progress
+from ensembed.reliability import Reliability
 from ensembed.testing import Recorder
 
 NAMES = ["demo?dim=5&seed=1", "demo?dim=4&seed=2", "demo?dim=6&seed=3"]
@@ -46,9 +47,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What `reliability` is called with; it always finds the same."""
     seen: list[dict[str, Any]] = []
 
-    def reliability(views: Sequence[Any], **given: Any) -> SimpleNamespace:  # noqa: ANN401
+    def reliability(views: Sequence[Any], **given: Any) -> Reliability:  # noqa: ANN401
         seen.append({"views": list(views), **given})
-        return SimpleNamespace(weights=np.array(WEIGHTS))
+        return trusted(WEIGHTS)
 
     monkeypatch.setattr(ensembed.reliability, "reliability", reliability)
     return seen

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import oracles
 import pytest
 from method_views import Array, make_views
+from stand_ins import trusted
 
 import ensembed.reliability
 from ensembed.errors import InputError, ViewError
@@ -30,6 +30,7 @@ from ensembed.methods import (
 )
 from ensembed.methods.projections import Dense, Network
 from ensembed.methods.weights import Weights, checked_weights, scales
+from ensembed.reliability import Reliability
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -72,9 +73,9 @@ def cosines(Z: Array) -> Array:
 def found(weights: Sequence[float], calls: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - a stand-in for a function
     """What finds these weights, and writes down what it was given."""
 
-    def reliability(views: Sequence[Any], **given: Any) -> SimpleNamespace:  # noqa: ANN401
+    def reliability(views: Sequence[Any], **given: Any) -> Reliability:  # noqa: ANN401
         calls.append({"views": list(views), **given})
-        return SimpleNamespace(weights=np.array(weights))
+        return trusted(weights)
 
     return reliability
 
@@ -165,6 +166,7 @@ def test_the_cosine_is_the_weighted_mean_of_the_members_cosines(views: list[Arra
 
 
 def test_weights_are_plain_data(method: Method) -> None:
+    assert method.with_weights(np.array([1, 0.5, 0])) == method.with_weights((1.0, 0.5, 0.0))  # type: ignore[arg-type] # arrays are taken, too
     weighted = method.with_weights([1, np.float32(0.5), 0])  # type: ignore[arg-type] # numpy's numbers are taken, too
     facts = json.loads(json.dumps(weighted.to_json()))
     assert facts["weights"] == [1.0, 0.5, 0.0]
@@ -181,7 +183,10 @@ def test_what_was_saved_before_there_were_weights_has_the_same_facts() -> None:
     assert "weights" not in TRAINED.to_json()
 
 
-@pytest.mark.parametrize("weights", ["best", (), (0, 0), (1, -1), (1, np.nan), (1, np.inf), 1.0, None, ("1", "2")])
+NO_WEIGHTS = ["best", "1", (), (0, 0), (1, -1), (1, np.nan), (1, np.inf), 1.0, None, ("1",), (10**400, 1), np.eye(2)]
+
+
+@pytest.mark.parametrize("weights", NO_WEIGHTS, ids=str)
 def test_what_are_no_weights_is_refused(method: Method, weights: Any) -> None:  # noqa: ANN401
     with pytest.raises(InputError, match="weights are 'equal', 'reliability', or a number of at least 0 per member"):
         method.with_weights(weights)
@@ -222,7 +227,8 @@ def test_bare_arrays_are_weighted_by_what_they_say(
     (call,) = calls
     assert call["sentences"] is None
     assert [view.shape[1] for view in call["views"]] == list(DIMS)
-    assert meta.method == {**method.with_weights(WEIGHTS).to_json(), "weights_from": "reliability"}
+    origin = {"weights_from": "reliability", "trusted": int(np.argmax(WEIGHTS)), "decided": "lead", "sure": 1.0}
+    assert meta.method == {**method.with_weights(WEIGHTS).to_json(), **origin}
     assert meta.rows == 120
     np.testing.assert_array_equal(meta.transform(views), weigh(method, WEIGHTS, views))
     method.with_weights("equal").fit(views)

@@ -9,8 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from ensembed.progress import silent
-from ensembed.reliability import agreement, sufficiency
+from ensembed.reliability import agreement, sufficiency, whitening
 from ensembed.reliability.lexical import Lexical
+from ensembed.reliability.whitening import SoftWhitening
 
 SENTENCES = [
     f"the {a} {b} {c}" for a in ("red", "blue", "old") for b in ("dog", "cat", "fox") for c in ("runs", "eats")
@@ -69,7 +70,7 @@ def test_explained_is_that_of_ridge_regressions() -> None:
     common = _normal(0, 120, 5)
     views = [_unit(common @ _normal(1 + j, 5, d) + (0.2 + j) * _normal(5 + j, 120, d)) for j, d in enumerate((6, 8))]
     found = sufficiency.predictions(views, None, np.random.default_rng(3), silent).explained(np.ones((1, 120)))[0]
-    Z = [sufficiency._prepared(X, None) for X in views]
+    Z = [X - X.mean(axis=0) for X in views]
     folds = [np.sort(one) for one in np.array_split(np.random.default_rng(3).permutation(120), sufficiency.FOLDS)]
     for i, j in ((0, 1), (1, 0)):
         errors = []
@@ -86,14 +87,33 @@ def test_explained_is_that_of_ridge_regressions() -> None:
 
 def test_what_is_lexical_is_regressed_out() -> None:
     L = _normal(0, 300, 4)
-    Z = sufficiency._prepared(_unit(L @ _normal(1, 4, 6) + 0.3 * _normal(2, 300, 6)), L)
-    before = sufficiency._prepared(_unit(L @ _normal(1, 4, 6) + 0.3 * _normal(2, 300, 6)), None)
+    Z = sufficiency._beyond(_unit(L @ _normal(1, 4, 6) + 0.3 * _normal(2, 300, 6)), L)
+    before = sufficiency._beyond(_unit(L @ _normal(1, 4, 6) + 0.3 * _normal(2, 300, 6)), None)
     assert np.abs(L.T @ Z).max() < 0.1 * np.abs(L.T @ before).max()
 
 
-def test_a_wide_view_keeps_its_leading_directions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sufficiency, "LARGEST", 5)
-    assert sufficiency._prepared(_unit(_normal(0, 40, 9)), None).shape == (40, 5)
+def test_a_soft_whitening_is_that_of_the_formula() -> None:
+    X = _unit(_normal(0, 400, 6) * np.arange(1, 7) + 3)
+    mean = X.mean(axis=0)
+    values, axes = np.linalg.eigh(np.cov(X.T, bias=True))
+    factors = (values + whitening.RIDGE * values.mean()) ** (-whitening.POWER / 2)
+    expected = _unit((X - mean) @ (axes * factors) @ axes.T)
+    found = SoftWhitening.of(X)
+    np.testing.assert_allclose(found.whole(X), expected, atol=1e-9)
+    leading = found.leading(X)
+    np.testing.assert_allclose(leading @ leading.T, expected @ expected.T, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [40, 12, 2])
+def test_a_wide_view_keeps_its_leading_directions(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whitening, "LARGEST", 5)
+    X = _unit(_normal(0, n, 20))
+    found = SoftWhitening.of(X)
+    assert found.leading(X).shape == (n, min(n - 1, 5))
+    # Beyond the leading directions all others count alike.
+    beyond = np.linalg.svd(found.axes.T)[2][found.axes.shape[1] :]
+    np.testing.assert_allclose(beyond @ found.matrix, found.rest * beyond, atol=1e-9)
+    assert np.isfinite(found.whole(X)).all()
 
 
 def test_near_pairs_are_those_of_a_plain_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,12 +143,58 @@ def test_correlations_of_resampled_queries() -> None:
         np.testing.assert_allclose(spread[b], repeated.std(axis=1), atol=1e-10)
 
 
+def _agreeing(*with_best: float) -> NDArray[Any]:
+    """Correlations of members that agree with each other only as far as both agree with the first."""
+    own = np.array([1.0, *with_best])
+    r = np.outer(own, own)
+    np.fill_diagonal(r, 1.0)
+    return r
+
+
+def _odds(trust: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(trust / (1 - trust**2))
+
+
+WIDE = np.full(4, 0.3)  # wider than what is asked for: nothing is extrapolated
+
+
 def test_weights_follow_agreement_and_spread() -> None:
-    even = np.ones(4)
-    found = agreement.weights(1, np.array([0.3, 1.0, 0.8, -0.4]), even)
+    found = agreement.weights(0, _agreeing(0.3, 0.8, -0.4), WIDE, 0.0, np.ones(4))
     trust = np.array([0.3, 0.8]) / 0.95
-    np.testing.assert_allclose(found[[0, 2]], trust / (1 - trust**2) / (0.95 / (1 - 0.95**2)))
-    assert found[1] == 1
+    np.testing.assert_allclose(found[1:3], _odds(trust) / _odds(np.array(0.95)))
+    assert found[0] == 1
     assert found[3] == 0
-    assert agreement.weights(0, np.array([1.0, 0.97]), even[:2])[1] == 0.5  # the most there is
-    np.testing.assert_allclose(agreement.weights(0, np.array([1.0, 0.97]), np.array([0.2, 0.1])), [1.0, 1.0])
+    most = agreement.weights(0, _agreeing(0.97), np.array([0.3, 0.15]), 0.0, np.ones(2))
+    np.testing.assert_allclose(most, [1.0, 0.5 * 2])  # half the best, for half the spread
+
+
+def test_who_knows_less_of_the_best_counts_less() -> None:
+    whole, half = (agreement.weights(0, _agreeing(0.8), WIDE[:2], 0.0, np.array([1.0, part])) for part in (1.0, 0.5))
+    assert half[1] == pytest.approx(whole[1] / 4)
+    assert agreement.weights(0, _agreeing(0.5), WIDE[:2], 0.0, np.array([1.0, 0.1]))[1] == 0  # next to nothing
+
+
+def test_members_that_err_alike_share() -> None:
+    apart = agreement.weights(0, _agreeing(0.7, 0.7), WIDE[:3], 0.0, np.ones(3))
+    r = _agreeing(0.7, 0.7)
+    r[1, 2] = r[2, 1] = 1.0
+    alike = agreement.weights(0, r, WIDE[:3], 0.0, np.ones(3))
+    np.testing.assert_allclose(alike[1:], apart[1:] / 2, rtol=1e-6)
+
+
+def test_a_narrow_range_of_cosines_is_made_up_for() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, 200_000)
+    y = 0.6 * x + 0.1 * rng.standard_normal(len(x))
+    x *= agreement.SPREAD / x.std()  # the best one's cosines, spread as widely as is asked for
+    found = []
+    for chosen in (x > -1, x > np.quantile(x, 0.7)):  # all pairs, and those that are near under the best
+        C = np.stack([x[chosen], y[chosen]])
+        found.append(agreement.weights(0, np.asarray(np.corrcoef(C)), np.asarray(C.std(axis=1)), 0.0, np.ones(2))[1])
+    assert found[1] == pytest.approx(found[0], rel=0.05)
+
+
+def test_what_one_knows_of_the_best() -> None:
+    R = np.array([[1.0, 0.4, -0.1], [0.2, 1.0, 0.3], [0.1, 0.6, 1.0]])
+    np.testing.assert_allclose(sufficiency.known(R, 0), [1.0, 0.5, 1.0])
+    np.testing.assert_allclose(sufficiency.lead(R), [0.2 - 0.0 - 0.4, -0.3, 0.2])

@@ -72,12 +72,13 @@ def write_stsb(folder: Path, *, lower: bool = False) -> None:
 # A user's own file
 
 
-@pytest.mark.parametrize("header", ["", "score\tsentence1\tsentence2\n", "Score\tSentence1\tSentence2\r\n"])
+@pytest.mark.parametrize("header", ["", "score\tsentence1\tsentence2\n", "Score\tText\tText\r\n"])
 @pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("zipped", [False, True])
 def test_read_pairs(tmp_path: Path, header: str, bom: bytes, end: str, *, zipped: bool) -> None:
-    data = bom + (header + end.join(f"{y}\t{a} \t {b}" for y, a, b in ROWS)).encode()
+    lines = [f"{y}\t{a} \t {b}" for y, a, b in ROWS]
+    data = bom + (header + end.join([lines[0], "", " ", *lines[1:]])).encode()  # blank lines are left out
     path = write(tmp_path / ("mine.tsv.gz" if zipped else "mine.tsv"), gzip.compress(data) if zipped else data)
     pairs = read_pairs(path)
     assert pairs.name == "mine"
@@ -108,7 +109,10 @@ def test_read_pairs_gives_back_any_text(
         ("score\tsentence1\tsentence2\n", "bad.tsv holds no scored sentence pair"),
         ("1\ta\tb\n2\ta\n", r"line 2: 3 tab-separated columns were expected, 2 seen: '2\\ta'"),
         ("1\ta\tb\tc\n", "line 1: 3 tab-separated columns were expected, 4 seen"),
-        ("1\ta\tb\n\n2\ta\tb\n", "line 2: 3 tab-separated columns were expected, 1 seen: ''"),
+        ("1\ta\tb\n\n2\ta\n", "line 3: 3 tab-separated columns were expected, 2 seen"),
+        ("1,a dog,a cat\n", "line 1: 3 tab-separated columns were expected, 1 seen; commas were seen where tabs"),
+        ("a dog\ta cat\t4.5\n", "'a dog' seen; the score comes first: write 4.5<TAB>sentence1<TAB>sentence2"),
+        ("\n \n", "bad.tsv holds no scored sentence pair"),
         ("gold\ta\tb\n", "line 1: a finite number was expected as gold score, 'gold' seen"),
         ("1\ta\tb\nscore\tsentence1\tsentence2\n", "line 2: a finite number"),
         ("nan\ta\tb\n", "line 1: a finite number was expected as gold score, 'nan' seen"),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from small_laboratory import CORPORA, DATASETS, small_laboratory
+from stand_ins import trusted
 
 from ensembed.errors import InputError
 from ensembed.reliability import Reliability
@@ -36,7 +37,8 @@ def flat(label: str, pearson: float, spearman: float, dev: tuple[float, float] =
 
 
 def trust(*weights: float, best: str = "a", mute: tuple[str, ...] = ()) -> Trust:
-    return Trust(best, weights, tuple(w - 0.1 for w in weights), tuple(w + 0.1 for w in weights), mute)
+    low, high = (tuple(w + by for w in weights) for by in (-0.1, 0.1))
+    return Trust(best, weights, low, high, mute, weights, ())
 
 
 # a is best by Pearson (70 in the mean), b by Spearman (66); c is far behind.
@@ -160,11 +162,7 @@ def test_the_data_survives_its_file() -> None:
 def stand_in(weights: dict[str, float]) -> Any:  # noqa: ANN401 - a function of the signature of `reliability`
     def found(views: Sequence[Any], *, sentences: Any, names: Sequence[str], seed: int) -> Reliability:  # noqa: ANN401
         assert {len(view) for view in views} == {len(list(sentences))}
-        given, square = np.array([weights.get(name, 0.0) for name in names]), np.eye(len(names))
-        rest = (given, given, given, square, given, given, given)
-        mute = tuple(name for name in names if name not in weights)
-        copies = tuple(range(len(names)))
-        return Reliability(tuple(names), square, *rest, mute, copies, len(views[0]), 5, True, seed)
+        return trusted([weights.get(name, 0.0) for name in names], names, rows=len(views[0]), seed=seed)
 
     return found
 
@@ -190,7 +188,7 @@ def test_trials_on_small_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for members, alone in (((a, c), found.singles[0]), ((b, c), found.singles[1])):  # next to no weight
         assert found.of(members).method(AUTO).score(MEAN).pearson == pytest.approx(alone.score(MEAN).pearson, abs=1e-4)
         assert found.of(members).method("conc").score(MEAN) != alone.score(MEAN)
-    assert len(found.additions) == 6
+    assert len(found.additions) == 8
     for addition in found.additions:  # what has no weight changes nothing
         assert addition.trust.mute == (addition.added,)
         assert abs(found.change(addition).pearson) < 1e-6

@@ -195,9 +195,10 @@ class Laboratory:
             return method.build(dims)
         if trial.corpus not in self.corpora:
             raise InputError(f"{trial} has to be fitted on one of: {', '.join(self.corpora)}")
-        if isinstance(method, MomentMethod) or (isinstance(method, Autoencoder) and method.solved):
-            normalize = isinstance(method, MomentMethod) and method.normalize
-            return solve_within(method, self._moments_for(trial, normalize=normalize), dims)
+        if isinstance(method, MomentMethod) and method.solvable:
+            return solve_within(method, self._moments_for(trial, normalize=method.normalize), dims)
+        if isinstance(method, Autoencoder) and method.solved:
+            return solve_within(method, self._moments_for(trial, normalize=False), dims)
         views = [self._training(trial)[j] for j in trial.members]
         if isinstance(method, TrainedMethod) and method.trains:
             key = self.notebook.key("training", self.facts(trial))

@@ -13,14 +13,17 @@ import math
 import reprlib
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError
 
-Weights: TypeAlias = Literal["equal", "reliability"] | tuple[float, ...]
+Word: TypeAlias = Literal["equal", "reliability"]
+Weights: TypeAlias = Word | tuple[float, ...]
+
+_WORDS: tuple[Word, ...] = get_args(Word)
 
 
 def checked_weights(weights: object) -> Weights:
@@ -30,8 +33,9 @@ def checked_weights(weights: object) -> Weights:
         InputError: they are neither.
     """
     if isinstance(weights, str):
-        if weights == "equal" or weights == "reliability":
-            return weights
+        for word in _WORDS:
+            if weights == word:
+                return word
     elif isinstance(weights, (Sequence, np.ndarray)) and np.ndim(weights) == 1:
         numbers = tuple(weights)
         if all(isinstance(one, (int, float, np.integer, np.floating)) for one in numbers):

@@ -16,7 +16,7 @@ from ensembed.device import checked_device, gcca_on, top_eigh_on
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.errors import InputError, ViewError
 from ensembed.linalg import top_eigh
-from ensembed.methods import GCCA, SVD
+from ensembed.methods import GCCA, SVD, Auto
 from ensembed.moments import Moments
 from ensembed.rows import TensorMatrix, check_views
 from ensembed.views import ViewStore
@@ -147,7 +147,7 @@ def test_gcca_leaves_a_block_without_full_rank_to_the_host() -> None:
     assert gcca_on("cpu", S[:7, :7], (4, 3), tau=1.0, dim=8, resolution=1e-11) is None
 
 
-@pytest.mark.parametrize("method", [GCCA(3), SVD(3), GCCA(3, weights="reliability")])
+@pytest.mark.parametrize("method", [GCCA(3), SVD(3), SVD(3, weights="reliability"), Auto(3)])
 def test_a_fit_on_a_device_is_the_fit(method: Any) -> None:  # noqa: ANN401
     views = _views()
     tensors = [torch.from_numpy(X) for X in views]

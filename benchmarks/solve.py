@@ -22,7 +22,7 @@ SCIPY_UP_TO = 8192
 MEMBERS = 4
 ROWS = (2_000, 20_000, 302_000)
 # What a peer is given before it is stopped.
-PEER_SECONDS, PEER_GIB = 60, 16
+PEER_SECONDS, PEER_GIB = 90, 16
 
 
 def run() -> Section:

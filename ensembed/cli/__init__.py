@@ -47,7 +47,7 @@ def cli() -> None:
     \b
     Example, from nothing to a scored model:
       ensembed pull minilm use-lite wordllama stsb
-      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --method gcca --out my-model
+      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --out my-model
       ensembed similarity my-model "A dog runs." "A puppy is running." "Stocks fell."
       ensembed evaluate my-model minilm --sts stsb-dev
 
@@ -69,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        kept = ": what was finished is kept, run the same command to go on" if arguments[0] in _RESUMABLE else ""
+        kept = ": what was finished is kept (of vectors whole shards); run the same command to go on" if arguments[0] in _RESUMABLE else ""
         click.echo(f"interrupted{kept}", err=True)
         return INTERRUPTED
     except EnsembedError as error:

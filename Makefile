@@ -18,7 +18,8 @@ lint: .venv/dev
 	$(BIN)/lint-imports --no-cache
 
 bench: .venv/dev
-	$(BIN)/python -m benchmarks
+	$(INSTALL) '.[bench]'
+	$(BIN)/python -m benchmarks $(AREAS)
 
 # Tests open the report in a real browser. Text needs a font, which a bare machine lacks.
 browser:

@@ -1,57 +1,81 @@
-"""`make bench`: run everything, print it, and write `results/bench.md` and `results/bench.json`."""
+"""`make bench`: measure every area, or the areas named, and write `results/bench.md` and `results/bench.json`.
+
+    python -m benchmarks [AREA ...]
+
+An area that is not named keeps what was measured before, with the machine and the time of that run. The tables in
+docs/speed.md and the plot beside it follow.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import json
+import argparse
+import importlib
+import sys
 from pathlib import Path
 
-from benchmarks import ensemble, memory, moments, solve
+from benchmarks import docs, results
+from benchmarks.timing import Comparison, Section, Table
 from ensembed.provenance import provenance
-from ensembed.tables import markdown_table, text_table
 
 OUT = Path("results")
+AREAS = (
+    "encode",
+    "ensemble",
+    "repeats",
+    "use_lite",
+    "transform",
+    "startup",
+    "cache",
+    "moments",
+    "solve",
+    "memory",
+    "device",
+)
 
 
-def main() -> None:
-    """Run everything."""
-    comparisons = [*moments.run(), *solve.run(), *ensemble.run()]
-    peaks = memory.run()
-    facts = provenance()
-    speed = (
-        ["what", "ours, s", "peer", "peer, s", "ours / peer", "to reach"],
-        [[c.what, f"{c.ours_s:.3f}", c.peer, f"{c.peer_s:.3f}", f"{c.ratio:.2f}", c.target] for c in comparisons],
+def areas() -> list[str]:
+    """Those whose module is there and has `run`, in the order of the page: without, it is a program of its own."""
+    files = {name: Path(__file__).with_name(f"{name}.py") for name in AREAS}
+    return [name for name, file in files.items() if file.exists() and "\ndef run(" in file.read_text()]
+
+
+def measure(name: str) -> Section:
+    """Run one area's module."""
+    found = importlib.import_module(f"benchmarks.{name}").run()
+    return found if isinstance(found, Section) else _section(name, found)
+
+
+def _section(name: str, found: object) -> Section:
+    """What a module gives that returns a plain list: of comparisons, or of frozen records to be shown as a table."""
+    rows = list(found) if isinstance(found, list) else [found]
+    comparisons = [row for row in rows if isinstance(row, Comparison)]
+    if len(comparisons) == len(rows):
+        return Section(name, comparisons)
+    headers = list(vars(rows[0]))
+    cells = [[f"{v:,.1f}" if isinstance(v, float) else str(v) for v in vars(row).values()] for row in rows]
+    return Section(name, tables=[Table("", headers, cells)], data={"rows": [vars(row) for row in rows]})
+
+
+def main(arguments: list[str], out: Path = OUT) -> int:
+    """Measure; every area is written as soon as it is there, since the next one may take long."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__.splitlines()[0] if __doc__ else ""
     )
-    memory_table = (
-        ["fit from stored views", "rows", "seconds", "peak memory of the process, MB"],
-        [[p.method, f"{p.rows:,}", f"{p.seconds:.1f}", f"{p.megabytes:.0f}"] for p in peaks],
-    )
-    print(text_table(*speed), "\n\n", text_table(*memory_table), sep="")
-    markdown = "\n".join(
-        [
-            "# Speed and memory",
-            "",
-            "Printed and written by `make bench`. The best of several runs, ours and the peer's in turn.",
-            "",
-            markdown_table(*speed),
-            "",
-            f"Views of {' + '.join(map(str, memory.DIMS))} dimensions, synthetic, on disk:",
-            "",
-            markdown_table(*memory_table),
-            "",
-            f"Made with: {', '.join(f'{key} {value}' for key, value in facts.items())}.",
-            "",
-        ]
-    )
-    data = {
-        "provenance": facts,
-        "speed": [dataclasses.asdict(c) | {"ratio": c.ratio} for c in comparisons],
-        "memory": [dataclasses.asdict(p) for p in peaks],
-    }
-    OUT.mkdir(exist_ok=True)
-    (OUT / "bench.md").write_text(markdown)
-    (OUT / "bench.json").write_text(json.dumps(data, indent=1) + "\n")
+    parser.add_argument("area", nargs="*", help=f"of {', '.join(areas())}; by default all")
+    parser.add_argument("--out", type=Path, default=out, help="the folder to write to, by default results")
+    chosen = parser.parse_args(arguments)
+    if unknown := [name for name in chosen.area if name not in areas()]:
+        parser.error(f"there is no area {unknown[0]!r}: choose of {', '.join(areas())}")
+    for name in chosen.area or areas():
+        print(f"{name} …", file=sys.stderr, flush=True)
+        one = results.record(measure(name), provenance())
+        found = results.read(chosen.out) | {name: one}
+        results.write(chosen.out, {key: found[key] for key in AREAS if key in found})
+        print(results.text(one), "\n", flush=True)
+    if chosen.out == OUT:
+        docs.write(results.read(OUT))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Peak memory of a fit from stored views, for few and for many rows, each in a process of its own."""
+"""Time and peak memory of a fit from stored views as their rows grow, each fit in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.timing import Section, Table, growth
 from ensembed.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.methods import GCCA, SVD
 from ensembed.views import View, ViewStore
 
-DIMS = (256, 192, 64)
+DIMS = (64, 48, 16)
+SIZES = (20_000, 200_000, 2_000_000, 20_000_000)
+# Rows that are really stored: 20 million would fill the disk. A multiple of the rows of a shard.
+STORED = 16 * 4096
 
 
 @dataclass(frozen=True)
@@ -61,26 +65,57 @@ class Noise(Encoder):
         return self._generator.standard_normal((len(sentences), self._spec.dim), np.float32)
 
 
-def run(sizes: tuple[int, ...] = (20_000, 2_000_000)) -> list[Peak]:
+class Repeated:
+    """The rows of a stored view again and again. Each time round they are read, and their bytes checked, anew."""
+
+    def __init__(self, view: View, rows: int) -> None:
+        self._view = view
+        self.shape = (rows, view.shape[1])
+        self.dtype = view.dtype
+
+    def __getitem__(self, rows: slice) -> FloatArray:
+        """A stretch of rows."""
+        start, stop, _ = rows.indices(self.shape[0])
+        parts = []
+        while start < stop:
+            place = start % len(self._view)
+            parts.append(self._view[place : place + stop - start])
+            start += len(parts[-1])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def run(sizes: tuple[int, ...] = SIZES) -> Section:
     """Write synthetic views to a temporary store and fit them, each fit in a fresh process."""
     peaks = []
-    for rows in sizes:
-        with tempfile.TemporaryDirectory(prefix="ensembed-bench-") as root:
-            store = ViewStore(root)
-            corpus = Numbered(rows)
-            folders = [str(store.embed(corpus, Noise(dim)).folder) for dim in DIMS]
-            for method in ("svd", "gcca"):
-                command = [sys.executable, "-m", "benchmarks.memory", method, *folders]
+    with tempfile.TemporaryDirectory(prefix="ensembed-bench-") as root:
+        store, corpus = ViewStore(root), Numbered(STORED)
+        folders = [str(store.embed(corpus, Noise(dim)).folder) for dim in DIMS]
+        for method in ("svd", "gcca"):
+            for rows in sizes:
+                command = [sys.executable, "-m", "benchmarks.memory", method, str(rows), *folders]
                 found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
                 peaks.append(Peak(method, rows, **json.loads(found)))
-    return peaks
+    table = Table(
+        f"Views of {' + '.join(map(str, DIMS))} dimensions, synthetic, on disk",
+        ["fit from stored views", "rows", "seconds", "microseconds a row", "peak memory of the process, MB"],
+        [
+            [p.method, f"{p.rows:,}", f"{p.seconds:.2f}", f"{1e6 * p.seconds / p.rows:.2f}", f"{p.megabytes:.0f}"]
+            for p in peaks
+        ],
+    )
+    lines = [
+        growth("rows", method, [(p.rows, p.seconds, p.megabytes) for p in peaks if p.method == method])
+        for method in ("svd", "gcca")
+    ]
+    note = f"{STORED:,} rows are stored; more are these again, read and hashed anew each time round."
+    return Section("Growth with the number of rows", tables=[table], notes=[note], data={"growth": lines})
 
 
-def fit(method: str, folders: list[str]) -> dict[str, float]:
+def fit(method: str, rows: int, folders: list[str]) -> dict[str, float]:
     """What the child process does: fit, and say how high its memory rose."""
-    views = [View(Path(folder)) for folder in folders]
+    views = [Repeated(View(Path(folder)), rows) for folder in folders]
     start = time.perf_counter()
-    {"svd": SVD(dim=128), "gcca": GCCA(dim=128)}[method].fit(views)
+    {"svd": SVD(dim=64), "gcca": GCCA(dim=64)}[method].fit(views)
     return {"seconds": time.perf_counter() - start, "megabytes": _peak()}
 
 
@@ -91,4 +126,4 @@ def _peak() -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(fit(sys.argv[1], sys.argv[2:])))
+    print(json.dumps(fit(sys.argv[1], int(sys.argv[2]), sys.argv[3:])))

@@ -8,13 +8,18 @@
 (1, 2)
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from ensembed._version import __version__
-from ensembed.corpus import ListCorpus, TextCorpus
-from ensembed.encoders import ObjectEncoder, open_encoder
-from ensembed.errors import EnsembedError
-from ensembed.loading import load
-from ensembed.model import Ensemble, MetaEncoder
-from ensembed.views import ViewStore
+
+if TYPE_CHECKING:
+    from ensembed.corpus import ListCorpus, TextCorpus
+    from ensembed.encoders import ObjectEncoder, open_encoder
+    from ensembed.errors import EnsembedError
+    from ensembed.loading import load
+    from ensembed.model import Ensemble, MetaEncoder
+    from ensembed.views import ViewStore
 
 __all__ = [
     "EnsembedError",
@@ -28,3 +33,33 @@ __all__ = [
     "load",
     "open_encoder",
 ]
+
+# Where a name is, for its first use: numpy and scipy take longer to load than everything else here together, and a
+# command line that only prints its help needs neither.
+_PLACES = {
+    "EnsembedError": "errors",
+    "Ensemble": "model",
+    "ListCorpus": "corpus",
+    "MetaEncoder": "model",
+    "ObjectEncoder": "encoders",
+    "TextCorpus": "corpus",
+    "ViewStore": "views",
+    "load": "loading",
+    "open_encoder": "encoders",
+}
+_ROOMS = ("corpus", "encoders", "errors", "loading", "methods", "model", "views")
+
+# Hidden from type checkers, which would take any name for one that is there.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name in _PLACES:
+            value = getattr(import_module(f"ensembed.{_PLACES[name]}"), name)
+            globals()[name] = value
+            return value
+        if name in _ROOMS:
+            return import_module(f"ensembed.{name}")
+        raise AttributeError(f"module 'ensembed' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_PLACES, *_ROOMS})

@@ -7,23 +7,20 @@ the same result up to rounding, in memory that does not depend on the number of 
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dsyrk, ssyrk
-from threadpoolctl import threadpool_limits
 
+from ensembed.device import shifted_sums_on
 from ensembed.errors import InputError, ViewError
 from ensembed.progress import Progress, silent
-from ensembed.rows import Views, batches, check_views, non_finite, unit_rows
+from ensembed.rows import Views, check_views
+from ensembed.scatter import shifted_sums
 
 Precision: TypeAlias = Literal["float64", "float32"]
 
-# Rows per product: long enough for the product to run at full speed, short enough to stay in the tens of megabytes.
-_BLOCK = 4096
 # A variance below this part of the largest one is rounding noise, not a direction of the data. float32 inputs carry
 # relative errors of 6e-8, whose square, 4e-15, is far below the first; float32 products have errors near 1e-7.
 _RESOLUTION: dict[Precision, float] = {"float64": 1e-11, "float32": 1e-6}
@@ -40,12 +37,14 @@ class Moments:
         mean: [D] the mean row.
         scatter: [D, D] the sum over rows of (x - mean)(x - mean)', symmetric.
         resolution: variances below this part of the largest cannot be told from zero.
+        device: where problems with these moments are solved: None is numpy, anything else a device of torch's.
     """
 
     n: int
     mean: NDArray[np.float64]
     scatter: NDArray[np.float64]
     resolution: float = _RESOLUTION["float64"]
+    device: str | None = None
 
     @classmethod
     def zero(cls, dim: int) -> Moments:
@@ -71,33 +70,39 @@ class Moments:
         normalize: bool = False,
         precision: Precision = "float64",
         threads: int | None = None,
+        device: str | None = None,
         progress: Progress = silent,
     ) -> Moments:
         """The moments of row-aligned views [n, d_j], concatenated, in one pass.
 
         Args:
-            views: arrays, memory maps or stored views.
+            views: arrays, memory maps, stored views or torch tensors. Each is read by one thread at a time.
             normalize: scale every row of every view to length one first; a zero row stays zero.
             precision: "float32" multiplies centred blocks in float32 and merges them in float64: twice as fast, with
                 errors near 1e-7.
-            threads: for the matrix products; None leaves BLAS its own choice.
+            threads: for all of the pass; None takes as many as BLAS would. The result does not depend on it.
+            device: compute with torch on that device, "cuda" for instance, always in float64; tensors that are there
+                already are not copied.
             progress: told of rows.
         """
         if precision not in get_args(Precision):
             raise InputError(f"precision is 'float64' or 'float32', not {precision!r}")
         views = check_views(views)
-        rows = views[0].shape[0]
-        sums = _ShiftedSums(sum(view.shape[1] for view in views), precision)
-        limits = threadpool_limits(threads, user_api="blas") if threads else nullcontext()
-        # What overflows becomes Inf or NaN, which is reported here.
-        with limits, np.errstate(over="ignore", invalid="ignore"):
-            for blocks in batches(views, _BLOCK):
-                start = sums.n
-                sums.add([unit_rows(block) if normalize else block for block in blocks])
-                if not np.isfinite(sums.total).all():
-                    raise ViewError(non_finite(blocks, start))
-                progress("moments", sums.n, rows)
-            moments = sums.moments()
+        n = views[0].shape[0]
+        if n == 0:
+            return cls.zero(sum(view.shape[1] for view in views))
+        if device is not None:
+            precision = "float64"
+            shift, total, scatter = shifted_sums_on(device, views, normalize=normalize, progress=progress)
+        else:
+            dtype = np.float64 if precision == "float64" else np.float32
+            shift, total, scatter = shifted_sums(
+                views, normalize=normalize, dtype=dtype, threads=threads, progress=progress
+            )
+        # Symmetric to the bit; what overflows is reported below.
+        with np.errstate(over="ignore", invalid="ignore"):
+            scatter -= np.outer(total / np.sqrt(n), total / np.sqrt(n))
+        moments = cls(n, shift + total / n, scatter, _RESOLUTION[precision], device)
         if not np.isfinite(moments.scatter).all():
             raise ViewError(f"the views hold values whose squares are too large for {precision}; scale them down")
         return moments
@@ -112,11 +117,12 @@ class Moments:
         delta = other.mean - self.mean
         mean = self.mean + delta * (other.n / n)
         scatter = self.scatter + other.scatter + np.outer(delta, delta * (self.n * other.n / n))
-        return Moments(n, mean, scatter, max(self.resolution, other.resolution))
+        return Moments(n, mean, scatter, max(self.resolution, other.resolution), self.device or other.device)
 
     def of_columns(self, columns: NDArray[np.integer[Any]]) -> Moments:
         """The moments of some of the columns, for instance of all views but one."""
-        return Moments(self.n, self.mean[columns], self.scatter[np.ix_(columns, columns)], self.resolution)
+        scatter = self.scatter[np.ix_(columns, columns)]
+        return Moments(self.n, self.mean[columns], scatter, self.resolution, self.device)
 
     @property
     def covariance(self) -> NDArray[np.float64]:
@@ -127,49 +133,3 @@ class Moments:
         """Whether the rows differ in these columns by more than rounding."""
         variance = np.diagonal(self.scatter)[columns].sum() / max(self.n, 1)
         return bool(variance > _ROUNDING * np.square(self.mean[columns]).sum())
-
-
-class _ShiftedSums:
-    """Sums of (x - c) and (x - c)(x - c)', c being the mean of the first block.
-
-    The shift is what keeps the digits: encoders' means are often much longer than the spread around them, and
-    X'X - n m m' of unshifted rows cancels.
-    """
-
-    def __init__(self, dim: int, precision: Precision) -> None:
-        self.n = 0
-        self.total = np.zeros(dim)
-        self._precision: Precision = precision
-        self._shift: NDArray[Any] | None = None
-        self._products = np.zeros((dim, dim), order="F")
-        self._block_products = np.zeros((dim, dim) if precision == "float32" else (0, 0), np.float32, order="F")
-        # One buffer for all blocks: a fresh one would cost more in page faults than the copy into it.
-        self._buffer = np.empty((_BLOCK, dim), precision)
-
-    def add(self, blocks: list[NDArray[Any]]) -> None:
-        """Take the next rows, at most `_BLOCK`, as one array [rows, d_j] per view."""
-        X = self._buffer[: len(blocks[0])]
-        if self._shift is None:
-            self._shift = np.concatenate([block.mean(axis=0, dtype=np.float64) for block in blocks]).astype(X.dtype)
-        end = 0
-        for block in blocks:
-            start, end = end, end + block.shape[1]
-            np.subtract(block, self._shift[start:end], out=X[:, start:end], casting="unsafe")
-        self.n += len(X)
-        # Not a product with ones: numpy's BLAS threads would go on spinning and slow down scipy's in the next line.
-        self.total += X.sum(axis=0, dtype=np.float64)
-        if X.dtype == np.float64:
-            # X is in C order, so X.T is what Fortran calls its own: no copy, and the sum stays in place.
-            self._products = dsyrk(1.0, X.T, beta=1.0, c=self._products, overwrite_c=True)
-        else:
-            self._block_products = ssyrk(1.0, X.T, c=self._block_products, overwrite_c=True)
-            self._products += self._block_products
-
-    def moments(self) -> Moments:
-        if self._shift is None:
-            return Moments.zero(len(self.total))
-        # The products fill the upper triangle; below it are zeros.
-        scatter = self._products + self._products.T
-        np.fill_diagonal(scatter, self._products.diagonal())
-        scatter -= np.outer(self.total, self.total / self.n)
-        return Moments(self.n, self._shift + self.total / self.n, scatter, _RESOLUTION[self._precision])

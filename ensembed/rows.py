@@ -26,6 +26,24 @@ class Matrix(Protocol):
         """A stretch of rows."""
 
 
+class TensorMatrix:
+    """A torch tensor [n, d] as a matrix whose stretches of rows are arrays; `tensor` is the tensor itself.
+
+    What computes on the tensor's device takes it whole; everything else copies the rows that it reads.
+    """
+
+    def __init__(self, tensor: Any) -> None:  # noqa: ANN401 - torch is not imported here
+        self.tensor = tensor.detach()
+        self.shape: tuple[int, ...] = tuple(tensor.shape)
+        name = str(tensor.dtype).removeprefix("torch.")
+        self.dtype: np.dtype[Any] = np.dtype("float32" if name == "bfloat16" else name)  # numpy has no bfloat16
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        part = self.tensor[rows]
+        part = part.float() if str(part.dtype) == "torch.bfloat16" else part
+        return np.asarray(part.cpu().numpy())
+
+
 Views: TypeAlias = Sequence[Matrix]
 
 
@@ -73,19 +91,33 @@ def non_finite(blocks: Sequence[NDArray[Any]], start: int, numbers: Sequence[int
 def unit_rows(X: NDArray[Any]) -> NDArray[Any]:
     """The rows of X [n, d] scaled to length one, float32 or wider; zero rows stay zero, NaN or Inf makes a row NaN."""
     X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
-    # The largest entry is divided out first, so that no square overflows or vanishes. NaN is not zero: it spreads.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        squares = np.einsum("ij,ij->i", X, X)
+        plain = (squares > _SAFE[0]) & (squares < _SAFE[1])
+        Z = X / np.sqrt(squares)[:, None]
+        if not plain.all():
+            Z[~plain] = _carefully_scaled(X[~plain])
+    return np.asarray(Z)
+
+
+# Sums of squares between these have lost nothing to overflow or underflow, in float32 either.
+_SAFE = (1e-24, 1e36)
+
+
+def _carefully_scaled(X: NDArray[Any]) -> NDArray[Any]:
+    """Rows that are zero, tiny, huge or not finite: the largest entry is divided out, so that no square is lost."""
     largest = np.abs(X).max(axis=1, keepdims=True, initial=0.0)
-    with np.errstate(invalid="ignore"):
-        X = X / np.where(largest == 0, 1, largest)
-        lengths = np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
-        X /= np.where(lengths == 0, 1, lengths)
-    return X
+    X = X / np.where(largest == 0, 1, largest)  # NaN is not zero: it spreads
+    lengths = np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
+    return np.asarray(X / np.where(lengths == 0, 1, lengths))
 
 
 def _as_matrix(view: Any, j: int) -> Matrix:  # noqa: ANN401 - whatever a user takes for a matrix
     # A sparse matrix looks like an array until its rows are computed with.
     if hasattr(view, "toarray"):
         raise ViewError(f"view {j} is a sparse {type(view).__name__}; views are dense: give its .toarray()")
+    if type(view).__module__ == "torch" and str(getattr(view, "layout", "")) == "torch.strided":
+        return TensorMatrix(view)
     if hasattr(view, "shape") and isinstance(getattr(view, "dtype", None), np.dtype):
         matrix: Matrix = view
         return matrix

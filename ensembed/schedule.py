@@ -25,10 +25,15 @@ class Schedule:
 
     Which way wins depends on the members (one that waits for a server, one that uses a single core) and on the
     machine, so both are tried and timed, for few and for many sentences apart.
+
+    Args:
+        clock: tells the time in seconds.
+        side_by_side: always run so, or never; None finds out which is faster.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter, *, side_by_side: bool | None = None) -> None:
         self._clock = clock
+        self._always = side_by_side
         self._seconds: dict[tuple[bool, bool], float] = {}
         self._runs: Counter[bool] = Counter()
 
@@ -50,6 +55,8 @@ class Schedule:
 
     def _choose(self, many: bool) -> bool:
         """Whether to run side by side: each way once, then the faster one, the slower one again now and then."""
+        if self._always is not None:
+            return self._always
         alone, together = self._seconds.get((many, False)), self._seconds.get((many, True))
         if alone is None or together is None:
             return alone is not None

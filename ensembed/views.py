@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +22,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from ensembed.cores import available_cores
 from ensembed.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.errors import CorruptViewError, MissingError, StoreBusyError, StoreError
@@ -86,7 +88,18 @@ class View:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401 - numpy's own
         if copy is False:
             raise ValueError("a view spans several files: an array of it is always a copy")
-        return np.array(self[:], dtype=dtype)
+        whole = np.empty(self.shape, np.float32)
+        size = self.manifest.shard_rows
+
+        def fill(k: int) -> None:
+            whole[k * size : (k + 1) * size] = self._load(k)
+
+        # Most of the time goes into checking the bytes, which lets other threads run. Each shard goes to its place and
+        # is let go, so that no more than one per core is in memory beside the result.
+        with ThreadPoolExecutor(available_cores()) as pool:
+            for _ in pool.map(fill, range(len(self.manifest.shards))):
+                pass
+        return whole if dtype is None else whole.astype(dtype, copy=False)
 
     def damaged(self, *, progress: Progress = silent) -> list[str]:
         """The names of the shards whose bytes are not those that were written."""

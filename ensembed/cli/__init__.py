@@ -11,25 +11,35 @@ from collections.abc import Sequence
 
 import click
 
-from ensembed import __version__
-from ensembed.cli.compare import compare
-from ensembed.cli.data import data
-from ensembed.cli.embed import embed
-from ensembed.cli.encode import encode
-from ensembed.cli.encoders import encoders
-from ensembed.cli.evaluate import evaluate
-from ensembed.cli.fit import fit
-from ensembed.cli.pull import pull
-from ensembed.cli.reliability import reliability
-from ensembed.cli.reproduce import reproduce
-from ensembed.cli.similarity import similarity
+from ensembed._version import __version__
+from ensembed.cli.on_demand import OnDemandGroup
 from ensembed.errors import EnsembedError, MissingError
 
 FAILED, MISSING, INTERRUPTED = 1, 3, 130
 _RESUMABLE = ("pull", "data", "compare", "reliability", "embed", "fit", "reproduce")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+# The first sentence of each command's help, in the order of docs/cli.md. It stands here so that the list of commands
+# can be printed before any of them is imported; a test holds it against the commands.
+SUMMARIES = {
+    "encoders": "List the encoders and data sets of the catalogue and which are here, and every kind of encoder.",
+    "pull": "Fetch encoders (or the data set stsb) by NAME and check them against their pinned hashes.",
+    "data": (
+        "List the STS sets and the paper's corpus, and where they are on this machine; fetch them with `data fetch`."
+    ),
+    "compare": "Show how alike ENCODERs (names, folders of saved models) are, without labels.",
+    "reliability": "Find out which members to trust on the unlabelled sentences of CORPUS.",
+    "embed": "Let encoders read CORPUS and keep their views of it.",
+    "fit": "Fit a meta-embedding on the unlabelled sentences of CORPUS and save it.",
+    "encode": "Turn the lines of a file into vectors.",
+    "similarity": "Print how alike sentences are.",
+    "evaluate": "Score MODELS (folders of saved models, names of encoders) on semantic textual similarity.",
+    "reproduce": "Run everything the paper reports, and more, on an ensemble, and write tables and a report.",
+    "bench": "Measure what the members of an ensemble cost on this machine.",
+}
+
+
+@click.group(cls=OnDemandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="ensembed")
 def cli() -> None:
     """One better sentence embedding out of the encoders you already have, without labels.
@@ -37,7 +47,7 @@ def cli() -> None:
     \b
     Example, from nothing to a scored model:
       ensembed pull minilm use-lite wordllama stsb
-      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --method gcca --out my-model
+      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --out my-model
       ensembed similarity my-model "A dog runs." "A puppy is running." "Stocks fell."
       ensembed evaluate my-model minilm --sts stsb-dev
 
@@ -46,8 +56,7 @@ def cli() -> None:
     """
 
 
-for command in (encoders, pull, data, compare, reliability, embed, fit, encode, similarity, evaluate, reproduce):
-    cli.add_command(command)
+cli.summarised(SUMMARIES)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -60,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        kept = ": what was finished is kept, run the same command to go on" if arguments[0] in _RESUMABLE else ""
+        kept = ": what was finished is kept (of vectors whole shards); run the same command to go on" if arguments[0] in _RESUMABLE else ""
         click.echo(f"interrupted{kept}", err=True)
         return INTERRUPTED
     except EnsembedError as error:

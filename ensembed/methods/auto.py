@@ -107,6 +107,7 @@ class Auto(MomentMethod):
         *,
         precision: Precision = "float64",
         threads: int | None = None,
+        device: str | None = None,
         progress: Progress = silent,
     ) -> Meta:
         """Find the weights, if they are not given, then whitenings, and then the directions, if there are to be fewer.
@@ -114,7 +115,8 @@ class Auto(MomentMethod):
         Args:
             views: arrays [n, d_j], memory maps or stored views, rows aligned.
             precision: of the products in the pass, see `Moments.of_views`.
-            threads: for the pass; None leaves BLAS its own choice.
+            threads: for the pass; None takes as many as BLAS would.
+            device: compute with torch on that device, "cuda" for instance: the pass, and what is solved after it.
             progress: told of rows.
         """
         checked = check_views(views)
@@ -122,12 +124,12 @@ class Auto(MomentMethod):
         if not self.needs_rows:
             return self.build(dims)
         if self.wants_reliability or not self.whitened:
-            return super().fit(checked, precision=precision, threads=threads, progress=progress)
+            return super().fit(checked, precision=precision, threads=threads, device=device, progress=progress)
         meta = self._side_by_side(dims, self._whitenings(checked))
         if self.dim is None:
             return meta
         composed = _Composed(meta, checked)
-        moments = Moments.of_views([composed], precision=precision, threads=threads, progress=progress)
+        moments = Moments.of_views([composed], precision=precision, threads=threads, device=device, progress=progress)
         return self._shortened(meta, moments)
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
@@ -142,7 +144,11 @@ class Auto(MomentMethod):
         moments = moments.of_columns(kept)
         factors = columns[kept]
         scaled = Moments(
-            moments.n, moments.mean * factors, moments.scatter * np.outer(factors, factors), moments.resolution
+            moments.n,
+            moments.mean * factors,
+            moments.scatter * np.outer(factors, factors),
+            moments.resolution,
+            moments.device,
         )
         return self._shortened(meta, scaled)
 
@@ -186,7 +192,7 @@ class Auto(MomentMethod):
             raise ViewError("every row of the views is zero: there is nothing to learn from")
         largest = min(len(second), moments.n)
         if d <= largest:
-            values, V = top_eigh(second, d)
+            values, V = top_eigh(second, d, device=moments.device)
         if d > largest or values[-1] <= moments.resolution * values[0]:
             rank = effective_rank(second, moments.resolution)
             raise DimensionError(

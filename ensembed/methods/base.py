@@ -128,14 +128,16 @@ class MomentMethod(Method):
         *,
         precision: Precision = "float64",
         threads: int | None = None,
+        device: str | None = None,
         progress: Progress = silent,
     ) -> Meta:
         """One pass over the views for their moments, then `solve`.
 
         Args:
-            views: arrays [n, d_j], memory maps or stored views, rows aligned.
+            views: arrays [n, d_j], memory maps, stored views or torch tensors, rows aligned.
             precision: of the products in the pass, see `Moments.of_views`.
-            threads: for the pass; None leaves BLAS its own choice.
+            threads: for the pass; None takes as many as BLAS would.
+            device: compute with torch on that device, "cuda" for instance: the pass, and what is solved after it.
             progress: told of rows.
         """
         checked: Views = check_views(views)
@@ -146,11 +148,18 @@ class MomentMethod(Method):
             return fit_by_reliability(
                 self,
                 checked,
-                lambda method: method.fit(checked, precision=precision, threads=threads, progress=progress),
+                lambda method: method.fit(
+                    checked, precision=precision, threads=threads, device=device, progress=progress
+                ),
                 progress=progress,
             )
         moments = Moments.of_views(
-            checked, normalize=self.normalize, precision=precision, threads=threads, progress=progress
+            checked,
+            normalize=self.normalize,
+            precision=precision,
+            threads=threads,
+            device=device,
+            progress=progress,
         )
         return self.solve(moments, [view.shape[1] for view in checked])
 

@@ -10,8 +10,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ensembed.device import gcca_on
 from ensembed.errors import DimensionError, InputError, ViewError
-from ensembed.linalg import fix_signs, top_eigh, whitener
+from ensembed.linalg import Whitening, fix_signs, top_eigh
 from ensembed.methods.base import MomentMethod, check_whole
 from ensembed.methods.meta import Meta
 from ensembed.methods.parts import Parts
@@ -79,36 +80,46 @@ class GCCA(MomentMethod):
             left = " whose weight is not 0" if len(parts.everyone) > 1 else ""
             raise ViewError(f"gcca correlates views with each other and needs at least two{left}; use svd for one")
         d = int(self.dim or max(dims))
-        cuts = np.cumsum(dims)[:-1]
-        blocks = [np.hsplit(row, cuts) for row in np.vsplit(moments.covariance, cuts)]
-        whiteners = []
-        for j, (end, size) in enumerate(zip(np.cumsum(dims), dims, strict=True)):
-            if not moments.varies(slice(end - size, end)):
-                place = parts.members[j]
+        columns = [slice(end - size, end) for end, size in zip(np.cumsum(dims), dims, strict=True)]
+        if moments.device is not None and all(moments.varies(place) for place in columns):
+            found = gcca_on(
+                moments.device, moments.covariance, dims, tau=self.tau, dim=d, resolution=moments.resolution
+            )
+            if found is not None:
+                return self._meta(moments, parts, *found)
+        whitenings = []
+        for member, place, size in zip(parts.members, columns, dims, strict=True):
+            if not moments.varies(place):
                 raise ViewError(
-                    f"view {place} is the same in every row: it cannot correlate with anything, leave it out"
+                    f"view {member} is the same in every row: it cannot correlate with anything, leave it out"
                 )
-            ridge = self.tau / size * np.trace(blocks[j][j])
-            whiteners.append(whitener(blocks[j][j], ridge, moments.resolution))
-        ranks = [W.shape[1] for W in whiteners]
+            block = moments.scatter[place, place] / moments.n
+            whitenings.append(Whitening.of(block, self.tau / size * np.trace(block), moments.resolution))
+        ranks = [whitening.rank for whitening in whitenings]
         if d > sum(ranks):
             raise DimensionError(
                 f"gcca with dim={d}: {moments.n} sentences in views of rank {ranks} support at most dim={sum(ranks)}",
                 sum(ranks),
             )
-        M = np.zeros((sum(ranks), sum(ranks)))
-        ends = np.cumsum(ranks)
-        places = [slice(end - rank, end) for end, rank in zip(ends, ranks, strict=True)]
-        for i, W in enumerate(whiteners):
+        M = np.zeros((sum(ranks), sum(ranks)), order="F")
+        places = [slice(end - rank, end) for end, rank in zip(np.cumsum(ranks), ranks, strict=True)]
+        for i, whitening in enumerate(whitenings):
             for j in range(i):
-                M[places[i], places[j]] = W.T @ blocks[i][j] @ whiteners[j]
+                # Of the symmetric scatter matrix the block whose transpose BLAS takes without a copy.
+                cross = moments.scatter[columns[j], columns[i]].T / moments.n
+                M[places[i], places[j]] = whitening.cross(cross, whitenings[j])
                 M[places[j], places[i]] = M[places[i], places[j]].T
         rho, U = top_eigh(M, d)
-        theta = np.vstack([W @ U[place] for W, place in zip(whiteners, places, strict=True)])
+        theta = np.vstack([whitening.back(U[place]) for whitening, place in zip(whitenings, places, strict=True)])
+        return self._meta(moments, parts, rho, theta)
+
+    def _meta(self, moments: Moments, parts: Parts, rho: NDArray[np.float64], theta: NDArray[np.float64]) -> Meta:
+        """The meta-embedding of the eigenvectors theta [D, d]: weighted, signs fixed."""
+        cuts = np.cumsum(parts.dims)[:-1]
         theta = fix_signs(theta * parts.column_scales[:, None])
         means = np.split(moments.mean, cuts)
         projections = [Dense.centred(part, mean) for part, mean in zip(np.split(theta, cuts), means, strict=True)]
-        return Meta(self.to_json(), d, parts.projections(projections), self.normalize, rho, moments.n)
+        return Meta(self.to_json(), theta.shape[1], parts.projections(projections), self.normalize, rho, moments.n)
 
 
 def positive(rho: NDArray[np.float64]) -> int:

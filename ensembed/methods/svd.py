@@ -62,7 +62,7 @@ class SVD(MomentMethod):
             raise ViewError("every row of the views is the same: there is nothing to learn from")
         largest = min(len(covariance), moments.n - 1)
         if d <= largest:
-            values, V = top_eigh(covariance, d)
+            values, V = top_eigh(covariance, d, device=moments.device)
         if d > largest or values[-1] <= moments.resolution * values[0]:
             rank = effective_rank(covariance, moments.resolution)
             raise DimensionError(

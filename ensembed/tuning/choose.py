@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from ensembed.errors import InputError
 
@@ -191,6 +190,8 @@ def fit_weights(cosines: Vector, scores: Vector, weights: Vector, strength: floa
     Returns:
         The weights; the largest is 1. `weights` where nothing correlates.
     """
+    from scipy.optimize import nnls  # takes longer to import than all the rest of the core
+
     n, J = cosines.shape
     C, y = cosines - cosines.mean(axis=0), scores - scores.mean()
     hold = np.sqrt(strength * n) * C.std(axis=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from ensembed.cores import available_cores
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.fingerprints import revision_of
 from ensembed.encoders.names import Convert, Request, one_of
+from ensembed.encoders.onnx.batches import batches
 from ensembed.encoders.onnx.graph import read_graph
 from ensembed.encoders.onnx.pooling import POOLINGS
 from ensembed.encoders.onnx.settings import OnnxSettings, read_settings
@@ -21,8 +22,8 @@ from ensembed.encoders.tokens import first_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.rows import unit_rows
 
-# Tokens per run, padding included: more only costs memory.
-_BATCH_TOKENS = 8192
+# A lone run of so many tokens gets all threads. A guess: where it begins to pay has not been measured.
+_WIDE = 128
 
 # Tokens that every BERT-like model takes.
 _USUAL = 512
@@ -50,7 +51,9 @@ class OnnxEncoder(Encoder):
         revision: pins the weights.
         batch_size: sentences per run at the most; 1 for graphs that round their activations (see `GraphFacts.rounds`),
             where a sentence's vector would depend on its neighbours.
-        threads: for the matrix products; None takes all cores.
+        rounds: whether the graph is such a one.
+        threads: runs at the same time, each on one thread; None takes all cores. Several threads in one run were
+            slower wherever both were measured.
     """
 
     def __init__(
@@ -62,11 +65,14 @@ class OnnxEncoder(Encoder):
         name: str,
         revision: str,
         batch_size: int = 32,
+        rounds: bool = False,
         threads: int | None = None,
     ) -> None:
         self._tokenizer = open_tokenizer(tokenizer, name)
-        self._graph = _Graph(model, name=name, threads=threads)
+        self._threads = threads or available_cores()
+        self._graph = _Graph(model, name=name, threads=self._threads)
         self._batch_size = 1 if self._graph.alone else batch_size
+        self._rounds = rounds
         limits = [limit for limit in (settings.positions, self._graph.length) if limit is not None]
         max_length = min([_USUAL, *limits]) if settings.max_length is None else settings.max_length
         least = self._tokenizer.num_special_tokens_to_add(is_pair=False) + 1
@@ -98,34 +104,32 @@ class OnnxEncoder(Encoder):
         prompted = [self._spec.prompt + sentence for sentence in sentences]
         tokens = first_ids(self._tokenizer, prompted, self._max_length)
         result = np.zeros((len(sentences), self._spec.dim), np.float32)
-        for rows in self._batches(tokens):
+        runs = batches(
+            [len(ids) for ids in tokens],
+            size=self._batch_size,
+            threads=self._threads,
+            fixed=self._graph.length,
+            mixed=self._graph.masked,
+        )
+
+        def fill(rows: list[int]) -> None:
             # Any token does for padding, since no other one looks at it.
-            ids = np.zeros((len(rows), self._graph.length or len(tokens[rows[-1]])), np.int64)
+            ids = np.zeros((len(rows), self._graph.length or len(tokens[rows[0]])), np.int64)
             for i, row in enumerate(rows):
                 ids[i, : len(tokens[row])] = tokens[row]
             lengths = np.array([len(tokens[row]) for row in rows])
             mask = np.arange(ids.shape[1]) < lengths[:, None]
-            output = self._graph.run(ids, mask)
+            # What rounds stays on one thread: sums in another order may differ in their last bit.
+            output = self._graph.run(ids, mask, wide=len(runs) == 1 and ids.size >= _WIDE and not self._rounds)
             result[rows] = output if self._spec.pooling == "model" else POOLINGS[self._spec.pooling](output, mask)
+
+        if self._threads == 1 or len(runs) < 2:
+            for rows in runs:
+                fill(rows)
+        else:
+            with ThreadPoolExecutor(min(self._threads, len(runs))) as pool:
+                list(pool.map(fill, runs))
         return unit_rows(result) if self._spec.normalize else result
-
-    def _batches(self, tokens: list[list[int]]) -> Iterator[list[int]]:
-        """Row numbers in batches, in order of length, the longest of a batch last; sentences without a token in none.
-
-        A graph that takes no mask gets sentences of one length together: nothing may be padded.
-        """
-        batch: list[int] = []
-        for row in sorted(range(len(tokens)), key=lambda row: len(tokens[row])):
-            length = len(tokens[row])
-            if not length:
-                continue
-            full = len(batch) == self._batch_size or (len(batch) + 1) * length > _BATCH_TOKENS
-            if batch and (full or (not self._graph.masked and length > len(tokens[batch[0]]))):
-                yield batch
-                batch = []
-            batch.append(row)
-        if batch:
-            yield batch
 
 
 class _Graph:
@@ -137,18 +141,12 @@ class _Graph:
         length: the number of tokens that it was made for; None for any.
     """
 
-    def __init__(self, model: Path, *, name: str, threads: int | None) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or available_cores()
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 4  # its warnings concern devices that we do not use, its errors are raised
-        try:
-            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the library raises bare Exceptions of its own
-            raise EncoderError(f"encoder {name!r} cannot be opened from {model}: {error}") from error
+    def __init__(self, model: Path, *, name: str, threads: int) -> None:
+        self._model = model
+        self._threads = threads
         self._name = name
+        self._sessions: dict[bool, Any] = {}
+        self._session = self._open(wide=False)
         self._inputs = {node.name: _TYPES.get(node.type) for node in self._session.get_inputs()}
         self._outputs = [node.name for node in self._session.get_outputs()]
         strange = [key for key, dtype in self._inputs.items() if key not in _INPUTS or dtype is None]
@@ -167,6 +165,23 @@ class _Graph:
                 f"encoder {name!r}: the graph of {model} takes input_ids of shape {shape}"
                 f"{'' if self.masked else ' and no attention_mask'}; export it with axes of any length"
             )
+
+    def _open(self, *, wide: bool) -> Any:  # noqa: ANN401 - the library has no types
+        """The session of one thread, which several threads may use at once, or that of all threads."""
+        if wide not in self._sessions:
+            import onnxruntime
+
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads = self._threads if wide else 1
+            options.inter_op_num_threads = 1
+            options.log_severity_level = 4  # its warnings concern devices that we do not use, its errors are raised
+            try:
+                self._sessions[wide] = onnxruntime.InferenceSession(
+                    self._model, options, providers=["CPUExecutionProvider"]
+                )
+            except Exception as error:  # the library raises bare Exceptions of its own
+                raise EncoderError(f"encoder {self._name!r} cannot be opened from {self._model}: {error}") from error
+        return self._sessions[wide]
 
     def choose(self, pooling: str | None) -> tuple[str, int]:
         """Choose the output that a pooling needs: returns the pooling and the length of a vector."""
@@ -202,9 +217,10 @@ class _Graph:
         except Exception as error:  # the library raises bare Exceptions of its own
             raise InputError(f"encoder {self._name!r}: the graph does not take max_length={tokens} tokens") from error
 
-    def run(self, ids: NDArray[np.int64], mask: NDArray[np.bool_]) -> FloatArray:
-        """The chosen output, as float32."""
-        return np.asarray(self._session.run(self._outputs, self._feeds(ids, mask))[0], np.float32)
+    def run(self, ids: NDArray[np.int64], mask: NDArray[np.bool_], *, wide: bool = False) -> FloatArray:
+        """The chosen output, as float32; by one thread, or by all of them."""
+        session = self._open(wide=wide and self._threads > 1)
+        return np.asarray(session.run(self._outputs, self._feeds(ids, mask))[0], np.float32)
 
     def _feeds(self, ids: NDArray[np.int64], mask: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
         positions = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
@@ -236,6 +252,7 @@ def open_onnx(request: Request) -> OnnxEncoder:
         name=request.name,
         revision=revision,
         batch_size=1 if graph.rounds else options.get("batch_size", 32),
+        rounds=graph.rounds,
         threads=request.threads,
     )
     if options.get("pooling", encoder.spec.pooling) != encoder.spec.pooling:

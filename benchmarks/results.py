@@ -1,0 +1,87 @@
+"""`results/bench.json`, which keeps the last measurement of every area, and the page that is made of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.timing import Section
+from ensembed.files import write_atomically
+from ensembed.tables import markdown_table, text_table
+
+Record = dict[str, Any]
+
+HEADERS = ["what", "ours, s", "peer", "peer, s", "ours / peer", "to reach"]
+
+
+def record(section: Section, facts: Mapping[str, str]) -> Record:
+    """A section as plain data, with the machine that measured it: areas are run on their own, on any machine."""
+    comparisons = [dataclasses.asdict(one) | {"ratio": one.ratio} for one in section.comparisons]
+    return dataclasses.asdict(section) | {"comparisons": comparisons, "provenance": dict(facts)}
+
+
+def read(folder: Path) -> dict[str, Record]:
+    """The areas that were measured before."""
+    path = folder / "bench.json"
+    areas: dict[str, Record] = json.loads(path.read_bytes()).get("areas", {}) if path.exists() else {}
+    return areas
+
+
+def write(folder: Path, areas: Mapping[str, Record]) -> None:
+    """Both files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "bench.json", (json.dumps({"areas": areas}, indent=1) + "\n").encode())
+    write_atomically(folder / "bench.md", page(areas).encode())
+
+
+def page(areas: Mapping[str, Record]) -> str:
+    """The whole of `results/bench.md`."""
+    lines = [
+        "# Speed and memory",
+        "",
+        "Written by `make bench`; `python -m benchmarks AREA` measures one area again and keeps the others. Times are",
+        "the best of several runs, ours and the peer's in turn. docs/speed.md says what the figures mean.",
+        "",
+    ]
+    for name, one in areas.items():
+        lines += [f"## {one['title']}", "", f"`python -m benchmarks {name}`", "", block(one), ""]
+    return "\n".join(lines)
+
+
+def block(one: Record) -> str:
+    """One area in Markdown: tables, notes, and what they were made with."""
+    lines = []
+    for title, headers, rows in _tables(one):
+        lines += [title, ""] if title else []
+        lines += [markdown_table(headers, rows), ""]
+    lines += [f"- {note}" for note in one["notes"]]
+    facts = ", ".join(f"{key} {value}" for key, value in one["provenance"].items())
+    return "\n".join([*lines, f"- Made with {facts}."])
+
+
+def text(one: Record) -> str:
+    """One area for a terminal."""
+    parts = [one["title"]]
+    for title, headers, rows in _tables(one):
+        parts += ([title] if title else []) + [text_table(headers, rows)]
+    return "\n\n".join([*parts, *one["notes"]])
+
+
+def _tables(one: Record) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    if one["comparisons"]:
+        noted = any(c["note"] for c in one["comparisons"])
+        rows = [
+            [c["what"], _time(c["ours_s"]), c["peer"], _time(c["peer_s"]), f"{c['ratio']:.3g}", c["target"]]
+            + ([c["note"]] if noted else [])
+            for c in one["comparisons"]
+        ]
+        yield "", HEADERS + (["note"] if noted else []), rows
+    for table in one["tables"]:
+        yield table["title"], table["headers"], table["rows"]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3f}" if seconds >= 0.1 else f"{seconds:.2g}"

@@ -1,0 +1,49 @@
+"""A group of commands whose modules are imported when they are used: help and completion must not wait for numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+
+import click
+
+
+class OnDemandGroup(click.Group):
+    """Knows its commands by name and first sentence of their help."""
+
+    summaries: Mapping[str, str] = {}
+
+    def summarised(self, summaries: Mapping[str, str]) -> None:
+        """Add commands: `NAME` is what `ensembed.cli.NAME` calls NAME."""
+        self.summaries = summaries
+        self.commands = _Commands(summaries)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
+        """Their names."""
+        return sorted(self.summaries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command, imported."""
+        return self.commands[cmd_name] if cmd_name in self.summaries else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list in the help, as click prints it."""
+        limit = formatter.width - 6 - max(map(len, self.summaries))
+        commands = (click.Command(name, help=text) for name, text in sorted(self.summaries.items()))
+        with formatter.section("Commands"):
+            formatter.write_dl([(command.name or "", command.get_short_help_str(limit)) for command in commands])
+
+
+class _Commands(dict[str, click.Command]):
+    """Imports a command when it is first asked for."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def __missing__(self, name: str) -> click.Command:
+        if name not in self._names:
+            raise KeyError(name)
+        command: click.Command = getattr(import_module(f"ensembed.cli.{name}"), name)
+        self[name] = command
+        return command

@@ -1,0 +1,134 @@
+"""The frame of `python -m benchmarks`: areas on their own, what was measured before is kept, the docs follow."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the package
+
+from benchmarks import __main__ as frame  # noqa: E402
+from benchmarks import docs, results  # noqa: E402
+from benchmarks.startup import TARGETS  # noqa: E402
+from benchmarks.texts import inbox  # noqa: E402
+from benchmarks.timing import Comparison, Section, Table, best_in_turn, compare, growth  # noqa: E402
+
+
+def _area(name: str, found: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType(f"benchmarks.{name}")
+    module.run = lambda: found  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, f"benchmarks.{name}", module)
+
+
+def test_an_area_that_is_not_run_keeps_its_figures_and_its_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = Section("Solving", [Comparison("gcca", "scipy", 1.0, 2.0, "< 1", "half")], notes=["An old note."])
+    results.write(tmp_path, {"solve": results.record(old, {"processor": "an old machine"})})
+    _area("cache", Section("Known", tables=[Table("Rows:", ["a", "b"], [["1", "2"]])], data={"n": 3}), monkeypatch)
+    assert frame.main(["cache"], tmp_path) == 0
+    areas = json.loads((tmp_path / "bench.json").read_text())["areas"]
+    assert list(areas) == ["cache", "solve"]  # in the page's order, whatever was measured first
+    assert areas["solve"]["provenance"] == {"processor": "an old machine"}
+    assert areas["solve"]["comparisons"][0] | {"ratio": 0.5} == areas["solve"]["comparisons"][0]
+    assert areas["cache"]["data"] == {"n": 3}
+    assert areas["cache"]["provenance"]["ensembed"]
+    page = (tmp_path / "bench.md").read_text()
+    assert "| gcca | 1.000 | scipy | 2.000 | 0.5 | < 1 | half |" in page
+    assert page.index("## Known") < page.index("| 1 | 2 |") < page.index("## Solving") < page.index("- An old note.")
+
+
+def test_modules_that_give_plain_lists_are_shown_as_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Peak:
+        method: str
+        megabytes: float
+
+    _area("memory", [Peak("svd", 100.0)], monkeypatch)
+    _area("solve", [Comparison("a", "b", 1.0, 1.0, "")], monkeypatch)
+    assert frame.measure("memory").tables == [Table("", ["method", "megabytes"], [["svd", "100.0"]])]
+    assert frame.measure("memory").data == {"rows": [{"method": "svd", "megabytes": 100.0}]}
+    assert frame.measure("solve").comparisons[0].ratio == 1
+
+
+def test_an_unknown_area_is_refused_before_anything_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        frame.main(["cache", "absent"], tmp_path)
+    assert "there is no area 'absent'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_areas_are_those_that_can_be_run() -> None:
+    assert {"ensemble", "repeats", "transform", "startup", "cache"} <= set(frame.areas())
+    assert set(frame.areas()) <= set(frame.AREAS)
+
+
+def test_both_are_run_in_turn_and_the_best_time_counts() -> None:
+    calls: list[str] = []
+    found = compare("a", lambda: calls.append("ours"), "b", lambda: calls.append("peer"), "", repeats=3, note="n")
+    assert calls == ["ours", "peer"] * 3
+    assert (found.note, found.ours_s > 0) == ("n", True)
+    assert len(best_in_turn([lambda: None] * 3, 2)) == 3
+
+
+def test_the_inbox_repeats_as_much_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "leipzig_eng_news_2016_raw.txt.gz").write_text("\n".join(f"line {i}" for i in range(600)))
+    monkeypatch.setenv("ENSEMBED_DATA", str(tmp_path))
+    messages = inbox(1000)
+    assert len(messages) == 1000
+    assert len(set(messages)) == 600
+    assert messages == inbox(1000)
+    assert max(messages.count(text) for text in set(messages)) > 20
+
+
+def test_the_page_follows_the_results() -> None:
+    areas = {"solve": results.record(Section("S", notes=["It was quick."]), {"python": "3"})}
+    page = "# Speed\n\n<!-- bench solve -->\nold\n<!-- /bench -->\n\n<!-- bench device -->\n<!-- /bench -->\n"
+    filled = docs.fill(page, areas)
+    assert "old" not in filled
+    assert "- It was quick.\n- Made with python 3." in filled
+    assert filled.count(docs.ABSENT) == 1
+    assert docs.fill(filled, areas) == filled
+
+
+def test_the_plot_shows_every_line_and_is_always_the_same() -> None:
+    pytest.importorskip("matplotlib")
+    lines = [
+        growth("rows", "gcca of views", [(10, 1.0, 100.0), (1000, 90.0, 101.0)]),
+        growth("D", "svd", [(8, 2, None)]),
+    ]
+    areas = {"memory": results.record(Section("M", data={"growth": lines}), {})}
+    drawn = docs.draw(areas)
+    assert drawn == docs.draw(areas)
+    for word in ("gcca of views", "svd", "rows", "peak memory, MB", "seconds"):
+        assert f">{word}</text>".encode() in drawn
+
+
+def test_the_docs_show_the_figures_that_were_measured() -> None:
+    areas = results.read(ROOT / "results")
+    page = (ROOT / "docs" / "speed.md").read_text()
+    assert docs.fill(page, areas) == page, "run: python -m benchmarks.docs"
+    marked = re.findall(r"<!-- bench (\w+) -->", page)
+    assert marked == list(frame.AREAS)
+    assert results.page(areas) == (ROOT / "results" / "bench.md").read_text()
+
+
+def test_start_up_stays_within_what_it_has_to_reach() -> None:
+    """Of the figures that are on record: no clock is asked here."""
+    areas = results.read(ROOT / "results")
+    if "startup" not in areas:
+        pytest.skip("start-up has not been measured")
+    for one in areas["startup"]["comparisons"]:
+        if limit := re.fullmatch(r"< ([\d.]+) s", TARGETS[one["what"]]):
+            assert one["ours_s"] < float(limit[1]), one

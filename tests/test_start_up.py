@@ -1,0 +1,81 @@
+"""What a start loads: the modules that must not be there are named, no clock is asked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+import ensembed
+from ensembed.cli import SUMMARIES, cli
+
+HEAVY = ("numpy", "scipy", "onnxruntime", "tokenizers", "torch", "transformers", "sentence_transformers", "rich")
+
+
+def _loaded(code: str) -> set[str]:
+    """The modules that are there when the code has run in a fresh interpreter."""
+    code += "\nimport sys; print('LOADED', *sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import ensembed",
+        "from ensembed.cli import run; assert run(['--help']) == 0",
+        "from ensembed.cli import run; assert run(['--version']) == 0",
+        "from ensembed.cli import run; assert run(['no-such-command']) == 2",
+    ],
+)
+def test_importing_and_helping_load_nothing_heavy(code: str) -> None:
+    loaded = _loaded(code)
+    assert "ensembed" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_an_ensemble_is_imported_without_what_only_some_fits_need() -> None:
+    loaded = _loaded("from ensembed import Ensemble, load, ViewStore")
+    assert "ensembed.model" in loaded
+    others = {"scipy.optimize", "scipy.sparse", "scipy.stats", "scipy.special"}
+    assert loaded.isdisjoint({"onnxruntime", "tokenizers", "torch", "rich", *others})
+
+
+def test_one_command_does_not_load_the_others() -> None:
+    loaded = _loaded("from ensembed.cli import run; assert run(['encoders', '--help']) == 0")
+    assert "ensembed.cli.encoders" in loaded
+    assert loaded.isdisjoint({"ensembed.cli.reproduce", "ensembed.cli.evaluate", "ensembed.cli.fit"})
+
+
+@pytest.mark.parametrize("name", list(SUMMARIES))
+def test_the_list_of_commands_says_what_the_commands_say(name: str) -> None:
+    command = cli.commands[name]
+    assert command.name == name
+    assert command.get_short_help_str(1000) == click.Command(name, help=SUMMARIES[name]).get_short_help_str(1000)
+    assert SUMMARIES[name] == command.get_short_help_str(1000)
+
+
+def test_a_command_that_is_not_there_is_none() -> None:
+    with pytest.raises(KeyError):
+        cli.commands["absent"]
+    with click.Context(cli) as context:
+        assert cli.get_command(context, "absent") is None
+        assert cli.list_commands(context) == sorted(SUMMARIES)
+
+
+def test_a_name_is_the_one_of_its_module() -> None:
+    from ensembed import errors, model, views
+
+    assert ensembed.Ensemble is model.Ensemble
+    assert ensembed.ViewStore is views.ViewStore
+    assert ensembed.EnsembedError is errors.EnsembedError
+    assert set(ensembed.__all__) <= set(dir(ensembed))
+    with pytest.raises(AttributeError, match="no attribute 'Absent'"):
+        _ = getattr(ensembed, "Absent")  # noqa: B009 - a type checker knows that it is not there
+
+
+def test_modules_are_there_after_a_plain_import() -> None:
+    code = "import ensembed; ensembed.methods.GCCA; ensembed.errors.InputError; ensembed.encoders.open_encoder"
+    assert "ensembed.methods.gcca" in _loaded(code)

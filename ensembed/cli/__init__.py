@@ -16,6 +16,7 @@ from ensembed.cli.on_demand import OnDemandGroup
 from ensembed.errors import EnsembedError, MissingError
 
 FAILED, MISSING, INTERRUPTED = 1, 3, 130
+_KEPT = ": what was finished is kept (of vectors, whole shards); run the same command to go on"
 _RESUMABLE = ("pull", "data", "compare", "reliability", "embed", "fit", "reproduce")
 
 
@@ -69,8 +70,8 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        kept = ": what was finished is kept (of vectors whole shards); run the same command to go on" if arguments[0] in _RESUMABLE else ""
-        click.echo(f"interrupted{kept}", err=True)
+        resumable = bool(arguments) and arguments[0] in _RESUMABLE
+        click.echo(f"interrupted{_KEPT if resumable else ''}", err=True)
         return INTERRUPTED
     except EnsembedError as error:
         click.echo(f"error: {error}", err=True)

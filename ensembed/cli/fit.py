@@ -111,7 +111,7 @@ def fit(
         ["model", str(out)],
         ["method", _method(meta)],
         *(["member", member] for member in _members(ensemble, meta)),
-        *([["weights", "by reliability, found without labels"]] if "weights_from" in meta.method else []),
+        *([["weights", _trust(ensemble, meta)]] if "weights_from" in meta.method else []),
         *([["tuned", describe(meta.method["tuned"])]] if "tuned" in meta.method else []),
         ["dim", str(meta.dim)],
         ["fitted on", f"{meta.rows} sentences" if meta.rows else "nothing: it needs no training"],
@@ -130,6 +130,20 @@ def _method(meta: Meta) -> str:
     elsewhere = ("dim", "weights", "whitened")
     shown = {name: value for name, value in not_default(meta.method).items() if name not in elsewhere}
     return ", ".join([meta.method["name"], *(f"{option(name)} {value}" for name, value in shown.items())])
+
+
+def _trust(ensemble: Ensemble, meta: Meta) -> str:
+    """Where weights by reliability come from, and how sure they are."""
+    facts = meta.method
+    if len(ensemble.encoders) == 1:
+        return "one member: there is nothing to weigh"
+    best = ensemble.encoders[facts["trusted"]].spec.name
+    sure = f"first in {facts['sure']:.0%} of the bootstrap samples"
+    return {
+        "lead": f"by reliability, without labels: {best} leads, {sure}",
+        "words": f"by reliability, without labels: not sure, some lead alike; {best} follows the words least, {sure}",
+        "nothing": "all alike: no two members agree, and nothing else tells which of them to believe",
+    }[facts["decided"]]
 
 
 def _spectrum(name: str, values: list[float]) -> str:

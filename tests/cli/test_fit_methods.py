@@ -151,7 +151,7 @@ def test_by_default_members_are_weighted_by_reliability(
     text = capsys.readouterr().out
     for name, weight in zip(MEMBERS, facts["method"]["weights"], strict=True):
         assert f"weight {weight:.3g}" in next(line for line in text.splitlines() if name in line)
-    assert "by reliability, found without labels" in text
+    assert "by reliability, without labels: " in text
 
 
 def test_weights_are_given_as_numbers_or_a_word(

@@ -18,7 +18,7 @@ from ensembed.corpus import ListCorpus
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.errors import DimensionError, InputError
-from ensembed.methods import GCCA, SVD, Concat, Meta, Method
+from ensembed.methods import GCCA, SVD, Auto, Concat, Meta, Method
 from ensembed.model import Ensemble, MetaEncoder
 from ensembed.progress import Progress, silent
 from ensembed.schedule import Schedule
@@ -120,6 +120,8 @@ def _fitted(views: list[FloatArray]) -> list[Meta]:
     metas = [Concat().fit(views)]
     if len(views[0]) < 2:
         return metas
+    # What auto costs does not depend on its weights: as if the first member were the one that is trusted most.
+    metas.append(Auto(weights="equal", whitened=tuple(range(1, len(views)))).fit(views))
     methods: list[Callable[..., Method]] = [SVD, GCCA] if len(views) > 1 else [SVD]
     for method in methods:
         try:

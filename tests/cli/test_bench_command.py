@@ -39,7 +39,7 @@ def test_the_figures_fit_each_other(capsys: pytest.CaptureFixture[str]) -> None:
         assert member["sentences_per_s"] == pytest.approx(60 / member["seconds"])
         assert 0 < member["single_p50_s"] <= member["single_p95_s"]
         assert member["memory"] is None or member["memory"] >= 0
-    assert set(found["transform_s"]) == set(found["transform_share"]) == {"conc", "svd", "gcca"}
+    assert set(found["transform_s"]) == set(found["transform_share"]) == {"conc", "auto", "svd", "gcca"}
     assert min(found["one_after_the_other_s"], found["side_by_side_s"], found["cached_s"]) > 0
     assert found["provenance"]["ensembed"]
 
@@ -63,7 +63,7 @@ def test_one_member_and_one_sentence_will_do(capsys: pytest.CaptureFixture[str],
     file.write_text("one sentence\n")
     found = _json(capsys, "-e", "demo", str(file))
     assert list(found["transform_s"]) == ["conc"]
-    assert list(_json(capsys, "-e", "demo", "-n", "50")["transform_s"]) == ["conc", "svd"]
+    assert list(_json(capsys, "-e", "demo", "-n", "50")["transform_s"]) == ["conc", "auto", "svd"]
 
 
 @pytest.mark.parametrize(

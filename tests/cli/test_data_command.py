@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from ensembed.paths import fetched_dir
 from ensembed.sts.data import data_sets
 
 # By this name the package has the command, not its module.
-command_module = sys.modules["ensembed.cli.data"]
+command_module = import_module("ensembed.cli.data")
 
 
 @pytest.fixture(autouse=True)

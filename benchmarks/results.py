@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from ensembed.tables import markdown_table, text_table
 
 Record = dict[str, Any]
 
-HEADERS = ["what", "ours, s", "peer", "peer, s", "ours / peer", "to reach"]
+HEADERS = ["what", "ours, s", "peer", "peer, s", "ours / peer", "to reach", "reached"]
+_TARGET = re.compile(r"(<=?) ([\d.]+)( s)?")
 
 
 def record(section: Section, facts: Mapping[str, str]) -> Record:
@@ -74,13 +76,27 @@ def _tables(one: Record) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     if one["comparisons"]:
         noted = any(c["note"] for c in one["comparisons"])
         rows = [
-            [c["what"], _time(c["ours_s"]), c["peer"], _time(c["peer_s"]), f"{c['ratio']:.3g}", c["target"]]
+            [c["what"], _time(c["ours_s"]), c["peer"], _time(c["peer_s"]), f"{c['ratio']:.3g}", c["target"], reached(c)]
             + ([c["note"]] if noted else [])
             for c in one["comparisons"]
         ]
         yield "", HEADERS + (["note"] if noted else []), rows
     for table in one["tables"]:
         yield table["title"], table["headers"], table["rows"]
+
+
+def reached(comparison: Record) -> str:
+    """Whether a comparison is what it should be: "yes", "no", or nothing where nothing is asked for.
+
+    Example:
+        >>> reached({"target": "<= 1.2", "ratio": 1.3, "ours_s": 1.0}), reached({"target": "< 2 s", "ours_s": 1.0})
+        ('no', 'yes')
+    """
+    if not (found := _TARGET.fullmatch(comparison["target"])):
+        return ""
+    sign, limit, seconds = found.groups()
+    value, most = comparison["ours_s" if seconds else "ratio"], float(limit)
+    return "yes" if value < most or (sign == "<=" and value == most) else "no"
 
 
 def _time(seconds: float) -> str:

@@ -9,6 +9,8 @@
 """
 
 from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from ensembed._version import __version__
@@ -47,8 +49,6 @@ _PLACES = {
     "load": "loading",
     "open_encoder": "encoders",
 }
-_ROOMS = ("corpus", "encoders", "errors", "loading", "methods", "model", "views")
-
 # Hidden from type checkers, which would take any name for one that is there.
 if not TYPE_CHECKING:
 
@@ -57,9 +57,9 @@ if not TYPE_CHECKING:
             value = getattr(import_module(f"ensembed.{_PLACES[name]}"), name)
             globals()[name] = value
             return value
-        if name in _ROOMS:
+        if not name.startswith("_") and find_spec(f"ensembed.{name}") is not None:
             return import_module(f"ensembed.{name}")
         raise AttributeError(f"module 'ensembed' has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *_PLACES, *_ROOMS})
+        return sorted({*globals(), *_PLACES, *(module.name for module in iter_modules(__path__))})

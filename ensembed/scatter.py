@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.cores import available_cores
-from ensembed.errors import ViewError
+from ensembed.errors import InputError, ViewError
 from ensembed.progress import Progress
 from ensembed.rows import Views, non_finite, unit_rows
 
@@ -54,12 +54,15 @@ def shifted_sums(
     Raises:
         ViewError: NaN or Inf, by view and row.
     """
+    if threads is not None and threads < 1:
+        raise InputError(f"threads must be at least 1, not {threads}")
     run = _Pass(views, normalize, dtype)
-    if threads is None and run.work < _SMALL:
-        run.all_rows(_in_turn, progress)
-    else:
-        with one_blas_thread() as usual, ThreadPoolExecutor(threads or usual) as pool:
-            run.all_rows(pool.submit, progress)
+    with one_blas_thread() as usual:
+        if threads is None and run.work < _SMALL:
+            run.all_rows(_in_turn, progress)
+        else:
+            with ThreadPoolExecutor(threads or usual) as pool:
+                run.all_rows(pool.submit, progress)
     return run.shift.astype(np.float64), run.total, run.products
 
 
@@ -158,6 +161,8 @@ class _Pass:
         with np.errstate(over="ignore", invalid="ignore"):
             for first in range(start, min(start + self._block, self._rows), STRETCH):
                 A = np.asarray(view[first : first + STRETCH])
+                if len(A) != min(STRETCH, self._rows - first):
+                    raise ViewError(f"view {j} has {self._rows} rows by its shape, but ends at row {first + len(A)}")
                 if first == 0:
                     self.shift[place] = (unit_rows(A) if self._normalize else A).mean(axis=0, dtype=np.float64)
                 for k in range(0, len(A), _CACHED):

@@ -9,9 +9,15 @@ import click
 import pytest
 
 import ensembed
-from ensembed.cli import SUMMARIES, cli
+from ensembed.cli import SUMMARIES, cli, run
 
 HEAVY = ("numpy", "scipy", "onnxruntime", "tokenizers", "torch", "transformers", "sentence_transformers", "rich")
+
+
+COMPLETED = """
+import click; from ensembed.cli import cli
+assert [one.value for one in cli.shell_complete(click.Context(cli), "fi")] == ["fit"]
+"""
 
 
 def _loaded(code: str) -> set[str]:
@@ -28,6 +34,7 @@ def _loaded(code: str) -> set[str]:
         "from ensembed.cli import run; assert run(['--help']) == 0",
         "from ensembed.cli import run; assert run(['--version']) == 0",
         "from ensembed.cli import run; assert run(['no-such-command']) == 2",
+        COMPLETED,
     ],
 )
 def test_importing_and_helping_load_nothing_heavy(code: str) -> None:
@@ -63,6 +70,17 @@ def test_a_command_that_is_not_there_is_none() -> None:
     with click.Context(cli) as context:
         assert cli.get_command(context, "absent") is None
         assert cli.list_commands(context) == sorted(SUMMARIES)
+
+
+def test_a_misspelt_command_is_answered_with_those_that_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fti"]) == 2
+    assert "No such command 'fti'. Did you mean fit?" in capsys.readouterr().err
+
+
+def test_every_module_is_there_by_its_name() -> None:
+    for name in ("moments", "reliability", "sts", "tuning"):
+        assert getattr(ensembed, name).__name__ == f"ensembed.{name}"
+        assert name in dir(ensembed)
 
 
 def test_a_name_is_the_one_of_its_module() -> None:

@@ -17,7 +17,7 @@ from ensembed.cores import available_cores
 from ensembed.corpus import ListCorpus
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.errors import DimensionError, InputError
+from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import GCCA, SVD, Auto, Concat, Meta, Method
 from ensembed.model import Ensemble, MetaEncoder
 from ensembed.progress import Progress, silent
@@ -127,7 +127,10 @@ def _fitted(views: list[FloatArray]) -> list[Meta]:
         try:
             metas.append(method(dim=wanted).fit(views))
         except DimensionError as error:
-            metas.append(method(dim=error.supported).fit(views))
+            if error.supported:
+                metas.append(method(dim=error.supported).fit(views))
+        except ViewError:  # a member that is the same for all sentences, say: what it costs was measured all the same
+            continue
     return metas
 
 

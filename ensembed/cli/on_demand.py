@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 
 class OnDemandGroup(click.Group):
@@ -25,6 +27,23 @@ class OnDemandGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """The command, imported."""
         return self.commands[cmd_name] if cmd_name in self.summaries else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the names that there are where one is misspelt."""
+        name = args[0]
+        if name not in self.summaries and not name.startswith("-"):
+            close = get_close_matches(name, self.summaries, n=3)
+            hint = f" Did you mean {' or '.join(close)}?" if close else ""
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands, without importing them, and the options."""
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        names = sorted(name for name in self.summaries if name.startswith(incomplete))
+        return [*(CompletionItem(name, help=self.summaries[name]) for name in names), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The list in the help, as click prints it."""

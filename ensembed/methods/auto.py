@@ -123,6 +123,8 @@ class Auto(MomentMethod):
         dims = [view.shape[1] for view in checked]
         if not self.needs_rows:
             return self.build(dims)
+        if checked[0].shape[0] < 2:
+            raise InputError(f"{self.name} needs at least two sentences to learn from, got {checked[0].shape[0]}")
         if self.wants_reliability or not self.whitened:
             return super().fit(checked, precision=precision, threads=threads, device=device, progress=progress)
         meta = self._side_by_side(dims, self._whitenings(checked))

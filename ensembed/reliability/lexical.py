@@ -48,11 +48,10 @@ class Lexical:
         (True, 0.0)
     """
 
-    @staticmethod
-    @lru_cache(maxsize=1)
-    def of(sentences: tuple[str, ...]) -> Lexical:
+    @classmethod
+    def of(cls, sentences: Sequence[str]) -> Lexical:
         """The same, kept for the next call: several ensembles are looked at on one corpus, and fitted after that."""
-        return Lexical(sentences)
+        return _kept(tuple(sentence[:_MOST] for sentence in sentences))
 
     def __init__(self, sentences: Sequence[str]) -> None:
         self._parts = [
@@ -68,12 +67,19 @@ class Lexical:
             seed: of the SVD's random start.
             dim: how many dimensions each may have. In-sample regression on too many of them would explain anything.
         """
-        return np.hstack([unit_rows(_shortened(part, dim, seed)) for part in self._parts])
+        found = np.hstack([unit_rows(_shortened(part, dim, seed)) for part in self._parts])
+        found.flags.writeable = False  # the next caller gets the same
+        return found
 
     def cosines(self, pairs: NDArray[np.int64]) -> Matrix64:
         """The mean cosine, of words and of letters, of pairs [p, 2] of sentences."""
         found = [np.asarray(X[pairs[:, 0]].multiply(X[pairs[:, 1]]).sum(axis=1)).ravel() for X in self._parts]
         return np.asarray(np.mean(found, axis=0))
+
+
+@lru_cache(maxsize=1)
+def _kept(sentences: tuple[str, ...]) -> Lexical:
+    return Lexical(sentences)
 
 
 def _letters(text: str) -> Iterator[str]:

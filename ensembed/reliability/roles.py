@@ -78,7 +78,11 @@ def roles_of(near: Near, vectors: Sequence[Matrix64], lexical: Lexical | None, r
     owner = np.concatenate([pairs.owner, pairs.owner[others[:, 0] != others[:, 1]]])
     C = cosines([vectors[j] for j in varied], mixed)
     [same], _ = correlations(C[:, : len(pairs.pairs)], pairs.owner, np.ones((1, q)))
-    first = [next(i for i in range(k + 1) if i == k or same[i, k] > SAME) for k in range(size)]
+    first: list[int] = []
+    for k in range(size):
+        # The first of a chain, where each says the same as the next.
+        like = next((i for i in range(k) if same[i, k] > SAME), None)
+        first.append(k if like is None else first[like])
     if lexical is not None:
         C = np.vstack([C, lexical.cosines(mixed)])
     [r], _ = correlations(C, owner, np.ones((1, q)))
@@ -96,5 +100,5 @@ def roles_of(near: Near, vectors: Sequence[Matrix64], lexical: Lexical | None, r
     copies = list(range(len(vectors)))
     for k, j in enumerate(varied):
         if j in live:
-            copies[j] = varied[first[first[k]]]
+            copies[j] = varied[first[k]]
     return Roles(live, copies, known)

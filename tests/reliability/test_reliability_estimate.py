@@ -146,6 +146,15 @@ def test_a_copy_shares_the_weight_and_is_looked_at_once() -> None:
         assert found.sufficiency[3, which] == 1
 
 
+def test_a_chain_of_near_copies_is_one_member() -> None:
+    """Each says the same as the next, but the first not the same as the last."""
+    X = _members()[1]
+    step = 0.04 * X.std() * _normal(70, N, 24)
+    chain = [X + k * step for k in range(5)]
+    assert reliability([chain[0], chain[-1]], **QUICK).copies == (0, 1)
+    assert reliability([*chain, _members()[2]], **QUICK).copies == (0, 0, 0, 0, 0, 5)
+
+
 def test_without_words_two_members_that_disagree_count_the_same() -> None:
     found = reliability([_members()[1], USELESS["random"]], **QUICK)
     assert found.mute == ()

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.linalg.blas import dsyrk
 
 from ensembed.methods import GCCA, SVD
 from ensembed.moments import Moments
@@ -37,9 +36,8 @@ def falling(D: int, n: int = 100_000) -> Moments:
     """Moments of D columns with D / 4 factors whose variance falls as 1/i, and noise of a thousandth of the first."""
     generator = np.random.default_rng(0)
     F = generator.standard_normal((D, D // 4)) / np.sqrt(D * np.arange(1, D // 4 + 1))
-    half = dsyrk(1.0, np.asfortranarray(F))
-    S = half + half.T
-    np.fill_diagonal(S, half.diagonal() + 1e-3 * generator.uniform(0.5, 1.5, D))
+    S = F @ F.copy().T  # a copy: the product of a matrix with itself (syrk) crashes OpenBLAS at D = 16,384
+    S[np.diag_indices(D)] += 1e-3 * generator.uniform(0.5, 1.5, D)
     S *= n
     return Moments(n, np.zeros(D), S)
 

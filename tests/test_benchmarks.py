@@ -41,7 +41,7 @@ def test_an_area_that_is_not_run_keeps_its_figures_and_its_machine(
     assert areas["cache"]["data"] == {"n": 3}
     assert areas["cache"]["provenance"]["ensembed"]
     page = (tmp_path / "bench.md").read_text()
-    assert "| gcca | 1.000 | scipy | 2.000 | 0.5 | < 1 | half |" in page
+    assert "| gcca | 1.000 | scipy | 2.000 | 0.5 | < 1 | yes | half |" in page
     assert page.index("## Known") < page.index("| 1 | 2 |") < page.index("## Solving") < page.index("- An old note.")
 
 

@@ -119,3 +119,28 @@ def test_what_it_says_of_all_ensembles_is_what_their_table_says() -> None:
     counts = {row.split(" | ")[0]: row.split(" | ")[-1] for row in section.splitlines()}
     assert {counts[f"| {name}"] for name in ("conc", "avg", "svd", "gcca")} == {"4 of 26 |", "3 of 26 |"}
     assert "the paper's methods in 3 or 4" in README
+
+
+def test_the_figures_of_speed_are_those_that_were_measured() -> None:
+    areas = json.loads((ROOT / "results" / "bench.json").read_text())["areas"]
+    said = " ".join(README.split())
+
+    def ratios(area: str) -> dict[tuple[str, str], float]:
+        return {(one["what"], one["peer"].split(",")[0]): one["ratio"] for one in areas[area]["comparisons"]}
+
+    single, small = (
+        next(ratio for (what, peer), ratio in ratios("encode").items() if end in what and peer.startswith("sentence"))
+        for end in ("float32", "int8")
+    )
+    data = areas["encode"]["data"]
+    part = data["floor_s"] / data["seconds"]["ours, float32"]
+    assert f"**{1 / single:.1f} times** as fast as sentence-transformers in float32 ({part:.0%} of" in said
+    assert f"**{1 / small:.1f} times** in int8" in said
+    chosen = next(ratio for (what, _), ratio in ratios("ensemble").items() if "as the schedule chooses" in what)
+    assert f"({chosen:.2f} times their sum)" in said
+    known = next(ratio for (what, _), ratio in ratios("cache").items() if "all four" in what)
+    assert f"**{round(1 / known, -2):,.0f} times** as fast as they are encoded" in said
+    [stored] = [ratio for (what, _), ratio in ratios("moments").items() if "302,000" in what]
+    assert f"{stored:.2f} times the bare product of its 302,000 x 2,136 numbers" in said
+    device = json.loads((ROOT / "results" / "bench-device.json").read_text())
+    assert f"take {device['moments and gcca, s']:.2f} s together" in said

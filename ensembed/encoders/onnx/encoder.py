@@ -52,8 +52,8 @@ class OnnxEncoder(Encoder):
         batch_size: sentences per run at the most; 1 for graphs that round their activations (see `GraphFacts.rounds`),
             where a sentence's vector would depend on its neighbours.
         rounds: whether the graph is such a one.
-        threads: runs at the same time, each on one thread; None takes all cores. Several threads in one run were
-            slower wherever both were measured.
+        threads: runs at the same time, each on one thread; None takes all cores. Several threads in one run are
+            slower where cores are busy and no faster where they are not.
     """
 
     def __init__(

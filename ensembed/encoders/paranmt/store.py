@@ -114,7 +114,7 @@ def _pickle_of(path: Path, name: str) -> Iterator[tuple[BinaryIO, int]]:
                 member = _member_of(archive, path, name)
                 with archive.open(member) as stream:
                     # A zip's own stream is slow with single bytes; it reads as a raw one, which its type does not say.
-                    yield io.BufferedReader(stream, 1 << 20), member.file_size  # type: ignore[type-var]
+                    yield io.BufferedReader(stream, 1 << 20), member.file_size  # type: ignore[type-var] # see above
     except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
         raise EncoderError(f"encoder {name!r}: {path} cannot be read: {error}; get it again") from error
 

@@ -113,7 +113,7 @@ class SentenceTransformerEncoder(Encoder):
             return
         try:
             self._torch.empty(1, device=device)
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
+        except (RuntimeError, AssertionError, NotImplementedError) as error:  # each kind of device has one of its own
             raise InputError(f"encoder {name!r}: there is no device {device!r} here: {error}") from error
 
     def _find_prompt(self, prompt: str | None, name: str) -> tuple[str | None, str]:

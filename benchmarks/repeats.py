@@ -39,7 +39,7 @@ def run(messages: int = 2048, repeats: int = 3) -> Section:
         peer = open_peer(Path(folder))
         peers: dict[str, tuple[Callable[[list[str]], object], str]] = {
             "the same encoder, every message": (partial(_every, encoder), f"<= {share:.2f}"),
-            f"sentence-transformers, batches of {_BATCH}": (lambda texts: peer(texts, _BATCH), f"<= {share:.2f}"),
+            f"sentence-transformers, batches of {_BATCH}": (lambda texts: peer(texts, _BATCH), f"<= {share / 2:.2f}"),
         }
         assert np.allclose(encoder.encode(texts), _every(encoder, texts), atol=1e-5)
         best = best_in_turn(

@@ -10,26 +10,36 @@ import codecs
 import gzip
 import hashlib
 import io
+import itertools
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias, get_args
+from typing import Any, BinaryIO, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import CorpusError, InputError, SentenceError
+from ensembed.repeats import first_rows, group
 
 BadBytes: TypeAlias = Literal["strict", "replace"]
+WAY_OUT = "convert it (iconv -t utf-8), or read it with errors='replace' (--errors replace)"
+
+Mark: TypeAlias = tuple[int, int]
+"""Where a sentence is, or blank ones before it: the part of the corpus, and the place in that part."""
+START: Mark = (0, 0)
+MARK_ROWS = 4096
+"""Every such row is marked in the index."""
 
 _DIGEST_BYTES = 16
 _GZIP_MAGIC = b"\x1f\x8b"  # cannot begin UTF-8 text
-# Rows compared at a time when repetitions are looked for: bounds the copies, which would be of the whole corpus.
-_BLOCK = 1 << 16
+# What is read at a time from a stream that a call is dear to, and passed over where it cannot be wound.
+_BUFFER = 1 << 18
 
 
 def read_lines(
@@ -52,37 +62,88 @@ def read_lines(
         error: what is raised when the text cannot be read or is not UTF-8.
         way_out: what to do about bytes that are not UTF-8, for the message.
     """
-    name = name or str(source)
-    number = 1
-    try:
-        with ExitStack() as opened:
-            file = _unzipped(opened.enter_context(source.open("rb")) if isinstance(source, Path) else source)
-            line = file.readline().removeprefix(codecs.BOM_UTF8)
-            while line:
-                yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", errors)
-                number += 1
-                line = file.readline()
-    except UnicodeDecodeError as found:
-        place = f"{name}, line {number}: byte {found.start} (0x{found.object[found.start]:02x})"
-        raise error(f"{place} is not UTF-8; {way_out}") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as found:
-        raise error(f"{name} is not a whole gzip file: {found} (at line {number}); get it again") from found
-    except OSError as found:
-        raise error(f"{name} cannot be read: {found} (at line {number})") from found
+    return iter(Lines(source, name or str(source), errors, error, way_out))
 
 
-def _unzipped(stream: BinaryIO) -> io.BufferedIOBase:
-    """The stream from its beginning, unpacked if it is gzip; a pipe cannot be wound back after the look at it."""
-    head = stream.read(len(_GZIP_MAGIC))
-    whole = io.BufferedReader(_Rejoined(head, stream))
-    return gzip.GzipFile(fileobj=whole) if head == _GZIP_MAGIC else whole
+@dataclass
+class Lines:
+    """One pass over the lines of a UTF-8 text, as `read_lines` takes them, which knows how far it has come.
+
+    Attributes:
+        source: a file, an open binary stream, which is not closed, or what opens one, which is.
+        name: what errors call it.
+        errors: what to do with bytes that are not UTF-8.
+        error: what is raised.
+        way_out: what to do about bytes that are not UTF-8, for the message.
+        place: the byte (of what is unpacked) to begin at: 0, or what `tell` said in another pass.
+    """
+
+    source: Path | BinaryIO | Callable[[], BinaryIO]
+    name: str
+    errors: BadBytes = "strict"
+    error: type[InputError] = CorpusError
+    way_out: str = "convert it, for instance with iconv -t utf-8"
+    place: int = 0
+
+    def __post_init__(self) -> None:
+        self._file: BinaryIO | None = None
+
+    def tell(self) -> int:
+        """Where the line begins that comes next; not to be asked after the end."""
+        return self.place if self._file is None else self._file.tell()
+
+    def __iter__(self) -> Iterator[str]:
+        number = 0
+        try:
+            with ExitStack() as opened:
+                self._file = file = self._opened(opened)
+                first = b"" if self.place else file.readline().removeprefix(codecs.BOM_UTF8)
+                for number, line in enumerate(itertools.chain((first,) if first else (), file), 1):  # noqa: B007 - for the errors
+                    yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", self.errors)
+        except UnicodeDecodeError as found:
+            place = f"{self.name}, line {number}: byte {found.start} (0x{found.object[found.start]:02x})"
+            raise self.error(f"{place} is not UTF-8; {self.way_out}") from None
+        except (EOFError, gzip.BadGzipFile, zlib.error) as found:
+            raise self.error(
+                f"{self.name} is not a whole gzip file: {found} (at line {number + 1}); get it again"
+            ) from found
+        except OSError as found:
+            raise self.error(f"{self.name} cannot be read: {found} (at line {number + 1})") from found
+
+    def _opened(self, opened: ExitStack) -> BinaryIO:
+        """The text from the place on, unpacked if it is gzip."""
+        if isinstance(self.source, Path):
+            stream: BinaryIO = opened.enter_context(self.source.open("rb"))
+        else:
+            stream = opened.enter_context(self.source()) if callable(self.source) else self.source
+        head = stream.read(len(_GZIP_MAGIC))
+        if head == _GZIP_MAGIC:
+            unpacked = gzip.GzipFile(fileobj=io.BufferedReader(_Rejoined(head, stream)))
+            unpacked.seek(self.place)
+            return cast("BinaryIO", unpacked)
+        if isinstance(self.source, Path) and stream.seekable():
+            stream.seek(self.place)
+            return stream  # as it is: a layer more would slow down every line
+        # A pipe cannot be wound back after the look at it, and some servers send a file only whole.
+        if self.place:
+            try:
+                stream.seek(self.place)
+                return cast("BinaryIO", io.BufferedReader(_Rejoined(b"", stream, self.place), _BUFFER))
+            except (OSError, ValueError):
+                pass
+        whole = io.BufferedReader(_Rejoined(head, stream), _BUFFER if callable(self.source) else io.DEFAULT_BUFFER_SIZE)
+        left = self.place
+        while left and (passed := len(whole.read(min(left, _BUFFER)))):
+            left -= passed
+        return cast("BinaryIO", whole)
 
 
 class _Rejoined(io.RawIOBase):
-    """The bytes that were read from a stream already, and then the rest of it."""
+    """The bytes that were read from a stream already, and then the rest of it, counted from `at`."""
 
-    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+    def __init__(self, head: bytes, rest: BinaryIO, at: int = 0) -> None:
         self._head = head
+        self._at = at
         # What is there, not what fills the buffer: a terminal would need its end of file typed twice.
         self._read = getattr(rest, "read1", rest.read)
 
@@ -93,7 +154,11 @@ class _Rejoined(io.RawIOBase):
         data = self._head or self._read(len(buffer))
         self._head = b""
         buffer[: len(data)] = data
+        self._at += len(data)
         return len(data)
+
+    def tell(self) -> int:
+        return self._at
 
 
 @dataclass(frozen=True)
@@ -103,14 +168,30 @@ class CorpusIndex:
     Attributes:
         key: the hash of the sentences in their order; a file and a list of the same sentences share it.
         first_rows: [n] for every row the first row that holds the same sentence, so that each is encoded once.
+        marks: [m, 2] for every 4,096th row where it is: the part of the corpus, and the place in it, so that a stretch
+            of rows can be read without what comes before it. Empty where there is nothing to find, as in a list.
     """
 
     key: str
     first_rows: NDArray[np.int64]
+    marks: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
+
+
+@dataclass(frozen=True)
+class _Brief:
+    """What a corpus still knows of its index in another process."""
+
+    key: str
+    rows: int
+    marks: NDArray[np.int64]
 
 
 class Corpus(ABC):
-    """Sentences in a fixed order."""
+    """Sentences in a fixed order.
+
+    A corpus can be pickled, to be read in another process. Its key, its length and its marks travel with it, and the
+    state its files were in; the 8 bytes a sentence of its index do not: there `index` is a pass of its own.
+    """
 
     @abstractmethod
     def __iter__(self) -> Iterator[str]:
@@ -120,29 +201,93 @@ class Corpus(ABC):
     def check_unchanged(self) -> None:
         """Raise a CorpusError if the sentences are no longer those of the index."""
 
+    def read_from(self, mark: Mark = START) -> tuple[Iterator[str], Callable[[], Mark] | None]:
+        """The sentences from a mark on, and what tells the mark of the next one; None where there are no marks."""
+        if mark != START:
+            raise InputError(f"{self} has no marks, such as {mark}")
+        return iter(self), None
+
+    def stretch(self, start: int, stop: int) -> Iterator[str]:
+        """The sentences of the rows from start up to stop, in this process or in another.
+
+        After the index was made, it is read from the last mark before it. That the corpus is still the same is checked
+        after the last sentence: take them all before any is used.
+
+        Raises:
+            InputError: these are no rows of the corpus.
+            CorpusError: the corpus was changed.
+        """
+        brief = self._known()
+        if not 0 <= start <= stop <= (stop if brief is None else brief.rows):
+            rows = "" if brief is None else f"; {self} has {brief.rows}"
+            raise InputError(f"there is no stretch from row {start} to row {stop}{rows}")
+        return self._stretch(start, stop, brief)
+
+    def _stretch(self, start: int, stop: int, brief: _Brief | None) -> Iterator[str]:
+        first, count = 0, 0
+        mark = START
+        if brief is not None and len(brief.marks) and start < stop:
+            first = start // MARK_ROWS * MARK_ROWS
+            part, place = brief.marks[start // MARK_ROWS].tolist()
+            mark = part, place
+        try:
+            rows = itertools.islice(self.read_from(mark)[0], start - first, stop - first)
+            for count, sentence in enumerate(rows, 1):  # noqa: B007 - for the error
+                yield sentence
+        except CorpusError:
+            self.check_unchanged()  # if it was changed, that is the reason
+            raise
+        self.check_unchanged()
+        if count < stop - start:
+            raise CorpusError(f"{self} ends before row {stop}: it has no more than {start + count} sentences")
+
     @cached_property
     def index(self) -> CorpusIndex:
-        """The key and the repetitions, from one pass.
+        """The key, the repetitions and the marks, from one pass.
 
         8 bytes of memory a sentence stay in use; while they are found it takes up to 44 (measured), most of it to sort.
         """
         digests = bytearray()
-        for sentence in self:
-            digests += hashlib.blake2b(sentence.encode(), digest_size=_DIGEST_BYTES).digest()
+        marks = array("q")
+        sentences, mark = self.read_from()
+        full = True
+        while full:
+            here = () if mark is None else mark()
+            before = len(digests)
+            for sentence in itertools.islice(sentences, MARK_ROWS):
+                digests += hashlib.blake2b(sentence.encode(), digest_size=_DIGEST_BYTES).digest()
+            if len(digests) > before:
+                marks.extend(here)
+            full = len(digests) - before == MARK_ROWS * _DIGEST_BYTES
         if not digests:
             raise CorpusError(f"{self} holds no sentence")
         key = hashlib.sha256(digests).hexdigest()[:32]
-        order, starts = _groups(np.frombuffer(digests, np.uint64).reshape(-1, 2))
+        brief = self._known()
+        if brief is not None and brief.key != key:
+            raise CorpusError(f"{self} changed since its index was made; run again")
+        order, starts = group(np.frombuffer(digests, np.uint64).reshape(-1, 2))
         del digests  # it is the largest piece, and what follows needs room too
-        return CorpusIndex(key, _first_rows(order, starts))
+        return CorpusIndex(key, first_rows(order, starts), np.array(marks, np.int64).reshape(-1, 2))
 
     @property
     def key(self) -> str:
         """The hash of the content."""
-        return self.index.key
+        return (self._known() or self.index).key
 
     def __len__(self) -> int:
-        return len(self.index.first_rows)
+        brief = self._known()
+        return len(self.index.first_rows) if brief is None else brief.rows
+
+    def _known(self) -> _Brief | None:
+        """What is known of the index without a pass: one was made here, or before the corpus came here."""
+        index = self.__dict__.get("index")
+        if index is None:
+            brief: _Brief | None = self.__dict__.get("_brief")
+            return brief
+        return _Brief(index.key, len(index.first_rows), index.marks)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "index"} | {"_brief": self._known()}
 
 
 class ListCorpus(Corpus):
@@ -174,18 +319,24 @@ class TextCorpus(Corpus):
         if errors not in get_args(BadBytes):
             raise InputError(f"errors is 'strict' or 'replace', not {errors!r}")
         self.path = Path(path)
+        self._file = self.path.absolute()  # another process may be in another folder
         self._errors: BadBytes = errors
         self._name = name or str(path)
         if not self.path.is_file():
             if self.path.is_dir():
-                raise CorpusError(f"{str(self.path)!r} is a folder, not a corpus file")
+                raise CorpusError(
+                    f"{str(self.path)!r} is a folder, not a corpus file; ensembed.corpora.open_corpus reads its files"
+                )
             raise CorpusError(f"there is no corpus file {str(self.path)!r}")
         self._state = self._stat()
 
     def __iter__(self) -> Iterator[str]:
-        way_out = "convert it (iconv -t utf-8), or read it with errors='replace' (--errors replace)"
-        lines = read_lines(self.path, name=self._name, errors=self._errors, way_out=way_out)
-        return (line for line in lines if line.strip())
+        return self.read_from()[0]
+
+    def read_from(self, mark: Mark = START) -> tuple[Iterator[str], Callable[[], Mark] | None]:
+        """The sentences from a byte of the text on."""
+        lines = Lines(self._file, self._name, self._errors, way_out=WAY_OUT, place=mark[1])
+        return not_blank(lines), lambda: (0, lines.tell())
 
     def check_unchanged(self) -> None:
         """Raise a CorpusError if the file was written to since this object was made."""
@@ -194,7 +345,7 @@ class TextCorpus(Corpus):
 
     def _stat(self) -> tuple[int, int]:
         try:
-            found = self.path.stat()
+            found = self._file.stat()
         except OSError as error:
             raise CorpusError(f"{self} cannot be read: {error}") from error
         return found.st_size, found.st_mtime_ns
@@ -203,13 +354,9 @@ class TextCorpus(Corpus):
         return self._name
 
 
-def as_corpus(source: Corpus | Path | Sequence[str]) -> Corpus:
-    """A corpus from a corpus, the path of a text file, or a list of sentences."""
-    if isinstance(source, Corpus):
-        return source
-    if isinstance(source, Path):
-        return TextCorpus(source)
-    return ListCorpus(source)
+def not_blank(texts: Iterable[str]) -> Iterator[str]:
+    """The texts that are sentences."""
+    return filter(str.strip, texts)
 
 
 def check_sentences(sentences: Sequence[str]) -> list[str]:
@@ -238,24 +385,3 @@ def shorten(value: object, limit: int = 80) -> str:
     """A printable, bounded form of any value, for error messages."""
     text = ascii(value[:limit] if isinstance(value, str) else value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
-def _groups(digests: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The order [n] that brings equal rows [n, 2] together, and where [n] in it another group starts."""
-    order = np.lexsort(digests.T)
-    starts = np.ones(len(order), bool)
-    for begin in range(1, len(order), _BLOCK):
-        ordered = digests[order[begin - 1 : begin + _BLOCK]]
-        starts[begin : begin + _BLOCK] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    return order, starts
-
-
-def _first_rows(order: NDArray[np.int64], starts: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """For every row the first equal row [n]; the sort is stable, so a group starts with its first row."""
-    leaders = order[starts]
-    group = np.cumsum(starts)
-    first = np.empty(len(order), np.int64)
-    for begin in range(0, len(order), _BLOCK):
-        block = slice(begin, begin + _BLOCK)
-        first[order[block]] = leaders[group[block] - 1]
-    return first

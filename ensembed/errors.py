@@ -18,7 +18,8 @@ What blames the input is a `ValueError` too, so that code which knows nothing of
     │   ├── StoreBusyError               another process is writing the same view
     │   └── CorruptViewError             files of a view are damaged
     ├── ModelError                       a saved model cannot be read or written
-    └── TrainingError                    training went wrong
+    ├── TrainingError                    training went wrong
+    └── EngineError                      a cluster cannot be reached, or lost its workers too often
 """
 
 from __future__ import annotations
@@ -98,3 +99,7 @@ class ModelError(EnsembedError):
 
 class TrainingError(EnsembedError):
     """Training went wrong."""
+
+
+class EngineError(EnsembedError):
+    """A cluster cannot be reached, or lost its workers too often."""

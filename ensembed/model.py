@@ -10,9 +10,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from ensembed.corpus import Corpus, as_corpus
+from ensembed.corpora import as_corpus
+from ensembed.corpus import Corpus
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.engines import Engine, Local
 from ensembed.errors import DimensionError, EncoderError, EnsembedError, InputError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Meta, Method
 from ensembed.methods.base import TrainedMethod
@@ -76,6 +78,7 @@ class Ensemble:
         *,
         tune: Labels | None = None,
         store: ViewStore | None = None,
+        engine: Engine | None = None,
         threads: int | None = None,
         progress: Progress = silent,
     ) -> MetaEncoder:
@@ -90,6 +93,8 @@ class Ensemble:
                 more than its standard error. Without them no score is read.
             store: where the views are cached, so that nothing is encoded twice; by default the user's cache. An
                 autoencoder's training is kept there, too, while it runs: after an interruption the same call goes on.
+            engine: where to encode and to fit: `ensembed.engines.Ray()` is a cluster; None is this process. A few
+                thousand rows, to find weights and whitenings on, are read here in any case.
             threads: for the fit; None leaves BLAS its own choice.
             progress: told of rows and epochs.
 
@@ -105,17 +110,18 @@ class Ensemble:
         if pairs is None and not method.needs_rows:
             return MetaEncoder(self, method.build(self.dims))
         store = store or ViewStore()
-        views = store.embed_all(corpus, self.encoders, progress=progress)
+        engine = engine or Local()
+        views = engine.embed_all(store, corpus, self.encoders, progress=progress)
 
         def fitted(weighted: Method) -> Meta:
             if isinstance(weighted, TrainedMethod) and weighted.trains:
                 with store.training(self._training_key(corpus, weighted)) as kept:
-                    return weighted.fit(views, threads=threads, progress=progress, checkpoint=kept)
-            return weighted.fit(views, threads=threads, progress=progress)
+                    return weighted.fit(views, threads=threads, progress=progress, checkpoint=kept, passes=engine)
+            return weighted.fit(views, threads=threads, progress=progress, passes=engine)
 
         names = [encoder.spec.name for encoder in self.encoders]
         if pairs is not None:
-            pair_views = store.embed_all(pairs.corpus, self.encoders, progress=progress)
+            pair_views = engine.embed_all(store, pairs.corpus, self.encoders, progress=progress)
             meta = tune_method(
                 method,
                 views,
@@ -126,6 +132,7 @@ class Ensemble:
                 names=names,
                 threads=threads,
                 progress=progress,
+                passes=engine,
             )
         elif method.wants_reliability:
             meta = fit_by_reliability(method, views, fitted, sentences=corpus, names=names, progress=progress)

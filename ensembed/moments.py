@@ -117,7 +117,8 @@ class Moments:
             return self
         delta = other.mean - self.mean
         mean = self.mean + delta * (other.n / n)
-        scatter = self.scatter + other.scatter + np.outer(delta, delta * (self.n * other.n / n))
+        apart = delta * np.sqrt(self.n * other.n / n)  # on both sides: the result is symmetric to the bit
+        scatter = self.scatter + other.scatter + np.outer(apart, apart)
         return Moments(n, mean, scatter, max(self.resolution, other.resolution), self.device or other.device)
 
     def of_columns(self, columns: NDArray[np.integer[Any]]) -> Moments:

@@ -25,23 +25,12 @@ from numpy.typing import NDArray
 from ensembed.cores import available_cores
 from ensembed.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.errors import CorruptViewError, MissingError, StoreBusyError, StoreError
-from ensembed.files import write_atomically
+from ensembed.errors import CorruptViewError, StoreBusyError, StoreError
 from ensembed.paths import cache_dir
 from ensembed.progress import Progress, part_of, silent
 from ensembed.schedule import Schedule
-from ensembed.shards import (
-    MANIFEST,
-    REPAIR,
-    Manifest,
-    is_whole,
-    load_shard,
-    shard_bytes,
-    shard_name,
-    shard_rows_of,
-    shard_size,
-    shard_start,
-)
+from ensembed.shards import MANIFEST, REPAIR, is_whole, load_shard, shard_size
+from ensembed.view_files import Repeats, ViewFiles, read_manifest
 
 
 class View:
@@ -53,7 +42,7 @@ class View:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.manifest = _read_manifest(folder)
+        self.manifest = read_manifest(folder)
         self.shape = (self.manifest.rows, self.manifest.spec.dim)
         self.dtype = np.dtype(np.float32)
         self.ndim = 2
@@ -68,6 +57,10 @@ class View:
 
     def __len__(self) -> int:
         return self.manifest.rows
+
+    def __reduce__(self) -> tuple[type[View], tuple[Path]]:
+        # Another process opens it where it is; on another machine, in the folder that they share.
+        return View, (self.folder.absolute(),)
 
     def __getitem__(self, rows: slice) -> FloatArray:
         """A stretch of rows [m, d]; inside one shard it is not copied."""
@@ -168,23 +161,41 @@ class ViewStore:
             StoreBusyError: another process is writing this view.
             StoreError: the disk is full or not writable. What was written stays.
         """
+        with self.unfinished(corpus, encoders, verify=verify) as views:
+            writers = [_Writer(files, corpus, encoder, progress) for files, encoder in views]
+            schedule = Schedule()
+            while jobs := [writer.write_next for writer in writers if not writer.finished]:
+                schedule.run(jobs, self._shard_rows, progress)
+        return [self.view(corpus, encoder.spec) for encoder in encoders]
+
+    @contextmanager
+    def unfinished(
+        self, corpus: Corpus, encoders: Sequence[Encoder], *, verify: bool = False
+    ) -> Iterator[list[tuple[ViewFiles, Encoder]]]:
+        """The views that have to be filled, each once, held for this process alone until the end of the block.
+
+        Args:
+            corpus: the sentences.
+            encoders: the encoders.
+            verify: take those that are complete, too.
+
+        Raises:
+            StoreBusyError: another process is writing one of them.
+            StoreError: the store is not writable, or the vectors of an encoder are not to be kept.
+        """
         for encoder in encoders:
             if not encoder.cacheable:
                 raise StoreError(f"the vectors of {encoder.spec.name!r} are not always the same: they are not kept")
-        folders = [self.folder(corpus, encoder.spec) for encoder in encoders]
+        views = []
         with ExitStack() as locks:
-            writers = []
             # Each view once, and in one order for all processes: two that wait for each other would stand still.
-            for folder, encoder in sorted(dict(zip(folders, encoders, strict=True)).items()):
+            for folder, encoder in sorted({self.folder(corpus, e.spec): e for e in encoders}.items()):
                 if verify or not (folder / MANIFEST).exists():
                     locks.enter_context(self._locked(folder, "writing the view"))
                     # Another process may have finished the view while we waited for the lock.
                     if verify or not (folder / MANIFEST).exists():
-                        writers.append(_Writer(folder, self._shard_rows, corpus, encoder, progress))
-            schedule = Schedule()
-            while jobs := [writer.write_next for writer in writers if not writer.finished]:
-                schedule.run(jobs, self._shard_rows, progress)
-        return [View(folder) for folder in folders]
+                        views.append((ViewFiles.of(folder, corpus, encoder.spec, self._shard_rows), encoder))
+            yield views
 
     @contextmanager
     def training(self, key: str) -> Iterator[Path]:
@@ -222,124 +233,43 @@ class ViewStore:
 class _Writer:
     """Fills one view's folder, a shard at a time; the caller holds its lock."""
 
-    def __init__(self, folder: Path, shard_rows: int, corpus: Corpus, encoder: Encoder, progress: Progress) -> None:
+    def __init__(self, files: ViewFiles, corpus: Corpus, encoder: Encoder, progress: Progress) -> None:
         self.finished = False
-        self._folder = folder
-        self._shard_rows = _written_shard_rows(folder, encoder.spec.dim, len(corpus)) or shard_rows
+        self._files = files
         self._corpus = corpus
         self._encoder = encoder
-        self._names = self._found(progress)
+        self._names = files.find(progress)
         self._missing = self._missing_shards(progress)
 
     def write_next(self, progress: Progress) -> None:
         """Encode and write the next shard that is missing; after the last one, write the manifest."""
-        spec, rows = self._encoder.spec, len(self._corpus)
         found = next(self._missing, None)
         if found is None:
-            shards = tuple(self._names[k] for k in range(len(self._names)))
-            self._write(MANIFEST, Manifest(self._corpus.key, spec, rows, self._shard_rows, shards).to_bytes())
+            self._files.finish(self._names)
             self.finished = True
             return
         start, texts = found
-        first = self._corpus.index.first_rows[start : start + len(texts)]
-        fresh = first == np.arange(start, start + len(texts))
+        spec, rows = self._encoder.spec, len(self._corpus)
+        repeats = Repeats.among(self._corpus.index.first_rows[start : start + len(texts)], start)
+        fresh = repeats.fresh(len(texts))
         shard = np.empty((len(texts), spec.dim), np.float32)
         shard[fresh] = self._encoder.encode(
-            [text for text, new in zip(texts, fresh, strict=True) if new],
-            progress=part_of(progress, spec.name, start, rows),
+            [texts[i] for i in fresh.tolist()], progress=part_of(progress, spec.name, start, rows)
         )
-        self._copy_repeats(shard, start, first)
+        self._files.copy_repeats(shard, start, repeats, lambda first: self._files.folder / self._names[first])
         self._corpus.check_unchanged()
-        data = shard_bytes(shard)
-        self._names[start // self._shard_rows] = name = shard_name(start, data)
-        self._write(name, data)
+        self._names[start] = self._files.write(start, shard)
         progress(spec.name, start + len(texts), rows)
 
     def _missing_shards(self, progress: Progress) -> Iterator[tuple[int, list[str]]]:
         """First row and sentences of every shard that is not there yet; those that are there are reported as done."""
         sentences = iter(self._corpus)
-        for start in range(0, len(self._corpus), self._shard_rows):
-            texts = list(itertools.islice(sentences, self._shard_rows))
-            if start // self._shard_rows not in self._names:
+        for start in range(0, len(self._corpus), self._files.shard_rows):
+            texts = list(itertools.islice(sentences, self._files.shard_rows))
+            if start not in self._names:
                 yield start, texts
             else:
                 progress(self._encoder.spec.name, start + len(texts), len(self._corpus))
-
-    def _found(self, progress: Progress) -> dict[int, str]:
-        """The whole shards that earlier runs left, by number; everything else in the folder is removed.
-
-        Every byte is checked: a damaged row must not be copied into a new shard, whose checksum would then cover it up.
-        """
-        spec, rows = self._encoder.spec, len(self._corpus)
-        found: dict[int, str] = {}
-        with self._disk_errors():
-            sizes = {path: path.stat().st_size for path in self._folder.iterdir() if path.name != MANIFEST}
-        for i, (path, size) in enumerate(sizes.items()):
-            start = shard_start(path)
-            # A size that does not fit is a truncated file, or a shard of another shard_rows.
-            if start is not None and size == self._size_at(start, rows, spec.dim) and is_whole(path):
-                found[start // self._shard_rows] = path.name
-            progress(f"verify {spec.name}", i + 1, len(sizes))
-        kept = set(found.values())
-        with self._disk_errors():
-            if len(kept) < max(len(sizes), -(-rows // self._shard_rows)):
-                # The manifest goes first: a view that is being repaired is incomplete, not damaged.
-                (self._folder / MANIFEST).unlink(missing_ok=True)
-            for path in sizes:
-                if path.name not in kept:
-                    path.unlink()
-        return found
-
-    def _size_at(self, start: int, rows: int, dim: int) -> int | None:
-        """The size of the file of the shard that begins at a row, or None where none does."""
-        if start % self._shard_rows or start >= rows:
-            return None
-        return shard_size(min(self._shard_rows, rows - start), dim)
-
-    def _copy_repeats(self, shard: FloatArray, start: int, first: NDArray[np.int64]) -> None:
-        """Give every repeated sentence the vector of its first occurrence, in this shard or an earlier one."""
-        origin = first // self._shard_rows
-        for k in np.unique(origin).tolist():
-            rows = np.flatnonzero(origin == k)
-            here = k * self._shard_rows == start
-            source = shard if here else load_shard(self._folder / self._names[k], self._shard_rows, shard.shape[1])
-            shard[rows] = source[first[rows] - k * self._shard_rows]
-
-    def _write(self, name: str, data: bytes) -> None:
-        with self._disk_errors():
-            write_atomically(self._folder / name, data)
-
-    @contextmanager
-    def _disk_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreError(
-                f"cannot write the view {self._folder}: {error}; the finished shards are kept, run again to go on"
-            ) from error
-
-
-def _read_manifest(folder: Path) -> Manifest:
-    try:
-        data = (folder / MANIFEST).read_bytes()
-    except FileNotFoundError:
-        raise MissingError(f"the view {folder} is not complete; fill it with `ensembed embed`") from None
-    except OSError as error:
-        raise StoreError(f"cannot read the view {folder}: {error}") from error
-    return Manifest.from_bytes(data, folder / MANIFEST)
-
-
-def _written_shard_rows(folder: Path, dim: int, rows: int) -> int | None:
-    """The rows per shard of a view that is there already, complete or not, or None where nothing tells.
-
-    A first shard tells unless it is the only one of its view: that one may be shorter than the others would be.
-    """
-    try:
-        return _read_manifest(folder).shard_rows
-    except (MissingError, CorruptViewError):
-        first = [path for path in folder.iterdir() if shard_start(path) == 0 and is_whole(path)]
-        found = [shard_rows_of(path, dim) for path in first]
-        return found[0] if len(found) == 1 and found[0] < rows else None
 
 
 def _check_size(path: Path, expected: int) -> None:

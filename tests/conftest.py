@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from ray_nodes import Nodes
 from small_store import CORPUS, ENCODER
 from threadpoolctl import threadpool_limits
 
@@ -85,3 +87,18 @@ def one_thread() -> Iterator[None]:
     with threadpool_limits(1):
         yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Nodes]:
+    """Three nodes of a real Ray cluster, of one core each, with this process connected to them.
+
+    A test that removes a node adds another one.
+    """
+    import ray
+
+    nodes = Nodes(3)
+    ray.init(address=nodes.address, log_to_driver=False, logging_level=logging.WARNING)
+    yield nodes
+    ray.shutdown()
+    nodes.stop()

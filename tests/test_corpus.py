@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import line_texts, repeating, sentences, texts
 
-from ensembed.corpus import Corpus, ListCorpus, TextCorpus, as_corpus, check_sentences, read_lines, shorten
+from ensembed.corpora import as_corpus
+from ensembed.corpus import Corpus, ListCorpus, TextCorpus, check_sentences, read_lines, shorten
 from ensembed.errors import CorpusError, DatasetError, InputError, SentenceError
 
 AWKWARD = ["a\u2028b", "a\u2029b", "a\u0085b", "a\x0cb", "a\x0bb", "a\x1cb", "a\rb", "a\0b", "  kept  ", "\ta"]

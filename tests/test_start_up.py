@@ -11,7 +11,7 @@ import pytest
 import ensembed
 from ensembed.cli import SUMMARIES, cli, run
 
-HEAVY = ("numpy", "scipy", "onnxruntime", "tokenizers", "torch", "transformers", "sentence_transformers", "rich")
+HEAVY = ("numpy", "scipy", "onnxruntime", "tokenizers", "torch", "transformers", "sentence_transformers", "rich", "ray")
 
 
 COMPLETED = """
@@ -47,7 +47,13 @@ def test_an_ensemble_is_imported_without_what_only_some_fits_need() -> None:
     loaded = _loaded("from ensembed import Ensemble, load, ViewStore")
     assert "ensembed.model" in loaded
     others = {"scipy.optimize", "scipy.sparse", "scipy.stats", "scipy.special"}
-    assert loaded.isdisjoint({"onnxruntime", "tokenizers", "torch", "rich", *others})
+    assert loaded.isdisjoint({"onnxruntime", "tokenizers", "torch", "ray", "pyarrow", "rich", *others})
+
+
+def test_engines_are_imported_without_what_they_run_on() -> None:
+    loaded = _loaded("from ensembed.engines import Engine, Local, Ray, Resources; Ray('auto')")
+    assert "ensembed.engines.ray" in loaded
+    assert loaded.isdisjoint({"ray", "torch", "pyarrow", "onnxruntime"})
 
 
 def test_one_command_does_not_load_the_others() -> None:

@@ -367,9 +367,9 @@ def test_every_shard_is_a_file_that_numpy_reads(store: ViewStore) -> None:
 def test_the_index_of_a_corpus_is_made_once(store: ViewStore, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
 
-    def make(key: str, first_rows: NDArray[np.int64]) -> CorpusIndex:
+    def make(key: str, *arrays: NDArray[np.int64]) -> CorpusIndex:
         made.append(key)
-        return CorpusIndex(key, first_rows)
+        return CorpusIndex(key, *arrays)
 
     monkeypatch.setattr("ensembed.corpus.CorpusIndex", make)
     corpus = ListCorpus(SENTENCES)

@@ -16,7 +16,9 @@ from typing import Any
 
 import click
 
-from ensembed.corpus import BadBytes, TextCorpus, read_lines
+from ensembed import corpora
+from ensembed.corpora.urls import is_url
+from ensembed.corpus import BadBytes, Corpus, read_lines
 from ensembed.encoders import Encoder, open_encoder
 from ensembed.ensembles import ENSEMBLES, named_ensemble
 from ensembed.errors import CorpusError, ModelError, UnknownEncoderError
@@ -51,7 +53,27 @@ trust_option = click.option(
     is_flag=True,
     help="Let a saved model run code that comes with weights, and send sentences to servers it names.",
 )
-corpus_argument = click.argument("corpus", type=click.Path(path_type=Path, allow_dash=True))
+column_option = click.option(
+    "--column",
+    metavar="NAME",
+    help="The column of a Parquet file with the sentences. [default: the only one of strings]",
+)
+
+
+class _CorpusType(click.Path):
+    """A path, or a URL, which is left as it is: as a path it would lose a slash."""
+
+    name = "corpus"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own
+        if value == "":  # as a path it would be the current folder
+            self.fail("It is empty.", param, ctx)
+        if isinstance(value, str) and is_url(value):
+            return value
+        return super().convert(value, param, ctx)
+
+
+corpus_argument = click.argument("corpus", type=_CorpusType(path_type=Path, allow_dash=True))
 
 
 def members_option(default: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -110,10 +132,10 @@ def progress_bars(quiet: bool) -> Iterator[Progress]:
 
 
 @contextmanager
-def open_corpus(path: Path, errors: BadBytes) -> Iterator[TextCorpus]:
-    """The corpus file; standard input (`-`) and pipes are first written to a temporary one: a corpus is read twice."""
-    if str(path) != "-" and not path.is_fifo():
-        yield TextCorpus(path, errors=errors)
+def open_corpus(path: Path | str, errors: BadBytes, column: str | None = None) -> Iterator[Corpus]:
+    """The corpus; standard input (`-`) and pipes are first written to a temporary file: a corpus is read twice."""
+    if isinstance(path, str) or (str(path) != "-" and not path.is_fifo()):
+        yield corpora.open_corpus(path, errors=errors, column=column)
         return
     name = STDIN if str(path) == "-" else str(path)
     with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
@@ -126,7 +148,7 @@ def open_corpus(path: Path, errors: BadBytes) -> Iterator[TextCorpus]:
                 f"{name} cannot be kept in {tempfile.gettempdir()}: {error}; make room there, set TMPDIR to another "
                 "folder, or give the corpus as a file"
             ) from error
-        yield TextCorpus(spool, errors=errors, name=name)
+        yield corpora.open_corpus(spool, errors=errors, column=column, name=name)
 
 
 def open_model(source: str, threads: int | None = None, progress: Progress = silent, *, trust: bool = False) -> Encoder:

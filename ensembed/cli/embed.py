@@ -8,6 +8,7 @@ import click
 import numpy as np
 
 from ensembed.cli.common import (
+    column_option,
     corpus_argument,
     encoder_option,
     errors_option,
@@ -22,6 +23,7 @@ from ensembed.cli.common import (
     threads_option,
     wait_option,
 )
+from ensembed.cli.engines import EngineChoice, engine_options, print_stages, stages_json
 from ensembed.corpus import BadBytes
 from ensembed.encoders import open_encoder
 from ensembed.views import ViewStore
@@ -31,50 +33,64 @@ from ensembed.views import ViewStore
 @options(corpus_argument, encoder_option, store_option)
 @click.option("--shard-rows", type=click.IntRange(min=1), default=4096, show_default=True, help="Rows per shard.")
 @click.option("--verify", is_flag=True, help="Check every byte first and encode damaged shards again.")
-@options(wait_option, errors_option, threads_option, quiet_option, json_option)
+@engine_options()
+@options(wait_option, errors_option, column_option, threads_option, quiet_option, json_option)
 def embed(
-    corpus: Path,
+    corpus: Path | str,
     encoders: tuple[str, ...],
     store: Path | None,
     shard_rows: int,
     verify: bool,
     wait: float,
     errors: BadBytes,
+    column: str | None,
     threads: int | None,
     quiet: bool,
     as_json: bool,
+    engine: EngineChoice,
 ) -> None:
     """Let encoders read CORPUS and keep their views of it.
 
-    CORPUS is a text file, plain or gzipped, one sentence a line; - is standard input. Blank lines are left out and each
-    distinct sentence is encoded once. The command can be interrupted at any time, even by kill -9: run it again and
-    it goes on, at most one shard behind.
+    CORPUS is a text file, plain or gzipped, one sentence a line, or a Parquet file; - is standard input. It may be a
+    folder or a pattern ('news/*.parquet'), whose files are read in the order of their names, and a URL of any protocol
+    that fsspec knows (s3://bucket/news). Blank lines are left out and each distinct sentence is encoded once. The
+    command can be interrupted at any time, even by kill -9: run it again and it goes on, at most one shard behind.
+
+    With --engine ray a cluster encodes, and what one engine began the other can finish. CORPUS and --store must be
+    places that all machines of the cluster reach by the same name. What each stage took goes to standard error; with
+    --json, an object holds the views and the stages.
 
     \b
     Examples:
       ensembed embed news.txt.gz -e minilm -e use-lite
       ensembed embed news.txt.gz -e minilm --verify
+      ensembed embed 's3://bucket/news/*.parquet' --column text -e minilm
       ensembed embed news.txt.gz --ensemble default -e words:glove.6B.300d.txt
+      ensembed embed /shared/news.txt -e minilm --store /shared/views --engine ray --address auto
+      ensembed embed /shared/news.txt -e minilm -e wordllama --store /shared/views --engine ray \
+        --address 10.0.0.1:6379 --resources num_cpus=1 --resources minilm:num_cpus=2,actors=2-8
     """
     views = ViewStore(store, shard_rows=shard_rows, wait=wait)
-    with open_corpus(corpus, errors) as source, progress_bars(quiet) as progress:
+    with open_corpus(corpus, errors, column) as source, progress_bars(quiet) as progress:
         members = [open_encoder(name, threads=threads, progress=progress) for name in encoders]
-        done = views.embed_all(source, members, verify=verify, progress=progress)
+        with engine.open() as runner:
+            done = runner.embed_all(views, source, members, verify=verify, progress=progress)
+            stages = runner.stages
         first_rows = source.index.first_rows
         distinct = int(np.count_nonzero(first_rows == np.arange(len(first_rows))))
     if as_json:
-        print_json(
-            [
-                {
-                    "encoder": view.spec.name,
-                    "rows": len(view),
-                    "distinct": distinct,
-                    "dim": view.spec.dim,
-                    "folder": str(view.folder),
-                }
-                for view in done
-            ]
-        )
+        found = [
+            {
+                "encoder": view.spec.name,
+                "rows": len(view),
+                "distinct": distinct,
+                "dim": view.spec.dim,
+                "folder": str(view.folder),
+            }
+            for view in done
+        ]
+        print_json(found if engine.is_local else {"views": found, "stages": stages_json(stages)})
         return
     rows = [[view.spec.name, str(len(view)), str(distinct), str(view.spec.dim), str(view.folder)] for view in done]
     print_table(["encoder", "rows", "distinct", "dim", "folder"], rows)
+    print_stages(stages)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ensembed.cli.common import (
+    column_option,
     corpus_argument,
     encoder_option,
     errors_option,
@@ -21,6 +22,7 @@ from ensembed.cli.common import (
     threads_option,
     wait_option,
 )
+from ensembed.cli.engines import EngineChoice, engine_options, print_stages, stages_json
 from ensembed.cli.methods import method_option, not_default, option, said_in_options
 from ensembed.corpus import BadBytes
 from ensembed.methods import Meta, Method
@@ -49,9 +51,10 @@ _SPECTRA = {"auto": "mean square", "svd": "variance", "gcca": "rho"}
     "similar. Blank lines and a header that begins with `score` are passed over; Windows line ends will do. "
     "[default: none]",
 )
-@options(store_option, wait_option, errors_option, threads_option, quiet_option, json_option)
+@options(store_option, wait_option, errors_option, column_option, engine_options(training=True))
+@options(threads_option, quiet_option, json_option)
 def fit(
-    corpus: Path,
+    corpus: Path | str,
     encoders: tuple[str, ...],
     method: Method,
     out: Path,
@@ -59,11 +62,16 @@ def fit(
     store: Path | None,
     wait: float,
     errors: BadBytes,
+    column: str | None,
+    engine: EngineChoice,
     threads: int | None,
     quiet: bool,
     as_json: bool,
 ) -> None:
     """Fit a meta-embedding on the unlabelled sentences of CORPUS and save it.
+
+    CORPUS is a text file, plain or gzipped, one sentence a line, or a Parquet file, a folder or a pattern of such
+    files, or a URL; - is standard input.
 
     The members' views are cached, so that fitting another method, or going on after an interruption, encodes nothing
     twice. The method auto, the default, concatenates the members' vectors with weights that say how far each can be
@@ -77,6 +85,9 @@ def fit(
     a model once it is saved.) Its training is kept in the store while it runs: after an interruption, even by kill -9,
     the same command goes on.
 
+    With --engine ray the members encode, and passes and epochs run, on a Ray cluster: pip install 'ensembed[ray]'. The
+    store must be on a path that all its machines share. What each stage took is printed at the end.
+
     The ensemble `paper` is ParaNMT, USE and SBERT, those of the paper: it needs pip install 'ensembed[st,tfhub]', and
     downloads gigabytes the first time. `default` is minilm, use-lite and wordllama, which `ensembed pull` gets.
 
@@ -89,23 +100,27 @@ def fit(
       ensembed fit corpus.txt -e minilm -e wordllama --method svd --out my-svd --json
       ensembed fit corpus.txt --ensemble default --method ae --loss kld --epochs 100 --batch-size 1000 --out my-ae
       ensembed fit corpus.txt --ensemble paper --method gcca --dim 1024 --out paper-model
+      ensembed fit corpus.txt --ensemble default --engine ray --address auto --store /shared/views --out my-model
     """
     check_folder(out)  # better now than after the work
     labels = None if tune is None else read_pairs(tune)
-    with open_corpus(corpus, errors) as source, progress_bars(quiet) as progress:
+    with open_corpus(corpus, errors, column) as source, progress_bars(quiet) as progress:
         ensemble = Ensemble(encoders, threads=threads, progress=progress)
         with said_in_options(bad_options=True):
             ensemble.check(method)
         views = ViewStore(store, wait=wait)
-        with said_in_options():
-            model = ensemble.fit(source, method, tune=labels, store=views, threads=threads, progress=progress)
+        with said_in_options(), engine.open() as chosen:
+            model = ensemble.fit(
+                source, method, tune=labels, store=views, engine=chosen, threads=threads, progress=progress
+            )
     model.save(out)
     meta = model.meta
     spectrum = [] if meta.spectrum is None else [float(f"{value:.6g}") for value in meta.spectrum]
     if as_json:
         members = [encoder.spec.name for encoder in ensemble.encoders]
         facts = {"method": dict(meta.method), "members": members, "dim": meta.dim, "rows": meta.rows}
-        print_json({"model": str(out), **facts, "spectrum": spectrum})
+        took = {"stages": stages_json(chosen.stages)} if chosen.stages else {}
+        print_json({"model": str(out), **facts, "spectrum": spectrum, **took})
         return
     rows = [
         ["model", str(out)],
@@ -123,6 +138,7 @@ def fit(
     if spectrum:
         rows.append(["spectrum", _spectrum(meta.method["name"], spectrum)])
     print_table(["what", ""], rows, left=2)
+    print_stages([] if quiet else chosen.stages)
 
 
 def _method(meta: Meta) -> str:

@@ -14,6 +14,7 @@ from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.linalg import effective_rank, fix_signs, top_eigh
 from ensembed.methods.base import MomentMethod, check_whole
 from ensembed.methods.meta import Meta
+from ensembed.methods.passes import LOCAL, Passes
 from ensembed.methods.projections import Dense, Layer, Network, Placement, Projection
 from ensembed.methods.weights import Weights, scales
 from ensembed.moments import Moments, Precision
@@ -109,6 +110,7 @@ class Auto(MomentMethod):
         threads: int | None = None,
         device: str | None = None,
         progress: Progress = silent,
+        passes: Passes = LOCAL,
     ) -> Meta:
         """Find the weights, if they are not given, then whitenings, and then the directions, if there are to be fewer.
 
@@ -118,6 +120,7 @@ class Auto(MomentMethod):
             threads: for the pass; None takes as many as BLAS would.
             device: compute with torch on that device, "cuda" for instance: the pass, and what is solved after it.
             progress: told of rows.
+            passes: who makes the pass; whitenings are found on a sample of the rows, here.
         """
         checked = check_views(views)
         dims = [view.shape[1] for view in checked]
@@ -126,12 +129,15 @@ class Auto(MomentMethod):
         if checked[0].shape[0] < 2:
             raise InputError(f"{self.name} needs at least two sentences to learn from, got {checked[0].shape[0]}")
         if self.wants_reliability or not self.whitened:
-            return super().fit(checked, precision=precision, threads=threads, device=device, progress=progress)
+            return super().fit(
+                checked, precision=precision, threads=threads, device=device, progress=progress, passes=passes
+            )
         meta = self._side_by_side(dims, self._whitenings(checked))
         if self.dim is None:
             return meta
-        composed = _Composed(meta, checked)
-        moments = Moments.of_views([composed], precision=precision, threads=threads, device=device, progress=progress)
+        moments = passes.moments(
+            [Composed(meta, checked)], precision=precision, threads=threads, device=device, progress=progress
+        )
         return self._shortened(meta, moments)
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
@@ -219,7 +225,7 @@ def _projected(projection: Projection, V: NDArray[np.float64]) -> Projection:
 
 
 @dataclass(frozen=True, eq=False)
-class _Composed:
+class Composed:
     """The rows [n, d] of a concatenation, made where they are asked for."""
 
     meta: Meta
@@ -227,10 +233,12 @@ class _Composed:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
         return (self.views[0].shape[0], self.meta.dim)
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """What rows are made of."""
         return np.dtype(np.float32)
 
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:

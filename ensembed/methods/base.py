@@ -13,6 +13,7 @@ import numpy as np
 from ensembed.errors import InputError
 from ensembed.methods.found import fit_by_reliability
 from ensembed.methods.meta import Meta
+from ensembed.methods.passes import LOCAL, Passes
 from ensembed.methods.weights import Weights, checked_weights
 from ensembed.moments import Moments, Precision
 from ensembed.progress import Progress, silent
@@ -31,7 +32,14 @@ class Method(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def fit(self, views: Sequence[Any], *, threads: int | None = None, progress: Progress = silent) -> Meta:
+    def fit(
+        self,
+        views: Sequence[Any],
+        *,
+        threads: int | None = None,
+        progress: Progress = silent,
+        passes: Passes = LOCAL,
+    ) -> Meta:
         """Fit on row-aligned views [n, d_j]: arrays, memory maps or stored views.
 
         Weights by reliability are found from the views alone, which is less sure than with the sentences that an
@@ -100,7 +108,14 @@ class NaiveMethod(Method):
     def build(self, dims: Sequence[int]) -> Meta:
         """The meta-embedding for views of these dimensions."""
 
-    def fit(self, views: Sequence[Any], *, threads: int | None = None, progress: Progress = silent) -> Meta:  # noqa: ARG002
+    def fit(
+        self,
+        views: Sequence[Any],
+        *,
+        threads: int | None = None,  # noqa: ARG002 - there is no pass
+        progress: Progress = silent,
+        passes: Passes = LOCAL,  # noqa: ARG002
+    ) -> Meta:
         """Look at the views' dimensions; the rows are read only where weights have to be found."""
         checked = check_views(views)
         if self.wants_reliability:
@@ -130,6 +145,7 @@ class MomentMethod(Method):
         threads: int | None = None,
         device: str | None = None,
         progress: Progress = silent,
+        passes: Passes = LOCAL,
     ) -> Meta:
         """One pass over the views for their moments, then `solve`.
 
@@ -139,6 +155,7 @@ class MomentMethod(Method):
             threads: for the pass; None takes as many as BLAS would.
             device: compute with torch on that device, "cuda" for instance: the pass, and what is solved after it.
             progress: told of rows.
+            passes: who makes the pass.
         """
         checked: Views = check_views(views)
         rows = checked[0].shape[0]
@@ -149,11 +166,11 @@ class MomentMethod(Method):
                 self,
                 checked,
                 lambda method: method.fit(
-                    checked, precision=precision, threads=threads, device=device, progress=progress
+                    checked, precision=precision, threads=threads, device=device, progress=progress, passes=passes
                 ),
                 progress=progress,
             )
-        moments = Moments.of_views(
+        moments = passes.moments(
             checked,
             normalize=self.normalize,
             precision=precision,
@@ -182,6 +199,7 @@ class TrainedMethod(Method):
         threads: int | None = None,
         progress: Progress = silent,
         checkpoint: Path | None = None,
+        passes: Passes = LOCAL,
     ) -> Meta:
         """Fit on row-aligned views, keeping the training in the folder `checkpoint` while it runs."""
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ensembed.errors import DimensionError, ViewError
 from ensembed.methods import GCCA, SVD, Auto, Concat, Meta, Method
 from ensembed.methods.base import MomentMethod
+from ensembed.methods.passes import LOCAL, Passes
 from ensembed.methods.weights import scales
 from ensembed.moments import Moments
 from ensembed.progress import Progress, silent
@@ -61,6 +62,7 @@ def offer(
     fit: Callable[[Method], Meta],
     threads: int | None = None,
     progress: Progress = silent,
+    passes: Passes = LOCAL,
 ) -> Offer:
     """Fit everything that can be chosen, and let it say its cosines.
 
@@ -77,6 +79,7 @@ def offer(
         fit: fits the method on the views.
         threads: for the passes over the views.
         progress: told of methods; the label says which is tried.
+        passes: who makes the passes.
     """
     dim: int | None = getattr(method, "dim", None)
     weightings = _weightings(weights)
@@ -91,7 +94,7 @@ def offer(
     report("second moments", 1)
     dims = [view.shape[1] for view in views]
     raw, unit = (
-        Moments.of_views(views, normalize=normalize, threads=threads) for normalize in (GCCA.normalize, SVD.normalize)
+        passes.moments(views, normalize=normalize, threads=threads) for normalize in (GCCA.normalize, SVD.normalize)
     )
     for done, weighting in enumerate(weightings, 2):
         report(f"svd, weights {' '.join(f'{weight:.2g}' for weight in weighting)}", done)

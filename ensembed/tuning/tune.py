@@ -12,6 +12,7 @@ from ensembed.corpus import Corpus
 from ensembed.errors import InputError
 from ensembed.methods import Meta, Method
 from ensembed.methods.found import found_reliability, origin
+from ensembed.methods.passes import LOCAL, Passes
 from ensembed.progress import Progress, silent
 from ensembed.tuning.candidates import offer
 from ensembed.tuning.choose import Verdict, check_direction, decide
@@ -30,6 +31,7 @@ def tune_method(
     seed: int = 0,
     threads: int | None = None,
     progress: Progress = silent,
+    passes: Passes = LOCAL,
 ) -> Meta:
     """Choose on labelled pairs what is fitted on the views.
 
@@ -48,6 +50,7 @@ def tune_method(
         seed: of how the pairs are dealt into folds.
         threads: for passes over the views.
         progress: told of methods.
+        passes: who makes the passes.
 
     Returns:
         What was fitted. Its method facts have numbers, and under `tuned` how they were chosen: `pairs`, how many;
@@ -69,7 +72,7 @@ def tune_method(
         >>> meta.method["weights"][0] > 10 * meta.method["weights"][1]
         True
     """
-    fit = fit or (lambda one: one.fit(views, threads=threads, progress=progress))
+    fit = fit or (lambda one: one.fit(views, threads=threads, progress=progress, passes=passes))
     first, origins = method, {}
     try:
         found = found_reliability(views, sentences=sentences, names=names, progress=progress)
@@ -84,7 +87,7 @@ def tune_method(
         given = getattr(method, "weights", "equal")
         weights = (1.0,) * len(views) if isinstance(given, str) else given
     vectors = [np.asarray(view[: len(pairs.texts)]) for view in pair_views]
-    offered = offer(first, views, vectors, pairs, weights, fit=fit, threads=threads, progress=progress)
+    offered = offer(first, views, vectors, pairs, weights, fit=fit, threads=threads, progress=progress, passes=passes)
     check_direction(offered.candidates, pairs.scores)
     verdict = decide(offered.candidates, pairs.scores, seed=seed)
     kept = verdict.choice.fixed == 0

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ensembed.corpus import Corpus, as_corpus
+from ensembed.corpora import as_corpus
+from ensembed.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.names import Request, flag, one_of, user_path
 from ensembed.encoders.remembered import remembered

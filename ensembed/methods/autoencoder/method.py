@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 
 from ensembed.errors import InputError
-from ensembed.extras import import_extra
 from ensembed.methods.autoencoder.linear import solve_linear
 from ensembed.methods.base import TrainedMethod, check_whole
 from ensembed.methods.found import fit_by_reliability
 from ensembed.methods.meta import Meta
 from ensembed.methods.parts import Parts
+from ensembed.methods.passes import LOCAL, Passes
 from ensembed.methods.projections import ACTIVATIONS, Activation
 from ensembed.methods.weights import Weights
 from ensembed.moments import Moments
@@ -180,6 +180,7 @@ class Autoencoder(TrainedMethod):
         threads: int | None = None,
         progress: Progress = silent,
         checkpoint: Path | None = None,
+        passes: Passes = LOCAL,
     ) -> Meta:
         """Train on row-aligned views, or solve the linear case from their moments.
 
@@ -189,6 +190,7 @@ class Autoencoder(TrainedMethod):
             progress: told of epochs, with the loss.
             checkpoint: a folder in which training is kept from time to time, and from which it goes on, to the same
                 weights, when it was interrupted. It is removed at the end.
+            passes: who trains, or makes the pass.
 
         Raises:
             MissingError: torch is not installed.
@@ -202,7 +204,9 @@ class Autoencoder(TrainedMethod):
             return fit_by_reliability(
                 self,
                 checked,
-                lambda method: method.fit(checked, threads=threads, progress=progress, checkpoint=checkpoint),
+                lambda method: method.fit(
+                    checked, threads=threads, progress=progress, checkpoint=checkpoint, passes=passes
+                ),
                 progress=progress,
             )
         parts = Parts.of(self.weights, dims)
@@ -210,13 +214,10 @@ class Autoencoder(TrainedMethod):
         if self.kind in ("concatenated", "decoupled") and d % J:
             raise InputError(f"kind={self.kind!r} splits dim={d} among {J} views: choose a multiple of that")
         if self.solved:
-            return self.solve(Moments.of_views(checked, threads=threads, progress=progress), dims)
-        import_extra("torch", "ae", "training an autoencoder")
-        from ensembed.methods.autoencoder.training import train
-
+            return self.solve(passes.moments(checked, threads=threads, progress=progress), dims)
         # Weights are no affair of the training: with others, an interrupted one can be gone on with.
         plain, taken = self.with_weights("equal"), [checked[j] for j in parts.members]
-        networks = train(plain, taken, d, threads=threads, progress=progress, checkpoint=checkpoint)
+        networks = passes.train(plain, taken, d, threads=threads, progress=progress, checkpoint=checkpoint)
         scaled = [network.scaled(float(scale)) for network, scale in zip(networks, parts.scales, strict=True)]
         return Meta(self.to_json(), d, parts.projections(scaled), normalize=False, rows=rows)
 

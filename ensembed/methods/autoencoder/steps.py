@@ -1,4 +1,7 @@
-"""One step of training: rows in, weights changed; on a CUDA device as a graph, which costs the host nothing."""
+"""One step of training: rows in, weights changed; on a CUDA device as a graph, which costs the host nothing.
+
+Several processes add up their gradients between the gradient and the update; they run without graphs.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ensembed.methods.autoencoder.batches import Batches
+from ensembed.methods.autoencoder.group import Group, Shares, weighted_sum
 from ensembed.methods.autoencoder.losses import loss_function
 from ensembed.methods.autoencoder.network import CrossViewNetwork, Design, ReplaceByGradient, replace_by_gradient
 from ensembed.methods.autoencoder.parameters import Parameters, adam, adam_update
@@ -27,13 +31,22 @@ class Stepper:
         design: the shapes.
         parameters: what is trained.
         batches: where rows come from.
-        batch_size: rows per step.
+        shares: rows per step, of this process and of all together.
+        group: the processes that train together.
     """
 
     def __init__(
-        self, method: Autoencoder, design: Design, parameters: Parameters, batches: Batches, batch_size: int
+        self,
+        method: Autoencoder,
+        design: Design,
+        parameters: Parameters,
+        batches: Batches,
+        shares: Shares,
+        group: Group,
     ) -> None:
         self._method, self._parameters, self._batches = method, parameters, batches
+        self._shares, self._group = shares, group
+        batch_size = shares.batch
         device, dtype = parameters.master.device, parameters.copy.dtype
         self._buffers = [torch.zeros(batch_size, size, dtype=dtype, device=device) for size in design.dims]
         dropped = method.view_dropout > 0
@@ -44,15 +57,18 @@ class Stepper:
         self._steps: dict[int, Callable[[], None]] = {}
 
     def epoch(self, number: int, rows: int) -> float:
-        """All rows once; the mean loss."""
-        size = len(self._buffers[0])
+        """All rows once, of which there are so many in all processes together; their mean loss."""
         total = torch.zeros_like(self._loss)
         self._batches.begin(number)
-        for start in range(0, rows, size):
-            count = min(size, rows - start)
-            self._batches.fill([buffer[:count] for buffer in self._buffers], self._kept(count))
-            self._step(count)
+        for count, together in self._shares.steps():
+            if count:
+                self._batches.fill([buffer[:count] for buffer in self._buffers], self._kept(count))
+            if self._group.size == 1:
+                self._step(count)
+            else:
+                self._shared_step(count, together)
             total += self._loss * (count / rows)
+        self._group.add_up(total)
         return float(total)
 
     def _step(self, count: int) -> None:
@@ -63,6 +79,13 @@ class Stepper:
 
     def _plain_step(self, count: int) -> None:
         self._loss.copy_(self._network([buffer[:count] for buffer in self._buffers], self._kept(count)))
+        adam(self._parameters, self._method.learning_rate, self._method.betas, self._update)
+
+    def _shared_step(self, count: int, together: int) -> None:
+        """A step whose gradient is the mean over the rows of all processes, of which this one has `count`."""
+        if count:
+            self._loss.copy_(self._network([buffer[:count] for buffer in self._buffers], self._kept(count)))
+        weighted_sum(self._group, [self._parameters.gradient], count / together)
         adam(self._parameters, self._method.learning_rate, self._method.betas, self._update)
 
     def _kept(self, count: int) -> Tensor | None:

@@ -15,6 +15,7 @@ import torch
 from ensembed.errors import InputError, TrainingError
 from ensembed.methods.autoencoder.batches import are_resident, make_batches
 from ensembed.methods.autoencoder.checkpoints import Checkpoint, State, identity_of
+from ensembed.methods.autoencoder.group import Alone, Group, Shares, flag_tensor, seed_of
 from ensembed.methods.autoencoder.network import Design
 from ensembed.methods.autoencoder.parameters import Parameters
 from ensembed.methods.autoencoder.steps import Stepper
@@ -40,88 +41,125 @@ def train(
     threads: int | None,
     progress: Progress,
     checkpoint: Path | None,
+    group: Group | None = None,
+    device: str | None = None,
+    keep_every: float | None = None,
 ) -> tuple[Network, ...]:
-    """The encoders of all views, trained."""
-    device = choose_device(method.device)
+    """The encoders of all views, trained.
+
+    Args:
+        method: the hyper-parameters.
+        views: row-aligned; in a group, the rows that this process takes.
+        d: dimensions of the codes.
+        threads: for the CPU; None leaves it to the libraries.
+        progress: told of epochs.
+        checkpoint: a folder in which training is kept; in a group the first process's counts.
+        group: the processes that train together; None is this one alone.
+        device: of this process, where it is not the method's.
+        keep_every: seconds between checkpoints; None is half a minute.
+    """
+    device = choose_device(method.device if device is None else device)
     precision = _choose_precision(method, device)
     # Graphs, streams and kernels are made on the device that is current.
     with torch.cuda.device(device) if device.startswith("cuda") else nullcontext(), _memory_errors(method):
-        return _train(method, views, d, device, precision, threads=threads, progress=progress, checkpoint=checkpoint)
+        run = _Run(
+            method, views, device, precision, group or Alone(), _KEEP_EVERY if keep_every is None else keep_every
+        )
+        return run.networks(d, threads=threads, progress=progress, checkpoint=checkpoint)
 
 
-def _train(
-    method: Autoencoder,
-    views: Sequence[Matrix],
-    d: int,
-    device: str,
-    precision: str,
-    *,
-    threads: int | None,
-    progress: Progress,
-    checkpoint: Path | None,
-) -> tuple[Network, ...]:
-    dims = tuple(view.shape[1] for view in views)
-    code = d // len(dims) if method.kind in ("concatenated", "decoupled") else d
-    design = Design(dims, code, method.hidden_layers, method.hidden_dim or d, method.activation, method.kind)
-    shapes, inputs = design.shapes()
-    parameters = Parameters(shapes, inputs, _DTYPES[precision], device, int(method.seed))
-    kept = None
-    if checkpoint is not None:
+class _Run:
+    """One training on one device, alone or in a group."""
+
+    def __init__(
+        self, method: Autoencoder, views: Sequence[Matrix], device: str, precision: str, group: Group, keep_every: float
+    ) -> None:
+        self._method, self._views, self._device, self._precision = method, views, device, precision
+        self._group, self._keep_every = group, keep_every
+
+    def networks(
+        self, d: int, *, threads: int | None, progress: Progress, checkpoint: Path | None
+    ) -> tuple[Network, ...]:
+        """Train, and give the encoders."""
+        method, group, dtype = self._method, self._group, _DTYPES[self._precision]
+        dims = tuple(view.shape[1] for view in self._views)
+        code = d // len(dims) if method.kind in ("concatenated", "decoupled") else d
+        design = Design(dims, code, method.hidden_layers, method.hidden_dim or d, method.activation, method.kind)
+        shapes, inputs = design.shapes()
+        parameters = Parameters(shapes, inputs, dtype, self._device, int(method.seed))
+        kept = None if checkpoint is None else Checkpoint(Path(checkpoint), self._identity())
+        shares = Shares.of(group.of_all(self._views[0].shape[0]), group.rank, int(method.batch_size))
+        with _settings(threads, self._device, self._precision):
+            seed = seed_of(int(method.seed), group.rank)
+            made = make_batches(self._views, dtype, self._device, seed, method.view_dropout, progress)
+            with closing(made) as batches:
+                stepper = Stepper(method, design, parameters, batches, shares, group)
+                self._epochs(stepper, shares.rows, parameters, kept, progress)
+        if kept is not None and group.rank == 0:
+            kept.remove()
+        return _networks(design, {name: weight.float().cpu().numpy() for name, weight in parameters.named().items()})
+
+    def _identity(self) -> str:
+        """Of everything that makes a training what it is; of a group, what each of its processes has."""
         # What changes the order of sums and of rows, beside the method itself.
-        how = [device, precision, torch.__version__, are_resident(views, _DTYPES[precision], device)]
-        kept = Checkpoint(Path(checkpoint), identity_of([method.to_json(), how], views))
-    rows = views[0].shape[0]
-    with _settings(threads, device, precision):
-        made = make_batches(views, _DTYPES[precision], device, method.seed, method.view_dropout, progress)
-        with closing(made) as batches:
-            stepper = Stepper(method, design, parameters, batches, min(method.batch_size, rows))
-            _run(method, rows, stepper, parameters, kept, progress)
-    if kept is not None:
-        kept.remove()
-    return _networks(design, {name: weight.float().cpu().numpy() for name, weight in parameters.named().items()})
+        resident = are_resident(self._views, _DTYPES[self._precision], self._device)
+        how = [self._device, self._precision, torch.__version__, resident]
+        parts = self._group.of_all(identity_of([self._method.to_json(), how], self._views))
+        return parts[0] if len(parts) == 1 else identity_of(parts, [])
 
-
-def _run(
-    method: Autoencoder,
-    rows: int,
-    stepper: Stepper,
-    parameters: Parameters,
-    kept: Checkpoint | None,
-    progress: Progress,
-) -> None:
-    """All epochs that are still to do."""
-    facts: dict[str, Any] = {"epoch": 0, "best": math.inf, "since": 0}
-    state = kept.read() if kept is not None else None
-    if state is not None:
-        facts = dict(state.facts)
-        parameters.restore({name: torch.from_numpy(np.array(array)) for name, array in state.arrays.items()})
-    saved = time.monotonic()
-    # Within an epoch the weights are of no epoch: where training can be gone on with, its last whole one is held.
-    whole = _Whole(parameters) if kept is not None else None
-    try:
-        while facts["epoch"] < method.epochs and (method.patience is None or facts["since"] < method.patience):
-            loss = stepper.epoch(facts["epoch"], rows)
-            facts["epoch"] += 1
-            _check(loss, parameters, facts["epoch"], method.learning_rate)
-            if loss < facts["best"] * (1 - _STANDSTILL):
-                facts |= {"best": loss, "since": 0}
-            else:  # the best stays, so that many small steps together are a fall
-                facts["since"] += 1
-            progress(f"train · loss {loss:.6g}", facts["epoch"], method.epochs)
-            if kept is not None and whole is not None:
-                whole.take(facts)
-                if time.monotonic() - saved > _KEEP_EVERY:
-                    kept.write(whole.state())
+    def _epochs(
+        self, stepper: Stepper, rows: int, parameters: Parameters, kept: Checkpoint | None, progress: Progress
+    ) -> None:
+        """All epochs that are still to do."""
+        method, group = self._method, self._group
+        facts: dict[str, Any] = {"epoch": 0, "best": math.inf, "since": 0}
+        # One process reads it for all: they must not go on from different epochs.
+        state = group.of_first(kept.read() if kept is not None and group.rank == 0 else None)
+        if state is not None:
+            facts = dict(state.facts)
+            parameters.restore({name: torch.from_numpy(np.array(array)) for name, array in state.arrays.items()})
+        saved = time.monotonic()
+        # Within an epoch the weights are of no epoch: where training can be gone on with, its last whole one is held.
+        whole = _Whole(parameters) if kept is not None and group.rank == 0 else None
+        try:
+            while facts["epoch"] < method.epochs and (method.patience is None or facts["since"] < method.patience):
+                loss = stepper.epoch(facts["epoch"], rows)
+                facts["epoch"] += 1
+                _check(loss, parameters, facts["epoch"], method.learning_rate)
+                if loss < facts["best"] * (1 - _STANDSTILL):
+                    facts |= {"best": loss, "since": 0}
+                else:  # the best stays, so that many small steps together are a fall
+                    facts["since"] += 1
+                progress(f"train · loss {loss:.6g}", facts["epoch"], method.epochs)
+                if whole is not None:
+                    whole.take(facts)
+                if kept is not None and self._is_time(saved, parameters):
+                    if whole is not None:
+                        kept.write(whole.state())
+                    group.kept(facts | {"loss": loss})
                     saved = time.monotonic()
-    except KeyboardInterrupt:
-        if kept is not None and whole is not None and whole.facts:
-            kept.write(whole.state())
-        raise
-    progress("train", method.epochs, method.epochs)
+        except KeyboardInterrupt:
+            if kept is not None and whole is not None and whole.facts:
+                kept.write(whole.state())
+            raise
+        progress("train", method.epochs, method.epochs)
+
+    def _is_time(self, saved: float, parameters: Parameters) -> bool:
+        """Whether to keep what is now: by the clock of the first process."""
+        mine = self._group.rank == 0 and time.monotonic() - saved > self._keep_every
+        if self._group.size == 1:
+            return mine
+        said = flag_tensor([float(mine)], parameters.master)
+        self._group.add_up(said)
+        return bool(said.item())
+
+
+class DivergedError(TrainingError):
+    """Training has left the numbers: in a group, for all of its processes in the same epoch."""
 
 
 def _check(loss: float, parameters: Parameters, epoch: int, learning_rate: float) -> None:
-    """Raise a TrainingError where training has left the numbers."""
+    """Raise a DivergedError where training has left the numbers."""
     if not math.isfinite(loss):
         what = f"the autoencoder's loss became {loss}"
     # The loss is of the weights before the last step. And Adam divides by the root of the squared gradient: where that
@@ -130,7 +168,7 @@ def _check(loss: float, parameters: Parameters, epoch: int, learning_rate: float
         what = f"at a loss of {loss:.3g}, the autoencoder's gradient became too large"
     else:
         return
-    raise TrainingError(f"{what} in epoch {epoch}: lower learning_rate={learning_rate}, or scale the views down")
+    raise DivergedError(f"{what} in epoch {epoch}: lower learning_rate={learning_rate}, or scale the views down")
 
 
 class _Whole:

@@ -1,0 +1,184 @@
+"""Where the files of a corpus are: on this machine, or behind a URL of any protocol that fsspec knows."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, TypeAlias, cast
+
+from ensembed.corpora.urls import hide, secrets_of
+from ensembed.errors import CorpusError, EnsembedError, MissingError
+
+State: TypeAlias = tuple[tuple[str, str], ...]
+"""What tells one content of a file from another: its size, and whatever times and hashes the file system gives."""
+
+# The names that file systems have for them.
+_TELLING = ("size", "mtime", "modified", "last_modified", "LastModified", "Last-Modified", "updated", "created", "ETag",
+            "etag", "e_tag", "md5", "md5Hash", "content_md5", "Content-MD5", "Digest", "generation", "version_id",
+            "VersionId", "blob_id", "sha", "checksum")  # fmt: skip
+# Packages whose name is not that of their module.
+_PACKAGES = {"smbclient": "smbprotocol", "libarchive": "libarchive-c", "git": "GitPython", "dask": "dask[distributed]"}
+# What is asked of a file system at a time.
+_BUFFER = 1 << 18
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file, a folder or a pattern in some file system.
+
+    Attributes:
+        name: what errors call it, without secrets.
+        fs: the file system of fsspec. It can be pickled, with what it needs to connect again.
+        path: what the file system calls it.
+        is_local: whether it is on this machine, or looks as if it were.
+        secrets: what must not be printed.
+    """
+
+    name: str
+    fs: Any = field(repr=False)
+    path: str = field(repr=False)
+    is_local: bool = False
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def local(cls, path: Path, name: str | None = None) -> Place:
+        """A path of this machine."""
+        from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
+
+        return cls(name or str(path), LocalFileSystem(), path.absolute().as_posix(), is_local=True)
+
+    @classmethod
+    def remote(cls, url: str, name: str | None = None) -> Place:
+        """A URL; nothing is read yet, though some file systems connect."""
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+        secrets = secrets_of(url)
+        shown = name or hide(url, secrets)
+        try:
+            fs, path = url_to_fs(url)
+        except ImportError as error:
+            missing = error.__cause__.name if isinstance(error.__cause__, ImportError) else error.name
+            module = (missing or "").partition(".")[0]
+            package = _PACKAGES.get(module, module)
+            way_out = f"install it with: pip install {package}" if package else str(error)
+            raise MissingError(f"{shown} needs {package or 'a package'}; {way_out}") from None
+        except Exception as error:  # noqa: BLE001 - what a file system raises is its own affair
+            raise CorpusError(f"{shown} cannot be opened: {hide(str(error), secrets)}") from None
+        local = "::" not in url and "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
+        if local and url.endswith("/"):
+            path = path.rstrip("/")
+        # The file system drops the slash that says that a folder is meant.
+        return cls(shown, fs, path + "/" * (url.endswith("/") and not local and not path.endswith("/")), local, secrets)
+
+    def files(self) -> dict[str, State]:
+        """The paths of the files that are meant, in their order, each with its state."""
+        with self._errors(self.name):
+            self.fs.invalidate_cache()
+            found = self._listed()
+            return {path: self._state(path, found[path]) for path in sorted(found)}
+
+    def open(self, path: str) -> BinaryIO:
+        """A file to read from, whose errors are CorpusErrors without secrets."""
+        name = self.name_of(path)
+        with self._errors(name):
+            stream = self.fs.open(path, "rb")
+        return cast("BinaryIO", io.BufferedReader(_Guarded(self, name, stream), _BUFFER))
+
+    def name_of(self, path: str) -> str:
+        """What errors call one of the files."""
+        if path == self.path:
+            return self.name
+        return path if self.is_local else hide(str(self.fs.unstrip_protocol(path)), self.secrets)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def _listed(self) -> Mapping[str, Mapping[str, Any]]:
+        """What the file system says of each file."""
+        folder = self.path.endswith("/")
+        try:
+            info = {"type": "directory"} if folder else self.fs.info(self.path)
+        except FileNotFoundError:
+            if not any(c in self.path for c in "*?["):
+                raise CorpusError(f"there is no corpus {self.name!r}") from None
+            found = self.fs.glob(self.path, detail=True)
+            files = {path: info for path, info in found.items() if info["type"] == "file"}
+            if not files:
+                raise CorpusError(f"no file is called like {self.name!r}") from None
+            return files
+        if info["type"] != "directory":
+            return {self.path: info}
+        files = {
+            path: info
+            for path, info in self.fs.find(self.path, detail=True).items()
+            if not any(part.startswith((".", "_")) for part in PurePosixPath(_below(path, self.path)).parts)
+        }
+        if not files:
+            raise CorpusError(f"there is no corpus file in the folder {self.name!r}")
+        return files
+
+    def _state(self, path: str, info: Mapping[str, Any]) -> State:
+        if self.is_local:
+            found = os.stat(path)  # noqa: PTH116 - not float: nanoseconds
+            return ("size", str(found.st_size)), ("mtime", str(found.st_mtime_ns))
+        if info.get("size") is None:  # a listing that says nothing but names
+            info = self.fs.info(path)
+        return tuple((name, str(info[name])) for name in _TELLING if info.get(name) is not None)
+
+    @contextmanager
+    def _errors(self, name: str) -> Iterator[None]:
+        """Say what went wrong without secrets: neither in the message nor in what it came from."""
+        try:
+            yield
+        except EnsembedError:
+            raise
+        except FileNotFoundError:
+            raise CorpusError(f"{name} cannot be read: it is not there (any more)") from None
+        except Exception as error:  # noqa: BLE001 - what a file system raises is its own affair
+            said = hide(str(error), self.secrets) or type(error).__name__
+            raise CorpusError(f"{name} cannot be read: {said}") from None
+
+
+class _Guarded(io.RawIOBase):
+    """A stream of a file system, with its errors in our words."""
+
+    def __init__(self, place: Place, name: str, stream: Any) -> None:  # noqa: ANN401 - each file system has its own
+        self._place = place
+        self._name = name
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - typing has no word for a buffer before Python 3.12
+        with self._place._errors(self._name):
+            data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        with self._place._errors(self._name):
+            return int(self._stream.seek(offset, whence))
+
+    def tell(self) -> int:
+        with self._place._errors(self._name):
+            return int(self._stream.tell())
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+
+def _below(path: str, folder: str) -> str:
+    """The path as seen from the folder; what comes before both is nobody's choice here."""
+    common = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(path, folder.rstrip("/"), strict=False))
+    return path[sum(1 for _ in common) :].lstrip("/")

@@ -1,0 +1,187 @@
+"""An autoencoder on Ray Train: one worker is the local trainer, more do the same together, lost ones are replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from ensembed.engines import Ray
+from ensembed.errors import EngineError, TrainingError
+from ensembed.methods import Autoencoder, Meta
+from ensembed.methods.autoencoder.group import Alone, Group, Shares, seed_of, weighted_sum
+from ensembed.methods.projections import Network
+
+Array = NDArray[Any]
+
+# Ray's own: its data sets, which a training has none of, warn of settings that they make themselves.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")
+
+
+def make_views(rows: int = 301, dims: tuple[int, ...] = (6, 4)) -> list[Array]:
+    rng = np.random.default_rng(3)
+    shared = rng.standard_normal((rows, 4))
+    return [(shared @ rng.standard_normal((4, d)) / 2).astype(np.float32) for d in dims]
+
+
+def weights(meta: Meta) -> list[Array]:
+    return [
+        array
+        for projection in meta.projections
+        if isinstance(projection, Network)
+        for layer in projection.layers
+        for array in (layer.matrix, layer.bias)
+    ]
+
+
+def assert_same(found: Meta, expected: Meta) -> None:
+    assert found.method == expected.method
+    assert len(weights(found)) == len(weights(expected)) > 0
+    for a, b in zip(weights(found), weights(expected), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def workers() -> list[int]:
+    """The processes of this process's cluster that train just now."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            title = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if title.startswith(b"ray::") and b"TrainWorker" in title and os.getpid() in ancestors(int(folder.name)):
+            found.append(int(folder.name))
+    return found
+
+
+def ancestors(process: int) -> list[int]:
+    found = []
+    while process > 1:
+        # Behind the name, which may hold anything: the state, and the parent.
+        try:
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            break
+        found.append(process)
+    return found
+
+
+class KillAt:
+    """Progress that kills a worker once an epoch is reported, and remembers the epochs."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epochs: list[int] = []
+        self.killed: list[int] = []
+        self._epoch = epoch
+
+    def __call__(self, label: str, done: int, _total: int | None, /) -> None:
+        if not label.startswith("train ·"):
+            return
+        self.epochs.append(done)
+        if not self.killed and done >= self._epoch:
+            self.killed = workers()[:1]
+            for process in self.killed:
+                os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_one_worker_gives_the_same_bits_also_after_it_was_killed(tmp_path: Path) -> None:
+    """Some seconds of epochs, kept twice a second; whoever takes over goes on from there."""
+    method = Autoencoder(dim=4, loss="cos", epochs=800, batch_size=32, view_dropout=0.2, device="cpu")
+    views = make_views(600)
+    kill = KillAt(200)
+    engine = Ray(keep_every=0.5)
+    found = method.fit(views, threads=1, progress=kill, checkpoint=tmp_path / "kept", passes=engine)
+    assert kill.killed
+    assert kill.epochs[-1] == 800
+    assert_same(found, method.fit(views, threads=1))
+    assert list(tmp_path.iterdir()) == []
+    stage = engine.stages[0]
+    assert (stage.name, stage.rows, stage.workers) == ("train", 600, 1)
+    assert stage.memory > 1e7
+
+
+@pytest.mark.usefixtures("cluster")
+def test_two_workers_add_up_to_the_gradient_of_all_rows(tmp_path: Path) -> None:
+    """Where a batch is all rows, their order does not matter; 301 rows are 150 and 151."""
+    method = Autoencoder(
+        dim=4, loss="mse", hidden_layers=1, epochs=40, batch_size=302, learning_rate=0.01, precision="float64",
+        solver="batches", device="cpu",
+    )  # fmt: skip
+    views = make_views()
+    engine = Ray(train_workers=2)
+    losses: list[str] = []
+    found = method.fit(views, progress=lambda *report: losses.append(report[0]), checkpoint=tmp_path, passes=engine)
+    expected = method.fit(views, threads=1)
+    for a, b in zip(weights(found), weights(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+    assert engine.stages[0].workers == 2
+    assert any(label.startswith("train · loss") for label in losses)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_what_goes_wrong_in_training_goes_wrong_alike(tmp_path: Path) -> None:
+    method = Autoencoder(dim=4, loss="mse", epochs=50, batch_size=64, learning_rate=1e20, device="cpu")
+    with pytest.raises(TrainingError, match=r"in epoch \d+: lower learning_rate=1e\+20"):
+        method.fit(make_views(), threads=1, checkpoint=tmp_path / "kept", passes=Ray(train_workers=2))
+
+
+def test_steps_are_shared_and_as_many_for_everyone() -> None:
+    for parts, batch_size, expected in [
+        ((10,), 4, [[(4, 4), (4, 4), (2, 2)]]),
+        ((4, 5), 4, [[(2, 4), (2, 4), (0, 1)], [(2, 4), (2, 4), (1, 1)]]),
+        ((2, 2, 2), 2, [[(1, 3), (1, 3)]] * 3),
+        ((3, 3), 100, [[(3, 6)]] * 2),
+        ((3, 4), 7, [[(3, 7)], [(4, 7)]]),
+    ]:
+        found = [list(Shares.of(parts, rank, batch_size).steps()) for rank in range(len(parts))]
+        assert found == expected
+        assert sum(mine for steps in found for mine, _ in steps) == sum(parts)
+
+
+def test_a_worker_without_rows_adds_nothing() -> None:
+    group: Group = Alone()
+    gradient = torch.full((3,), torch.nan)
+    weighted_sum(group, [gradient], 0.0)
+    assert gradient.tolist() == [0, 0, 0]
+    assert group.of_all(5) == [5]
+    assert group.of_first("x") == "x"
+
+
+def test_the_first_worker_has_the_seed_of_a_training_alone() -> None:
+    assert seed_of(11, 0) == 11
+    assert len({seed_of(11, rank) for rank in range(50)}) == 50
+    assert all(0 <= seed_of(11, rank) < 2**63 for rank in range(50))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_interrupted_training_goes_on_without_a_cluster(tmp_path: Path) -> None:
+    """The last whole epoch is kept, though no checkpoint was due."""
+    method = Autoencoder(dim=4, loss="mse", epochs=1500, batch_size=64, device="cpu")
+    epochs: list[int] = []
+
+    def stop(label: str, done: int, _total: int | None, /) -> None:
+        if label.startswith("train ·"):
+            epochs.append(done)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        method.fit(make_views(), threads=1, progress=stop, checkpoint=tmp_path / "kept", passes=Ray())
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["training.safetensors"]
+    rest = KillAt(10**9)
+    found = method.fit(make_views(), threads=1, progress=rest, checkpoint=tmp_path / "kept")
+    assert epochs[0] <= rest.epochs[0] < 1500
+    assert_same(found, method.fit(make_views(), threads=1))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_lost_workers_are_said(tmp_path: Path) -> None:
+    method = Autoencoder(dim=4, loss="mse", epochs=100_000, batch_size=32, device="cpu")
+    with pytest.raises(EngineError, match=r"training stopped after 1 failures: .*the last checkpoint is kept"):
+        method.fit(make_views(), threads=1, progress=KillAt(1), checkpoint=tmp_path, passes=Ray(attempts=0))

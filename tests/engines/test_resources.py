@@ -1,0 +1,63 @@
+"""What encoders get of a cluster, as the command line says it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ensembed.engines.resources import Resources, parse_resources, resources_for
+from ensembed.errors import InputError
+
+
+def test_all_settings_are_read() -> None:
+    found = parse_resources(["num_cpus=2", "minilm:num_cpus=0.5,num_gpus=0.25,actors=2-8,shards=4", "demo:actors=3"])
+    assert found[""] == Resources(num_cpus=2)
+    assert found["minilm"] == Resources(0.5, 0.25, (2, 8), 4)
+    assert found["demo"] == Resources(actors=(3, 3))
+    assert Resources.parse("actors=2-").actors == (2, None)
+
+
+@pytest.mark.parametrize("name", ["st:BAAI/bge-small", "demo?dim=8&seed=1", "openai:http://localhost:80/v1#m?a=b,c"])
+def test_a_name_may_hold_what_the_settings_hold(name: str) -> None:
+    assert parse_resources([f"{name}:num_gpus=1"]) == {name: Resources(num_gpus=1)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "'' is no setting"),
+        ("minilm", "'minilm' is no setting"),
+        ("minilm:", "is no setting"),
+        ("cores=2", "'cores=2' is no setting of resources: there are num_cpus"),
+        ("num_cpus=two", "'two'"),
+        ("num_cpus=", "cannot be read"),
+        ("num_cpus=-1", "from 0 on"),
+        ("num_cpus=nan", "from 0 on"),
+        ("num_gpus=1.5", "must be whole"),
+        ("actors=0", "from 1 on"),
+        ("actors=5-2", "in order"),
+        ("actors=-3", "cannot be read"),
+        ("shards=0", "at least 1"),
+        ("num_cpus=1,num_cpus=2", "twice"),
+    ],
+)
+def test_what_cannot_be_meant_is_an_error(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_resources([text])
+
+
+def test_resources_of_one_encoder_are_given_once() -> None:
+    with pytest.raises(InputError, match="resources of minilm are given twice"):
+        parse_resources(["minilm:num_cpus=1", "minilm:num_cpus=2"])
+
+
+def test_every_encoder_gets_its_own_or_those_of_all() -> None:
+    given = {"a": Resources(2), "": Resources(4)}
+    assert [one.num_cpus for one in resources_for(given, ["b", "a"])] == [4, 2]
+    assert resources_for({"a": Resources(2)}, ["b", "a"]) == [Resources(), Resources(2)]
+    assert resources_for(Resources(3), ["b", "a"]) == [Resources(3)] * 2
+    with pytest.raises(InputError, match="'c', which is none of the encoders: a, b"):
+        resources_for({"c": Resources()}, ["a", "b"])
+
+
+def test_a_share_of_a_core_is_one_thread() -> None:
+    assert [Resources(n).threads for n in (0, 0.5, 1, 4)] == [1, 1, 1, 4]

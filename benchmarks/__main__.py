@@ -31,9 +31,11 @@ AREAS = (
     "memory",
     "device",
     "cores",
+    "ray",
+    "workers",
 )
 # Areas whose module is called otherwise.
-MODULES = {"cores": "many_cores"}
+MODULES = {"cores": "many_cores", "ray": "ray_engine"}
 
 
 def measure(name: str) -> Section:

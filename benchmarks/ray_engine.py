@@ -38,7 +38,7 @@ def run(jobs: tuple[tuple[str, int], ...] = JOBS, repeats: int = 2) -> Section:
             ]
             best = best_in_turn(ways, repeats)
             both = [total + one for total, one in zip(both, best, strict=True)]
-            comparisons.append(Comparison(f"embed {count:,} sentences, {name}", "local engine", *best, ""))
+            comparisons.append(Comparison(f"embed {count:,} sentences, {name}", "local engine", best[0], best[1], ""))
         comparisons.insert(0, Comparison("embed both", "local engine", both[0], both[1], "<= 1.15"))
         # Stored views of one corpus: the pass over them, and solving, which is the driver's.
         corpus = ListCorpus(texts[: jobs[-1][1]])
@@ -47,12 +47,14 @@ def run(jobs: tuple[tuple[str, int], ...] = JOBS, repeats: int = 2) -> Section:
         fits: list[Callable[[], object]] = [partial(GCCA(dim=128).fit, views, passes=engine) for engine in engines]
         fitted = best_in_turn(fits, repeats)
         columns = sum(view.shape[1] for view in views)
-        comparisons.append(Comparison(f"gcca of {len(views[0]):,} x {columns}", "local engine", *fitted, ""))
+        comparisons.append(
+            Comparison(f"gcca of {len(views[0]):,} x {columns}", "local engine", fitted[0], fitted[1], "")
+        )
     return Section(
         "The Ray engine on one machine",
         comparisons,
         notes=[
-            f"{available_cores()} cores. A cluster on this machine, which took {start:.1f} s to start, was there already.",
+            f"{available_cores()} cores. A cluster on this machine was there already; it took {start:.1f} s to start.",
             "Actors are started, and load their encoder, in the time given.",
         ],
         data={"start_s": start, "embed": both},

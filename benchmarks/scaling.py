@@ -119,7 +119,7 @@ def solved(D: int, of: Rates) -> float:
     upper = next((i for i, size in enumerate(sizes) if size >= D and i), len(sizes) - 1)
     low, high = sizes[upper - 1], sizes[upper]
     slope = math.log(of.solve[high] / of.solve[low]) / math.log(high / low)
-    return of.solve[low] * (D / low) ** slope
+    return float(of.solve[low] * (D / low) ** slope)
 
 
 def table(n: int, members: dict[str, int], of: Rates, on: Assumptions, *, gpu: bool, dtype: str) -> str:

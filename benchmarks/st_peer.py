@@ -38,7 +38,7 @@ _ENTRY = CatalogEntry(
 _KINDS = ("Transformer", "Pooling")
 
 
-def open_peer(folder: Path) -> Callable[[list[str], int], NDArray[Any]]:
+def open_peer(folder: Path, device: str = "cpu") -> Callable[[list[str], int], NDArray[Any]]:
     """Its `encode`, of sentences and a batch size, from a model that is laid out in the folder as it was published."""
     entries = {**catalog(), _ENTRY.name: _ENTRY}
     with patch("ensembed.encoders.catalog.catalog", lambda: entries):
@@ -59,7 +59,7 @@ def open_peer(folder: Path) -> Callable[[list[str], int], NDArray[Any]]:
         (folder / name).write_text(json.dumps(content))
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(folder), device="cpu")
+    model = SentenceTransformer(str(folder), device=device)
 
     def encode(sentences: list[str], batch_size: int) -> NDArray[Any]:
         return np.asarray(model.encode(sentences, batch_size=batch_size, show_progress_bar=False))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import fsspec  # type: ignore[import-untyped]
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ensembed.corpus import Corpus
 

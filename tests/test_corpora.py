@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import fsspec  # type: ignore[import-untyped]
-import pyarrow as pa  # type: ignore[import-untyped]
+import fsspec
+import pyarrow as pa
 import pytest
 from corpus_files import LINES, SENTENCES, in_memory, nulls, put, read, text, write_parquet
 from hypothesis import given, settings

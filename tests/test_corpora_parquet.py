@@ -3,9 +3,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import fsspec  # type: ignore[import-untyped]
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from corpus_files import SENTENCES, in_memory, put, read, write_parquet
 

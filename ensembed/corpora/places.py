@@ -48,14 +48,14 @@ class Place:
     @classmethod
     def local(cls, path: Path, name: str | None = None) -> Place:
         """A path of this machine."""
-        from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
+        from fsspec.implementations.local import LocalFileSystem
 
         return cls(name or str(path), LocalFileSystem(), path.absolute().as_posix(), is_local=True)
 
     @classmethod
     def remote(cls, url: str, name: str | None = None) -> Place:
         """A URL; nothing is read yet, though some file systems connect."""
-        from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+        from fsspec.core import url_to_fs
 
         secrets = secrets_of(url)
         shown = name or hide(url, secrets)

@@ -1,0 +1,143 @@
+"""Embedding with 1, 2, 4, … Ray workers on one machine, the index pass, and one GPU: what docs/scaling.md reckons with.
+
+    python -m benchmarks.workers OUTDIR [SENTENCES]
+
+Writes `OUTDIR/bench-workers.json`. The encoders' files must be in the cache: such a machine may have no network.
+`python -m benchmarks workers` shows what was measured last.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.st_peer import open_peer
+from benchmarks.texts import news
+from benchmarks.timing import Section, Table, seconds
+from ensembed.cores import available_cores
+from ensembed.corpus import ListCorpus
+from ensembed.encoders import open_encoder
+from ensembed.engines import Ray, Resources
+from ensembed.provenance import provenance
+from ensembed.views import ViewStore
+
+FILE = "bench-workers.json"
+ENCODER = "minilm"
+
+
+def main(out: Path, sentences: int = 20_000) -> None:
+    """Measure, print and write after every part, should a later one fail."""
+    out.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Any] = {"provenance": provenance()}
+    parts: dict[str, Callable[[], Any]] = {"index": index, "workers": partial(workers, sentences), "gpu": gpu}
+    for name, part in parts.items():
+        found[name] = part()
+        print(name, json.dumps(found[name]), flush=True)
+        if name == "workers":
+            rows = found[name]["runs"]
+            found["efficiency"] = rows[-1]["sentences/s"] / rows[-1]["workers"] / rows[0]["sentences/s"]
+        (out / FILE).write_text(json.dumps(found, indent=1) + "\n")
+
+
+def run(path: Path = Path("results") / FILE) -> Section:
+    """What was measured last, on whatever machine has many cores."""
+    title = "Ray workers"
+    if not path.exists():
+        return Section(title, notes=["Not measured: run `python -m benchmarks.workers results` where many cores are."])
+    found = json.loads(path.read_text())
+    first = found["workers"]["runs"][0]["sentences/s"]
+    rows = [
+        [
+            str(one["workers"]),
+            f"{one['seconds']:.1f}",
+            f"{one['sentences/s']:,.0f}",
+            f"{one['sentences/s'] / first:.2f}",
+            f"{one['sentences/s'] / first / one['workers']:.0%}",
+        ]
+        for one in found["workers"]["runs"]
+    ]
+    count = found["workers"]["sentences"]
+    headers = ["workers", "s", "sentences/s", "times one worker", "of a whole worker each"]
+    return Section(
+        title,
+        tables=[Table(f"{ENCODER}, {count:,} sentences, workers of one core", headers, rows)],
+        notes=[
+            "Time from the first result to the last, as the actors' start is a matter of seconds whatever the size.",
+            f"The index pass: {found['index']['sentences/s']:,.0f} sentences a second.",
+            f"One {found['gpu']['device']}: {found['gpu']['sentences/s']:,.0f} sentences a second (sentence-transformers).",
+            f"On: {', '.join(f'{key} {value}' for key, value in found['provenance'].items())}.",
+        ],
+        data=found,
+    )
+
+
+def index(count: int = 1_000_000) -> dict[str, float]:
+    """The pass that finds a corpus's key and its repetitions."""
+    texts = [f"{i} {text}" for i, text in zip(range(count), _endless(news(10_000)), strict=False)]
+    corpus = ListCorpus(texts)
+    return {"sentences": count, "sentences/s": count / seconds(lambda: corpus.index)}
+
+
+def workers(count: int) -> dict[str, Any]:
+    """Embedding with more and more actors of one core each."""
+    texts = [f"{text} {i}" for i, text in zip(range(count), _endless(news(10_000)), strict=False)]
+    corpus, encoder = ListCorpus(texts), open_encoder(ENCODER)
+    cores = available_cores()
+    runs = []
+    with Ray("local") as engine:
+        for actors in [n for n in (1, 2, 4, 8, 16, 32, 64) if n <= cores]:
+            engine.resources = Resources(actors=(actors, actors))
+            part = ListCorpus(texts[: max(count * actors // cores, 8_192)])
+            runs.append(_run(engine, part, encoder, actors))
+            print(json.dumps(runs[-1]), flush=True)
+    return {"sentences": len(corpus), "runs": runs}
+
+
+def _run(engine: Ray, corpus: ListCorpus, encoder: Any, actors: int) -> dict[str, Any]:  # noqa: ANN401 - an encoder
+    """Rows per second from the first finished shard to the last."""
+    times: list[tuple[float, int]] = []
+
+    def note(label: str, done: int, _total: int | None, /) -> None:
+        if label == ENCODER:
+            times.append((time.perf_counter(), done))
+
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        engine.embed_all(ViewStore(folder, shard_rows=256), corpus, [encoder], progress=note)
+    whole = time.perf_counter() - began
+    (first, before), (last, after) = times[0], times[-1]
+    return {
+        "workers": actors,
+        "rows": len(corpus),
+        "whole_s": whole,
+        "seconds": last - first,
+        "sentences/s": (after - before) / (last - first),
+    }
+
+
+def gpu(count: int = 50_000, batch: int = 512) -> dict[str, Any]:
+    """The same weights with sentence-transformers on a GPU, where there is one."""
+    import torch
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    texts = [f"{text} {i}" for i, text in zip(range(count), _endless(news(10_000)), strict=False)]
+    with tempfile.TemporaryDirectory() as folder:
+        encode = open_peer(Path(folder), device="cuda" if torch.cuda.is_available() else "cpu")
+        encode(texts[:batch], batch)
+        took = seconds(lambda: encode(texts, batch))
+    return {"device": device, "batch": batch, "sentences": count, "sentences/s": count / took}
+
+
+def _endless(texts: list[str]) -> Any:  # noqa: ANN401 - an iterator that never ends
+    while True:
+        yield from texts
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

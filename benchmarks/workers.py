@@ -70,7 +70,7 @@ def run(path: Path = Path("results") / FILE) -> Section:
         notes=[
             "Time from the first result to the last, as the actors' start is a matter of seconds whatever the size.",
             f"The index pass: {found['index']['sentences/s']:,.0f} sentences a second.",
-            f"One {found['gpu']['device']}: {found['gpu']['sentences/s']:,.0f} sentences a second (sentence-transformers).",
+            f"One {found['gpu']['device']}: {found['gpu']['sentences/s']:,.0f} sentences/s (sentence-transformers).",
             f"On: {', '.join(f'{key} {value}' for key, value in found['provenance'].items())}.",
         ],
         data=found,

@@ -33,6 +33,8 @@ AREAS = (
     "cores",
     "ray",
     "workers",
+    "half",
+    "scaling",
 )
 # Areas whose module is called otherwise.
 MODULES = {"cores": "many_cores", "ray": "ray_engine"}

@@ -1,4 +1,4 @@
-"""The measured parts of docs/speed.md: tables between marks, and the plot.
+"""The measured parts of docs/speed.md and docs/scaling.md: tables between marks, and the plot.
 
     python -m benchmarks.docs
 
@@ -17,7 +17,7 @@ from benchmarks.results import Record
 from ensembed.files import write_atomically
 from ensembed.progress import short_count
 
-PAGE = Path("docs/speed.md")
+PAGES = (Path("docs/speed.md"), Path("docs/scaling.md"))
 PLOT = Path("docs/speed.svg")
 ABSENT = "Not measured yet."
 _BLOCK = re.compile(r"(<!-- bench (\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
@@ -34,8 +34,9 @@ def fill(page: str, areas: Mapping[str, Record]) -> str:
 
 
 def write(areas: Mapping[str, Record]) -> None:
-    """Bring the page and the plot up to date."""
-    write_atomically(PAGE, fill(PAGE.read_text(), areas).encode())
+    """Bring the pages and the plot up to date."""
+    for page in PAGES:
+        write_atomically(page, fill(page.read_text(), areas).encode())
     if lines(areas):
         write_atomically(PLOT, draw(areas))
 

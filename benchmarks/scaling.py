@@ -2,7 +2,8 @@
 
     python -m benchmarks.scaling [--cores 1024] [--gpus 32] [--core-hour 0.04] [--gpu-hour 3] …
 
-Prints the tables of docs/scaling.md. Rates are those of results/bench.json (one machine, measured) and
+Prints the tables of docs/scaling.md, with other assumptions if you like; `python -m benchmarks scaling` writes them
+there. Rates are those of results/bench.json (one machine, measured) and
 results/bench-workers.json (Ray, 1 to 16 workers, measured); prices and bandwidths are assumptions, and options.
 """
 
@@ -15,12 +16,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ensembed.tables import markdown_table
+from benchmarks import results
+from benchmarks.timing import Section, Table
 
 RESULTS = Path("results")
 # Bytes of the index while it is made, and of a sentence: measured in ensembed/corpus.py and on lines of news.
 INDEX_BYTES, TEXT_BYTES = 44, 120
 FLOAT = {"float32": 4, "float16": 2}
+SIZES = (100_000_000, 1_000_000_000)
 
 
 @dataclass(frozen=True)
@@ -122,17 +125,52 @@ def solved(D: int, of: Rates) -> float:
     return float(of.solve[low] * (D / low) ** slope)
 
 
-def table(n: int, members: dict[str, int], of: Rates, on: Assumptions, *, gpu: bool, dtype: str) -> str:
-    """A plan as a Markdown table, with its sum and its price."""
-    stages = plan(n, members, of, on, gpu=gpu, dtype=dtype)
-    rows = [[one.name, duration(one.seconds), one.limit, f"{one.network_gb:,.0f}", _money(one, on)] for one in stages]
-    total = sum(one.seconds for one in stages)
-    price = sum(_price(one, on) for one in stages)
-    rows.append(["all", duration(total), "", f"{sum(one.network_gb for one in stages):,.0f}", f"${price:,.0f}"])
-    return markdown_table(["stage", "time", "limited by", "network, GB", "money"], rows)
+def run(on: Assumptions | None = None) -> Section:
+    """The plans of docs/scaling.md."""
+    on, of = on or Assumptions(), rates()
+    wide = {f"member {j}": 1024 for j in range(10)}
+    small = {"minilm": 384, "use-lite": 512, "wordllama": 256}
+    tables = [
+        _table(f"{n:,} sentences, {', '.join(small)} (D = 1,152), {on.cores:,} cores", n, small, of, on, gpu=False)
+        for n in SIZES
+    ]
+    tables.append(
+        _table(
+            f"{SIZES[-1]:,} sentences, ten members of 1,024 (D = 10,240), {on.gpus} GPUs",
+            SIZES[-1],
+            wide,
+            of,
+            on,
+            gpu=True,
+        )
+    )
+    rows = [row for D in (1152, 10240) for n in SIZES for row in _storage(n, D, on)]
+    tables.append(Table("Views on disk", ["sentences", "D", "numbers", "TB", "a month"], rows))
+    assumed = ", ".join(f"{field.name.replace('_', ' ')} {getattr(on, field.name):g}" for field in fields(on))
+    return Section(
+        "What large corpora cost",
+        tables=tables,
+        notes=[
+            "Reckoned from measured rates of single machines, not measured at this size.",
+            f"Assumed: {assumed}; a sentence has {TEXT_BYTES} bytes.",
+            "A member on a GPU is reckoned as MiniLM on an H200; the moments are made on the cores.",
+        ],
+    )
 
 
-def storage(n: int, D: int, on: Assumptions) -> list[list[str]]:
+def _table(title: str, n: int, members: dict[str, int], of: Rates, on: Assumptions, *, gpu: bool) -> Table:
+    """A plan with its sum and its price."""
+    stages = plan(n, members, of, on, gpu=gpu, dtype="float32")
+    rows = [
+        [one.name, duration(one.seconds), one.limit, f"{one.network_gb:,.0f}", f"${_price(one, on):,.2f}"]
+        for one in stages
+    ]
+    total, price = sum(one.seconds for one in stages), sum(_price(one, on) for one in stages)
+    rows.append(["all", duration(total), "", f"{sum(one.network_gb for one in stages):,.0f}", f"${price:,.2f}"])
+    return Table(title, ["stage", "time", "limited by", "network, GB", "money"], rows)
+
+
+def _storage(n: int, D: int, on: Assumptions) -> list[list[str]]:
     """Disk of the views, by the type of their numbers."""
     sizes = {dtype: n * D * size / 1e9 for dtype, size in FLOAT.items()}
     return [
@@ -159,10 +197,6 @@ def _price(stage: Stage, on: Assumptions) -> float:
     return stage.core_hours * on.core_hour + stage.gpu_hours * on.gpu_hour
 
 
-def _money(stage: Stage, on: Assumptions) -> str:
-    return f"${_price(stage, on):,.2f}"
-
-
 def assumptions(arguments: list[str] | None = None) -> Assumptions:
     """From the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=(__doc__ or "").splitlines()[0])
@@ -170,3 +204,7 @@ def assumptions(arguments: list[str] | None = None) -> Assumptions:
         default: Any = field.default
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(default), default=default)
     return Assumptions(**vars(parser.parse_args(arguments)))
+
+
+if __name__ == "__main__":
+    print(results.text(results.record(run(assumptions()), {})))

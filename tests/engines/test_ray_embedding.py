@@ -232,16 +232,19 @@ def test_pending_shards_of_a_run_that_was_cut_off_are_used(
     check_as_local(views, corpus, tmp_path)
 
 
-def test_a_second_shard_of_the_same_rows_is_removed(corpus: TextCorpus, store: ViewStore, tmp_path: Path) -> None:
+def test_a_second_shard_of_the_same_rows_is_removed(store: ViewStore, tmp_path: Path) -> None:
     encoder = DemoEncoder(4)
+    path = tmp_path / "distinct.txt"  # where nothing is repeated, nothing is filled in after the last report
+    path.write_text("\n".join(f"line {i}" for i in range(ROWS)))
+    corpus = TextCorpus(path)
     stray = ViewStore(tmp_path / "stray", shard_rows=SHARD_ROWS).embed(corpus, DemoEncoder(4, seed=9)).folder
 
     def intrude() -> None:
         for path in stray.glob("shard-*"):
             (store.folder(corpus, encoder.spec) / path.name).write_bytes(path.read_bytes())
 
-    # Late enough that every worker has looked what is there.
-    views = Ray(resources=ONE).embed_all(store, corpus, [encoder], progress=Once(40, intrude))
+    # When the last shard is there: a worker that found one of these before it began would take it for its own.
+    views = Ray(resources=ONE).embed_all(store, corpus, [encoder], progress=Once(ROWS - 1, intrude))
     check_as_local(views, corpus, tmp_path)
 
 

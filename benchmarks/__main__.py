@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import docs, results
-from benchmarks.timing import Comparison, Section, Table
+from benchmarks.timing import Section
 from ensembed.provenance import provenance
 
 OUT = Path("results")
@@ -30,30 +30,16 @@ AREAS = (
     "solve",
     "memory",
     "device",
+    "cores",
 )
-
-
-def areas() -> list[str]:
-    """Those whose module is there and has `run`, in the order of the page: without, it is a program of its own."""
-    files = {name: Path(__file__).with_name(f"{name}.py") for name in AREAS}
-    return [name for name, file in files.items() if file.exists() and "\ndef run(" in file.read_text()]
+# Areas whose module is called otherwise.
+MODULES = {"cores": "many_cores"}
 
 
 def measure(name: str) -> Section:
     """Run one area's module."""
-    found = importlib.import_module(f"benchmarks.{name}").run()
-    return found if isinstance(found, Section) else _section(name, found)
-
-
-def _section(name: str, found: object) -> Section:
-    """What a module gives that returns a plain list: of comparisons, or of frozen records to be shown as a table."""
-    rows = list(found) if isinstance(found, list) else [found]
-    comparisons = [row for row in rows if isinstance(row, Comparison)]
-    if len(comparisons) == len(rows):
-        return Section(name, comparisons)
-    headers = list(vars(rows[0]))
-    cells = [[f"{v:,.1f}" if isinstance(v, float) else str(v) for v in vars(row).values()] for row in rows]
-    return Section(name, tables=[Table("", headers, cells)], data={"rows": [vars(row) for row in rows]})
+    section: Section = importlib.import_module(f"benchmarks.{MODULES.get(name, name)}").run()
+    return section
 
 
 def main(arguments: list[str], out: Path = OUT) -> int:
@@ -61,12 +47,12 @@ def main(arguments: list[str], out: Path = OUT) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__.splitlines()[0] if __doc__ else ""
     )
-    parser.add_argument("area", nargs="*", help=f"of {', '.join(areas())}; by default all")
+    parser.add_argument("area", nargs="*", help=f"of {', '.join(AREAS)}; by default all")
     parser.add_argument("--out", type=Path, default=out, help="the folder to write to, by default results")
     chosen = parser.parse_args(arguments)
-    if unknown := [name for name in chosen.area if name not in areas()]:
-        parser.error(f"there is no area {unknown[0]!r}: choose of {', '.join(areas())}")
-    for name in chosen.area or areas():
+    if unknown := [name for name in chosen.area if name not in AREAS]:
+        parser.error(f"there is no area {unknown[0]!r}: choose of {', '.join(AREAS)}")
+    for name in chosen.area or AREAS:
         print(f"{name} …", file=sys.stderr, flush=True)
         one = results.record(measure(name), provenance())
         found = results.read(chosen.out) | {name: one}

@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks import results
 from benchmarks.results import Record
 from ensembed.files import write_atomically
+from ensembed.progress import short_count
 
 PAGE = Path("docs/speed.md")
 PLOT = Path("docs/speed.svg")
@@ -71,6 +72,10 @@ def draw(areas: Mapping[str, Record]) -> bytes:
                     panel.set_axis_off()
                     continue
                 panel.set(xscale="log", yscale="log", xlabel=against, ylabel=unit)
+                # The sizes that were measured: an axis of less than a decade crowds its own labels.
+                sizes = sorted({point[0] for line in found for point in line["points"]})
+                panel.set_xticks(sizes, [short_count(size) for size in sizes])
+                panel.minorticks_off()
                 if row and min(line.get_ydata().min() for line in panel.lines) > 0:
                     panel.set_ylim(bottom=10)  # flat should look flat
                 panel.grid(alpha=0.3, which="both")

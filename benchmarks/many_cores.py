@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import encode, ensemble, results
-from benchmarks.timing import Section, Table, best_in_turn
+from benchmarks.timing import Comparison, Section, Table, best_in_turn
 from ensembed.cores import available_cores
 from ensembed.encoders.catalog import require
 from ensembed.provenance import provenance
@@ -49,14 +49,12 @@ def run(path: Path = Path("results") / FILE) -> Section:
         return Section(title, notes=["Not measured: run `python -m benchmarks.many_cores results` where they are."])
     found = json.loads(path.read_text())
     made = found["provenance"]
-    tables = [
-        Table(f"MiniLM, one sentence, {made['cores']}", ["tokens", "one thread, ms", "all threads, ms"], found["lone"])
-    ]
+    tables = [Table("MiniLM, one sentence", ["tokens", "one thread, ms", "all threads, ms"], found["lone"])]
     comparisons = []
     for name in ("ensemble", "encode"):
         for one in found[name]["comparisons"]:
             facts = {key: value for key, value in one.items() if key != "ratio"}
-            comparisons.append(results.Comparison(**facts))
+            comparisons.append(Comparison(**facts))
         tables += [Table(**table) for table in found[name]["tables"]]
     on = f"On: {', '.join(f'{key} {value}' for key, value in made.items())}."
     return Section(title, comparisons, tables, [*found["ensemble"]["notes"], *found["encode"]["notes"], on])
@@ -76,7 +74,7 @@ def lone_runs(repeats: int = 20) -> list[list[str]]:
     for tokens in TOKENS:
         ids = np.full((1, tokens), 2003, np.int64)
         feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        ways = [partial(session.run, None, feeds) for session in sessions]
+        ways: list[Callable[[], object]] = [partial(session.run, None, feeds) for session in sessions]
         rows.append([str(tokens), *(f"{1e3 * s:.2f}" for s in best_in_turn(ways, repeats))])
     return rows
 

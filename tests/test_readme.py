@@ -136,6 +136,9 @@ def test_the_figures_of_speed_are_those_that_were_measured() -> None:
     part = data["floor_s"] / data["seconds"]["ours, float32"]
     assert f"**{1 / single:.1f} times** as fast as sentence-transformers in float32 ({part:.0%} of" in said
     assert f"**{1 / small:.1f} times** in int8" in said
+    many = next(ratio for (what, peer), ratio in ratios("cores").items() if "float32" in what and "sent" in peer)
+    assert f"on sixteen cores **{1 / many:.1f} times** in float32" in said
+    assert "16 cores" in areas["cores"]["notes"][-1]
     chosen = next(ratio for (what, _), ratio in ratios("ensemble").items() if "as the schedule chooses" in what)
     assert f"({chosen:.2f} times their sum)" in said
     known = next(ratio for (what, _), ratio in ratios("cache").items() if "all four" in what)

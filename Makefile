@@ -2,12 +2,12 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
-.PHONY: demo test lint bench browser clean
+.PHONY: demo test lint bench browser postgres clean
 
 demo: .venv/ready
 	$(BIN)/python -m ensembed.sts.demo $(ENCODERS)
 
-test: .venv/dev lint browser
+test: .venv/dev lint browser postgres
 	$(BIN)/pytest
 
 lint: .venv/dev
@@ -29,6 +29,10 @@ browser:
 		apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; then exit 0; fi; \
 	echo 'There is no Chromium: the tests of the report in a browser are skipped.'
 
+# Tests of pgvector start a real PostgreSQL, which this unpacks beside the environment where the system has none.
+postgres:
+	@sh tests/install_postgres.sh .postgres || echo 'There is no PostgreSQL with pgvector: its tests are skipped.'
+
 # Every version is pinned in constraints.txt; the stamps make a change of either file reinstall. The demo needs the light
 # core, torch to train an autoencoder, and what tables are made with; the tests need every extra: TensorFlow is another
 # gigabyte.
@@ -44,4 +48,4 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 	touch $@
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .postgres

@@ -82,11 +82,11 @@ class PullError(MissingError):
 
 
 class StoreError(EnsembedError):
-    """The view store cannot be used."""
+    """A store, of views or of vectors, cannot be used."""
 
 
 class StoreBusyError(StoreError):
-    """Another process is writing the same view."""
+    """Another process is writing the same view or store."""
 
 
 class CorruptViewError(StoreError):

@@ -35,7 +35,7 @@ def test_every_option_is_documented(kind: str) -> None:
 def test_every_extra_is_in_the_readme() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     section = text[text.index("[project.optional-dependencies]") : text.index("[project.scripts]")]
-    extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE)) - {"dev", "all"}
+    extras = set(re.findall(r"^([\w-]+) = \[", section, re.MULTILINE)) - {"dev", "all"}
     readme = (ROOT / "README.md").read_text()
     assert extras
     assert all(f"| `{extra}` |" in readme or f"extra `{extra}`" in readme for extra in extras)

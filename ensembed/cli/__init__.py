@@ -35,6 +35,7 @@ SUMMARIES = {
     "encode": "Turn the lines of a file into vectors.",
     "similarity": "Print how alike sentences are.",
     "evaluate": "Score MODELS (folders of saved models, names of encoders) on semantic textual similarity.",
+    "push": "Put the saved model in the folder MODEL on the Hugging Face hub as REPO (org/name).",
     "reproduce": "Run everything the paper reports, and more, on an ensemble, and write tables and a report.",
     "bench": "Measure what the members of an ensemble cost on this machine.",
 }

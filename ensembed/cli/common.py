@@ -28,6 +28,7 @@ from ensembed.progress import Progress, bars, silent
 from ensembed.tables import text_table
 
 STDIN = "standard input"
+HUB = "hub:"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program instead of a table.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Draw no progress bars.")
@@ -152,12 +153,17 @@ def open_corpus(path: Path | str, errors: BadBytes, column: str | None = None) -
 
 
 def open_model(source: str, threads: int | None = None, progress: Progress = silent, *, trust: bool = False) -> Encoder:
-    """The saved model in that folder, or the encoder of that name.
+    """The saved model in that folder, that of the hub (`hub:org/name@revision`), or the encoder of that name.
 
     A folder counts only if a model was saved in it: any other may share its name with an encoder.
     """
     if source and (Path(source) / CONFIG).is_file():
         return load(source, threads=threads, trust=trust, progress=progress)
+    if source.startswith(HUB):
+        from ensembed.integrations.hub import from_pretrained, parse_hub_name
+
+        repo, revision = parse_hub_name(source)
+        return from_pretrained(repo, revision=revision, threads=threads, trust=trust, progress=progress)
     try:
         return open_encoder(source, threads=threads, progress=progress)
     except UnknownEncoderError as error:

@@ -30,13 +30,23 @@ def is_hub_name(text: str) -> bool:
         >>> is_hub_name("BAAI/bge-small-en-v1.5"), is_hub_name("a/b/c"), is_hub_name(".")
         (True, False, False)
     """
+    return is_repo_name(text) and not Path(text).expanduser().exists()
+
+
+def is_repo_name(text: str) -> bool:
+    """Whether the hub could have a repository of that name, whatever there is on this machine.
+
+    Example:
+        >>> is_repo_name("BAAI/bge-small-en-v1.5"), is_repo_name("a b")
+        (True, False)
+    """
     from huggingface_hub.errors import HFValidationError
 
     try:
         _utils().validate_repo_id(text)
     except HFValidationError:
         return False
-    return text.isascii() and not Path(text).expanduser().exists()
+    return text.isascii()
 
 
 def commit_of(repo: str, revision: str | None = None) -> str:
@@ -55,7 +65,7 @@ def commit_of(repo: str, revision: str | None = None) -> str:
     if revision is not None and _COMMIT.fullmatch(revision.lower()):
         return revision.lower()
     # Not `model_info`, which leaves no trace in the cache: offline the revision would be unknown the next time.
-    return _download(repo, revision, _LANDMARKS, (), _bars(repo, silent)).name
+    return _download(repo, revision, _LANDMARKS, (), silent).name
 
 
 def chosen_commit(repo: str, revision: str | None, pinned: str | None) -> str:
@@ -87,24 +97,52 @@ def snapshot(
     Raises:
         MissingError: neither the hub nor the cache has it, or the hub does not give it to this user.
     """
-    return _download(repo, commit, patterns, ignore, _bars(repo, progress))
+    return _download(repo, commit, patterns, ignore, progress)
 
 
-def _download(
+def fetch(
     repo: str,
     revision: str | None,
     patterns: Sequence[str],
-    ignore: Sequence[str],
-    bars: Any,  # noqa: ANN401 - a class of bars
+    *,
+    ignore: Sequence[str] = (),
+    progress: Progress = silent,
+    token: str | None = None,
+    cache_dir: str | Path | None = None,
 ) -> Path:
+    """As `snapshot`, at any revision, with the errors as the hub's client raises them; the folder's name is the commit.
+
+    Args:
+        repo: a name on the hub.
+        revision: a branch, a tag, a commit, or None for the main branch.
+        patterns: which files to fetch.
+        ignore: patterns of files not to fetch.
+        progress: told of bytes.
+        token: to be let in with, if not by the user's own.
+        cache_dir: where to keep the files, if not in the user's hub cache.
+    """
     from huggingface_hub import snapshot_download
 
-    with _explaining(repo, revision), _no_bars.during():
+    bars = _bars(repo, progress)
+    with _no_bars.during():
         folder = snapshot_download(
-            repo, revision=revision, allow_patterns=list(patterns), ignore_patterns=list(ignore), tqdm_class=bars
+            repo,
+            revision=revision,
+            allow_patterns=list(patterns),
+            ignore_patterns=list(ignore),
+            tqdm_class=bars,
+            token=token,
+            cache_dir=cache_dir,
         )
     bars.finish()
     return Path(folder)
+
+
+def _download(
+    repo: str, revision: str | None, patterns: Sequence[str], ignore: Sequence[str], progress: Progress
+) -> Path:
+    with _explaining(repo, revision):
+        return fetch(repo, revision, patterns, ignore=ignore, progress=progress)
 
 
 def _utils() -> Any:  # noqa: ANN401 - a module that says not which of its names are public

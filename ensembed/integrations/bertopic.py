@@ -1,0 +1,50 @@
+"""BERTopic: a model as an embedding backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ensembed.encoders.base import FloatArray
+from ensembed.extras import import_extra
+from ensembed.integrations.sources import ModelLike, Source
+from ensembed.progress import bars
+
+import_extra("bertopic", "bertopic", "ensembed.integrations.bertopic")
+
+from bertopic.backend import BaseEmbedder  # noqa: E402 - the check above says what to install
+
+
+class EnsembedBackend(BaseEmbedder):  # type: ignore[misc] # a library without types
+    """A model that embeds BERTopic's documents and words: `BERTopic(embedding_model=EnsembedBackend(model))`.
+
+    The vectors are those of `model.encode`, float32. A topic model that is pickled keeps the model's folder or name,
+    not its weights; with a model in memory it cannot be pickled, but saved as safetensors or without the backend.
+
+    Args:
+        model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
+        threads: cores per encoder that is opened; None leaves it to each encoder.
+        trust: also open encoders that run code of their own or send sentences away, as in `ensembed.load`.
+
+    Example:
+        >>> EnsembedBackend("demo?dim=4").embed(["a dog", ""]).shape
+        (2, 4)
+    """
+
+    def __init__(self, model: ModelLike, *, threads: int | None = None, trust: bool = False) -> None:
+        source = Source(model, threads=threads, trust=trust)
+        super().__init__(embedding_model=source.model)
+        self._source = source
+
+    def embed(self, documents: Sequence[str], verbose: bool = False) -> FloatArray:
+        """Vectors [n, d]; verbose draws a bar, if standard error is a terminal."""
+        with bars(enabled=None if verbose else False) as progress:
+            return self._source.model.encode(documents, progress=progress)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the model itself, which the source opens again."""
+        return self.__dict__ | {"embedding_model": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.embedding_model = self._source.model

@@ -1,0 +1,44 @@
+"""LangChain: a model as `Embeddings`."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ensembed.encoders.base import Encoder
+from ensembed.extras import import_extra
+from ensembed.integrations.sources import ModelLike, open_model
+
+import_extra("langchain_core", "langchain", "ensembed.integrations.langchain")
+
+from langchain_core.embeddings import Embeddings  # noqa: E402 - the check above says what to install
+
+
+class EnsembedEmbeddings(Embeddings):  # type: ignore[misc] # its types are not read
+    """A model for LangChain's vector stores, retrievers and caches.
+
+    Queries and documents are embedded alike. The vectors are lists of Python floats, equal to those of `model.encode`.
+    The asynchronous methods run in LangChain's own executor.
+
+    Args:
+        model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
+        threads: cores per encoder that is opened; None leaves it to each encoder.
+        trust: also open encoders that run code of their own or send sentences away, as in `ensembed.load`.
+
+    Example:
+        >>> EnsembedEmbeddings("demo?dim=2&seed=1").embed_documents([])
+        []
+    """
+
+    def __init__(self, model: ModelLike, *, threads: int | None = None, trust: bool = False) -> None:
+        self.model: Encoder = open_model(model, threads=threads, trust=trust)
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """One vector per text."""
+        return cast("list[list[float]]", self.model.encode(texts).tolist())
+
+    def embed_query(self, text: str) -> list[float]:
+        """The vector of one text."""
+        return self.embed_documents([text])[0]
+
+    def __repr__(self) -> str:
+        return f"EnsembedEmbeddings({self.model.spec.name!r})"

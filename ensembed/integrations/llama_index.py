@@ -1,0 +1,103 @@
+"""LlamaIndex: a model as `BaseEmbedding`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from ensembed.errors import ModelError
+from ensembed.extras import import_extra
+from ensembed.integrations.sources import ModelLike, Source
+
+import_extra("llama_index.core", "llama-index", "ensembed.integrations.llama_index")
+
+from llama_index.core.base.embeddings.base import BaseEmbedding  # noqa: E402 - the check above says what to install
+from llama_index.core.bridge.pydantic import Field, PrivateAttr  # noqa: E402
+
+# As many as an encoder takes at a time by itself, so that batches change nothing; LlamaIndex's 10 are for remote APIs.
+_BATCH = 512
+
+
+class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are not read
+    """A model for LlamaIndex's indexes, retrievers and ingestion pipelines.
+
+    Queries and texts are embedded alike. The vectors are lists of Python floats, equal to those of `model.encode`. The
+    asynchronous methods run in a thread, so that the event loop goes on.
+
+    `to_dict` and pickle keep the model's folder or name and its fingerprint; `from_dict` refuses a model that has
+    changed. A model in memory has neither: its `to_dict` tells it from others, as an ingestion cache needs it, but
+    cannot be read back.
+
+    Args:
+        model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
+        embed_batch_size: texts per call, at most 2048.
+        threads: cores per encoder that is opened; None leaves it to each encoder.
+        trust: also open encoders that run code of their own or send sentences away, as in `ensembed.load`. It is not
+            kept by `to_dict`.
+        fingerprint: what the model's must be; for `from_dict`.
+        **settings: the other fields of `BaseEmbedding`.
+    """
+
+    model: str | None = Field(default=None, description="The folder or name of the model; None for one in memory.")
+    fingerprint: str = Field(description="The hash of everything that changes the model's numbers.")
+    threads: int | None = Field(default=None, description="Cores per encoder.")
+    trust: bool = Field(default=False, exclude=True)
+    _source: Source = PrivateAttr()
+
+    def __init__(
+        self,
+        model: ModelLike,
+        *,
+        embed_batch_size: int = _BATCH,
+        threads: int | None = None,
+        trust: bool = False,
+        fingerprint: str | None = None,
+        **settings: Any,  # noqa: ANN401 - LlamaIndex's own fields
+    ) -> None:
+        source = Source(model, threads=threads, trust=trust)
+        spec = source.model.spec
+        if fingerprint not in (None, spec.key):
+            raise ModelError(
+                f"the model {source.name or spec.name!r} has changed: its fingerprint was {fingerprint} and is "
+                f"{spec.key}, so its vectors do not fit those made before; get back what was used, or embed again"
+            )
+        super().__init__(
+            model=source.name,
+            fingerprint=spec.key,
+            threads=threads,
+            trust=trust,
+            embed_batch_size=embed_batch_size,
+            **({"model_name": spec.name} | settings),
+        )
+        self._source = source
+
+    @classmethod
+    def class_name(cls) -> str:
+        """What LlamaIndex writes down."""
+        return "EnsembedEmbedding"
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return cast("list[list[float]]", self._source.model.encode(texts).tolist())
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_text_embeddings([text])[0]
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embedding(query)
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return await asyncio.to_thread(self._get_text_embeddings, texts)
+
+    async def _aget_text_embedding(self, text: str) -> list[float]:
+        return await asyncio.to_thread(self._get_text_embedding, text)
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return await asyncio.to_thread(self._get_text_embedding, query)
+
+    # LlamaIndex drops what cannot be pickled and hopes for the best; without its model this object would be broken.
+    def __getstate__(self) -> dict[str, Any]:
+        self._source.require_name("pickle")
+        return cast("dict[str, Any]", super().__getstate__())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state["__dict__"])  # type: ignore[misc] # opens the model again

@@ -1,0 +1,198 @@
+"""Encoders in MTEB: its real tasks on data of this machine, without the hub."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mteb
+import numpy as np
+import pytest
+
+from ensembed import Ensemble
+from ensembed.errors import DatasetError, InputError
+from ensembed.integrations.mteb import MtebModel, local_sts
+from ensembed.integrations.sentence_transformers import to_sentence_transformer
+from ensembed.methods import Concat
+from ensembed.model import MetaEncoder
+from ensembed.sts import Dataset, Pairs, evaluate
+from ensembed.sts.find import find_sts
+from ensembed.testing import SENTENCES, Recorder
+
+# MTEB names a newer version of STS-B; the one that everybody reports is meant here.
+pytestmark = pytest.mark.filterwarnings("ignore:The task 'STSBenchmark' is superseded:UserWarning")
+
+METADATA = mteb.get_task("STSBenchmark").metadata
+
+
+@pytest.fixture
+def model() -> MetaEncoder:
+    return Ensemble(["demo?dim=8&seed=1", "demo?dim=10&seed=2"]).fit([], Concat())
+
+
+@pytest.fixture
+def pairs() -> Dataset:
+    texts = [f"{text} {i}" for i in range(5) for text in SENTENCES]
+    return Dataset.of(Pairs("mine", tuple(texts), tuple(texts[::-1]), np.arange(float(len(texts))) % 6))
+
+
+def scores(result: Any, split: str = "test") -> list[float]:  # noqa: ANN401 - the library's
+    (found,) = result.task_results[0].scores[split]
+    return [found[name] for name in ("cosine_pearson", "cosine_spearman", "pearson", "spearman", "main_score")]
+
+
+def run(model: Any, *tasks: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's
+    return mteb.evaluate(model, list(tasks), **{"cache": None, "show_progress_bar": False} | options)
+
+
+def ours(model: Any, dataset: Dataset) -> list[float]:  # noqa: ANN401
+    score = evaluate(model, dataset, "all").score
+    return [score.pearson, score.spearman, score.pearson, score.spearman, score.spearman]
+
+
+def test_it_is_an_encoder_of_mteb(model: MetaEncoder) -> None:
+    wrapped = MtebModel(model)
+    assert isinstance(wrapped, mteb.models.EncoderProtocol)
+    meta = wrapped.mteb_model_meta
+    assert isinstance(meta, mteb.models.ModelMeta)
+    assert meta.name == "ensembed/conc-demo-dim-8-seed-1-demo-dim-10-seed-2"
+    assert (meta.revision, meta.embed_dim, meta.similarity_fn_name) == (model.spec.key, 18, "cosine")
+    assert meta.model_validate(meta.model_dump()) == meta  # which `create_empty` does not check
+    assert json.loads(json.dumps(meta.to_dict()))["name"] == meta.name
+    assert MtebModel(model, "me/mine").mteb_model_meta.name == "me/mine"
+    for wrong in ("mine", "a/b/c", "a b/c", "/mine"):
+        with pytest.raises(InputError, match="organization/name"):
+            MtebModel(model, wrong)
+
+
+def test_another_fit_is_another_revision(model: MetaEncoder) -> None:
+    assert MtebModel(model).mteb_model_meta.revision != MtebModel(model.truncate(9)).mteb_model_meta.revision
+
+
+def test_vectors_are_the_models(model: MetaEncoder) -> None:
+    texts = list(SENTENCES)
+    batches: list[dict[str, list[str]]] = [{"text": texts[:2]}, {"text": texts[2:]}, {"text": []}]
+    found = MtebModel(model).encode(batches, task_metadata=METADATA, hf_split="test", hf_subset="default", batch_size=2)
+    np.testing.assert_array_equal(found, model.encode(texts))
+    empty = MtebModel(model).encode([], task_metadata=METADATA, hf_split="test", hf_subset="default")
+    assert empty.shape == (0, 18)
+
+
+def test_what_it_cannot_do_is_refused(model: MetaEncoder) -> None:
+    about = {"task_metadata": METADATA, "hf_split": "test", "hf_subset": "default"}
+    with pytest.raises(InputError, match=r"'STSBenchmark' has batches of \['image'\]"):
+        MtebModel(model).encode([{"image": [0]}], **about)
+    with pytest.raises(InputError, match="precision='int8' is not made here"):
+        MtebModel(model).encode([{"text": ["a"]}], precision="int8", **about)
+    MtebModel(model).encode([{"text": ["a"]}], precision="float32", **about)
+
+
+def test_a_task_runs(model: MetaEncoder, pairs: Dataset) -> None:
+    result = run(MtebModel(model), local_sts("STSBenchmark", pairs))
+    np.testing.assert_allclose(scores(result), ours(model, pairs), rtol=0, atol=1e-6)
+    assert result.model_name == MtebModel(model).mteb_model_meta.name
+    assert result.task_results[0].dataset_revision == pairs.fingerprint
+
+
+def test_several_tasks_and_splits(model: MetaEncoder, pairs: Dataset) -> None:
+    half = Dataset.of(Pairs("half", pairs.parts[0].sentences1[:20], pairs.parts[0].sentences2[:20], np.arange(20.0)))
+    both = local_sts("STSBenchmark.v2", {"validation": half, "test": pairs})
+    two_parts = Dataset("two", (*half.parts, *pairs.parts))
+    result = run(MtebModel(model), both, local_sts("STS12", two_parts))
+    assert [task.task_name for task in result.task_results] == ["STSBenchmark.v2", "STS12"]
+    for split, data in (("validation", half), ("test", pairs)):
+        np.testing.assert_allclose(scores(result, split), ours(model, data), rtol=0, atol=1e-6)
+    pooled = result.task_results[1].scores["test"][0]["cosine_spearman"]
+    assert pooled == pytest.approx(evaluate(model, two_parts, "all").score.spearman, abs=1e-6)
+
+
+def test_results_are_kept_by_revision(model: MetaEncoder, pairs: Dataset, tmp_path: Path) -> None:
+    cache = mteb.ResultCache(tmp_path)
+    recorder = Recorder(model)
+    first = run(MtebModel(recorder), local_sts("STSBenchmark", pairs), cache=cache)
+    seen = len(recorder.seen)
+    again = run(MtebModel(recorder), local_sts("STSBenchmark", pairs), cache=cache)
+    assert len(recorder.seen) == seen
+    assert scores(again) == pytest.approx(scores(first), abs=1e-6)  # kept to six digits
+    other = Recorder(model.truncate(3))
+    assert scores(run(MtebModel(other), local_sts("STSBenchmark", pairs), cache=cache)) != scores(first)
+    assert other.seen
+
+
+@pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning")  # of mteb, by mteb
+@pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning")  # mteb calls it
+def test_the_sentence_transformer_scores_the_same(model: MetaEncoder, pairs: Dataset) -> None:
+    direct = run(MtebModel(model), local_sts("STSBenchmark", pairs))
+    through = run(to_sentence_transformer(model, device="cpu"), local_sts("STSBenchmark", pairs))
+    np.testing.assert_allclose(scores(through), scores(direct), rtol=0, atol=1e-6)
+
+
+def test_a_classification_runs() -> None:
+    """Of another kind of task: a word in each text tells its class."""
+    import datasets
+
+    task = mteb.get_task("Banking77Classification.v2")
+    columns = {"text": [f"{('blue', 'red')[i % 2]} thing {i}" for i in range(60)], "label": [i % 2 for i in range(60)]}
+    data = datasets.Dataset.from_dict(columns)
+    task.dataset, task.data_loaded = {"default": {"train": data, "test": data}}, True
+    (found,) = run(MtebModel("demo?dim=32"), task).task_results[0].scores["test"]
+    assert found["accuracy"] > 0.95
+
+
+def test_a_retrieval_runs() -> None:
+    import datasets
+
+    names = [f"{i}" for i in range(12)]
+    texts = [f"word{i} is about thing{i}" for i in range(12)]
+    data = {
+        "corpus": datasets.Dataset.from_dict({"id": names, "title": [""] * 12, "text": texts}),
+        "queries": datasets.Dataset.from_dict({"id": names, "text": [f"thing{i}" for i in range(12)]}),
+        "relevant_docs": {name: {name: 1} for name in names},
+        "top_ranked": None,
+    }
+    task = mteb.get_task("NFCorpus")
+    task.dataset, task.data_loaded = {"default": {"test": data}}, True
+    (found,) = run(MtebModel("demo?dim=256"), task).task_results[0].scores["test"]
+    assert found["ndcg_at_10"] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("task", "splits", "message"),
+    [
+        ("STSBenchmrk", {}, "MTEB has no task 'STSBenchmrk'"),
+        ("Banking77Classification", {}, "is no STS task in one language: MTEB calls it Classification"),
+        ("STS17", {}, "is no STS task in one language"),
+        ("STSBenchmark", {"dev": 1}, r"has the splits \['test'\], and not \['dev'\]"),
+    ],
+)
+def test_wrong_tasks_are_refused(pairs: Dataset, task: str, splits: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        local_sts(task, dict.fromkeys(splits or {"test": 1}, pairs))
+    with pytest.raises(DatasetError, match="there is no split"):
+        local_sts("STSBenchmark", {})
+
+
+def test_a_missing_library_is_named() -> None:
+    code = (
+        "import sys; sys.modules['mteb'] = None\nfrom ensembed.errors import MissingError\n"
+        "try:\n    import ensembed.integrations.mteb\nexcept MissingError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("needs mteb; install it with: pip install 'ensembed[mteb]'")
+
+
+@pytest.mark.real
+def test_the_sts_benchmark_scores_as_ours(pulled: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in ("stsb", "wordllama", "glove"):
+        pulled(name)
+    model = Ensemble(["wordllama", "glove"]).fit([], Concat())
+    dataset = find_sts("stsb-test")
+    assert len(dataset) == 1379
+    result = run(MtebModel(model), local_sts("STSBenchmark", dataset))
+    np.testing.assert_allclose(scores(result), ours(model, dataset), rtol=0, atol=1e-6)
+    assert scores(result)[-1] > 0.6

@@ -1,0 +1,398 @@
+"""A meta-encoder as a SentenceTransformer: everything that the library does with one, and folders both ways."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import ensembed
+from ensembed import Ensemble
+from ensembed.encoders import Encoder, ObjectEncoder, open_encoder
+from ensembed.errors import EncoderError, InputError, ModelError, SentenceError
+from ensembed.integrations.sentence_transformers import load, to_sentence_transformer
+from ensembed.integrations.st_modules import MetaEncoderModule
+from ensembed.methods import GCCA, Concat
+from ensembed.model import MetaEncoder
+from ensembed.rows import unit_rows
+from ensembed.testing import SENTENCES
+from ensembed.views import ViewStore
+
+Library: TypeAlias = Any  # the library's types are not read
+
+NAMES = ["demo?dim=8&seed=1", "demo?dim=10&seed=2"]
+TEXTS = [*SENTENCES, "", "a dog barks", "a dog barks"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> MetaEncoder:
+    store = ViewStore(tmp_path_factory.mktemp("views"))
+    return Ensemble(NAMES).fit([f"{text} {i}" for i in range(9) for text in SENTENCES], GCCA(dim=16), store=store)
+
+
+@pytest.fixture
+def library(model: MetaEncoder) -> Library:
+    return to_sentence_transformer(model, prompts={"query": "query: ", "document": "passage: "}, device="cpu")
+
+
+class Lengths:
+    """An encoder of a user's own."""
+
+    def encode(self, sentences: list[str]) -> NDArray[np.float32]:
+        return np.array([[len(s), s.count("a")] for s in sentences], np.float32)
+
+
+class Unsendable(Lengths):
+    def __reduce__(self) -> str:
+        raise TypeError("it stays here")
+
+
+# Encoding
+
+
+def test_it_is_one(model: MetaEncoder, library: Library) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import InputModule
+
+    assert isinstance(library, SentenceTransformer)
+    assert isinstance(library[0], InputModule)
+    assert library.get_embedding_dimension() == model.spec.dim == 16
+    assert library.max_seq_length is None
+    assert "gcca" in repr(library)
+
+
+def test_vectors_are_the_models(model: MetaEncoder, library: Library) -> None:
+    expected = model.encode(TEXTS)
+    for batch_size in (1, 3, 32):
+        np.testing.assert_array_equal(library.encode(TEXTS, batch_size=batch_size), expected)
+    one = library.encode(TEXTS[0])
+    assert one.shape == (16,)
+    np.testing.assert_array_equal(one, expected[0])
+    tensor = library.encode(TEXTS, convert_to_tensor=True)
+    np.testing.assert_array_equal(tensor.numpy(), expected)
+    assert len(library.encode([])) == 0
+
+
+def test_queries_and_documents_have_prompts(model: MetaEncoder, library: Library) -> None:
+    for encode, prompt in ((library.encode_query, "query: "), (library.encode_document, "passage: ")):
+        np.testing.assert_array_equal(encode(TEXTS), model.encode([prompt + text for text in TEXTS]))
+    plain = to_sentence_transformer(model)
+    np.testing.assert_array_equal(plain.encode_query(TEXTS), model.encode(TEXTS))
+    default = to_sentence_transformer(model, prompts={"x": "see "}, default_prompt_name="x")
+    np.testing.assert_array_equal(default.encode(TEXTS), model.encode(["see " + text for text in TEXTS]))
+
+
+def test_similarity_is_the_cosine(model: MetaEncoder, library: Library) -> None:
+    rows = library.encode(TEXTS)
+    found = library.similarity(rows, rows).numpy()
+    np.testing.assert_allclose(found, model.similarity(TEXTS, TEXTS), atol=1e-6)
+    np.testing.assert_allclose(
+        library.similarity_pairwise(rows, rows[::-1].copy()).numpy(), found[:, ::-1].diagonal(), atol=1e-6
+    )
+    dot = to_sentence_transformer(model, similarity_fn_name="dot")
+    np.testing.assert_allclose(dot.similarity(rows, rows).numpy(), rows @ rows.T, atol=1e-5)
+
+
+def test_fewer_dimensions_and_length_one(model: MetaEncoder, library: Library) -> None:
+    shorter = model.truncate(5).encode(TEXTS)
+    np.testing.assert_array_equal(library.encode(TEXTS, truncate_dim=5), shorter)
+    np.testing.assert_allclose(
+        library.encode(TEXTS, truncate_dim=5, normalize_embeddings=True), unit_rows(shorter), atol=1e-6
+    )
+    always = to_sentence_transformer(model, truncate_dim=5)
+    assert always.get_embedding_dimension() == 5
+    np.testing.assert_array_equal(always.encode(TEXTS), shorter)
+
+
+def test_precisions(model: MetaEncoder, library: Library) -> None:
+    from sentence_transformers.util import quantize_embeddings
+
+    rows = model.encode(TEXTS)
+    for precision, dtype, columns in (("int8", np.int8, 16), ("uint8", np.uint8, 16), ("binary", np.int8, 2)):
+        found = library.encode(TEXTS, precision=precision)
+        assert (found.dtype, found.shape) == (dtype, (len(TEXTS), columns))
+        np.testing.assert_array_equal(found, quantize_embeddings(rows, precision=precision))
+    bits = library.encode(TEXTS, precision="ubinary")
+    np.testing.assert_array_equal(np.unpackbits(bits, axis=1), rows > 0)
+
+
+def test_the_library_says_where_and_how_precise(model: MetaEncoder) -> None:
+    import torch
+
+    half = to_sentence_transformer(model, device="cpu").half()
+    tensor = half.encode(TEXTS, convert_to_tensor=True)
+    assert tensor.dtype == torch.float16
+    np.testing.assert_allclose(tensor.float().numpy(), model.encode(TEXTS), rtol=2e-3, atol=1e-3)
+    assert half.to("meta").encode(TEXTS, convert_to_tensor=True).device.type == "meta"
+
+
+@pytest.mark.parametrize("wrong", [[1], [None], [("a", "b")], ["a\ud800"], ["a", b"a"]])
+def test_what_is_no_sentence_is_refused(library: Library, wrong: list[object]) -> None:
+    with pytest.raises(SentenceError, match=r"sentence \d "):
+        library.encode(wrong)
+    with pytest.raises(SentenceError, match=r"sentence \d "):
+        library.encode_query(wrong)
+
+
+def test_other_encoders_and_names(tmp_path: Path) -> None:
+    encoder = open_encoder("demo?dim=8&seed=1")
+    for source in (encoder, "demo?dim=8&seed=1"):
+        made = to_sentence_transformer(source)
+        np.testing.assert_array_equal(made.encode(TEXTS), encoder.encode(TEXTS))
+    made.save(str(tmp_path / "one"))
+    np.testing.assert_array_equal(load(tmp_path / "one").encode(TEXTS), encoder.encode(TEXTS))
+    with pytest.raises(InputError, match="an encoder is a name or an object"):
+        to_sentence_transformer(3)  # type: ignore[arg-type]
+
+
+def test_lengths_are_the_shortest_members() -> None:
+    class Limited(Encoder):
+        @property
+        def spec(self) -> Any:  # noqa: ANN401
+            from ensembed.encoders import EncoderSpec
+
+            return EncoderSpec("limited", "demo", 2, "1", max_length=77)
+
+        def embed(self, sentences: list[str]) -> NDArray[np.float32]:
+            return Lengths().encode(sentences)
+
+    made = to_sentence_transformer(Ensemble([Limited(), "demo"]).fit([], Concat()))
+    assert made.max_seq_length == 77
+
+
+# What the library makes of vectors
+
+
+def test_the_evaluator(model: MetaEncoder, library: Library) -> None:
+    from scipy import stats
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+    first, second = TEXTS[:-1], TEXTS[1:]
+    gold = np.linspace(0, 1, len(first))
+    found = EmbeddingSimilarityEvaluator(first, second, gold.tolist(), write_csv=False)(library)
+    cosines = model.similarity(first, second).diagonal()
+    assert found["spearman_cosine"] == pytest.approx(stats.spearmanr(cosines, gold).statistic, abs=1e-6)
+    assert found["pearson_cosine"] == pytest.approx(stats.pearsonr(cosines, gold).statistic, abs=1e-6)
+
+
+def test_search(model: MetaEncoder, library: Library) -> None:
+    from sentence_transformers import util
+
+    corpus, queries = TEXTS[:-1], TEXTS[:4]
+    hits = util.semantic_search(library.encode_query(queries), library.encode_document(corpus), top_k=3)
+    expected = model.similarity([f"query: {text}" for text in queries], [f"passage: {text}" for text in corpus])
+    for row, cosines in zip(hits, expected, strict=True):
+        np.testing.assert_allclose([hit["score"] for hit in row], np.sort(cosines)[::-1][:3], atol=1e-6)
+        np.testing.assert_allclose(cosines[[hit["corpus_id"] for hit in row]], [hit["score"] for hit in row], atol=1e-6)
+
+
+def test_paraphrases_and_communities(library: Library) -> None:
+    from sentence_transformers import util
+
+    texts = ["one red dog", "dog one red", "blue sky above", "rain falls", "above blue sky", "red one dog"]
+    pairs = {(i, j): score for score, i, j in util.paraphrase_mining(library, texts, top_k=5)}
+    assert {pair for pair, score in pairs.items() if score > 0.999} == {(0, 1), (0, 5), (1, 5), (2, 4)}
+    groups = util.community_detection(library.encode(texts), threshold=0.99, min_community_size=2)
+    assert [sorted(group) for group in groups] == [[0, 1, 5], [2, 4]]
+
+
+# Processes
+
+
+def test_a_pool_of_processes(model: MetaEncoder) -> None:
+    mixed = Ensemble([model, ObjectEncoder(Lengths()), "demo?dim=4&normalize=true"]).fit([], Concat())
+    made = to_sentence_transformer(mixed, device="cpu")
+    pool = made.start_multi_process_pool(["cpu"])  # one is enough to see what travels
+    try:
+        texts = [f"{text} {i}" for i in range(20) for text in TEXTS]
+        np.testing.assert_array_equal(made.encode(texts, pool=pool, chunk_size=16), mixed.encode(texts))
+        with pytest.raises(SentenceError, match="sentence 0 is not a string"):
+            made.encode([1], pool=pool)
+    finally:
+        made.stop_multi_process_pool(pool)
+
+
+def test_copies(model: MetaEncoder, library: Library) -> None:
+    for again in (pickle.loads(pickle.dumps(library)), copy.deepcopy(library)):  # noqa: S301
+        assert again[0].encoder.spec == model.spec
+        assert again.prompts == library.prompts
+        np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
+
+
+def test_an_object_that_cannot_be_sent_is_named() -> None:
+    made = to_sentence_transformer(Unsendable(), device="cpu")
+    with pytest.raises(EncoderError, match=r"'Unsendable' is an object that cannot be copied .*it stays here; encode"):
+        pickle.dumps(made)
+
+
+# Folders
+
+
+def test_saved_folders_open_both_ways(model: MetaEncoder, library: Library, tmp_path: Path) -> None:
+    expected = model.encode(TEXTS)
+    library.save(str(tmp_path / "theirs"))
+    model.save(tmp_path / "ours")
+    for folder in ("theirs", "ours"):
+        meta = ensembed.load(tmp_path / folder)
+        assert meta.spec.key == model.spec.key
+        assert meta.corpus == model.corpus
+        np.testing.assert_array_equal(meta.encode(TEXTS), expected)
+        again = load(str(tmp_path / folder), device="cpu")
+        np.testing.assert_array_equal(again.encode(TEXTS), expected)
+        again.save(str(tmp_path / f"{folder} again"))
+        np.testing.assert_array_equal(load(tmp_path / f"{folder} again").encode(TEXTS), expected)
+    assert load(tmp_path / "theirs").prompts == {"query": "query: ", "document": "passage: "}
+    files = {path.name for path in (tmp_path / "theirs").iterdir()}
+    assert files >= {"config.json", "model.safetensors", "modules.json", "config_sentence_transformers.json"}
+    assert not {name for name in files if name.endswith((".py", ".bin", ".pkl"))}
+    card = (tmp_path / "theirs" / "README.md").read_text()
+    assert "from ensembed.integrations.sentence_transformers import load" in card
+    assert NAMES[0] in card
+
+
+def test_settings_and_stock_modules_behind_are_kept(model: MetaEncoder, tmp_path: Path) -> None:
+    from sentence_transformers.base.modules import Dense, Normalize
+
+    made = to_sentence_transformer(model, truncate_dim=3, similarity_fn_name="euclidean", device="cpu")
+    made.append(Dense(16, 4))
+    made.append(Normalize())
+    expected = made.encode(TEXTS)
+    made.save(str(tmp_path))
+    again = load(tmp_path, device="cpu")
+    assert (again.truncate_dim, again.similarity_fn_name, len(again)) == (3, "euclidean", 3)
+    np.testing.assert_array_equal(again.encode(TEXTS), expected)
+    # What is behind the meta-encoder is not the meta-encoder's.
+    np.testing.assert_array_equal(ensembed.load(tmp_path).encode(TEXTS), model.encode(TEXTS))
+
+
+def test_members_that_are_objects_are_given_again(tmp_path: Path) -> None:
+    mixed = Ensemble([ObjectEncoder(Lengths(), name="mine"), "demo"]).fit([], Concat())
+    to_sentence_transformer(mixed).save(str(tmp_path))
+    with pytest.raises(ModelError, match="member 'mine' is an object"):
+        load(tmp_path)
+    np.testing.assert_array_equal(load(tmp_path, encoders={"mine": Lengths()}).encode(TEXTS), mixed.encode(TEXTS))
+    with pytest.warns(RuntimeWarning, match="going on without encoder 'mine'"):
+        assert load(tmp_path, missing="drop")[0].encoder.missing == "drop"
+
+
+def test_the_library_alone_refuses_or_asks_for_trust(model: MetaEncoder, library: Library, tmp_path: Path) -> None:
+    """What the page in docs says."""
+    from sentence_transformers import SentenceTransformer
+
+    library.save(str(tmp_path / "theirs"))
+    model.save(tmp_path / "ours")
+    with pytest.raises(ValueError, match="trust_remote_code=True"):
+        SentenceTransformer(str(tmp_path / "theirs"), local_files_only=True)
+    with pytest.raises(ValueError, match="Unrecognized model"):
+        SentenceTransformer(str(tmp_path / "ours"), local_files_only=True)
+    trusted = SentenceTransformer(str(tmp_path / "theirs"), trust_remote_code=True, local_files_only=True)
+    np.testing.assert_array_equal(trusted.encode(TEXTS), model.encode(TEXTS))
+    (tmp_path / "theirs" / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="is missing"):
+        MetaEncoderModule.load(str(tmp_path / "theirs"))
+
+
+def damaged(folder: Path, **changes: Any) -> Path:  # noqa: ANN401
+    """Replace files of a folder by these values, or texts."""
+    for name, content in changes.items():
+        (folder / f"{name}.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    return folder
+
+
+OURS = {"idx": 0, "name": "0", "path": "", "type": "ensembed.integrations.st_modules.MetaEncoderModule"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"modules": [OURS, {"path": "1_X", "type": "evil.Mine"}]}, "names the module 'evil.Mine', which is none"),
+        ({"modules": [{"path": "", "type": "evil.Mine"}]}, "its first module is 'evil.Mine'"),
+        ({"modules": [OURS, {"path": "1_X", "type": "sentence_transformers.nothing.Mine"}]}, "which is none"),
+        ({"modules": [OURS, {"path": "1_X", "type": "sentence_transformers.util.os.system"}]}, "which is none"),
+        ({"modules": [OURS, {"path": "1_X", "type": "sentence_transformers.base.modules.Router"}]}, "which is none"),
+        ({"modules": [OURS, {"path": "1_X", "type": "sentence_transformers.base.modules.Dense"}]}, "1_X is damaged"),
+        ({"modules": [OURS, {"path": "../x", "type": "sentence_transformers.base.modules.Dense"}]}, "no folder below"),
+        ({"modules": []}, "its first module is None"),
+        ({"modules": {}}, "no list of modules"),
+        ({"modules": [3]}, "no list of modules"),
+        ({"modules": "[{"}, "modules.json cannot be read"),
+        ({"config_sentence_transformers": []}, "it holds a list"),
+        ({"config_sentence_transformers": {"prompts": 3}}, "prompts is 3"),
+        ({"config_sentence_transformers": {"truncate_dim": "3"}}, "truncate_dim is '3'"),
+        ({"config_sentence_transformers": {"default_prompt_name": "x"}}, "Default prompt name 'x' not found"),
+        ({"config": "{"}, "cannot be read"),
+        ({"config": {}}, "not a saved model"),
+    ],
+)
+def test_damaged_and_strange_folders_are_refused(
+    library: Library, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    library.save(str(tmp_path))
+    marker = tmp_path / "it ran"
+    (tmp_path / "evil.py").write_text(f"open({str(marker)!r}, 'w')\nMine = object")
+    with pytest.raises(ModelError, match=message):
+        load(damaged(tmp_path, **changes))
+    assert not marker.exists()
+    assert "evil" not in sys.modules
+
+
+def test_a_save_over_another_model_replaces_it(model: MetaEncoder, library: Library, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="not a saved model"):
+        load(tmp_path / "nowhere")
+    library.save(str(tmp_path))
+    to_sentence_transformer(model.truncate(4)).save(str(tmp_path))
+    np.testing.assert_array_equal(load(tmp_path).encode(TEXTS), model.truncate(4).encode(TEXTS))
+
+
+# Without the library
+
+
+OLDER = """real = importlib.metadata.version
+importlib.metadata.version = lambda name: "5.7.1" if name == "sentence-transformers" else real(name)"""
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("sys.modules['sentence_transformers'] = None", "pip install 'ensembed[st]'"),
+        (OLDER, "'sentence-transformers>=6'"),
+    ],
+    ids=["nothing", "version 5"],
+)
+def test_what_is_missing_is_named(code: str, message: str) -> None:
+    lines = [
+        "import importlib.metadata, sys",
+        "from ensembed.errors import MissingError",
+        code,
+        "try:",
+        "    import ensembed.integrations.sentence_transformers",
+        "except MissingError as error:",
+        "    print(error)",
+    ]
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert message in done.stdout
+
+
+# Real encoders
+
+
+@pytest.mark.real
+def test_real_encoders(pulled: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    for name in ("minilm", "wordllama"):
+        pulled(name)
+    real = Ensemble(["minilm", "wordllama"]).fit([], Concat())
+    made = to_sentence_transformer(real)
+    # The library's batches are of other lengths, and float32 products of other shapes round otherwise.
+    np.testing.assert_allclose(made.encode(TEXTS, batch_size=4), real.encode(TEXTS), atol=1e-6)
+    assert made.max_seq_length == real.ensemble.encoders[0].spec.max_length
+    made.save(str(tmp_path))
+    np.testing.assert_allclose(load(tmp_path).encode(TEXTS), real.encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(made)).encode(TEXTS), real.encode(TEXTS), atol=1e-6)  # noqa: S301

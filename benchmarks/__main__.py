@@ -31,6 +31,7 @@ AREAS = (
     "memory",
     "device",
     "cores",
+    "search",
 )
 # Areas whose module is called otherwise.
 MODULES = {"cores": "many_cores"}

@@ -35,6 +35,7 @@ AREAS = (
     "workers",
     "half",
     "scaling",
+    "search",
 )
 # Areas whose module is called otherwise.
 MODULES = {"cores": "many_cores", "ray": "ray_engine"}

@@ -17,6 +17,9 @@ What blames the input is a `ValueError` too, so that code which knows nothing of
     ├── StoreError                       the view store cannot be used
     │   ├── StoreBusyError               another process is writing the same view
     │   └── CorruptViewError             files of a view are damaged
+    ├── SearchIndexError                 a search index cannot be used
+    │   ├── IndexBusyError               another process is writing to it
+    │   └── DamagedIndexError            files of it are damaged or gone
     ├── ModelError                       a saved model cannot be read or written
     ├── TrainingError                    training went wrong
     └── EngineError                      a cluster cannot be reached, or lost its workers too often
@@ -91,6 +94,18 @@ class StoreBusyError(StoreError):
 
 class CorruptViewError(StoreError):
     """Files of a view are damaged."""
+
+
+class SearchIndexError(EnsembedError):
+    """A search index cannot be used."""
+
+
+class IndexBusyError(SearchIndexError):
+    """Another process is writing to the search index."""
+
+
+class DamagedIndexError(SearchIndexError):
+    """Files of a search index are damaged or gone."""
 
 
 class ModelError(EnsembedError):

@@ -17,7 +17,7 @@ from ensembed.errors import EnsembedError, MissingError
 
 FAILED, MISSING, INTERRUPTED = 1, 3, 130
 _KEPT = ": what was finished is kept (of vectors, whole shards); run the same command to go on"
-_RESUMABLE = ("pull", "data", "compare", "reliability", "embed", "fit", "reproduce")
+_RESUMABLE = ("pull", "data", "compare", "reliability", "embed", "fit", "dedupe", "cluster", "reproduce")
 
 
 # The first sentence of each command's help, in the order of docs/cli.md. It stands here so that the list of commands
@@ -34,9 +34,14 @@ SUMMARIES = {
     "fit": "Fit a meta-embedding on the unlabelled sentences of CORPUS and save it.",
     "encode": "Turn the lines of a file into vectors.",
     "similarity": "Print how alike sentences are.",
+    "dedupe": "Find sentences of FILE that say the same.",
+    "cluster": "Find out what the sentences of FILE are about.",
     "evaluate": "Score MODELS (folders of saved models, names of encoders) on semantic textual similarity.",
     "push": "Put the saved model in the folder MODEL on the Hugging Face hub as REPO (org/name).",
     "reproduce": "Run everything the paper reports, and more, on an ensemble, and write tables and a report.",
+    "index": "Make a search index in FOLDER of the texts in FILE, or add them to the one that is there.",
+    "search": "Find the texts in the index FOLDER that are nearest to each QUERY.",
+    "serve": "Serve MODEL (a saved model's folder, an encoder's name) over HTTP.",
     "bench": "Measure what the members of an ensemble cost on this machine.",
 }
 

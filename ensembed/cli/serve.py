@@ -1,0 +1,131 @@
+"""`ensembed serve`: an HTTP server."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ensembed.cli.common import open_model, options, progress_bars, quiet_option, threads_option, trust_option
+from ensembed.encoders import Encoder
+from ensembed.errors import InputError
+
+if TYPE_CHECKING:
+    from ensembed.serve.served import SupportsSearch
+
+_MB = 1 << 20
+
+
+@click.command()
+@click.argument("model")
+@click.option(
+    "--index", "index_folder", type=click.Path(path_type=Path), help="What /search searches: made with the same model."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
+@click.option("--name", help="What clients call the model. [default: its own name]")
+@click.option("--alias", "aliases", multiple=True, metavar="NAME", help="Another name; give it several times.")
+@click.option(
+    "--keys",
+    "keys_file",
+    type=click.Path(path_type=Path),
+    help="A file of API keys, one a line; the variable ENSEMBED_API_KEYS can hold some, too. [default: none wanted]",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name that clients may call the server by. [default: on 127.0.0.1 localhost only, elsewhere any]",
+)
+@click.option("--batch-texts", type=click.IntRange(1), default=64, show_default=True, help="Texts of a batch.")
+@click.option(
+    "--wait-ms", type=click.FloatRange(0), default=2.0, show_default=True, help="Wait so long for others to join one."
+)
+@click.option("--queue", "queue_texts", type=click.IntRange(1), default=4096, show_default=True, help="Texts waiting.")
+@click.option("--cache-mb", type=click.IntRange(0), default=64, show_default=True, help="Room for recent vectors.")
+@click.option("--max-body-mb", type=click.IntRange(1), default=4, show_default=True, help="Of one request.")
+@click.option("--max-items", type=click.IntRange(1), default=2048, show_default=True, help="Texts of one request.")
+@click.option(
+    "--max-characters", type=click.IntRange(1), default=32768, show_default=True, help="Characters of one text."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(0.001), default=60.0, show_default=True, help="Seconds for one request."
+)
+@click.option("--drain", type=click.FloatRange(0), default=0.0, show_default=True, help="Seconds to go on on SIGTERM.")
+@click.option("--log-requests", is_flag=True, help="Log a line per request: no text is in it.")
+@options(threads_option, trust_option, quiet_option)
+def serve(**given: Any) -> None:  # noqa: ANN401 - the options above
+    """Serve MODEL (a saved model's folder, an encoder's name) over HTTP.
+
+    A page to try it on is at /, what clients of OpenAI's ask for at /v1/embeddings, a description of everything at
+    /docs. SIGTERM and Ctrl-C finish what was accepted. See docs/serve.md.
+
+    \b
+    Examples:
+      ensembed serve my-model
+      ensembed serve my-model --index my-index --port 9000
+      ENSEMBED_API_KEYS="$(cat key)" ensembed serve my-model --host 0.0.0.0 --name text-embedding-3-small
+    """
+    from ensembed.serve import Settings, create_app
+    from ensembed.serve.keys import read_keys
+    from ensembed.serve.running import LOOPBACK, address_of, is_loopback, listen, run
+
+    keys, host = read_keys(given["keys_file"]), given["host"]
+    settings = Settings(
+        max_body_bytes=given["max_body_mb"] * _MB,
+        max_items=given["max_items"],
+        max_characters=given["max_characters"],
+        batch_texts=given["batch_texts"],
+        wait_ms=given["wait_ms"],
+        queue_texts=given["queue_texts"],
+        cache_bytes=given["cache_mb"] * _MB,
+        request_seconds=given["timeout"],
+        drain_seconds=given["drain"],
+        keys=keys,
+        hosts=(*LOOPBACK, *given["hosts"]) if is_loopback(host) else given["hosts"],
+        aliases=given["aliases"],
+    )
+    _log_to_stderr(requests=given["log_requests"])
+    with listen(host, given["port"]) as bound:
+        if not is_loopback(host) and not keys:
+            click.echo(f"warning: {host} is open to others, and no API keys are wanted: see --keys", err=True)
+        with progress_bars(given["quiet"]) as progress:
+            model = open_model(given["model"], given["threads"], progress, trust=given["trust"])
+        app = create_app(
+            model,
+            name=given["name"] or Path(model.spec.name).name,
+            index=_open_index(given["index_folder"], model),
+            settings=settings,
+        )
+        click.echo(f"serving {given['model']} at {address_of(bound)}", err=True)
+        answered = run(app, bound, settings)
+    click.echo(f"stopped after {answered} requests", err=True)
+
+
+def _open_index(folder: Path | None, model: Encoder) -> SupportsSearch | None:
+    if folder is None:
+        return None
+    from ensembed.search import Index
+
+    if not folder.is_dir():
+        raise InputError(f"there is no index {str(folder)!r}: `ensembed index` makes one")
+    index: SupportsSearch = Index.open(folder, model)
+    return index
+
+
+def _log_to_stderr(*, requests: bool) -> None:
+    """Ours, and what uvicorn has to say about failures."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    for name, level in (
+        ("ensembed.serve", logging.INFO if requests else logging.WARNING),
+        ("uvicorn.error", logging.WARNING),
+    ):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(level)
+        logger.propagate = False

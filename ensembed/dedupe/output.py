@@ -1,0 +1,57 @@
+"""Groups and deduplicated text as files, which get their names when they are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+import numpy as np
+
+from ensembed.dedupe.duplicates import Duplicates
+from ensembed.errors import InputError
+from ensembed.records import write_records
+
+FIELDS = ("group", "row", "kept", "cosine", "text")
+# Sentences in memory at a time: a group's rows stand together in the file and apart in the corpus.
+_SENTENCES = 100_000
+
+
+def group_records(found: Duplicates) -> Iterator[dict[str, Any]]:
+    """A record for every row of a group, group by group.
+
+    The corpus is read once for every so many grouped rows, so that its text need not be in memory.
+    """
+    groups = found.groups
+    begin = 0
+    while begin < len(groups):
+        end, size = begin, 0
+        while end < len(groups) and (end == begin or size + len(groups[end]) <= _SENTENCES):
+            size += len(groups[end])
+            end += 1
+        texts = dict(found.sentences(np.concatenate(groups[begin:end])))
+        for number in range(begin, end):
+            for row in groups[number].tolist():
+                yield {
+                    "group": number,
+                    "row": row,
+                    "kept": int(found.kept[row]) == row,
+                    "cosine": round(float(found.cosine[row]), 6),
+                    "text": texts[row],
+                }
+        begin = end
+
+
+def write_groups(found: Duplicates, file: TextIO, form: str) -> int:
+    """Write every row of every group as "csv" or "jsonl" and return how many there were."""
+    return write_records(group_records(found), FIELDS, file, form)
+
+
+def write_kept(found: Duplicates, file: TextIO) -> int:
+    """Write the sentences that stay, one a line, and return how many there were."""
+    rows = 0
+    for row, text in found.sentences(np.flatnonzero(found.is_kept)):
+        if "\n" in text:
+            raise InputError(f"row {row} holds a line break, so that it cannot be a line of a file; replace it first")
+        file.write(f"{text}\n")
+        rows += 1
+    return rows

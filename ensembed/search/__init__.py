@@ -1,0 +1,8 @@
+"""Search over your own texts: an index is a folder that any process can open, add to and search."""
+
+from __future__ import annotations
+
+from ensembed.search.hits import Hit
+from ensembed.search.index import Index
+
+__all__ = ["Hit", "Index"]

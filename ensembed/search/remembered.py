@@ -1,0 +1,82 @@
+"""The model of an index: remembered by where it was opened from, and known again by its key and its vectors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ensembed.encoders import open_encoder
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.openai.revisions import PROBED
+from ensembed.errors import SearchIndexError
+from ensembed.loading import load
+from ensembed.persistence import CONFIG, PROBES
+from ensembed.progress import Progress, silent
+from ensembed.search.manifest import Manifest
+from ensembed.search.storage import check_bytes, map_npy
+
+# How far probe vectors may be from the saved ones, as a part of their length: machines round differently.
+_SAME_MODEL = 0.2
+
+
+def source_of(model: Encoder, given: str | None) -> str | None:
+    """What the model can be opened from again: a folder whole, so that it is found from anywhere."""
+    if given is not None:
+        return str(Path(given).absolute()) if (Path(given) / CONFIG).is_file() else given
+    return None if model.spec.kind in ("object", "meta") else model.spec.name
+
+
+def open_source(
+    manifest: Manifest, folder: Path, *, threads: int | None = None, trust: bool = False, progress: Progress = silent
+) -> Encoder:
+    """The model that the index remembers.
+
+    Raises:
+        SearchIndexError: it was an object, which has to be given again.
+    """
+    source = manifest.source
+    if source is None:
+        raise SearchIndexError(
+            f"{folder} was made with the object {manifest.spec.name!r}: pass it, as in Index.open(folder, model), or "
+            "name a saved model with --model"
+        )
+    if (Path(source) / CONFIG).is_file():
+        return load(source, threads=threads, trust=trust, progress=progress)
+    if Path(source).is_absolute():
+        raise SearchIndexError(
+            f"the model of {folder} is no longer in {source}; if it is elsewhere now, say so: --model FOLDER, or "
+            "Index.open(folder, model)"
+        )
+    return open_encoder(source, threads=threads, progress=progress)
+
+
+def check_model(model: Encoder, manifest: Manifest, folder: Path) -> None:
+    """Refuse a model that is not the index's: cosines between vectors of two models mean nothing."""
+    found, saved = model.spec, manifest.spec
+    # The revision of a server is what one machine saw first; whether it is the same model, the probes say.
+    if found.revision.startswith(PROBED) and saved.revision.startswith(PROBED):
+        found = replace(found, revision=saved.revision)
+    if found.key != saved.key:
+        raise SearchIndexError(
+            f"{folder} was made with {_called(saved)}, not with {_called(found)}: their vectors cannot be compared; "
+            "give the model it was made with, or make another index"
+        )
+    check_bytes(folder, manifest.fingerprint)
+    saved_probes = map_npy(folder, manifest.fingerprint, (len(PROBES), saved.dim), "<f4")
+    distance = _distance(model.encode(PROBES), saved_probes)
+    if distance > _SAME_MODEL:
+        raise SearchIndexError(
+            f"{folder} was made with another {_called(saved)}: its probe vectors are {distance:.0%} of their length "
+            "away from the saved ones; give the model it was made with, or make another index"
+        )
+
+
+def _distance(probes: FloatArray, saved: FloatArray) -> float:
+    lengths = np.linalg.norm(saved, axis=1) + np.finfo(np.float32).tiny
+    return float((np.linalg.norm(probes - saved, axis=1) / lengths).max())
+
+
+def _called(spec: EncoderSpec) -> str:
+    return f"{spec.name!r} ({spec.dim} dimensions, key {spec.key[:8]})"

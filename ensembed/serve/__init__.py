@@ -1,0 +1,11 @@
+"""An HTTP server for a model: what OpenAI's clients ask for, similarities, search, and a page to try it on."""
+
+from ensembed.extras import import_extra
+
+for _module in ("fastapi", "prometheus_client", "uvicorn"):
+    import_extra(_module, "serve", "the server")
+
+from ensembed.serve.app import create_app  # noqa: E402 - what it imports may be missing
+from ensembed.serve.settings import Settings  # noqa: E402
+
+__all__ = ["Settings", "create_app"]

@@ -1,0 +1,70 @@
+"""How alike texts are under each member and under the model, and where the members disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from ensembed.rows import unit_rows
+
+_DISPUTED = 50
+_DIGITS = 6
+
+
+def similarity_facts(names: Sequence[str], views: Sequence[NDArray[Any]], meta: NDArray[Any]) -> dict[str, Any]:
+    """The cosines of n texts.
+
+    Args:
+        names: of the members.
+        views: [n, d_j] of each member.
+        meta: [n, d] of the model.
+    """
+    matrices = [_cosines(view) for view in views]
+    members = [{"name": name, "matrix": _plain(matrix)} for name, matrix in zip(names, matrices, strict=True)]
+    return {"members": members, "meta": _plain(_cosines(meta)), "disagreement": _disagreement(names, matrices)}
+
+
+def _cosines(X: NDArray[Any]) -> NDArray[np.float64]:
+    """Exactly symmetric, within [-1, 1]."""
+    Z = unit_rows(X.astype(np.float64))
+    C = np.clip(Z @ Z.T, -1.0, 1.0)
+    return np.asarray((C + C.T) / 2)
+
+
+def _disagreement(names: Sequence[str], matrices: Sequence[NDArray[np.float64]]) -> list[dict[str, Any]]:
+    """The pairs of texts that members see most differently, those first.
+
+    Members' cosines are not on one scale: 0.8 is little for some and much for others. So the pairs are ranked under
+    each member, from 0 for the least alike to 1 for the most, and a pair's `spread` is the difference of its largest
+    and its smallest rank. A single pair has no rank; there the spread is 0, and only the cosines differ.
+    """
+    n = len(matrices[0])
+    first, second = np.triu_indices(n, 1)
+    if not len(first) or len(matrices) < 2:
+        return []
+    cosines = np.array([matrix[first, second] for matrix in matrices])
+    steps = max(len(first) - 1, 1)
+    ranks = (np.array([rankdata(row) for row in cosines]) - 1) / steps if len(first) > 1 else np.zeros(cosines.shape)
+    spread, difference = np.ptp(ranks, axis=0), np.ptp(cosines, axis=0)
+    order = np.lexsort((-difference, -spread))[:_DISPUTED]
+    judged = ranks if len(first) > 1 else cosines
+    return [
+        {
+            "first": int(first[pair]),
+            "second": int(second[pair]),
+            "spread": round(float(spread[pair]), _DIGITS),
+            "difference": round(float(difference[pair]), _DIGITS),
+            "highest": names[int(judged[:, pair].argmax())],
+            "lowest": names[int(judged[:, pair].argmin())],
+        }
+        for pair in order
+    ]
+
+
+def _plain(matrix: NDArray[np.float64]) -> list[list[float]]:
+    rows: list[list[float]] = np.round(matrix, _DIGITS).tolist()
+    return rows

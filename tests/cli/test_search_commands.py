@@ -1,0 +1,171 @@
+"""`ensembed index` and `ensembed search`, as a person and as a program use them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ensembed.cli import run
+from ensembed.encoders.demo import DemoEncoder
+from ensembed.search import Index
+from ensembed.search.imports import add_file
+from ensembed.search.records import RecordFile
+
+CSV = 'id,text,page\n1,a dog barks,3\n2,"a cat,\nasleep",4\n3,,5\n4,stocks fell,6\n'
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> Any:  # noqa: ANN401
+    capsys.readouterr()
+    found = run(list(map(str, arguments)))
+    captured = capsys.readouterr()
+    assert found == code, captured.err
+    assert "Traceback" not in captured.err
+    return captured.err if code else [json.loads(line) for line in captured.out.splitlines()]
+
+
+@pytest.fixture
+def index(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Path:
+    (tmp_path / "a.csv").write_text(CSV)
+    folder = tmp_path / "index"
+    command = ["index", folder, tmp_path / "a.csv", "--model", "demo", "--id-column", "id", "--json"]
+    [facts] = call(capsys, *command)
+    assert (facts["rows"], facts["now_added"], facts["now_blank"]) == (3, 3, 1)
+    return folder
+
+
+def test_a_csv_file_is_indexed_and_found(capsys: pytest.CaptureFixture[str], index: Path) -> None:
+    [found] = call(capsys, "search", index, "a cat asleep", "-k", "1", "--json")
+    assert found["query"] == "a cat asleep"
+    [hit] = found["hits"]
+    assert (hit["id"], hit["text"], hit["metadata"]) == ("2", "a cat,\nasleep", {"page": "4"})
+    capsys.readouterr()
+    assert run(["search", str(index), "a dog", "stocks"]) == 0
+    table = capsys.readouterr().out
+    assert "a cat, asleep" in table
+    assert table.index("a dog\n") < table.index("stocks\n")
+
+
+def test_rows_are_added_replaced_and_deleted(capsys: pytest.CaptureFixture[str], index: Path, tmp_path: Path) -> None:
+    more = tmp_path / "more.jsonl"
+    more.write_text('{"n": 4, "body": "stocks rose", "tags": ["x"]}\n\n{"n": "9", "body": "a fox"}\n')
+    columns = ["--id-column", "n", "--text-column", "body"]
+    assert "the id '4' is in the index already" in call(capsys, "index", index, more, *columns, code=1)
+    [facts] = call(capsys, "index", index, more, *columns, "--replace", "--json")
+    assert (facts["rows"], facts["now_added"], facts["now_blank"]) == (4, 2, 1)
+    [found] = call(capsys, "search", index, "stocks rose", "-k", "1", "--json")
+    assert found["hits"][0]["metadata"] == {"tags": ["x"]}
+    assert "no row has the id '77'" in call(capsys, "index", index, "--delete", "77", code=1)
+    [facts] = call(capsys, "index", index, "--delete", "9", "--remove", "1", "--compact", "--json")
+    assert (facts["rows"], facts["segments"], facts["now_deleted"]) == (2, 1, 2)
+    (tmp_path / "ids").write_text("2\n\n4\n")
+    [facts] = call(capsys, "index", index, "--delete-from", tmp_path / "ids", "--verify", "--json")
+    assert facts["rows"] == 0
+    assert "holds no rows" in call(capsys, "search", index, "a", code=1)
+
+
+def test_a_file_is_added_once_unless_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt.gz"
+    path.write_bytes(gzip.compress(b"one\n\ntwo\n"))
+    command = ["index", tmp_path / "index", path, "--model", "demo"]
+    [facts] = call(capsys, *command, "--json")
+    assert facts["rows"] == 2
+    assert "was added to" in call(capsys, *command, code=1)
+    [facts] = call(capsys, *command, "--again", "--json")
+    assert facts["rows"] == 4
+
+
+def test_an_interrupted_file_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text("\n".join(f"line {i}" for i in range(25)))
+
+    class Interrupted(DemoEncoder):
+        calls = 0
+
+        def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401
+            Interrupted.calls += len(sentences) > 2
+            if Interrupted.calls == 3:
+                raise KeyboardInterrupt
+            return super().embed(sentences)
+
+    index = Index.create(tmp_path / "index", Interrupted(8))
+    file = RecordFile(path, str(path))
+    with pytest.raises(KeyboardInterrupt):
+        add_file(index, file, batch=5)
+    assert len(Index.open(index.folder)) == 10
+    done = add_file(Index.open(index.folder, DemoEncoder(8)), file, batch=5)
+    assert (done.added, done.before) == (15, 10)
+    found = Index.open(index.folder, verify=True)
+    assert sorted(hit.text for hit in found.search(["line"], 99)[0]) == sorted(path.read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "title,id\nx,1\n", "no column 'text' (--text-column); there are 'title', 'id'"),
+        ("a.csv", "text,text\nx,1\n", "names the column 'text' twice"),
+        ("a.csv", "text,b\nx\n", "line 2: 1 cells instead of 2"),
+        ("a.csv", 'text\n"x\n', "is no CSV"),
+        ("a.jsonl", "{}\n", "no column 'text'"),
+        ("a.jsonl", "[1]\n", "is no JSON object"),
+        ("a.jsonl", '{"text": "x", "y": NaN}\n', "line 1 is no JSON: NaN"),
+        ("a.jsonl", '{"text": 7}\n', "'text' is no string but 7"),
+        ("a.txt", "caf\udce9\n", "is not UTF-8"),
+    ],
+)
+def test_a_bad_file_says_where(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    (tmp_path / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert message in call(capsys, "index", tmp_path / "index", tmp_path / name, "--model", "demo", code=1)
+
+
+def test_bad_command_lines(capsys: pytest.CaptureFixture[str], index: Path, tmp_path: Path) -> None:
+    assert "give a FILE and --model" in call(capsys, "index", tmp_path / "new", code=2)
+    assert "there is no file" in call(capsys, "index", index, tmp_path / "absent", code=1)
+    assert "is not a search index" in call(capsys, "search", tmp_path, "x", code=1)
+    assert "is blank" in call(capsys, "search", index, " ", code=1)
+    assert "was made with 'demo'" in call(capsys, "search", index, "x", "--model", "demo?dim=8", code=1)
+
+
+def test_queries_from_a_pipe_are_answered_line_by_line(
+    capsys: pytest.CaptureFixture[str], index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Piped:
+        buffer = io.BytesIO(b"a dog\n\nstocks\n")
+
+        def isatty(self) -> bool:
+            return False
+
+    monkeypatch.setattr("sys.stdin", Piped())
+    first, blank, last = call(capsys, "search", index, "-k", "1", "--json")
+    assert [first["hits"][0]["id"], last["hits"][0]["id"]] == ["1", "4"]
+    assert "is blank" in blank["error"]
+
+
+def test_texts_can_come_from_a_pipe(tmp_path: Path) -> None:
+    shell = f'printf "one\\ntwo\\n" | "{sys.executable}" -m ensembed index "{tmp_path / "i"}" - -m demo --json'
+    found = subprocess.run(["bash", "-c", shell], check=True, capture_output=True, text=True, timeout=120)
+    assert json.loads(found.stdout)["rows"] == 2
+
+
+def test_a_terminal_is_asked_until_its_end(index: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "ensembed", "search", str(index), "-k", "1"]
+    child = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    os.write(ours, b"a dog\n\n\x04")
+    out, err = child.communicate(timeout=120)
+    os.close(ours)
+    os.close(theirs)
+    assert child.returncode == 0, err
+    assert b"3 rows, demo. Type a query; Ctrl-D ends." in err
+    assert out.count(b"search> ") == 3
+    assert b"a dog barks" in out

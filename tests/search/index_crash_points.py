@@ -1,0 +1,135 @@
+"""Run by the tests in a process of its own: dies at every file operation of a change to an index in turn.
+
+For every change and n = 1, 2, ... a forked child makes it to a copy of the index at `root/base` and sends itself
+SIGKILL in its n-th operation; when that is a sync, half of the bytes are lost as well. What is left must be the state
+before or after, every byte of it, and the change must then be possible. Prints how many deaths each change had, and
+after how many of them the change was there already.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import stat
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from ensembed.encoders.demo import DemoEncoder
+from ensembed.search import Index
+
+ENCODER = DemoEncoder(4)
+_EVENTS = {"os.rename", "os.remove", "os.mkdir"}
+_WRITES = os.O_WRONLY | os.O_RDWR
+
+
+def rows_of(index: Index) -> list[str]:
+    """Every row as it would be found, with its score."""
+    index.verify()
+    found = index.search(["a dog"], k=1000)[0]
+    return sorted(f"{hit.id} {hit.text} {hit.metadata} {hit.score:.9f}" for hit in found)
+
+
+def build(folder: Path) -> None:
+    index = Index.create(folder, ENCODER, source="demo?dim=4", dtype="int8")
+    for start in (0, 6, 12):
+        texts = [f"text {i}" for i in range(start, start + 6)]
+        index.add(texts, [f"id{i}" for i in range(start, start + 6)], [{"n": i} for i in range(6)])
+
+
+def add(folder: Path) -> None:
+    Index.open(folder, ENCODER).add(["a new text", "a dog"], ["new", "dog"])
+
+
+def replace(folder: Path) -> None:
+    Index.open(folder, ENCODER).add(["another 3", "another 17"], ["id3", "id17"], replace=True)
+
+
+def delete(folder: Path) -> None:
+    """Of one segment so much that it is written anew, of another a little."""
+    Index.open(folder, ENCODER).delete(["id0", "id1", "id2", "id7"])
+
+
+def compact(folder: Path) -> None:
+    Index.open(folder, ENCODER).compact()
+
+
+CHANGES: dict[str, Callable[[Path], None]] = {"add": add, "replace": replace, "delete": delete, "compact": compact}
+
+
+def die(change: Callable[[Path], None], folder: Path, n: int) -> None:
+    operations = itertools.count(1)
+
+    def hook(event: str, args: tuple[object, ...]) -> None:
+        writes = event in _EVENTS or (event == "open" and isinstance(args[2], int) and args[2] & _WRITES)
+        if writes and next(operations) == n:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def torn_sync(descriptor: int) -> None:
+        if next(operations) == n:
+            found = os.fstat(descriptor)
+            if stat.S_ISREG(found.st_mode):
+                os.truncate(descriptor, found.st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.fsync = torn_sync  # type: ignore[assignment]
+    sys.addaudithook(hook)
+    change(folder)
+
+
+def status_of(action: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        action()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def check(change: Callable[[Path], None], folder: Path, before: list[str], after: list[str]) -> bool:
+    """Whether the change is there; else it is made now, and nothing may be left over."""
+    found = rows_of(Index.open(folder, ENCODER))
+    if found not in (before, after):
+        sys.exit(f"{folder}: neither the old nor the new state: {found}")
+    if found == before:
+        change(folder)
+    index = Index.open(folder, ENCODER)
+    index.add(["the last"], ["last"])
+    index.delete(["last"])
+    if rows_of(index) != after:
+        sys.exit(f"{folder}: cannot go on: {rows_of(index)}")
+    named = {file.name for file in index.manifest.files()} | {"index.json", ".lock"}
+    if left := {path.name for path in folder.iterdir()} - named:
+        sys.exit(f"{folder}: left over: {left}")
+    return found == after
+
+
+def main(root: Path) -> None:
+    os.fsync = lambda _: None  # type: ignore[assignment] # whoever is left alive need not wait for the disk
+    build(root / "base")
+    before = rows_of(Index.open(root / "base", ENCODER))
+    counts = {}
+    for name, change in CHANGES.items():
+        shutil.copytree(root / "base", root / name)
+        change(root / name)
+        after = rows_of(Index.open(root / name, ENCODER))
+        done = 0
+        for n in itertools.count(1):
+            folder = root / f"{name}-{n}"
+            shutil.copytree(root / "base", folder)
+            status = status_of(partial(die, change, folder, n))
+            if status == 0:
+                counts[name] = [n - 1, done]
+                break
+            if status != -signal.SIGKILL:
+                sys.exit(f"{name}: the child ended with {status} at operation {n}")
+            done += check(change, folder, before, after)
+            shutil.rmtree(folder)
+    print(json.dumps(counts))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

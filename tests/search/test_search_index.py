@@ -1,0 +1,229 @@
+"""The index as code uses it: adding, deleting, finding, and everything that cannot be done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.objects import ObjectEncoder
+from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
+from ensembed.methods import Concat
+from ensembed.model import Ensemble
+from ensembed.search import Index
+
+ENCODER = DemoEncoder(8)
+TEXTS = ["a dog barks", "a cat sleeps", "the dog sleeps", "stocks fell"]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Index:
+    made = Index.create(tmp_path / "index", ENCODER, source="demo?dim=8")
+    made.add(TEXTS, ["a", "b", "c", "d"], [{"page": 1}, None, {"tags": ["x"]}, {}])
+    return made
+
+
+def test_a_hit_has_all_that_was_kept_and_a_cosine(index: Index) -> None:
+    [first, second] = index.search(["a dog barks", "stocks"], k=2)
+    assert (first[0].id, first[0].text, first[0].metadata) == ("a", "a dog barks", {"page": 1})
+    assert first[0].score == pytest.approx(1)
+    assert first[1].score == pytest.approx(float(ENCODER.similarity(["a dog barks"], [first[1].text])[0, 0]), abs=1e-6)
+    assert second[0].id == "d"
+    assert [hit.id for hit in index.search(ENCODER.encode(["stocks"]) * 7, k=1)[0]] == ["d"]
+
+
+def test_more_hits_than_rows_are_all_rows_and_none_of_an_empty_index(index: Index, tmp_path: Path) -> None:
+    assert sorted(hit.id for hit in index.search(["dog"], k=10**6)[0]) == ["a", "b", "c", "d"]
+    empty = Index.create(tmp_path / "empty", "demo")
+    assert len(empty) == 0
+    assert empty.search(["dog"]) == [[]]
+    assert empty.add([]) == []
+    assert index.search([]) == []
+
+
+def test_equal_rows_come_in_the_order_of_adding(tmp_path: Path) -> None:
+    index = Index.create(tmp_path / "index", "demo")
+    for start in range(0, 30, 10):
+        index.add(["the same"] * 10, [f"{i:02d}" for i in range(start, start + 10)])
+    assert [hit.id for hit in index.search(["the same"], k=15)[0]] == [f"{i:02d}" for i in range(15)]
+
+
+def test_another_process_finds_it_with_the_remembered_model(index: Index, tmp_path: Path) -> None:
+    assert Index.open(index.folder).search(["dog"]) == index.search(["dog"])
+    model = Ensemble(["demo?dim=4&seed=1", "demo?dim=4&seed=2"]).fit(TEXTS, Concat())
+    model.save(tmp_path / "model")
+    made = Index.create(tmp_path / "of-model", model, source=str(tmp_path / "model"))
+    made.add(TEXTS)
+    assert Index.open(made.folder).search(["dog"]) == made.search(["dog"])
+    (tmp_path / "model").rename(tmp_path / "moved")
+    with pytest.raises(SearchIndexError, match="no longer in"):
+        Index.open(made.folder).search(["dog"])
+    opened = Index.open(made.folder, model)
+    opened.remember(str(tmp_path / "moved"))
+    assert Index.open(made.folder).search(["dog"]) == made.search(["dog"])
+
+
+def test_another_model_is_refused(index: Index, tmp_path: Path) -> None:
+    with pytest.raises(SearchIndexError, match="was made with 'demo"):
+        Index.open(index.folder, "demo?dim=8&seed=5")
+
+    class Shifted(DemoEncoder):
+        def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401
+            return super().embed(sentences)[:, ::-1]
+
+    with pytest.raises(SearchIndexError, match="probe vectors"):
+        Index.open(index.folder, Shifted(8))
+    unnamed = Index.create(tmp_path / "object", ObjectEncoder(ENCODER, name="mine"))
+    with pytest.raises(SearchIndexError, match="made with the object 'mine'"):
+        Index.open(unnamed.folder).search(["dog"])
+
+
+def test_who_has_an_index_open_keeps_what_was_opened(index: Index) -> None:
+    reader = Index.open(index.folder, ENCODER)
+    before = reader.search(["dog"], k=9)
+    index.delete(["a", "c"])
+    index.compact()
+    index.add(["a new dog"])
+    assert reader.search(["dog"], k=9) == before
+    assert reader.refresh()
+    assert not reader.refresh()
+    assert reader.search(["dog"], k=9) == index.search(["dog"], k=9) != before
+
+
+def test_two_objects_can_write_in_turn(index: Index) -> None:
+    other = Index.open(index.folder, ENCODER)
+    assert index.add(["one"]) == ["4"]
+    assert other.add(["two"]) == ["5"]
+    index.delete(["5"])
+    assert other.refresh()
+    assert len(other) == 5
+
+
+def test_ids_come_once_unless_they_replace(index: Index) -> None:
+    with pytest.raises(InputError, match="the id 'a' is in the index already: nothing was added"):
+        index.add(["x", "y"], ["e", "a"])
+    with pytest.raises(InputError, match="'e' is given twice"):
+        index.add(["x", "y"], ["e", "e"])
+    assert len(index) == 4
+    index.add(["x", "y", "z"], ["e", "a", "e"], replace=True)
+    assert [one["text"] for one in index.get(["a", "e"])] == ["y", "z"]
+    assert len(index) == 5
+    index.add(["w"], ["8"])
+    assert index.add(["v"]) == ["7"]
+    assert index.add(["u"]) == ["8+"]
+    assert "8+" in index
+
+
+def test_unknown_ids_delete_nothing(index: Index) -> None:
+    with pytest.raises(InputError, match="no row has the id 'x' and 1 others: nothing was deleted"):
+        index.delete(["a", "x", "y"])
+    assert len(index) == 4
+    assert index.delete(["a", "a"]) == 1
+    assert index.delete([]) == 0
+    with pytest.raises(InputError, match="no row has the id 'a'"):
+        index.get(["a"])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda i: i.search(["dog", " "]), "query 1 is blank"),
+        (lambda i: i.search("dog"), "expected a list"),
+        (lambda i: i.search([7]), "not a string"),
+        (lambda i: i.search(["dog"], k=0), "k is a whole number"),
+        (lambda i: i.search(["dog"], k=True), "k is a whole number"),
+        (lambda i: i.search(np.ones((1, 3))), r"shape \[n, 8\]"),
+        (lambda i: i.search(np.full((1, 8), np.nan)), "NaN or Inf"),
+        (lambda i: i.add(["x", ""]), "text 1 is blank"),
+        (lambda i: i.add(["\ud800"]), "lone surrogate"),
+        (lambda i: i.add(["x"], ["1", "2"]), "2 ids for 1 texts"),
+        (lambda i: i.add(["x"], [""]), "id 0 is ''"),
+        (lambda i: i.add(["x"], [7]), "id 0 is 7"),
+        (lambda i: i.add(["x"], metadata=[{"a": float("nan")}]), "no JSON"),
+        (lambda i: i.add(["x"], metadata=[{"a": object()}]), "no JSON"),
+        (lambda i: i.add(["x"], metadata=[]), "metadata of 0 rows"),
+        (lambda i: i.add(["x"], metadata=["a"]), "is a mapping"),
+        (lambda i: i.add(["x"], vectors=np.ones((2, 8))), "2 vectors for 1 texts"),
+        (lambda i: i.delete("abc"), "expected a list of ids"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_changes(index: Index, call: Any, message: str) -> None:  # noqa: ANN401
+    before = (index.folder / "index.json").read_bytes()
+    with pytest.raises(InputError, match=message):
+        call(index)
+    assert (index.folder / "index.json").read_bytes() == before
+
+
+def test_what_cannot_be_made_or_opened(index: Index, tmp_path: Path) -> None:
+    with pytest.raises(SearchIndexError, match="already"):
+        Index.create(index.folder, ENCODER)
+    with pytest.raises(InputError, match="kind is one of"):
+        Index.create(tmp_path / "x", ENCODER, kind="fast")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="rescore is a whole number"):
+        Index.create(tmp_path / "x", ENCODER, rescore=0)
+    with pytest.raises(SearchIndexError, match="is not a search index"):
+        Index.open(tmp_path / "absent")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(SearchIndexError, match="is not a folder"):
+        Index.create(tmp_path / "file" / "x", ENCODER)
+    facts = json.loads((index.folder / "index.json").read_text())
+    (index.folder / "index.json").write_text(json.dumps(facts | {"format": 2}))
+    with pytest.raises(DamagedIndexError, match=r"index\.json is damaged: its checksum"):
+        Index.open(index.folder)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_damage_names_the_file(tmp_path: Path, damage: str) -> None:
+    made = Index.create(tmp_path / "index", ENCODER, dtype="int8")
+    made.add(TEXTS)
+    made.delete(["0"])
+    files = [*(file.name for file in made.manifest.files()), "index.json"]
+    assert len(files) == 10
+    for name in files:
+        path = made.folder / name
+        data = path.read_bytes()
+        if damage == "flip":
+            path.write_bytes(data[:-3] + bytes([data[-3] ^ 4]) + data[-2:])
+        elif damage == "cut":
+            path.write_bytes(data[:-2])
+        else:
+            path.unlink()
+        with pytest.raises(SearchIndexError, match=name):
+            Index.open(made.folder, verify=True)
+        path.write_bytes(data)
+    Index.open(made.folder, ENCODER, verify=True)
+
+
+def test_a_damaged_text_is_never_shown_and_never_copied(index: Index) -> None:
+    path = next(index.folder.glob("*.records.jsonl"))
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"a dog barks", b"a dog barkt"))
+    opened = Index.open(index.folder, ENCODER)
+    with pytest.raises(DamagedIndexError, match=r"records\.jsonl is damaged: the checksum of row 0"):
+        opened.search(["a dog barks"])
+    opened.delete(["d"])
+    with pytest.raises(DamagedIndexError, match=r"records\.jsonl"):
+        opened.compact()
+    path.write_bytes(data)
+    assert len(Index.open(index.folder, ENCODER, verify=True)) == 3
+
+
+def test_many_small_adds_are_put_together_and_strangers_files_stay(index: Index) -> None:
+    (index.folder / "notes.txt").write_text("mine")
+    (index.folder / "000099.vectors.npy").write_text("left by a crash")
+    for i in range(40):
+        index.add([f"text {i}"])
+    assert len(index) == 44
+    assert index.facts["segments"] < 16
+    names = {path.name for path in index.folder.iterdir()}
+    assert names == {file.name for file in index.manifest.files()} | {"notes.txt", ".lock", "index.json"}
+    index.compact()
+    assert index.facts["segments"] == 1
+    index.delete([str(i) for i in range(4, 44)])
+    assert (index.facts["segments"], index.facts["deleted"], len(index)) == (1, 0, 4)
+    index.delete(["a", "b", "c", "d"])
+    assert (index.facts["segments"], len(index)) == (0, 0)

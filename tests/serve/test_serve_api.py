@@ -1,0 +1,292 @@
+"""What the endpoints answer, in process."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from served_child import Odd
+
+from ensembed import Ensemble, MetaEncoder
+from ensembed.methods import GCCA, Auto
+from ensembed.search import Index
+from ensembed.serve import Settings, create_app
+
+TEXTS = ["a dog barks", "the cat sleeps", "a cat barks at the dog"]
+CORPUS = [f"{a} {b} {c}" for a in ("a", "the", "one") for b in ("dog", "cat", "cow") for c in ("barks", "sleeps")]
+
+
+@pytest.fixture(scope="module")
+def model() -> MetaEncoder:
+    return Ensemble(["demo?dim=8&seed=1", "demo?dim=6&seed=2"]).fit(CORPUS, Auto(weights=(1.0, 0.5)))
+
+
+@pytest.fixture
+def client(model: MetaEncoder) -> Iterator[TestClient]:
+    with TestClient(create_app(model, name="tiny", settings=Settings(aliases=("other",)))) as client:
+        yield client
+
+
+def embed(client: TestClient, **body: Any) -> Any:  # noqa: ANN401 - JSON
+    reply = client.post("/v1/embeddings", json={"model": "tiny", **body})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def test_vectors_are_those_of_the_model_to_the_bit(client: TestClient, model: MetaEncoder) -> None:
+    expected = model.encode(TEXTS)
+    numbers = embed(client, input=TEXTS)
+    packed = embed(client, input=TEXTS, encoding_format="base64")
+    for i in range(len(TEXTS)):
+        assert numbers["data"][i]["index"] == packed["data"][i]["index"] == i
+        np.testing.assert_array_equal(np.array(numbers["data"][i]["embedding"], np.float32), expected[i])
+        raw = base64.b64decode(packed["data"][i]["embedding"])
+        np.testing.assert_array_equal(np.frombuffer(raw, "<f4"), expected[i])
+    assert numbers["usage"] == {"prompt_tokens": 12, "total_tokens": 12}
+    assert numbers["model"] == "tiny"
+    assert numbers["object"] == "list"
+
+
+def test_a_string_is_one_text_and_repeats_are_kept(client: TestClient) -> None:
+    alone = embed(client, input="a dog barks")["data"]
+    assert len(alone) == 1
+    rows = [item["embedding"] for item in embed(client, input=["a dog barks", "x", "a dog barks"])["data"]]
+    assert rows[0] == rows[2] == alone[0]["embedding"]
+    assert rows[0] != rows[1]
+
+
+def test_dimensions_are_those_of_a_truncated_model() -> None:
+    model = Ensemble(["demo?dim=8&seed=1", "demo?dim=6&seed=2"]).fit(CORPUS, GCCA(dim=5))
+    with TestClient(create_app(model, name="tiny")) as client:
+        rows = [item["embedding"] for item in embed(client, input=TEXTS, dimensions=3)["data"]]
+    np.testing.assert_allclose(np.array(rows), model.truncate(3).encode(TEXTS), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "param"),
+    [
+        ({"input": "", "model": "tiny"}, 400, "empty_input", "input"),
+        ({"input": [], "model": "tiny"}, 400, "empty_input", "input"),
+        ({"input": ["a", ""], "model": "tiny"}, 400, "empty_input", "input"),
+        ({"model": "tiny"}, 400, "empty_input", "input"),
+        ({"input": [1, 2, 3], "model": "tiny"}, 400, "token_ids", "input"),
+        ({"input": [[1, 2], [3]], "model": "tiny"}, 400, "token_ids", "input"),
+        ({"input": ["a", 1], "model": "tiny"}, 400, "invalid_input", "input"),
+        ({"input": None, "model": "tiny"}, 400, "invalid_input", "input"),
+        ({"input": {"a": "b"}, "model": "tiny"}, 400, "invalid_input", "input"),
+        ({"input": True, "model": "tiny"}, 400, "invalid_input", "input"),
+        ({"input": "a"}, 400, "missing", "model"),
+        ({"input": "a", "model": 3}, 400, "string_type", "model"),
+        ({"input": "a", "model": "unknown"}, 404, "model_not_found", "model"),
+        ({"input": "a", "model": "tiny", "dimensions": 15}, 400, "too_many_dimensions", "dimensions"),
+        ({"input": "a", "model": "tiny", "dimensions": 0}, 400, "greater_than_equal", "dimensions"),
+        ({"input": "a", "model": "tiny", "dimensions": "3"}, 400, "int_type", "dimensions"),
+        ({"input": "a", "model": "tiny", "encoding_format": "hex"}, 400, "literal_error", "encoding_format"),
+        (["a"], 400, "invalid_json", None),
+        ("a", 400, "invalid_json", None),
+        ({"input": ["a"] * 2049, "model": "tiny"}, 400, "too_many_texts", "input"),
+        ({"input": "a" * 32769, "model": "tiny"}, 400, "text_too_long", "input"),
+    ],
+)
+def test_what_cannot_be_embedded_is_refused(
+    client: TestClient, body: object, status: int, code: str, param: str | None
+) -> None:
+    reply = client.post("/v1/embeddings", json=body)
+    assert reply.status_code == status
+    error = reply.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert (error["code"], error["param"], error["type"]) == (code, param, "invalid_request_error")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"\xff\xfe", b'{"input":"\\ud800","model":"tiny"}', b"[" * 100_000, b"\x00"]
+)
+def test_what_is_not_json_is_refused(client: TestClient, body: bytes) -> None:
+    reply = client.post("/v1/embeddings", content=body, headers={"Content-Type": "application/json"})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["code"] in ("invalid_json", "empty_input")
+
+
+def test_other_media_types_are_refused(client: TestClient) -> None:
+    body = json.dumps({"input": "a", "model": "tiny"})
+    assert client.post("/v1/embeddings", content=body).status_code == 415
+    assert client.post("/v1/embeddings", content=body, headers={"Content-Type": "text/plain"}).status_code == 415
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    assert client.post("/v1/embeddings", content=body, headers=headers).json()["error"]["code"] == "packed_body"
+    headers = {"Content-Type": "Application/JSON; charset=utf-8"}
+    assert client.post("/v1/embeddings", content=body, headers=headers).status_code == 200
+
+
+def test_models_and_aliases(client: TestClient) -> None:
+    listed = client.get("/v1/models").json()
+    assert [entry["id"] for entry in listed["data"]] == ["tiny", "other"]
+    assert client.get("/v1/models/other").json()["id"] == "other"
+    assert client.get("/v1/models/nobody").status_code == 404
+    assert client.post("/v1/embeddings", json={"input": "a", "model": "other"}).json()["model"] == "other"
+
+
+def test_similarity_is_each_members_and_the_models(client: TestClient, model: MetaEncoder) -> None:
+    facts = client.post("/similarity", json={"texts": TEXTS}).json()
+    assert [member["name"] for member in facts["members"]] == ["demo?dim=8&seed=1", "demo?dim=6&seed=2"]
+    for member, encoder in zip(facts["members"], model.ensemble.encoders, strict=True):
+        np.testing.assert_allclose(member["matrix"], encoder.similarity(TEXTS, TEXTS), atol=2e-6)
+    np.testing.assert_allclose(facts["meta"], model.similarity(TEXTS, TEXTS), atol=2e-6)
+    first, second = (np.array(member["matrix"]) for member in facts["members"])
+    for pair in facts["disagreement"]:
+        i, j = pair["first"], pair["second"]
+        assert pair["difference"] == pytest.approx(abs(first[i, j] - second[i, j]), abs=1e-5)
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    ranks = [np.argsort(np.argsort([matrix[pair] for pair in pairs])) / 2 for matrix in (first, second)]
+    spreads = {pair: abs(a - b) for pair, a, b in zip(pairs, *ranks, strict=True)}
+    assert {(pair["first"], pair["second"]): pair["spread"] for pair in facts["disagreement"]} == spreads
+    assert [pair["spread"] for pair in facts["disagreement"]] == sorted(spreads.values(), reverse=True)
+
+
+@pytest.mark.parametrize("texts", [["one"], ["one", "two"], ["same", "same"]])
+def test_similarity_of_few_texts(client: TestClient, texts: list[str]) -> None:
+    facts = client.post("/similarity", json={"texts": texts}).json()
+    assert np.shape(facts["meta"]) == (len(texts), len(texts))
+    assert len(facts["disagreement"]) == len(texts) - 1
+    assert all(pair["spread"] == 0 for pair in facts["disagreement"])
+
+
+@pytest.mark.parametrize("body", [{"texts": []}, {"texts": [""]}, {"texts": "a"}, {}, {"texts": ["a"] * 65}])
+def test_similarity_of_nothing_or_too_much_is_refused(client: TestClient, body: object) -> None:
+    reply = client.post("/similarity", json=body)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] == "texts"
+
+
+def test_a_single_encoder_disagrees_with_nobody() -> None:
+    with TestClient(create_app(Odd())) as client:
+        facts = client.post("/similarity", json={"texts": ["a", "bb"]}).json()
+        assert facts["members"] == [{"name": "odd", "matrix": facts["meta"]}]
+        assert facts["disagreement"] == []
+        assert client.get("/card").json()["method"] is None
+
+
+def test_the_card_says_what_the_model_is_made_of(client: TestClient) -> None:
+    card = client.get("/card").json()
+    assert (card["name"], card["dim"], card["index"]) == ("tiny", 14, None)
+    assert [(member["dim"], member["weight"]) for member in card["members"]] == [(8, 1.0), (6, 0.5)]
+    assert card["method"]["name"] == "auto"
+
+
+def test_search_without_an_index_says_so(client: TestClient) -> None:
+    reply = client.post("/search", json={"query": "a"})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "no_index")
+
+
+def test_search_gives_the_hits_of_a_real_index(model: MetaEncoder, tmp_path: Path) -> None:
+    index = Index.create(tmp_path / "index", model)
+    index.add(CORPUS, metadata=[{"row": i} for i in range(len(CORPUS))])
+    with TestClient(create_app(model, index=Index.open(tmp_path / "index", model))) as client:
+        hits = client.post("/search", json={"query": CORPUS[3], "k": 4}).json()["hits"]
+        assert hits[0] == {"id": "3", "score": pytest.approx(1, abs=1e-5), "text": CORPUS[3], "metadata": {"row": 3}}
+        expected = index.search([CORPUS[3]], 4)[0]
+        assert [(hit["id"], hit["score"]) for hit in hits] == [(hit.id, pytest.approx(hit.score)) for hit in expected]
+        assert client.get("/card").json()["index"] == {"texts": len(CORPUS), "kind": "auto", "dtype": "float32"}
+        index.add(["what another process added"])
+        hits = client.post("/search", json={"query": "what another process added", "k": 1}).json()["hits"]
+        assert hits[0]["text"] == "what another process added"
+        for wrong in ({"query": ""}, {"query": "a", "k": 0}, {"query": "a", "k": 101}, {"query": ["a"]}, {}):
+            assert client.post("/search", json=wrong).status_code == 400
+
+
+class _Broken:
+    def __len__(self) -> int:
+        return 1
+
+    def search(self, queries: object, k: int = 10) -> list[list[Any]]:  # noqa: ARG002 - the protocol's
+        if k == 1:
+            raise ValueError("a secret text")
+        return [[SimpleNamespace(id="0", score=float("nan"), text="a", metadata={})]]
+
+
+def test_an_index_that_fails_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
+    with TestClient(create_app(Odd(), index=_Broken())) as client:
+        for k in (1, 2):
+            reply = client.post("/search", json={"query": "a", "k": k})
+            assert (reply.status_code, reply.json()["error"]["code"]) == (500, "index_failed")
+    assert "secret" not in caplog.text
+
+
+def test_what_cannot_be_computed_is_a_500_and_never_null(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with TestClient(create_app(Odd())) as client:
+        for path, body in (
+            ("/v1/embeddings", {"input": "nan", "model": "odd"}),
+            ("/similarity", {"texts": ["secret words", "nan"]}),
+            ("/v1/embeddings", {"input": "secret poison", "model": "odd"}),
+        ):
+            reply = client.post(path, json=body)
+            assert (reply.status_code, reply.json()["error"]["type"]) == (500, "server_error")
+            assert "null" not in reply.text.partition('"error"')[0]
+            assert "poison" not in reply.text
+        assert client.post("/v1/embeddings", json={"input": "well", "model": "odd"}).status_code == 200
+    assert "ValueError at serve/served_child.py" in caplog.text
+    assert "poison" not in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_paths_that_are_not_there_are_told_in_the_same_shape(client: TestClient) -> None:
+    assert client.get("/nothing").json()["error"]["type"] == "invalid_request_error"
+    assert client.get("/v1/embeddings").status_code == 405
+    assert client.get("/static/../app.py").status_code == 404
+    assert client.get("/static/%2e%2e%2fapp.py").status_code == 404
+    assert client.get("/static/__init__.py").status_code == 404
+
+
+def test_pages_load_nothing_from_elsewhere(client: TestClient) -> None:
+    for path in ("/", "/docs"):
+        reply = client.get(path)
+        assert reply.status_code == 200
+        assert not re.findall(r"""(?:src|href)=["']?(?:https?:)?//""", reply.text)
+        policy = reply.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "unsafe" not in policy
+    assert "/v1/embeddings" in client.get("/docs").text
+    assert client.get("/openapi.json").json()["info"]["title"] == "ensembed: tiny"
+
+
+def test_metrics_count_routes_and_not_what_clients_write(client: TestClient) -> None:
+    embed(client, input=TEXTS)
+    embed(client, input=TEXTS)
+    client.get("/a-secret-path")
+    text = client.get("/metrics").text
+    assert 'ensembed_requests_total{route="/v1/embeddings",status="200"} 2.0' in text
+    assert 'ensembed_requests_total{route="other",status="404"} 1.0' in text
+    assert 'ensembed_cache_lookups{result="hit"} 3.0' in text
+    assert "secret" not in text
+
+
+def test_keys_are_wanted_where_there_are_some(model: MetaEncoder) -> None:
+    settings = Settings(keys=("a-long-key", "another-key"))
+    with TestClient(create_app(model, name="tiny", settings=settings)) as client:
+        for path in ("/card", "/v1/models", "/metrics", "/nothing"):
+            for wrong in (None, "Bearer wrong-key", "Bearer ", "a-long-key", "Basic a-long-key", "Bearer a-long-key2"):
+                reply = client.get(path, headers={} if wrong is None else {"Authorization": wrong})
+                assert (reply.status_code, reply.json()["error"]["code"]) == (401, "invalid_api_key")
+        for key in settings.keys:
+            assert client.get("/card", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+        for path in ("/", "/health", "/ready", "/docs", "/openapi.json"):
+            assert client.get(path).status_code == 200
+    assert "a-long-key" not in repr(settings)
+
+
+def test_only_known_host_names_are_answered(model: MetaEncoder) -> None:
+    settings = Settings(hosts=("localhost", "[::1]"))
+    with TestClient(create_app(model, settings=settings)) as client:
+        for host in ("localhost", "LocalHost:8080", "[::1]:80", "[::1]"):
+            assert client.get("/health", headers={"Host": host}).status_code == 200
+        for host in ("evil.example", "localhost.evil.example", "", "[::2]"):
+            assert client.get("/health", headers={"Host": host}).status_code == 421

@@ -1,0 +1,209 @@
+"""Batches: who shares one, who waits, who fails."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import numpy as np
+import pytest
+from served_child import Odd
+
+from ensembed.serve.batching import Batcher, Job, QueueFullError
+from ensembed.serve.settings import Settings
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 30))
+
+
+def made(model: Odd, **settings: Any) -> Batcher:  # noqa: ANN401 - settings
+    return Batcher({"one": model.encode, "two": model.encode}, Settings(**settings))
+
+
+def rows(job: Job) -> list[list[float]]:
+    return [row.tolist() for row in job.rows]
+
+
+def test_rows_are_those_of_the_model_in_order() -> None:
+    async def work() -> None:
+        model = Odd()
+        batcher = made(model, batch_texts=3)
+        jobs = [batcher.submit("one", [f"{i} {'x' * j}" for j in range(i)]) for i in range(1, 8)]
+        await asyncio.gather(*(job.done for job in jobs))
+        for job in jobs:
+            np.testing.assert_array_equal(rows(job), Odd().encode(job.texts))
+        assert max(map(len, model.batches)) <= 3
+        assert batcher.queued == 0
+        await batcher.close(1)
+
+    run(work())
+
+
+def test_what_arrives_while_the_model_works_becomes_one_batch() -> None:
+    async def work() -> None:
+        model = Odd(0.05)
+        batcher = made(model)
+        first = batcher.submit("one", ["first"])
+        await asyncio.sleep(0.02)
+        others = [batcher.submit("one", [f"other {i}"]) for i in range(10)]
+        await asyncio.gather(first.done, *(job.done for job in others))
+        assert [len(batch) for batch in model.batches] == [1, 10]
+        await batcher.close(1)
+
+    run(work())
+
+
+def test_a_client_that_is_alone_does_not_wait() -> None:
+    async def work() -> None:
+        batcher = made(Odd(), wait_ms=5000.0)
+        start = time.perf_counter()
+        for i in range(5):
+            await batcher.submit("one", [f"text {i}"]).done
+        assert time.perf_counter() - start < 4
+        await batcher.close(1)
+
+    run(work())
+
+
+def test_others_of_a_moment_ago_are_waited_for_no_longer_than_told() -> None:
+    async def work() -> None:
+        model = Odd(0.01)
+        batcher = made(model, wait_ms=1000.0)
+        await asyncio.gather(*(batcher.submit("one", [f"{i}"]).done for i in range(4)))
+
+        async def back(i: int) -> None:
+            await asyncio.sleep(0.01 * i)
+            await batcher.submit("one", [f"again {i}"]).done
+
+        start = time.perf_counter()
+        await asyncio.gather(*(back(i) for i in range(4)))
+        assert len(model.batches[-1]) == 4  # they were waited for, although each came later than the one before
+        assert time.perf_counter() - start < 0.9  # and no longer than until all were there
+        start = time.perf_counter()
+        await batcher.submit("one", ["the others have gone"]).done
+        assert 0.9 < time.perf_counter() - start < 5.0
+        start = time.perf_counter()
+        await batcher.submit("one", ["alone by now"]).done
+        assert time.perf_counter() - start < 0.9
+        await batcher.close(1)
+
+    run(work())
+
+
+def test_beyond_the_queue_clients_are_told_when_to_come_back() -> None:
+    async def work() -> None:
+        batcher = made(Odd(0.05), queue_texts=4, batch_texts=2)
+        large = batcher.submit("one", ["a"] * 9)  # larger than the queue: an empty one has room
+        with pytest.raises(QueueFullError) as told:
+            batcher.submit("one", ["b"])
+        assert 1 <= told.value.seconds <= 60
+        await large.done
+        await batcher.submit("one", ["b"]).done
+        await batcher.close(1)
+
+    run(work())
+
+
+def test_what_was_abandoned_is_not_encoded_and_makes_room() -> None:
+    async def work() -> None:
+        model = Odd(0.03)
+        batcher = made(model, queue_texts=10)
+        first = batcher.submit("one", ["first"])
+        await asyncio.sleep(0.01)
+        gone = [batcher.submit("one", [f"gone {i}"]) for i in range(8)]
+        stays = batcher.submit("one", ["stays"])
+        for job in gone:
+            batcher.abandon(job)
+            batcher.abandon(job)  # which changes nothing
+        assert batcher.queued == 1
+        await asyncio.gather(first.done, stays.done)
+        assert model.batches == [["first"], ["stays"]]
+        await batcher.close(1)
+        assert batcher.queued == 0
+
+    run(work())
+
+
+def test_a_bad_text_fails_its_own_request_only() -> None:
+    async def work() -> None:
+        model = Odd(0.01)
+        batcher = made(model)
+        texts = [["good"], ["poison"], ["nan"], ["fine", "well"], ["fine", "poison"]]
+        first = batcher.submit("one", ["first"])
+        await asyncio.sleep(0.005)
+        jobs = [batcher.submit("one", some) for some in texts]
+        results = await asyncio.gather(first.done, *(job.done for job in jobs), return_exceptions=True)
+        assert [isinstance(result, Exception) for result in results[1:]] == [False, True, True, False, True]
+        np.testing.assert_array_equal(rows(jobs[3]), Odd().encode(["fine", "well"]))
+        await batcher.submit("one", ["still there"]).done
+        await batcher.close(1)
+
+    run(work())
+
+
+def test_not_even_an_exit_ends_the_thread() -> None:
+    async def work() -> None:
+        def leaves(texts: list[str]) -> Any:  # noqa: ANN401 - never returns
+            raise SystemExit(texts[0])
+
+        batcher = Batcher({"one": leaves, "two": Odd().encode}, Settings())
+        with pytest.raises(RuntimeError, match="SystemExit"):
+            await batcher.submit("one", ["a secret"]).done
+        await batcher.submit("two", ["a"]).done
+        await batcher.close(1)
+
+    run(work())
+
+
+def test_a_large_request_does_not_hold_up_small_ones() -> None:
+    async def work() -> None:
+        batcher = made(Odd(0.01), batch_texts=8)
+        large = batcher.submit("one", [f"{i}" for i in range(400)])
+        await asyncio.sleep(0.015)
+        small = [batcher.submit(kind, [f"small {i}"]) for i, kind in enumerate(["one", "two", "one"])]
+        await asyncio.gather(*(job.done for job in small))
+        assert large.left > 300
+        await large.done
+        np.testing.assert_array_equal(rows(large), Odd().encode(large.texts))
+        await batcher.close(1)
+
+    run(work())
+
+
+def test_kinds_are_not_mixed() -> None:
+    async def work() -> None:
+        one, two = Odd(0.01), Odd(0.01)
+        batcher = Batcher({"one": one.encode, "two": two.encode}, Settings())
+        jobs = [batcher.submit("one" if i % 2 else "two", [str(i)]) for i in range(20)]
+        await asyncio.gather(*(job.done for job in jobs))
+        assert all(int(text) % 2 for batch in one.batches for text in batch)
+        assert not any(int(text) % 2 for batch in two.batches for text in batch)
+        await batcher.close(1)
+
+    run(work())
+
+
+def test_closing_finishes_what_was_submitted() -> None:
+    async def work() -> None:
+        batcher = made(Odd(0.01), batch_texts=2)
+        jobs = [batcher.submit("one", [f"{i}"]) for i in range(20)]
+        await batcher.close(10)
+        assert all(job.done.done() and job.done.exception() is None for job in jobs)
+
+    run(work())
+
+
+def test_closing_gives_up_on_a_model_that_hangs() -> None:
+    async def work() -> None:
+        batcher = made(Odd(5.0))
+        batcher.submit("one", ["a"])
+        await asyncio.sleep(0.05)
+        assert batcher.busy_seconds > 0
+        start = time.perf_counter()
+        await batcher.close(0.1)
+        assert time.perf_counter() - start < 2
+
+    run(work())

@@ -1,0 +1,52 @@
+"""What a server may be told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ensembed.errors import InputError
+from ensembed.serve import Settings
+from ensembed.serve.keys import read_keys
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_items": 0},
+        {"max_items": 1.5},
+        {"max_items": True},
+        {"wait_ms": -1},
+        {"wait_ms": float("nan")},
+        {"request_seconds": 0},
+        {"request_seconds": float("inf")},
+        {"cache_bytes": -1},
+        {"keys": "one"},
+        {"hosts": ("",)},
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Settings(**wrong)
+
+
+def test_keys_come_from_a_file_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENSEMBED_API_KEYS", "from-the-env, another-one from-the-file")
+    file = tmp_path / "keys"
+    file.write_text("# ours\nfrom-the-file\n\n  spaced-out  \n")
+    assert read_keys(file) == ("from-the-file", "spaced-out", "from-the-env", "another-one")
+    monkeypatch.delenv("ENSEMBED_API_KEYS")
+    assert read_keys(None) == ()
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "short\n", "with space in it\n", "ünsichtbar\n"])
+def test_keys_that_are_none_are_refused_and_not_shown(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "keys"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as told:
+        read_keys(file)
+    assert not text.strip() or text.startswith("#") or text.strip() not in str(told.value)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_keys(tmp_path / "absent")

@@ -7,8 +7,9 @@ BIN = .venv/bin
 demo: .venv/ready
 	$(BIN)/python -m ensembed.sts.demo $(ENCODERS)
 
+# In two processes, a file of tests in one of them: many tests wait for processes that they start.
 test: .venv/dev lint browser postgres
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 lint: .venv/dev
 	$(BIN)/ruff check .

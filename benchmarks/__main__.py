@@ -36,6 +36,7 @@ AREAS = (
     "half",
     "scaling",
     "search",
+    "load",
 )
 # Areas whose module is called otherwise.
 MODULES = {"cores": "many_cores", "ray": "ray_engine"}

@@ -6,6 +6,7 @@ import ipaddress
 import math
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,7 +76,7 @@ def run(app: FastAPI, bound: socket.socket, settings: Settings) -> int:
         timeout_graceful_shutdown=math.ceil(settings.shutdown_seconds),
     )
     server = _Server(config, app, settings.drain_seconds)
-    with _quiet_end():
+    with _quiet_end(), _quick_turns():
         server.run(sockets=[bound])
     return server.server_state.total_requests
 
@@ -103,6 +104,17 @@ class _Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Whether to stop."""
         return await super().on_tick(counter) or time.monotonic() >= self._stop_at
+
+
+@contextmanager
+def _quick_turns() -> Iterator[None]:
+    """Threads take turns ten times as often: the model's must not wait while replies are written (3% at saturation)."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(before / 10)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 @contextmanager

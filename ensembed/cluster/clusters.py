@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from ensembed.cluster.number import choose_number
 from ensembed.cluster.partition import Partition, density_partition, kmeans_partition
 from ensembed.cluster.words import distinguishing_words
-from ensembed.corpus import Corpus, as_corpus
+from ensembed.corpora import as_corpus
+from ensembed.corpus import Corpus
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.errors import InputError
 from ensembed.methods.base import check_whole

@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.corpus import Corpus, as_corpus
+from ensembed.corpora import as_corpus
+from ensembed.corpus import Corpus
 from ensembed.dedupe.stars import star_groups
 from ensembed.dedupe.threshold import FALSE_PAIRS, Threshold, find_threshold
 from ensembed.encoders import EncoderLike, open_encoder

@@ -104,10 +104,12 @@ def test_the_plot_shows_every_line_and_is_always_the_same() -> None:
 
 def test_the_docs_show_the_figures_that_were_measured() -> None:
     areas = results.read(ROOT / "results")
-    page = (ROOT / "docs" / "speed.md").read_text()
-    assert docs.fill(page, areas) == page, "run: python -m benchmarks.docs"
-    marked = re.findall(r"<!-- bench (\w+) -->", page)
-    assert marked == list(frame.AREAS)
+    marked = []
+    for name in docs.PAGES:
+        page = (ROOT / name).read_text()
+        assert docs.fill(page, areas) == page, "run: python -m benchmarks.docs"
+        marked += re.findall(r"<!-- bench (\w+) -->", page)
+    assert sorted(marked) == sorted(frame.AREAS)
     assert results.page(areas) == (ROOT / "results" / "bench.md").read_text()
 
 

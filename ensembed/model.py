@@ -85,7 +85,8 @@ class Ensemble:
         """Fit a method on what the members say about unlabelled sentences.
 
         Args:
-            sentences: a list, the path of a text file with a sentence a line, or a corpus.
+            sentences: a list, the path of a text or Parquet file or of a folder of them, or a corpus
+                (`ensembed.corpora.open_corpus` has one for URLs).
             method: how to combine the views; None is `Auto()`, which finds out how far each member can be trusted.
                 Weights by reliability are found with the help of the sentences' words.
             tune: labelled pairs to choose weights, tau, dim and method on, if there are any: a list of

@@ -18,6 +18,8 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.timing import Section, Table
+from benchmarks.workers import efficiency
+from ensembed.engines.ray.fitting import block_count
 
 RESULTS = Path("results")
 # Bytes of the index while it is made, and of a sentence: measured in ensembed/corpus.py and on lines of news.
@@ -85,7 +87,7 @@ def rates(folder: Path = RESULTS) -> Rates:
         index=workers["index"]["sentences/s"],
         product=302_000 * 2_136**2 / moments["ours_s"] / cores,
         solve={int(D): seconds for D, seconds, _ in growth["gcca"]},
-        efficiency=workers["efficiency"],
+        efficiency=efficiency(workers["workers"]["runs"]),
     )
 
 
@@ -107,7 +109,8 @@ def plan(n: int, members: dict[str, int], of: Rates, on: Assumptions, *, gpu: bo
     stages.append(Stage("embedding", max(encode, store), limit, text * len(members) + views, **unit))
     multiply = n * D**2 / of.product / of.efficiency
     limit = "the products" if multiply / on.cores >= store else "the store"
-    blocks = min(4 * on.cores, max(1, n // (10 * D)))
+    cores = -(-D // 1024)  # of one task
+    blocks = block_count(n, D, max(on.cores // cores, 1), cores)
     merge = math.ceil(math.log2(max(blocks, 2))) * 8 * D**2 / 1e9 / on.network_gb_s
     travels = views + blocks * 8 * D**2 / 1e9
     stages.append(Stage("moments", max(multiply / on.cores, store) + merge, limit, travels, multiply / 3600))

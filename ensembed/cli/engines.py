@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ class EngineChoice:
         if self.is_local:
             yield Local()
             return
+        # Ray Data's own actors make Ray's core warn of restarts on every run; what fails is said as an error of ours.
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         with Ray(self.address, resources=parse_resources(self.resources), train_workers=self.train_workers) as engine:
             yield engine
 

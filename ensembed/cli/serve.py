@@ -86,7 +86,7 @@ def serve(**given: Any) -> None:  # noqa: ANN401 - the options above
         request_seconds=given["timeout"],
         drain_seconds=given["drain"],
         keys=keys,
-        hosts=(*LOOPBACK, *given["hosts"]) if is_loopback(host) else given["hosts"],
+        hosts=(*LOOPBACK, host, *given["hosts"]) if is_loopback(host) else given["hosts"],
         aliases=given["aliases"],
     )
     _log_to_stderr(requests=given["log_requests"])

@@ -40,6 +40,8 @@ class Resources:
             if value > 1 and value != int(value):
                 raise InputError(f"{name} must be whole where it is more than 1, not {value}: Ray shares only one")
         least, most = self.actors
+        if not self.num_cpus and not self.num_gpus and most is None:
+            raise InputError(f"actors that take neither cores nor GPUs need a most, as in actors=1-8; {_WAY_OUT}")
         if least < 1 or (most is not None and most < least):
             raise InputError(f"actors must be from 1 on and in order, not {self.actors}; {_WAY_OUT}")
         if self.shards is not None and self.shards < 1:

@@ -110,7 +110,10 @@ class FaissStore(FolderStore):
         self.index.add_with_ids(np.ascontiguousarray(vectors), ids)
 
     def _search(self, vectors: FloatArray, k: int) -> Hits:
-        scores, ids = self.index.search(np.ascontiguousarray(vectors), k)
+        how = {}
+        if self.facts.settings["kind"] == "hnsw":  # FAISS itself looks no wider for a larger k
+            how["params"] = faiss.SearchParametersHNSW(efSearch=max(k, self.facts.settings["ef_search"]))
+        scores, ids = self.index.search(np.ascontiguousarray(vectors), k, **how)
         scores[ids == NO_ID] = np.nan  # a graph may lead to fewer than k
         return Hits(ids, scores)
 

@@ -52,7 +52,15 @@ class _FromSource:
 
     @classmethod
     def from_dict(cls: type[_Embedder], data: dict[str, Any]) -> _Embedder:  # noqa: PYI019 - Self is of Python 3.11
-        """The inverse of `to_dict`; the model is opened when it is needed."""
+        """The inverse of `to_dict`; the model is opened when it is needed.
+
+        Raises:
+            InputError: the data asks for trust, which only the caller can give.
+        """
+        if "trust" in data.get("init_parameters", {}):
+            raise InputError(
+                "a pipeline that is read cannot ask for trust: make the component with trust=True yourself"
+            )
         embedder: _Embedder = default_from_dict(cls, data)
         return embedder
 

@@ -104,7 +104,7 @@ def push_to_hub(
         raise InputError(f"card is True, False or the text of a README, not {card!r}")
     if (scores is not None or licences) and card is not True:
         raise InputError("scores and licences are for the card that is written here: leave card=True, or write them in")
-    check_members(described(model).members, allow_local=allow_local_members)
+    check_members(described(model).members, allow_local=allow_local_members)  # before anything is copied
     with tempfile.TemporaryDirectory(prefix="ensembed-") as work:
         # A copy: what is checked is what is pushed, though somebody may save into that folder meanwhile.
         if isinstance(model, MetaEncoder):
@@ -113,6 +113,7 @@ def push_to_hub(
             for name in (CONFIG, TENSORS):
                 shutil.copyfile(Path(model) / name, Path(work) / name)
         saved = read_model(Path(work))
+        check_members(saved.members, allow_local=allow_local_members)
         files = {name: (Path(work) / name).read_bytes() for name in (CONFIG, TENSORS)}
         if card is not False:
             text = card if isinstance(card, str) else model_card(saved, scores, repo=repo, licences=licences)

@@ -76,6 +76,11 @@ class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are no
         """What LlamaIndex writes down."""
         return "EnsembedEmbedding"
 
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> EnsembedEmbedding:  # noqa: ANN401 - LlamaIndex's own
+        """What `to_dict` wrote; trust is given by the caller, never by the data."""
+        return cast("EnsembedEmbedding", super().from_dict({k: v for k, v in data.items() if k != "trust"}, **kwargs))
+
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return cast("list[list[float]]", self._source.model.encode(texts).tolist())
 

@@ -5,6 +5,7 @@ result = mteb.evaluate(MtebModel(ensembed.load("my-model")), tasks)
 
 from __future__ import annotations
 
+import hashlib
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -12,10 +13,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ensembed.encoders import Encoder, EncoderLike, open_encoder
+from ensembed.encoders import Encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DatasetError, InputError
 from ensembed.extras import import_extra
+from ensembed.integrations.sources import ModelLike, open_model
 from ensembed.model import MetaEncoder
 from ensembed.progress import Progress, silent
 from ensembed.sts import Dataset
@@ -48,9 +50,10 @@ class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # 
     fit is another revision.
 
     Args:
-        model: a meta-encoder, or any other encoder or its name. What it is told by name (`minilm?prefix=query: `) holds
-            for all texts; MTEB's own prompts are not used.
+        model: a meta-encoder or any other encoder, the folder of a saved model, or a name. What it is told by
+            name (`minilm?prefix=query: `) holds for all texts; MTEB's own prompts are not used.
         name: what to call it in results, as `organization/name`; by default `ensembed/` and the model's name.
+        trust: also open what runs code that comes with it, or sends sentences away.
         progress: told of encoded rows.
 
     Example:
@@ -58,8 +61,10 @@ class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # 
         'ensembed/demo-dim-8-seed-1'
     """
 
-    def __init__(self, model: EncoderLike, name: str | None = None, *, progress: Progress = silent) -> None:
-        self.model = open_encoder(model)
+    def __init__(
+        self, model: ModelLike, name: str | None = None, *, trust: bool = False, progress: Progress = silent
+    ) -> None:
+        self.model = open_model(model, trust=trust)
         spec = self.model.spec
         name = name or "ensembed/" + re.sub(r"[^\w.+]+", "-", spec.name).strip("-")
         if not re.fullmatch(r"[^/\s]+/[^/\s]+", name):
@@ -114,8 +119,9 @@ class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # 
 def local_sts(task: str, data: Dataset | Mapping[str, Dataset]) -> Task:
     """One of MTEB's STS tasks with pairs of this machine, so that `mteb.evaluate` asks no hub.
 
-    All parts of a data set become one list of pairs, as MTEB has them: that is the protocol `all` of `ensembed.sts`. In
-    results the revision of the data is the fingerprint of these pairs.
+    All parts of a data set become one list of pairs, as MTEB has them: that is the protocol `all` of `ensembed.sts`.
+    The task's name ends with a hash of these pairs, since MTEB keeps results by name: those of other pairs, or of the
+    hub's, are not taken for them.
 
     Args:
         task: MTEB's name of the task, for instance `STSBenchmark` or `STS14`.
@@ -139,8 +145,11 @@ def local_sts(task: str, data: Dataset | Mapping[str, Dataset]) -> Task:
     datasets = import_extra("datasets", "mteb", _WHAT)
     made.dataset = {"default": {split: datasets.Dataset.from_dict(_columns(pairs)) for split, pairs in splits.items()}}
     made.data_loaded = True
-    source = {"path": "local", "revision": "+".join(pairs.fingerprint for pairs in splits.values())}
-    made.metadata = made.metadata.model_copy(update={"dataset": dict(made.metadata.dataset) | source})
+    revision = "+".join(pairs.fingerprint for pairs in splits.values())
+    # MTEB keeps results by the task's name, and does not look at the data's revision where all splits are there.
+    name = f"{task}-local-{hashlib.sha256(revision.encode()).hexdigest()[:12]}"
+    source = {"path": "local", "revision": revision}
+    made.metadata = made.metadata.model_copy(update={"name": name, "dataset": dict(made.metadata.dataset) | source})
     return made
 
 

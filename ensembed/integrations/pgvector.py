@@ -212,7 +212,7 @@ class PgvectorStore(VectorStore):
             raise
 
     def _search(self, vectors: FloatArray, k: int) -> Hits:
-        with self._failures(), self.connection.transaction():
+        with self._failures(), self.connection.transaction(force_rollback=True):
             if self._exact or k > _MOST_EF or not self.facts.settings["index"]:
                 return padded([self._nearest(vector, k, exact=True) for vector in vectors], k)
             breadth = str(min(max(k, int(self.facts.settings["ef_search"])), _MOST_EF))
@@ -286,7 +286,10 @@ def _truncated(model: Encoder, dim: int | None) -> Encoder:
     if dim is None:
         return model
     if not isinstance(model, MetaEncoder):
-        raise InputError(f"{model.spec.name!r} is not a meta-encoder and cannot be truncated to {dim} dimensions")
+        raise InputError(
+            f"{model.spec.name!r} is not a meta-encoder and cannot be truncated here: open it with truncate_dim, as in "
+            f"minilm?truncate_dim={dim}"
+        )
     return model.truncate(dim)
 
 

@@ -14,6 +14,7 @@ from ensembed.encoders import Encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import EnsembedError, InputError, StoreBusyError, StoreError
 from ensembed.extras import import_extra
+from ensembed.integrations.qdrant_folders import check_folder
 from ensembed.integrations.sources import ModelLike
 from ensembed.integrations.vector_stores import (
     Hits,
@@ -215,6 +216,8 @@ def _client(location: str | Path | Any) -> tuple[Any, bool]:  # noqa: ANN401 - a
     if _is_url(location):
         # The check would ask the server, and warn, before there is anything to ask.
         return qdrant.QdrantClient(url=str(location), check_compatibility=False), True
+    if Path(location).is_dir():
+        check_folder(Path(location))
     try:
         return qdrant.QdrantClient(path=str(location)), True
     except RuntimeError as error:

@@ -13,9 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ensembed.encoders import EncoderLike, open_encoder
+from ensembed.encoders import EncoderLike
 from ensembed.errors import ModelError
 from ensembed.extras import import_extra
+from ensembed.integrations.sources import ModelLike, open_model
 from ensembed.integrations.st_modules import MetaEncoderModule, as_meta_encoder, base_modules
 from ensembed.integrations.st_stock import to_stock_sentence_transformer
 from ensembed.loading import load as load_model
@@ -33,18 +34,19 @@ _LIBRARY = "sentence_transformers."
 
 
 def to_sentence_transformer(
-    model: EncoderLike,
+    model: ModelLike,
     *,
     prompts: Mapping[str, str] | None = None,
     default_prompt_name: str | None = None,
     similarity_fn_name: str | None = None,
     truncate_dim: int | None = None,
     device: str | None = None,
+    trust: bool = False,
 ) -> SentenceTransformer:
     """A `SentenceTransformer` that gives the model's vectors.
 
     Args:
-        model: a meta-encoder, or any other encoder or its name.
+        model: a meta-encoder or any other encoder, the folder of a saved model, or an encoder's name.
         prompts: texts to put before sentences, by name; `encode_query` and `encode_document` take those called `query`
             and `document`.
         default_prompt_name: the prompt that `encode` takes.
@@ -52,6 +54,7 @@ def to_sentence_transformer(
         truncate_dim: how many dimensions to keep; None for all.
         device: where the library puts the vectors. The members compute where they were opened
             (`st:NAME?device=cuda`).
+        trust: also open what runs code that comes with it, or sends sentences away.
 
     Example:
         >>> from ensembed import Ensemble
@@ -61,7 +64,7 @@ def to_sentence_transformer(
         (1, 14)
     """
     return _build(
-        [MetaEncoderModule(as_meta_encoder(open_encoder(model)))],
+        [MetaEncoderModule(as_meta_encoder(open_model(model, trust=trust)))],
         prompts=dict(prompts or {}),
         default_prompt_name=default_prompt_name,
         similarity_fn_name=similarity_fn_name,
@@ -102,6 +105,7 @@ def load(
     model = load_model(folder, encoders=encoders, threads=threads, missing=missing, trust=trust, progress=progress)
     modules = [MetaEncoderModule(model)]
     for kind, path in kinds:
+        _check_activation(folder / path)
         try:
             modules.append(kind.load(str(folder), subfolder=path, local_files_only=True, trust_remote_code=False))
         except Exception as error:  # each module raises errors of its own
@@ -113,6 +117,15 @@ def load(
     if (folder / _CARD).is_file():
         made._model_card_text = (folder / _CARD).read_text(encoding="utf-8", errors="replace")
     return made
+
+
+def _check_activation(folder: Path) -> None:
+    """Refuse a module whose activation the library would replace by another one, with no more than a line in a log."""
+    activation = _read(folder / "config.json", {}).get("activation_function", "torch.")
+    if not str(activation).startswith("torch."):
+        raise ModelError(
+            f"{folder} has the activation {activation!r}, which is not torch's own and is not run from a file"
+        )
 
 
 def _build(modules: list[Any], **settings: Any) -> SentenceTransformer:  # noqa: ANN401 - the library's arguments

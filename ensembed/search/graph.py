@@ -23,7 +23,7 @@ from ensembed.extras import import_extra
 from ensembed.files import temporary_beside
 from ensembed.progress import Progress, silent
 from ensembed.search.codes import encode_rows
-from ensembed.search.manifest import WAY_OUT, GraphFacts
+from ensembed.search.manifest import WAY_OUT, FileFacts, GraphFacts, read_manifest
 from ensembed.search.snapshot import Snapshot
 from ensembed.search.storage import check_bytes, facts_of
 
@@ -92,7 +92,7 @@ class OpenGraph:
     """The graph that was last searched; opened when it is first needed."""
 
     def __init__(self) -> None:
-        self._name = ""
+        self._file: FileFacts | None = None
         self._walked: Any = None
         # usearch keeps the state of a walk in the index, by the number of its own thread.
         self._alone = threading.Lock()
@@ -108,11 +108,14 @@ class OpenGraph:
         if settings.kind == "auto" and not find_spec("usearch"):
             return None  # every row is compared: slower, and right
         with self._alone:
-            if made.file.name != self._name:
+            if made.file != self._file:
+                gone = not (snapshot.folder / made.file.name).exists()
+                if gone and read_manifest(snapshot.folder).graph != made:
+                    return None  # a writer has made another since this was opened: every row is compared
                 # A damaged graph would not only be wrong: walking it may end the process.
                 check_bytes(snapshot.folder, made.file)
                 self._walked = _restored(usearch(), snapshot.folder / made.file.name, view=True)
-                self._name = made.file.name
+                self._file = made.file
             near = [self._near(snapshot, query, count) for query in queries]
         first = int(np.searchsorted(snapshot.keys, made.upto))
         late = self._late(snapshot, queries, count, first)

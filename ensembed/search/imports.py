@@ -54,7 +54,7 @@ def add_file(
     key = file.key()
     with index.writing():
         before, whole = index.manifest.imports.get(key or "", (0, False))
-        if whole and not again and not replace:
+        if whole and not again and not (replace and file.id_column):
             raise CorpusError(
                 f"{file.name} was added to {index.folder} before, all {before} records of it: nothing is to be done; "
                 "--again adds it once more"

@@ -33,7 +33,9 @@ class _Asked(BaseModel):
 class EmbeddingsRequest(_Asked):
     """A text or a list of texts to embed."""
 
-    input: _Text | Annotated[list[_Text], Field(min_length=1)] = Field(description="A text, or a list of texts.")
+    input: _Text | Annotated[list[_Text], Field(min_length=1, fail_fast=True)] = Field(
+        description="A text, or a list of texts."
+    )
     model: str = Field(description="The model's name: see /v1/models.")
     dimensions: _Count | None = Field(
         None, description="Give only the first so many numbers of each vector, at most as many as the model has."
@@ -47,7 +49,7 @@ class EmbeddingsRequest(_Asked):
 class SimilarityRequest(_Asked):
     """Texts to compare with each other."""
 
-    texts: Annotated[list[_Text], Field(min_length=1)] = Field(description="The texts, at least one.")
+    texts: Annotated[list[_Text], Field(min_length=1, fail_fast=True)] = Field(description="The texts, at least one.")
 
 
 class SearchRequest(_Asked):

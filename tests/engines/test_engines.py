@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from ray_nodes import Nodes
 from ensembed import Ensemble, MetaEncoder, ViewStore
 from ensembed.cli import run
 from ensembed.engines import Engine, Local, Ray, Stage
+from ensembed.engines.ray import _check_answers
 from ensembed.engines.ray.cluster import Cluster, Note
 from ensembed.errors import EngineError, InputError, MissingError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Concat, Method
@@ -210,3 +212,10 @@ def test_the_command_fits_on_a_cluster(cluster: Nodes, tmp_path: Path, capsys: p
 def test_options_of_a_cluster_need_one(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fit", "corpus.txt", "-e", MEMBERS[0], "--out", "model", *options]) == 2
     assert f"{options[0]} is for --engine ray" in capsys.readouterr().err
+
+
+def test_an_address_where_nobody_listens_is_said_at_once() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # taken, so that nobody else listens there, either
+        with pytest.raises(EngineError, match="cannot be reached"):
+            _check_answers(f"ray://127.0.0.1:{probe.getsockname()[1]}")

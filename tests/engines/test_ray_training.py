@@ -185,3 +185,10 @@ def test_lost_workers_are_said(tmp_path: Path) -> None:
     method = Autoencoder(dim=4, loss="mse", epochs=100_000, batch_size=32, device="cpu")
     with pytest.raises(EngineError, match=r"training stopped after 1 failures: .*the last checkpoint is kept"):
         method.fit(make_views(), threads=1, progress=KillAt(1), checkpoint=tmp_path, passes=Ray(attempts=0))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_workers_that_do_not_fit_are_refused_at_once(tmp_path: Path) -> None:
+    method = Autoencoder(dim=4, loss="mse", epochs=2, batch_size=64, device="cpu", solver="batches")
+    with pytest.raises(EngineError, match="9 training workers of a core each do not fit"):
+        method.fit(make_views(), threads=1, checkpoint=tmp_path, passes=Ray(train_workers=9))

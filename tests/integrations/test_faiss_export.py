@@ -150,3 +150,12 @@ def test_a_graph_finds_nearly_all_of_what_is_nearest(kind: Any, settings: dict[s
         place = {number: j for j, number in enumerate(kept)}
         own = np.array([[cosines[row, place[n]] for n in found] for row, found in enumerate(ids.tolist())])
         np.testing.assert_allclose(scores, own, atol=rounding)
+
+
+def test_a_graph_is_searched_as_widely_as_hits_are_wanted() -> None:
+    texts = [f"sentence {i} about {i % 7} and {i % 11}" for i in range(1500)]
+    with FaissStore.create(None, "demo?dim=32", kind="hnsw") as store:
+        store.add(range(len(texts)), texts)
+        hits = store.search(["sentence 3 about 3"], k=700)
+    assert (hits.ids >= 0).all()
+    assert len(set(hits.ids[0].tolist())) == 700

@@ -151,6 +151,9 @@ def test_data_cannot_ask_for_trust() -> None:
     data = EnsembedTextEmbedder("openai:https://example.org/v1#model", trust=True).to_dict()
     with pytest.raises(ModelError, match="sends your sentences"):
         EnsembedTextEmbedder.from_dict(data).run("a dog")
+    data["init_parameters"]["trust"] = True  # as a stranger would write it
+    with pytest.raises(InputError, match="cannot ask for trust"):
+        EnsembedTextEmbedder.from_dict(data)
 
 
 def test_a_model_in_memory_cannot_be_written_down() -> None:

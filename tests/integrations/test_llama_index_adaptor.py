@@ -116,3 +116,9 @@ def test_bad_input_is_refused() -> None:
 
 def test_without_llama_index_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     check_install_line(monkeypatch, "llama_index", "llama_index.core", "llama-index")
+
+
+def test_data_cannot_ask_for_trust() -> None:
+    data = {"model": "openai:https://example.org/v1#model", "trust": True}
+    with pytest.raises(ModelError, match="sends your sentences"):
+        EnsembedEmbedding.from_dict(data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -364,48 +363,3 @@ def test_a_usearch_store_can_be_viewed_where_it_lies(tmp_path: Path) -> None:
         for change in changes:
             with pytest.raises(StoreError, match="read only"):
                 change()
-
-
-@pytest.mark.filterwarnings("ignore:unclosed file .*lock:ResourceWarning")  # left by the client that is turned away
-def test_qdrant_in_memory_in_use_with_ones_own_client_and_without_its_server(tmp_path: Path) -> None:
-    QdrantClient: Any = importlib.import_module("qdrant_client").QdrantClient
-    model = concatenation()
-    with QdrantStore.create(":memory:", model) as store:
-        store.add(IDS, SENTENCES)
-        assert len(store) == len(IDS)
-    with QdrantStore.create(tmp_path / "used", model), pytest.raises(StoreBusyError, match="used"):
-        QdrantStore.open(tmp_path / "used", model)
-    client = QdrantClient(":memory:")
-    for name in ("one", "two"):
-        with QdrantStore.create(client, model, collection=name) as store:
-            store.add([len(name)], [name])
-    with QdrantStore.open(client, model, collection="two") as store:  # the client is still open
-        assert store.texts([3]) == ["two"]
-    client.create_collection("theirs", vectors_config={})
-    with pytest.raises(StoreError, match="not a vector store"):
-        QdrantStore.open(client, model, collection="theirs")
-    client.close()
-    with pytest.raises(StoreError, match="cannot be used"):
-        QdrantStore.open("http://127.0.0.1:9", model)
-    with pytest.raises(InputError, match="location"):
-        QdrantStore.create("", model)
-
-
-def test_what_qdrant_took_before_it_failed_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [f"sentence {i}" for i in range(300)]
-    with QdrantStore.create(":memory:", "demo?dim=8") as store:
-        store.add([1000], ["a dog"])
-        upsert = store.client.upsert
-
-        def fail_later(collection: str, points: Any, wait: bool) -> None:  # noqa: ANN401 - a batch of theirs
-            if 299 in points.ids:
-                raise ConnectionError("the server is gone")
-            upsert(collection, points=points, wait=wait)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(store.client, "upsert", fail_later)
-            with pytest.raises(StoreError, match="the server is gone"):
-                store.add(range(300), texts)
-        assert len(store) == 1
-        store.add(range(300), texts)
-        assert len(store) == 301

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -116,3 +117,27 @@ def test_an_exact_index_and_a_small_one_have_none(tmp_path: Path) -> None:
     small = Index.create(tmp_path / "small", ENCODER)
     small.add(["a", "b"])
     assert small.manifest.graph is None
+
+
+def made(folder: Path, seed: int, count: int = ROWS) -> Index:
+    index = Index.create(folder, ENCODER, kind="hnsw")
+    index.add([f"t{i}" for i in range(count)], vectors=rows(count, seed))
+    return index
+
+
+def test_an_index_that_was_made_anew_is_searched_by_its_own_graph(tmp_path: Path) -> None:
+    made(tmp_path / "index", seed=1)
+    reader = Index.open(tmp_path / "index", ENCODER)
+    reader.search(rows(3, 1), 1)  # the graph is open now
+    shutil.rmtree(tmp_path / "index")
+    made(tmp_path / "index", seed=2)
+    reader.refresh()
+    assert [hits[0].id for hits in reader.search(rows(ROWS, 2)[:20], 1)] == [str(i) for i in range(20)]
+
+
+def test_a_reader_keeps_its_rows_when_their_graph_was_replaced(tmp_path: Path) -> None:
+    writer = made(tmp_path / "index", seed=1)
+    reader = Index.open(tmp_path / "index", ENCODER)
+    writer.add([f"late {i}" for i in range(ROWS)], [f"late{i}" for i in range(ROWS)], vectors=rows(ROWS, 3))
+    assert len(reader) == ROWS
+    assert [hits[0].id for hits in reader.search(rows(ROWS, 1)[:5], 1)] == [str(i) for i in range(5)]

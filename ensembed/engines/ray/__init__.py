@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -101,6 +102,7 @@ class Ray:
         if ray.is_initialized():
             return ray
         address = self.address or os.environ.get("RAY_ADDRESS") or "local"
+        _check_answers(address)
         try:
             with warnings.catch_warnings():
                 # Of Ray's own: it will leave CUDA_VISIBLE_DEVICES as it is where a task takes no GPU, which suits us.
@@ -116,8 +118,10 @@ class Ray:
     def close(self) -> None:
         """Leave the cluster, if this engine connected to it."""
         if self._started:
-            self.connected().shutdown()
             self._started = False
+            ray = import_extra("ray", "ray", "the engine `ray`")
+            if ray.is_initialized():  # somebody else may have left the cluster meanwhile
+                ray.shutdown()
 
     def embed_all(
         self,
@@ -182,3 +186,13 @@ class Ray:
         from ensembed.engines.ray import training
 
         return training.train(self, method, views, d, threads=threads, progress=progress, checkpoint=checkpoint)
+
+
+def _check_answers(address: str) -> None:
+    """Raise an EngineError if nobody listens there: `ray.init` would try for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if colon and host and port.isdigit():
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        except OSError as error:
+            raise EngineError(f"the Ray cluster {address!r} cannot be reached: {error}") from error

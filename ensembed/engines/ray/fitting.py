@@ -28,8 +28,8 @@ from ensembed.scatter import STRETCH
 if TYPE_CHECKING:
     from ensembed.engines.ray import Ray
 
-# Multiplications and additions of a block at the most: a minute of one core, which is what a lost worker costs.
-_WORK = 1e12
+# Multiplications and additions of a block at the most, for each of its cores: two minutes, what a lost worker costs.
+_WORK = 1e13
 # Blocks for every task that runs at the same time at the least: the last ones to finish keep others waiting less.
 _ROUNDS = 4
 # Columns for which a task takes one more core: of large matrices there should be few.
@@ -69,7 +69,7 @@ def moments(
     if gpu and not cluster.gpus:
         raise EngineError(f"device={device!r} needs a GPU, and the Ray cluster has none: leave it out")
     slots = min(cluster.slots(cores), cluster.gpus) if gpu else cluster.slots(cores)
-    wanted = engine.blocks or max(_ROUNDS * slots, int(2.0 * rows * D * D / _WORK))
+    wanted = engine.blocks or block_count(rows, D, slots, cores)
     options = {
         "num_cpus": cores,
         "num_gpus": int(gpu),
@@ -83,6 +83,20 @@ def moments(
     found = run.result()
     engine.note(Stage("moments", rows, time.monotonic() - began, *Note.together(notes)))
     return found
+
+
+def block_count(rows: int, columns: int, slots: int, cores: int) -> int:
+    """How many blocks rows are cut into.
+
+    Args:
+        rows: of the views.
+        columns: of all of them together.
+        slots: tasks that run at the same time.
+        cores: of one of them.
+    """
+    work = int(2.0 * rows * columns**2 / (_WORK * cores))
+    # A block's matrix of float64 is to weigh no more than its rows of float32.
+    return max(min(max(_ROUNDS * slots, work), rows // (2 * columns)), 1)
 
 
 class _Tree:

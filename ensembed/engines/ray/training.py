@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ensembed.engines.base import Stage
 from ensembed.engines.ray.blocks import Supply, equal_parts
 from ensembed.engines.ray.cluster import Cluster, Note, note
+from ensembed.engines.ray.jobs import Room
+from ensembed.engines.resources import Resources
 from ensembed.errors import EngineError, EnsembedError, TrainingError
 from ensembed.extras import import_extra
 from ensembed.progress import Progress
@@ -89,7 +91,7 @@ def train(
     workers = len(blocks)
     supply = Supply(ray, views)
     gpu = _takes_gpu(method, cluster, workers)
-    threads = min(threads or cluster.slots(1) // workers or 1, cluster.smallest)
+    threads = _fitting(ray, workers, min(threads or cluster.slots(1) // workers or 1, cluster.smallest), gpu)
     mailbox = _make_mailbox(ray)
     folder = None if checkpoint is None else Path(checkpoint).absolute()
     parts = [supply.block(start, stop) for start, stop in blocks]
@@ -102,6 +104,22 @@ def train(
         ray.kill(mailbox)
     engine.note(Stage("train", views[0].shape[0], time.monotonic() - began, *Note.together(notes)))
     return networks
+
+
+def _fitting(ray: Any, workers: int, threads: int, gpu: bool) -> int:  # noqa: ANN401 - a module without types
+    """The cores that each worker gets, lowered until all have a place at the same time: Ray would wait without end.
+
+    Raises:
+        EngineError: not even workers of one core have.
+    """
+    for cores in range(threads, 0, -1):
+        room, one = Room.of(ray), Resources(num_cpus=cores, num_gpus=int(gpu))
+        if all(room.take(one) for _ in range(workers)):
+            return cores
+    raise EngineError(
+        f"{workers} training workers of a core{' and a GPU' * gpu} each do not fit into the Ray cluster; lower "
+        "train_workers (--train-workers), or start more nodes"
+    )
 
 
 def _trainer(work: _Work, workers: int, attempts: int, storage: Path) -> Any:  # noqa: ANN401 - Ray's own

@@ -60,7 +60,7 @@ def test_every_encoder_gets_its_own_or_those_of_all() -> None:
 
 
 def test_a_share_of_a_core_is_one_thread() -> None:
-    assert [Resources(n).threads for n in (0, 0.5, 1, 4)] == [1, 1, 1, 4]
+    assert [Resources(n, actors=(1, 4)).threads for n in (0, 0.5, 1, 4)] == [1, 1, 1, 4]
 
 
 def test_actors_that_take_nothing_need_a_most() -> None:

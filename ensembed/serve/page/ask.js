@@ -28,7 +28,8 @@ function stored() {
 
 /** Ask once; a body is posted as JSON. */
 export async function ask(path, body, signal) {
-  const headers = key ? { Authorization: `Bearer ${key}` } : {};
+  const used = key;
+  const headers = used ? { Authorization: `Bearer ${used}` } : {};
   const options = { headers, signal: AbortSignal.any([signal, AbortSignal.timeout(PATIENCE)]), cache: "no-store" };
   if (body !== undefined) {
     options.method = "POST";
@@ -47,7 +48,11 @@ export async function ask(path, body, signal) {
   }
   if (reply.ok) return answer;
   const message = sentence(answer?.error?.message ?? `the server answered ${reply.status}`);
-  if (reply.status === 401) throw new Problem("key", message);
+  if (reply.status === 401) {
+    // Another key was given while this was under way: it is the one to be refused.
+    if (used !== key) return ask(path, body, signal);
+    throw new Problem("key", message);
+  }
   if (reply.status === 429 || reply.status === 503) {
     const seconds = Number(reply.headers.get("Retry-After"));
     throw new Problem("busy", "The server is busy.", Number.isFinite(seconds) && seconds > 0 ? seconds : 1);

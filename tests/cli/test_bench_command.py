@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from ensembed.bench import default_sentences, measure
-from ensembed.bench.memory import PeakMemory, resident
 from ensembed.bench.texts import MOST
 from ensembed.cli import run
 from ensembed.encoders import DemoEncoder
@@ -149,15 +148,18 @@ def test_the_made_up_sentences_are_distinct_and_always_the_same() -> None:
 
 
 def test_memory_at_its_peak_is_seen_after_it_was_given_back() -> None:
-    with PeakMemory() as memory:
-        block = bytearray(80_000_000)
-        seen = resident()
-        for _ in range(100):
-            block[::4096] = block[::4096]
-        del block
-    assert memory.grown is not None
-    assert memory.grown > 60_000_000
-    assert seen > 0
+    # In a process of its own: one that has run other tests may hold memory that it need not ask the system for.
+    program = """
+from ensembed.bench.memory import PeakMemory
+with PeakMemory() as memory:
+    block = bytearray(80_000_000)
+    for _ in range(100):
+        block[::4096] = block[::4096]
+    del block
+print(memory.grown)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert int(done.stdout) > 60_000_000
 
 
 @pytest.mark.parametrize("side_by_side", [False, True])

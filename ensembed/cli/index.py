@@ -127,7 +127,7 @@ def index(
                 raise click.UsageError(f"There is no index in {folder}: to make one, give a FILE and --model.")
             encoder = open_model(model, threads, progress, trust=trust)
             settings = {"kind": kind, "dtype": dtype, "rescore": rescore, "graph_rows": graph_rows}
-            opened = Index.create(folder, encoder, source=model, wait=wait, **settings)  # type: ignore[arg-type]
+            opened = Index.create(folder, encoder, source=model, wait=wait, **settings)  # type: ignore[arg-type] # click checks them
         if ids := [*deleted, *_ids(delete_from)]:
             said["deleted"] = opened.delete(ids, progress=progress)
         if source is not None:

@@ -95,7 +95,7 @@ class EnsembedTextEmbedder(_FromSource):
     def _settings(self) -> dict[str, Any]:
         return {"prefix": self.prefix, "suffix": self.suffix}
 
-    @component.output_types(embedding=list[float])  # type: ignore[untyped-decorator]
+    @component.output_types(embedding=list[float])  # type: ignore[untyped-decorator] # not read
     def run(self, text: str) -> dict[str, Any]:
         """The text's vector, as `embedding`."""
         if not isinstance(text, str):
@@ -105,7 +105,7 @@ class EnsembedTextEmbedder(_FromSource):
             )
         return {"embedding": self.encoder.encode([self.prefix + text + self.suffix])[0].tolist()}
 
-    @component.output_types(embedding=list[float])  # type: ignore[untyped-decorator]
+    @component.output_types(embedding=list[float])  # type: ignore[untyped-decorator] # not read
     async def run_async(self, text: str) -> dict[str, Any]:
         """The same in a thread, so that the event loop goes on."""
         return await asyncio.to_thread(self.run, text)
@@ -165,7 +165,7 @@ class EnsembedDocumentEmbedder(_FromSource):
         parts = [*(str(value) for value in fields if value is not None), document.content or ""]
         return self.prefix + self.embedding_separator.join(parts) + self.suffix
 
-    @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
+    @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator] # not read
     def run(self, documents: list[Document]) -> dict[str, Any]:
         """Copies of the documents, in their order, with vectors, as `documents`."""
         if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
@@ -182,7 +182,7 @@ class EnsembedDocumentEmbedder(_FromSource):
             ]
         }
 
-    @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
+    @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator] # not read
     async def run_async(self, documents: list[Document]) -> dict[str, Any]:
         """The same in a thread, so that the event loop goes on."""
         return await asyncio.to_thread(self.run, documents)

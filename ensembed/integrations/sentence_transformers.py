@@ -178,7 +178,7 @@ def _stock_class(folder: Path, name: str) -> Any:  # noqa: ANN401 - a class of t
     except ImportError:
         kind = None
     usable = isinstance(kind, type) and issubclass(kind, base_modules.Module)
-    if not usable or issubclass(kind, base_modules.InputModule):  # type: ignore[arg-type]
+    if not usable or issubclass(kind, base_modules.InputModule):  # type: ignore[arg-type] # a class if `usable`
         raise ModelError(f"{folder} names the module {name!r}, which is none of the library's that can follow another")
     return kind
 

@@ -108,7 +108,7 @@ class ViewTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         self._meta = meta
         return self
 
-    @available_if(_mergeable)  # type: ignore[untyped-decorator]
+    @available_if(_mergeable)  # type: ignore[untyped-decorator] # the library has no types
     def partial_fit(self, X: Any, y: object = None) -> ViewTransformer:  # noqa: ANN401, ARG002 - as in `fit`
         """Add the rows of X [n, D] to those seen before; batches in any order give what `fit` gives, to rounding.
 

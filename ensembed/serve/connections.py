@@ -20,7 +20,7 @@ _Base: Any = AutoHTTPProtocol  # one of two classes, by what is installed
 def bounded(settings: Settings) -> type[asyncio.Protocol]:
     """Uvicorn's protocol with limits on the time and size of a request's head, and on the time a reply is not read."""
 
-    class Bounded(_Base):  # type: ignore[misc]
+    class Bounded(_Base):  # type: ignore[misc] # a class of either kind, chosen when it runs
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             self._head_bytes = 0

@@ -39,7 +39,7 @@ class Source:
         from ray import cloudpickle
 
         try:
-            data = cloudpickle.dumps(encoder)  # type: ignore[no-untyped-call]
+            data = cloudpickle.dumps(encoder)  # type: ignore[no-untyped-call] # the library has no types
         except Exception as error:  # whatever an object's own pickling raises
             raise EncoderError(
                 f"encoder {encoder.spec.name!r} is an object that cannot be sent to other processes: {error!r}; name "

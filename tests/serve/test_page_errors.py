@@ -18,7 +18,7 @@ from ensembed.methods import Concat
 from ensembed.serve import Settings, create_app
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 KEY = "a-key-of-the-tests"
 
@@ -170,6 +170,26 @@ def test_a_key_is_asked_for_kept_for_the_tab_and_asked_again_when_wrong(browser:
         page.reload()
         page.locator("td.active").first.wait_for()
         assert page.locator("#key-form").is_hidden()
+        tab.close(refusals=True)
+
+
+def test_a_late_refusal_does_not_hide_what_was_said_of_the_next_key(browser: Browser, model: MetaEncoder) -> None:
+    with Hosted(create_app(model, settings=Settings(keys=(KEY,)))) as hosted:
+        tab, page = opened(browser, hosted)
+        field = page.get_by_label("wants an API key")
+        field.wait_for()
+        held: list[Route] = []
+        page.route("**/similarity", lambda route: held.append(route))
+        field.fill("wrong-key")
+        page.keyboard.press("Enter")
+        page.get_by_text("The key was not accepted.").wait_for()
+        field.fill("ключ")
+        page.keyboard.press("Enter")
+        page.get_by_text("only visible ASCII").wait_for()
+        with page.expect_response("**/similarity"):
+            held.pop().continue_()
+        page.wait_for_timeout(200)
+        assert page.get_by_text("only visible ASCII").is_visible()
         tab.close(refusals=True)
 
 

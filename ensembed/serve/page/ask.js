@@ -145,8 +145,9 @@ export class Latest {
 
 function wantKey() {
   const form = byId("key-form");
-  if (key) byId("key-note").textContent = "The key was not accepted.";
+  // Several questions meet the same refusal: a later one must not take the place of what was said since.
   if (!form.hidden) return;
+  if (key) byId("key-note").textContent = "The key was not accepted.";
   form.hidden = false;
   byId("key").focus();
 }

@@ -179,7 +179,7 @@ def test_a_late_refusal_does_not_hide_what_was_said_of_the_next_key(browser: Bro
         field = page.get_by_label("wants an API key")
         field.wait_for()
         held: list[Route] = []
-        page.route("**/similarity", lambda route: held.append(route))
+        page.route("**/similarity", lambda route: held.append(route))  # noqa: PLW0108 - playwright wants a plain function
         field.fill("wrong-key")
         page.keyboard.press("Enter")
         page.get_by_text("The key was not accepted.").wait_for()

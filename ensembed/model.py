@@ -217,6 +217,11 @@ class MetaEncoder(Encoder):
         """Not with missing="drop": vectors that lack a member must not be kept as if they were whole."""
         return self.missing == "error"
 
+    @property
+    def concurrent(self) -> bool:
+        """Where all members are; not with missing="drop", which warns."""
+        return self.missing == "error" and all(encoder.concurrent for encoder in self.ensemble.encoders)
+
     def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> FloatArray:
         """Vectors [n, d] of the sentences, in their order.
 

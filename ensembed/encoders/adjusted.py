@@ -52,6 +52,11 @@ class AdjustedEncoder(Encoder):
         """As the encoder is."""
         return self._encoder.cacheable
 
+    @property
+    def concurrent(self) -> bool:
+        """As the encoder is."""
+        return self._encoder.concurrent
+
     def embed(self, sentences: list[str]) -> FloatArray:
         """The encoder's vectors of the prefixed sentences, cut and scaled."""
         vectors = self._encoder.encode([self._prefix + sentence for sentence in sentences])[:, : self._spec.dim]

@@ -113,6 +113,11 @@ class Encoder(ABC):
         """Whether equal specs mean equal vectors, so that views may be kept on disk."""
         return True
 
+    @property
+    def concurrent(self) -> bool:
+        """Whether several threads may encode at once; it then gives no warnings, which are one thread's business."""
+        return False
+
     @abstractmethod
     def embed(self, sentences: list[str]) -> NDArray[Any]:
         """Vectors [n, d] of distinct, checked sentences; callers use `encode`."""

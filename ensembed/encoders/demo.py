@@ -46,6 +46,11 @@ class DemoEncoder(Encoder):
         """Everything that changes the numbers."""
         return self._spec
 
+    @property
+    def concurrent(self) -> bool:
+        """Nothing is written but a cache that has its lock."""
+        return True
+
     def embed(self, sentences: list[str]) -> FloatArray:
         """The mean of the words' vectors; a sentence without words gets zeros."""
         result = np.zeros((len(sentences), self._spec.dim), np.float32)

@@ -106,6 +106,11 @@ class StaticEncoder(Encoder):
         """Everything that changes the numbers."""
         return self._spec
 
+    @property
+    def concurrent(self) -> bool:
+        """Tokenizers take several threads, and vectors are only read."""
+        return True
+
     def embed(self, sentences: list[str]) -> NDArray[Any]:
         """The mean of the tokens' vectors."""
         result = np.zeros((len(sentences), self._spec.dim), self._dtype)

@@ -90,6 +90,11 @@ class UseLiteEncoder(Encoder):
         """Everything that changes the numbers."""
         return self._spec
 
+    @property
+    def concurrent(self) -> bool:
+        """Threads take turns: the number of BLAS's own is the process's."""
+        return True
+
     def embed(self, sentences: list[str]) -> FloatArray:
         """Vectors [n, 512]; a row does not depend on the other sentences, up to rounding."""
         ids = [self._tokenizer.encode(sentence)[: self._spec.max_length] for sentence in sentences]

@@ -2,7 +2,9 @@
 
 Nothing waits while the model has nothing to do and a client is alone. While a batch is being encoded, what arrives
 gathers by itself. Between two batches there is a short, bounded wait for the clients of the last one to come back,
-since few large batches cost less than many small ones.
+since few large batches cost less than many small ones. Where the model can be run by several threads, a second batch is
+begun beside the first once a whole one waits: cores that are done with one, or were kept from it by requests and
+replies, go on with the other.
 """
 
 from __future__ import annotations
@@ -65,34 +67,39 @@ _NOTHING: FloatArray = np.empty(0, np.float32)
 
 
 class Batcher:
-    """Queues jobs and runs the model on parts of them, in one thread.
+    """Queues jobs and runs the model on parts of them.
 
     Args:
         functions: what can be asked for, by kind; texts of different kinds are never in one batch.
         settings: how large and how long.
         metrics: told of batches.
+        lanes: how many batches may be encoded at once, each in a thread of its own.
     """
 
-    def __init__(self, functions: Mapping[str, Encode], settings: Settings, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, functions: Mapping[str, Encode], settings: Settings, metrics: Metrics | None = None, lanes: int = 1
+    ) -> None:
         self._functions = functions
         self._settings = settings
         self._metrics = metrics
+        self._lanes = lanes
         self._queue: deque[Job] = deque()
-        self._worker: Worker | None = None
+        self._workers: list[Worker] = []
+        self._free: list[Worker] = []
+        self._running: dict[asyncio.Task[None], float] = {}
         self._loop: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._enough: tuple[int, asyncio.Future[None]] | None = None
         self._alive = 0
         self._expected = 1
         self._idle_since = -math.inf
-        self._busy_since: float | None = None
         self._per_text = 0.0
         self.queued = 0
 
     @property
     def busy_seconds(self) -> float:
-        """How long the model has been at its present batch."""
-        return 0.0 if self._busy_since is None else time.monotonic() - self._busy_since
+        """How long the model has been at the batch that it began first."""
+        return time.monotonic() - min(self._running.values()) if self._running else 0.0
 
     def submit(self, kind: str, texts: Sequence[str]) -> Job:
         """Queue texts; await the job's `done`, then read its `rows`.
@@ -103,7 +110,8 @@ class Batcher:
         if self.queued and self.queued + len(texts) > self._settings.queue_texts:
             raise QueueFullError(min(max(math.ceil(self.queued * self._per_text), 1), _LONGEST_RETRY))
         if self._loop is None:
-            self._worker = Worker("ensembed-model")
+            self._workers = [Worker(f"ensembed-model-{lane}") for lane in range(self._lanes)]
+            self._free = list(self._workers)
             self._wake = asyncio.Event()  # belongs to the loop that runs now
             self._loop = asyncio.get_running_loop().create_task(self._run())
         job = Job(kind, texts, asyncio.get_running_loop().create_future())
@@ -111,7 +119,8 @@ class Batcher:
         self.queued += len(texts)
         self._alive += 1
         self._expected = max(self._expected, self._alive)
-        self._wake.set()
+        if self._worthwhile:
+            self._wake.set()
         if self._enough is not None and len(self._queue) >= self._enough[0]:
             _open(self._enough[1])
         return job
@@ -129,36 +138,54 @@ class Batcher:
         while self._alive and time.monotonic() < deadline:
             await asyncio.sleep(0.005)
         if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.gather(self._loop, return_exceptions=True)
+            tasks = [self._loop, *self._running]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._loop = None
-        if self._worker is not None:
-            self._worker.close()
+        for worker in self._workers:
+            worker.close()
+
+    @property
+    def _worthwhile(self) -> bool:
+        """Whether to begin a batch now: anything will do for a model at rest, a whole one beside another."""
+        if not self._running:
+            return bool(self._queue)
+        whole = len(self._queue) >= self._settings.batch_requests or self.queued >= self._settings.batch_texts
+        return whole and bool(self._free)
 
     async def _run(self) -> None:
-        if self._worker is None:
-            return
         while True:
-            if not self._queue:
+            while not self._worthwhile:
                 self._wake.clear()
                 await self._wake.wait()
-            await self._gather()
+            if not self._running:
+                await self._gather()
             parts = self._take()
-            if not parts:
-                continue
-            self._expected = max(self._alive, 1)
-            self._busy_since = time.monotonic()
-            kind, texts = parts[0][0].kind, [list(job.texts[start:stop]) for job, start, stop in parts]
-            results: Sequence[FloatArray | Exception]
-            try:
-                results = await self._worker.run(encode_parts, self._functions[kind], parts, texts)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next batch must go on
-                results = [error] * len(parts)
-            self._idle_since = time.monotonic()
-            self._learn(parts, self._idle_since - self._busy_since)
-            self._busy_since = None
-            for part, result in zip(parts, results, strict=True):
-                self._deliver(part, result)
+            if parts:
+                self._expected = max(self._alive, 1)
+                task = asyncio.get_running_loop().create_task(self._encode(self._free.pop(), parts))
+                self._running[task] = time.monotonic()
+                task.add_done_callback(self._ended)
+
+    async def _encode(self, worker: Worker, parts: list[Part]) -> None:
+        began = time.monotonic()
+        kind, texts = parts[0][0].kind, [list(job.texts[start:stop]) for job, start, stop in parts]
+        results: Sequence[FloatArray | Exception]
+        try:
+            results = await worker.run(encode_parts, self._functions[kind], parts, texts)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next batch must go on
+            results = [error] * len(parts)
+        finally:
+            self._free.append(worker)
+        self._idle_since = time.monotonic()
+        self._learn(parts, self._idle_since - began)
+        for part, result in zip(parts, results, strict=True):
+            self._deliver(part, result)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        self._wake.set()
 
     async def _gather(self) -> None:
         """Wait for the others of a moment ago, if there were any."""
@@ -226,7 +253,8 @@ class Batcher:
 
     def _learn(self, parts: Sequence[Part], seconds: float) -> None:
         texts = sum(stop - start for _, start, stop in parts)
-        self._per_text = 0.8 * (self._per_text or seconds / texts) + 0.2 * seconds / texts
+        each = seconds / texts / max(len(self._running), 1)  # those beside it had their share of the time
+        self._per_text = 0.8 * (self._per_text or each) + 0.2 * each
         if self._metrics is not None:
             self._metrics.batch(len(parts), texts, seconds)
 

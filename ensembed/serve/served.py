@@ -68,6 +68,8 @@ class Served:
 
     def vectors(self, texts: list[str]) -> FloatArray:
         """The model's vectors [n, d]."""
+        if self.model.concurrent:  # warns of nothing, and warnings can be caught by one thread only
+            return self.model.encode(texts)
         with warnings.catch_warnings(record=True) as told:  # a warning about a member can quote a text
             rows = self.model.encode(texts)
         if told:

@@ -27,7 +27,7 @@ class Vectors:
     """
 
     def __init__(self, served: Served, settings: Settings, metrics: Metrics) -> None:
-        self.batcher = Batcher(served.functions(), settings, metrics)
+        self.batcher = Batcher(served.functions(), settings, metrics, lanes=2 if served.model.concurrent else 1)
         # Vectors that lack a member which was down must not be kept as if they were whole.
         self.recent = Recent(settings.cache_bytes if served.model.cacheable else 0)
         self._settings = settings

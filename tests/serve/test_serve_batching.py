@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,44 @@ def test_what_arrives_while_the_model_works_becomes_one_batch() -> None:
         await batcher.close(1)
 
     run(work())
+
+
+def test_a_second_batch_is_begun_beside_the_first_once_a_whole_one_waits() -> None:
+    async def work() -> None:
+        model, held = Odd(), [threading.Event(), threading.Event()]
+        begun: list[list[str]] = []
+
+        def encode(texts: list[str]) -> Any:  # noqa: ANN401 - an array
+            begun.append(texts)
+            if len(begun) <= len(held):
+                assert held[len(begun) - 1].wait(30)
+            return model.encode(texts)
+
+        batcher = Batcher({"one": encode}, Settings(batch_requests=4), lanes=2)
+        first = batcher.submit("one", ["first"])
+        await until(lambda: len(begun) == 1)
+        others = [batcher.submit("one", [f"other {i}"]) for i in range(3)]
+        await asyncio.sleep(0.05)
+        assert len(begun) == 1  # three are no whole batch
+        others.append(batcher.submit("one", ["other 3"]))
+        await until(lambda: len(begun) == 2)
+        late = [batcher.submit("one", [f"late {i}"]) for i in range(5)]
+        held[1].set()  # the one that was begun last ends first
+        await asyncio.gather(*(job.done for job in [*others, *late[:4]]))
+        assert not first.done.done()
+        assert [len(texts) for texts in begun] == [1, 4, 4]
+        held[0].set()
+        await asyncio.gather(first.done, late[4].done)
+        for job in [first, *others, *late]:
+            np.testing.assert_array_equal(rows(job), Odd().encode(job.texts))
+        await batcher.close(1)
+
+    run(work())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
 
 
 def test_a_client_that_is_alone_does_not_wait() -> None:

@@ -102,6 +102,11 @@ class OnnxEncoder(Encoder):
         """Everything that changes the numbers."""
         return self._spec
 
+    @property
+    def concurrent(self) -> bool:
+        """Sessions and tokenizers take several threads."""
+        return True
+
     def embed(self, sentences: list[str]) -> FloatArray:
         """Pooled vectors; sentences of like length run together, so that little is padded."""
         prompted = [self._spec.prompt + sentence for sentence in sentences]

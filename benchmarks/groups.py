@@ -61,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     datasets = [find_sts(name) for name in MEASURED]
     sentences = distinct_sentences(datasets)
+    print(f"{len(sentences)} sentences: vectors, some minutes unless they are kept already", flush=True)
     models, about = vectors(sentences)
     about |= {
         "corpus": {"key": ListCorpus(sentences).key, "sentences": len(sentences), "sets": list(MEASURED)},
@@ -76,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         about["classes"] = {"number": int(classes.max()) + 1, "sentences": len(rows)}
         for name, U in models.items():
             if asked.models is None or name in asked.models:
+                print(f"clusters of {name}", flush=True)
                 keep(about | {"clusters": {name: clusters(U[rows], classes)}})
 
 
@@ -230,6 +232,7 @@ def clusters(U: FloatArray, classes: NDArray[np.int64]) -> Record:
             v = metrics.v_measure_score(classes, labels)
             ami = metrics.adjusted_mutual_info_score(classes, labels)
             found[how].append({"seed": seed, "clusters": k, "v": float(v), "ami": float(ami)})
+            print(f"  seed {seed}, {k} clusters ({how}): V {v:.3f}", flush=True)
     return found
 
 

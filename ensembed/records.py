@@ -24,7 +24,9 @@ def form_of(path: Path, form: str | None = None) -> str:
     """
     found = form or path.suffix.lower().removeprefix(".")
     if found not in FORMS:
-        raise InputError(f"{str(path)!r} ends neither in .csv nor in .jsonl: rename it, or say which it is (--format)")
+        raise InputError(
+            f"{str(path)!r} ends neither in .csv nor in .jsonl: rename it, or say which it is (--out-format)"
+        )
     return found
 
 

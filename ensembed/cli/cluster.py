@@ -7,26 +7,19 @@ from typing import Any
 
 import click
 
-from ensembed.cli.common import (
-    errors_option,
-    json_option,
-    open_corpus,
-    open_model,
-    options,
-    print_json,
-    progress_bars,
-    quiet_option,
-    store_option,
-    threads_option,
-    trust_option,
-    wait_option,
+from ensembed.cli.common import print_json, progress_bars
+from ensembed.cli.options import (
+    Columns,
+    HowKept,
+    Out,
+    check_apart,
+    column_options,
+    how_kept_options,
+    out_options,
+    sentence_line,
 )
 from ensembed.cluster import Clusters, Method, find_clusters
-from ensembed.cluster.clusters import FIELDS
-from ensembed.corpus import BadBytes
-from ensembed.errors import InputError
-from ensembed.records import FORMS, form_of, new_file, write_records
-from ensembed.views import ViewStore
+from ensembed.records import write_records
 
 
 @click.command()
@@ -56,15 +49,10 @@ from ensembed.views import ViewStore
     help="Sentences to say what it is.",
 )
 @click.option("--words", type=click.IntRange(min=0), default=8, show_default=True, help="Words to say what it is.")
-@click.option(
-    "--out",
-    "-o",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the cluster of every sentence (.csv, .jsonl).",
-)
-@click.option("--format", "form", type=click.Choice(FORMS), help="Of --out. [default: by its ending]")
+@column_options
+@out_options("Write the cluster of every sentence")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn by lot.")
-@options(store_option, wait_option, errors_option, threads_option, trust_option, quiet_option, json_option)
+@how_kept_options
 def cluster(
     model: str,
     corpus: Path,
@@ -73,34 +61,28 @@ def cluster(
     least: int,
     shown: int,
     words: int,
-    out: Path | None,
-    form: str | None,
+    columns: Columns,
+    out: Out,
     seed: int,
-    store: Path | None,
-    wait: float,
-    errors: BadBytes,
-    threads: int | None,
-    trust: bool,
-    quiet: bool,
-    as_json: bool,
+    how: HowKept,
 ) -> None:
     """Find out what the sentences of FILE are about.
 
-    FILE is plain or gzipped text, a sentence a line, or - for standard input; MODEL is a saved model's folder or an
-    encoder's name. Each cluster is shown by the sentences nearest to its centre and by the words that tell it from the
-    others. Rows are counted from 0, without blank lines. Needs: pip install 'ensembed[cluster]'.
+    FILE is text (a sentence a line), CSV or TSV with a header, or JSON Lines, plain or gzipped; - is standard input.
+    MODEL is a saved model's folder or an encoder's name. Each cluster is shown by the sentences nearest to its centre
+    and by the words that tell it from the others. Rows are counted from 0, without blank texts. Needs: pip install
+    'ensembed[cluster]'.
 
     \b
     Examples:
       ensembed cluster my-model sentences.txt
       ensembed cluster my-model sentences.txt -k 20 --out clusters.csv
+      ensembed cluster my-model articles.csv --text-column title --id-column number --out clusters.jsonl
       ensembed cluster minilm sentences.txt --method hdbscan --least 10 --json
     """
-    written = form_of(out, form) if out is not None else ""  # better now than when all is done
-    if out is not None and str(corpus) != "-" and out.resolve() == corpus.resolve():
-        raise InputError("--out must be another file than FILE")
-    with progress_bars(quiet) as progress, open_corpus(corpus, errors) as sentences:
-        encoder = open_model(model, threads, progress, trust=trust)
+    check_apart(file=corpus, out=out.path)
+    with progress_bars(how.quiet) as progress, columns.corpus(corpus, how.errors) as sentences:
+        encoder = how.open_model(model, progress)
         found = find_clusters(
             sentences,
             encoder,
@@ -110,19 +92,17 @@ def cluster(
             representatives=shown,
             words=words,
             seed=seed,
-            store=ViewStore(store, wait=wait),
+            store=how.views,
             progress=progress,
         )
-        if out is not None:
-            with new_file(out) as file:
-                write_records(found.records(), FIELDS, file, written)
+        out.write(lambda file, form: write_records(found.records(), found.fields, file, form))
     facts = _facts(found, encoder.spec.name)
-    if as_json:
-        print_json(facts | ({"out": str(out)} if out is not None else {}))
+    if how.as_json:
+        print_json(facts | ({"out": str(out.path)} if out.path is not None else {}))
         return
     _print(facts)
-    if out is not None:
-        click.echo(f"\n{out}: the cluster of every sentence")
+    if out.path is not None:
+        click.echo(f"\n{out.path}: the cluster of every sentence")
 
 
 def _facts(found: Clusters, model: str) -> dict[str, Any]:
@@ -138,7 +118,10 @@ def _facts(found: Clusters, model: str) -> dict[str, Any]:
                 "cluster": one.number,
                 "size": one.size,
                 "words": list(one.words),
-                "sentences": [{"row": row, "cosine": cosine, "text": text} for row, cosine, text in one.sentences],
+                "sentences": [
+                    {"row": row, **({"id": one.ids[i]} if one.ids else {}), "cosine": cosine, "text": text}
+                    for i, (row, cosine, text) in enumerate(one.sentences)
+                ],
             }
             for one in found.clusters
         ],
@@ -154,4 +137,4 @@ def _print(facts: dict[str, Any]) -> None:
         words = f": {', '.join(one['words'])}" if one["words"] else ""
         click.echo(f"\ncluster {one['cluster']}, {one['size']} sentences{words}")
         for sentence in one["sentences"]:
-            click.echo(f"  {sentence['cosine']:.4f}  {sentence['row']:>8}  {sentence['text'][:90]}")
+            click.echo(sentence_line(sentence))

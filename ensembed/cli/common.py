@@ -135,8 +135,18 @@ def progress_bars(quiet: bool) -> Iterator[Progress]:
 @contextmanager
 def open_corpus(path: Path | str, errors: BadBytes, column: str | None = None) -> Iterator[Corpus]:
     """The corpus; standard input (`-`) and pipes are first written to a temporary file: a corpus is read twice."""
-    if isinstance(path, str) or (str(path) != "-" and not path.is_fifo()):
+    if isinstance(path, str):
         yield corpora.open_corpus(path, errors=errors, column=column)
+        return
+    with on_disk(path) as (kept, name):
+        yield corpora.open_corpus(kept, errors=errors, column=column, name=name)
+
+
+@contextmanager
+def on_disk(path: Path) -> Iterator[tuple[Path, str | None]]:
+    """A file that can be read twice, and what errors call it: the file itself, or what came through a pipe."""
+    if str(path) != "-" and not path.is_fifo():
+        yield path, None
         return
     name = STDIN if str(path) == "-" else str(path)
     with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
@@ -149,7 +159,7 @@ def open_corpus(path: Path | str, errors: BadBytes, column: str | None = None) -
                 f"{name} cannot be kept in {tempfile.gettempdir()}: {error}; make room there, set TMPDIR to another "
                 "folder, or give the corpus as a file"
             ) from error
-        yield corpora.open_corpus(spool, errors=errors, column=column, name=name)
+        yield spool, name
 
 
 def open_model(source: str, threads: int | None = None, progress: Progress = silent, *, trust: bool = False) -> Encoder:

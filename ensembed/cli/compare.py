@@ -16,33 +16,18 @@ import numpy as np
 from click.core import ParameterSource
 from numpy.typing import NDArray
 
-from ensembed.cli.common import (
-    errors_option,
-    json_option,
-    open_corpus,
-    open_model,
-    options,
-    print_json,
-    print_table,
-    progress_bars,
-    quiet_option,
-    store_option,
-    threads_option,
-    trust_option,
-    wait_option,
-)
+from ensembed.cli.common import open_corpus, print_json, print_table, progress_bars
+from ensembed.cli.options import HowKept, how_kept_options
 from ensembed.compare import LEAST_ROWS, Comparison, Pair, check_sample
 from ensembed.compare import compare as compare_views
 from ensembed.corpus import BadBytes, Corpus, ListCorpus
 from ensembed.encoders import Encoder
 from ensembed.files import write_atomically
 from ensembed.heatmap import Panel, can_show, figure, print_heatmap, short_names, svg_heatmap
-from ensembed.progress import Progress
 from ensembed.provenance import provenance
 from ensembed.sts.find import find_sts
 from ensembed.sts.protocol import distinct_sentences
 from ensembed.tables import markdown_table
-from ensembed.views import ViewStore
 
 _DEFAULT = "the distinct sentences of STS-B train"
 _HEADERS = ["encoder", "encoder", "CKA", "cosines", "overlap"]
@@ -92,7 +77,7 @@ _MEANINGS = (
 @click.option(
     "--markdown", type=click.Path(path_type=Path, dir_okay=False), help="Write a page with everything to this file."
 )
-@options(store_option, wait_option, errors_option, threads_option, trust_option, quiet_option, json_option)
+@how_kept_options
 @click.pass_context
 def compare(
     context: click.Context,
@@ -103,13 +88,7 @@ def compare(
     seed: int,
     svg: Path | None,
     markdown: Path | None,
-    store: Path | None,
-    wait: float,
-    errors: BadBytes,
-    threads: int | None,
-    trust: bool,
-    quiet: bool,
-    as_json: bool,
+    how: HowKept,
 ) -> None:
     """Show how alike ENCODERs (names, folders of saved models) are, without labels.
 
@@ -135,13 +114,13 @@ def compare(
     for file in (svg, markdown):  # better now than after the work
         if file is not None and not file.parent.is_dir():
             raise click.UsageError(f"there is no folder {str(file.parent)!r} to write {file.name} in")
-    with _opened(path, errors) as corpus, progress_bars(quiet) as progress:
+    with _opened(path, how.errors) as corpus, progress_bars(how.quiet) as progress:
         first = corpus.index.first_rows
         distinct = np.flatnonzero(first == np.arange(len(first)))
         check_sample(len(distinct), rows, neighbours)  # better now than after the work
-        members = [open_model(source, threads, progress, trust=trust) for source in sources]
+        members = [how.open_model(source, progress) for source in sources]
         found = compare_views(
-            _views(ViewStore(store, wait=wait), corpus, members, progress),
+            how.views_of(corpus, members, progress),
             names=sources,
             among=distinct,
             rows=rows,
@@ -154,9 +133,9 @@ def compare(
         write_atomically(svg, svg_heatmap(found.names, _panels(found), _protocol(found, what)).encode())
     if markdown is not None:
         picture = "" if svg is None else os.path.relpath(svg, markdown.parent)
-        written = f"Written by `{_command(context)}`{', which prints the figures as JSON' if as_json else ''}."
+        written = f"Written by `{_command(context)}`{', which prints the figures as JSON' if how.as_json else ''}."
         write_atomically(markdown, _page(found, what, corpus.key, members, written, picture).encode())
-    if as_json:
+    if how.as_json:
         print_json({"provenance": provenance()} | _facts(found, what, corpus, members))
         return
     _print(found, what)
@@ -170,12 +149,6 @@ def _opened(path: Path | None, errors: BadBytes) -> Iterator[Corpus]:
         return
     with open_corpus(path, errors) as corpus:
         yield corpus
-
-
-def _views(store: ViewStore, corpus: Corpus, members: Sequence[Encoder], progress: Progress) -> list[Any]:
-    """The members' views; vectors that are not always the same cannot be kept and are made now."""
-    kept = iter(store.embed_all(corpus, [member for member in members if member.cacheable], progress=progress))
-    return [next(kept) if member.cacheable else member.encode(list(corpus), progress=progress) for member in members]
 
 
 def _print(found: Comparison, what: str) -> None:

@@ -12,27 +12,19 @@ import click
 from ensembed.cli.common import (
     corpus_argument,
     encoder_option,
-    errors_option,
-    json_option,
     open_corpus,
-    open_model,
     options,
     print_json,
     print_table,
     progress_bars,
-    quiet_option,
-    store_option,
-    threads_option,
-    trust_option,
-    wait_option,
 )
-from ensembed.corpus import BadBytes, Corpus, ListCorpus
+from ensembed.cli.options import HowKept, how_kept_options
+from ensembed.corpus import Corpus, ListCorpus
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError, MissingError
 from ensembed.extras import import_extra
 from ensembed.files import write_atomically
 from ensembed.heatmap import can_show, short_names
-from ensembed.progress import Progress
 from ensembed.provenance import provenance
 from ensembed.reliability import Reliability
 from ensembed.reliability import reliability as find_reliability
@@ -60,20 +52,14 @@ _HONEST = (
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the samples.")
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw leads and weights, as an SVG file.")
-@options(store_option, wait_option, errors_option, threads_option, trust_option, quiet_option, json_option)
+@how_kept_options
 def reliability(
     corpus: Path,
     encoders: tuple[str, ...],
     rows: int,
     seed: int,
     plot: Path | None,
-    store: Path | None,
-    wait: float,
-    errors: BadBytes,
-    threads: int | None,
-    trust: bool,
-    quiet: bool,
-    as_json: bool,
+    how: HowKept,
 ) -> None:
     """Find out which members to trust on the unlabelled sentences of CORPUS. No label is read.
 
@@ -106,20 +92,19 @@ def reliability(
             raise click.UsageError(f"there is no folder {str(plot.parent)!r} to write {plot.name} in")
         import_extra("matplotlib.figure", "report", "--plot")
     sources = list(dict.fromkeys(encoders))
-    with open_corpus(corpus, errors) as source, progress_bars(quiet) as progress:
+    with open_corpus(corpus, how.errors) as source, progress_bars(how.quiet) as progress:
         sample = sample_rows(len(source), source, rows, seed)
         if len(sources) > 1 and len(sample) < LEAST_ROWS:  # better now than after the work
             raise InputError(
                 f"{source} holds {len(sample)} distinct sentences: it takes at least {LEAST_ROWS} to find out which of "
                 f"{len(sources)} members to trust"
             )
-        members = [open_model(name, threads, progress, trust=trust) for name in sources]
-        kept = ViewStore(store, wait=wait)
-        views = _stored(kept, source, members)
+        members = [how.open_model(name, progress) for name in sources]
+        views = _stored(how.views, source, members)
         looked_at: Corpus = source
         if views is None:
             looked_at = ListCorpus(sample_sentences(source, sample))
-            views = _views(kept, looked_at, members, progress)
+            views = how.views_of(looked_at, members, progress)
         found = find_reliability(views, sentences=looked_at, names=sources, rows=rows, seed=seed, progress=progress)
         key = source.key
     mark = "…" if can_show("…", sys.stdout.encoding) else "..."
@@ -131,7 +116,7 @@ def reliability(
 
         write_atomically(plot, draw_plot(found, order, " ".join(lines)).encode())
         click.echo(f"wrote {plot}", err=True)
-    if as_json:
+    if how.as_json:
         print_json({"provenance": provenance()} | _facts(found, str(source), key, members))
         return
     print_table(_HEADERS, [_row(found, labels, j) for j in order])
@@ -148,12 +133,6 @@ def _stored(store: ViewStore, corpus: Corpus, members: Sequence[Encoder]) -> lis
         return [store.view(corpus, member.spec) for member in members]
     except MissingError:
         return None
-
-
-def _views(store: ViewStore, corpus: Corpus, members: Sequence[Encoder], progress: Progress) -> list[Any]:
-    """The members' views; vectors that are not always the same cannot be kept and are made now."""
-    kept = iter(store.embed_all(corpus, [member for member in members if member.cacheable], progress=progress))
-    return [next(kept) if member.cacheable else member.encode(list(corpus), progress=progress) for member in members]
 
 
 def _order(found: Reliability) -> list[int]:

@@ -14,6 +14,7 @@ from ensembed.cluster.number import choose_number
 from ensembed.cluster.partition import Partition, density_partition, kmeans_partition
 from ensembed.cluster.words import distinguishing_words
 from ensembed.corpora import as_corpus
+from ensembed.corpora.record_files import Record, has_ids, records_of
 from ensembed.corpus import Corpus
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.errors import InputError
@@ -23,9 +24,6 @@ from ensembed.sentence_vectors import stored_vectors, unit_matrix
 from ensembed.views import ViewStore
 
 Method: TypeAlias = Literal["kmeans", "hdbscan"]
-
-FIELDS = ("cluster", "row", "cosine", "text")
-"""Of a row's record."""
 
 # Sentences of a cluster whose words are counted, drawn by lot: the words of more are the same.
 _SENTENCES = 2000
@@ -40,12 +38,14 @@ class Cluster:
         size: rows, repeats among them.
         sentences: (row, cosine with the centre, text) of the sentences nearest to the centre, no two the same.
         words: what its sentences say more often than others.
+        ids: of these sentences, where the corpus has ids.
     """
 
     number: int
     size: int
     sentences: tuple[tuple[int, float, str], ...]
     words: tuple[str, ...]
+    ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +70,22 @@ class Clusters:
     method: Method
     seed: int
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Of a row's record."""
+        return ("cluster", "row", *(("id",) if has_ids(self.corpus) else ()), "cosine", "text")
+
     def records(self) -> Iterator[dict[str, Any]]:
-        """A record for every row, in the order of the corpus, as it is read."""
+        """A record for every row, in the order of the corpus, as it is read, with its id if the corpus has ids."""
         # A file that has grown is not read beyond its rows: that it changed is said in the end.
-        for row, text in zip(range(len(self.labels)), self.corpus, strict=False):
-            cosine = round(float(self.cosine[row]), 6)
-            yield {"cluster": int(self.labels[row]), "row": row, "cosine": cosine, "text": text}
+        for row, record in zip(range(len(self.labels)), records_of(self.corpus), strict=False):
+            yield {
+                "cluster": int(self.labels[row]),
+                "row": row,
+                **({} if record.id is None else {"id": record.id}),
+                "cosine": round(float(self.cosine[row]), 6),
+                "text": record.text,
+            }
         self.corpus.check_unchanged()
 
 
@@ -161,14 +171,16 @@ def _describe(
         if number >= 0:
             nearest.append(own[np.argsort(-found.cosine[own], kind="stable")[:representatives]])
         counted[distinct[own if len(own) <= _SENTENCES else random.choice(own, _SENTENCES, replace=False)]] = True
-    shown: dict[int, str] = dict.fromkeys(distinct[np.concatenate(nearest)].tolist() if nearest else [], "")
+    wanted_rows = distinct[np.concatenate(nearest)].tolist() if nearest else []
+    shown: dict[int, Record] = dict.fromkeys(wanted_rows, Record(""))
 
     def read() -> Iterator[tuple[int, str]]:
-        for row, text in enumerate(corpus):
+        # No further than the rows: that a file has grown is said below.
+        for row, record in zip(range(len(labels)), records_of(corpus), strict=False):
             if row in shown:
-                shown[row] = text
+                shown[row] = record
             if counted[row]:
-                yield int(labels[row]), text
+                yield int(labels[row]), record.text
 
     said = distinguishing_words(read(), len(nearest), words)
     corpus.check_unchanged()
@@ -177,8 +189,9 @@ def _describe(
         Cluster(
             number,
             int(sizes[number]),
-            tuple((int(distinct[i]), round(float(found.cosine[i]), 6), shown[int(distinct[i])]) for i in rows),
+            tuple((int(distinct[i]), round(float(found.cosine[i]), 6), shown[int(distinct[i])].text) for i in rows),
             tuple(said[number]),
+            tuple(one.id for one in (shown[int(distinct[i])] for i in rows) if one.id is not None),
         )
         for number, rows in enumerate(nearest)
     )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpora import as_corpus
+from ensembed.corpora.record_files import Record, records_of
 from ensembed.corpus import Corpus
 from ensembed.dedupe.stars import star_groups
 from ensembed.dedupe.threshold import FALSE_PAIRS, Threshold, find_threshold
@@ -66,12 +67,16 @@ class Duplicates:
 
     def sentences(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, str]]:
         """Number and text of these rows, in the order of the corpus, from one pass over it."""
+        return ((row, record.text) for row, record in self.records(rows))
+
+    def records(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, Record]]:
+        """The same with the record that a text comes from, which has its id if the corpus is a file of records."""
         wanted = np.zeros(len(self), bool)
         wanted[rows] = True
         # A file that has grown is not read beyond its rows: that it changed is said in the end.
-        for row, text in zip(range(len(self)), self.corpus, strict=False):
+        for row, record in zip(range(len(self)), records_of(self.corpus), strict=False):
             if wanted[row]:
-                yield row, text
+                yield row, record
         self.corpus.check_unchanged()
 
 

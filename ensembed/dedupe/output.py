@@ -7,6 +7,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from ensembed.corpora.record_files import RecordCorpus, has_ids
 from ensembed.dedupe.duplicates import Duplicates
 from ensembed.errors import InputError
 from ensembed.records import write_records
@@ -17,7 +18,7 @@ _SENTENCES = 100_000
 
 
 def group_records(found: Duplicates) -> Iterator[dict[str, Any]]:
-    """A record for every row of a group, group by group.
+    """A record for every row of a group, group by group, with its id if the corpus has ids.
 
     The corpus is read once for every so many grouped rows, so that its text need not be in memory.
     """
@@ -28,30 +29,38 @@ def group_records(found: Duplicates) -> Iterator[dict[str, Any]]:
         while end < len(groups) and (end == begin or size + len(groups[end]) <= _SENTENCES):
             size += len(groups[end])
             end += 1
-        texts = dict(found.sentences(np.concatenate(groups[begin:end])))
+        records = dict(found.records(np.concatenate(groups[begin:end])))
         for number in range(begin, end):
             for row in groups[number].tolist():
                 yield {
                     "group": number,
                     "row": row,
+                    **({} if records[row].id is None else {"id": records[row].id}),
                     "kept": int(found.kept[row]) == row,
                     "cosine": round(float(found.cosine[row]), 6),
-                    "text": texts[row],
+                    "text": records[row].text,
                 }
         begin = end
 
 
 def write_groups(found: Duplicates, file: TextIO, form: str) -> int:
     """Write every row of every group as "csv" or "jsonl" and return how many there were."""
-    return write_records(group_records(found), FIELDS, file, form)
+    fields = ("group", "row", "id", *FIELDS[2:]) if has_ids(found.corpus) else FIELDS
+    return write_records(group_records(found), fields, file, form)
 
 
 def write_kept(found: Duplicates, file: TextIO) -> int:
-    """Write the sentences that stay, one a line, and return how many there were."""
+    """Write the sentences that stay, one a line, and return how many there were.
+
+    Of a file of records, the records that stay, as they stand there, below its header if it has one.
+    """
+    corpus = found.corpus
+    if isinstance(corpus, RecordCorpus) and (header := corpus.file.header()) is not None:
+        file.write(f"{header}\n")
     rows = 0
-    for row, text in found.sentences(np.flatnonzero(found.is_kept)):
-        if "\n" in text:
+    for row, record in found.records(np.flatnonzero(found.is_kept)):
+        if not record.raw and "\n" in record.text:
             raise InputError(f"row {row} holds a line break, so that it cannot be a line of a file; replace it first")
-        file.write(f"{text}\n")
+        file.write(f"{record.raw or record.text}\n")
         rows += 1
     return rows

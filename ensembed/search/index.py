@@ -72,6 +72,7 @@ class Index:
         rescore: int | None = None,
         graph_rows: int = 250_000,
         source: str | None = None,
+        remake: bool = False,
         wait: float = 0.0,
     ) -> Index:
         """Make an empty index.
@@ -86,6 +87,7 @@ class Index:
                 4 for int8, 16 for binary, and at least 4 with a graph.
             graph_rows: from how many rows on "auto" has a graph.
             source: the folder or name that the model can be opened from again; an encoder's own name is known.
+            remake: take the place of an index that never had a row; one that had is an error always.
             wait: seconds to wait for another process that writes to the index.
 
         Raises:
@@ -102,7 +104,7 @@ class Index:
         probes = encoder.encode(PROBES)
         folder.mkdir(parents=True, exist_ok=True)
         with held(FileLock(folder / _LOCK), folder, wait):
-            if (folder / MANIFEST).exists():
+            if (folder / MANIFEST).exists() and not (remake and read_manifest(folder).next_key == 0):
                 raise SearchIndexError(f"there is an index in {folder} already: open it, or choose another folder")
             fingerprint = write_npy(folder / "fingerprint.npy", probes.shape, "<f4", [probes])
             manifest = Manifest(settings, encoder.spec, source_of(encoder, source), fingerprint)
@@ -232,7 +234,7 @@ class Index:
                 part = Part(matrix, keys, id_hashes(chosen), lines)
                 number = manifest.next_segment
                 written = write_segment(self.folder, number, manifest, len(rows), lambda: [part])
-                segments = self._without(self._snapshot.find(chosen).values(), number)
+                segments = tidy.without(self._snapshot, self._snapshot.find(chosen).values(), number)
                 manifest = manifest.changed(
                     segments=(*segments, written), next_segment=number + 1, next_key=manifest.next_key + len(rows)
                 )
@@ -258,7 +260,7 @@ class Index:
                 raise InputError(f"no row has the id {shorten(unknown[0])}{more}: nothing was deleted")
             if found:
                 number = self.manifest.next_segment
-                segments = self._without(found.values(), number)
+                segments = tidy.without(self._snapshot, found.values(), number)
                 self._commit(self.manifest.changed(segments=segments, next_segment=number + 1))
                 self._tidied(progress)
         return len(found)
@@ -381,10 +383,6 @@ class Index:
                 "or replace the rows (replace=True, --replace)"
             )
         return range(len(names))
-
-    def _without(self, places: Any, number: int) -> tuple[Any, ...]:  # noqa: ANN401 - numbers; facts of segments
-        """The segments' facts without the rows at these places, whose numbers are written down."""
-        return tidy.without(self._snapshot, np.array(sorted(places), np.int64), number)
 
     def _commit(self, manifest: Manifest) -> None:
         """Make the change: the one moment at which everything written so far begins to count."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ensembed.progress import Progress, silent
 from ensembed.search.manifest import Manifest, SegmentFacts
@@ -32,14 +31,15 @@ _OURS = re.compile(
 _KEPT = ("index.json", "fingerprint.npy")
 
 
-def without(snapshot: Snapshot, places: NDArray[np.int64], number: int) -> tuple[SegmentFacts, ...]:
-    """The segments' facts with the rows at these ascending places deleted; the files are written, nothing is changed.
+def without(snapshot: Snapshot, deleted: Iterable[int], number: int) -> tuple[SegmentFacts, ...]:
+    """The segments' facts with the rows at these places deleted; the files are written, nothing is changed.
 
     Args:
         snapshot: what is deleted from.
-        places: of the rows.
+        deleted: the places of the rows.
         number: no file has had it yet.
     """
+    places = np.array(sorted(deleted), np.int64)
     facts = []
     for segment, start in zip(snapshot.segments, snapshot.starts, strict=False):
         lo, hi = np.searchsorted(places, [start, start + segment.rows])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import os
@@ -139,8 +138,7 @@ def test_vectors_that_may_not_be_kept_are_made_at_once(
     def open_model(source: str, *_arguments: object, trust: bool) -> Encoder:  # noqa: ARG001
         return Fickle(dim=6, seed=2) if source == ENCODERS[1] else open_encoder(source)
 
-    # By its name: in the package, `compare` is the command.
-    monkeypatch.setattr(importlib.import_module("ensembed.cli.compare"), "open_model", open_model)
+    monkeypatch.setattr("ensembed.cli.options.open_model", open_model)
     found = data(capsys, *ENCODERS, "--corpus", str(corpus), "--store", str(tmp_path / "store"))
     assert found["cka"] == expected["cka"]
     assert found["overlap"] == expected["overlap"]

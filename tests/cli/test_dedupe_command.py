@@ -77,7 +77,7 @@ def test_standard_input_gzip_and_jsonl(
     packed = gzip.compress("\n".join(TEXTS).encode())
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(packed)))
     out = tmp_path / "groups.txt"
-    output(capsys, "dedupe", NAME, "-", "--threshold", "0.7", "-o", str(out), "--format", "jsonl", "-q")
+    output(capsys, "dedupe", NAME, "-", "--threshold", "0.7", "-o", str(out), "--out-format", "jsonl", "-q")
     records = [json.loads(line) for line in out.read_text().splitlines()]
     assert [one["row"] for one in records] == [0, 2, 3, 1, 4]
     assert records[1]["kept"] is False
@@ -125,13 +125,17 @@ def test_clusters(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Pa
         (["dedupe", NAME, "CORPUS", "--threshold", "nan"], 1, "at most 1, not nan"),
         (["dedupe", NAME, "CORPUS"], 1, "5 distinct sentences are too few"),
         (["dedupe", NAME, "absent.txt"], 1, "absent.txt"),
-        (["dedupe", NAME, "CORPUS", "--threshold", "0.7", "--out", "groups.txt"], 1, "--format"),
-        (["dedupe", NAME, "CORPUS", "--threshold", "0.7", "--kept", "CORPUS"], 1, "must be different files"),
+        (["dedupe", NAME, "CORPUS", "--threshold", "0.7", "--out", "groups.txt"], 1, "--out-format"),
+        (["dedupe", NAME, "CORPUS", "--threshold", "0.7", "--kept", "CORPUS"], 1, "FILE and --kept are the same file"),
         (["dedupe", NAME, "CORPUS", "--threshold", "0.7", "--kept", "no/such/folder"], 1, "cannot be written"),
         (["dedupe", "minilm", "CORPUS", "--threshold", "0.7"], 3, "ensembed pull minilm"),
         (["cluster", NAME, "CORPUS"], 1, "too few to find out how many clusters"),
         (["cluster", NAME, "CORPUS", "-k", "9"], 1, "cannot make 9 clusters"),
-        (["cluster", NAME, "CORPUS", "-k", "2", "--out", "CORPUS", "--format", "csv"], 1, "another file than FILE"),
+        (
+            ["cluster", NAME, "CORPUS", "-k", "2", "--out", "CORPUS", "--out-format", "csv"],
+            1,
+            "FILE and --out are the same file",
+        ),
         (["cluster", NAME, "CORPUS", "-k", "2", "--method", "hdbscan"], 1, "hdbscan finds the number"),
     ],
 )

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from ensembed.cli import run
+from ensembed.corpora.record_files import RecordFile
 from ensembed.encoders.demo import DemoEncoder
+from ensembed.errors import CorpusError, EncoderError, SearchIndexError
 from ensembed.search import Index
 from ensembed.search.imports import add_file
-from ensembed.search.records import RecordFile
 
 CSV = 'id,text,page\n1,a dog barks,3\n2,"a cat,\nasleep",4\n3,,5\n4,stocks fell,6\n'
 
@@ -169,3 +170,76 @@ def test_a_terminal_is_asked_until_its_end(index: Path) -> None:
     assert b"3 rows, demo. Type a query; Ctrl-D ends." in err
     assert out.count(b"search> ") == 3
     assert b"a dog barks" in out
+
+
+def test_what_is_fixed_is_not_ignored(capsys: pytest.CaptureFixture[str], index: Path, tmp_path: Path) -> None:
+    more = tmp_path / "more.txt"
+    more.write_text("a fox\n")
+    for option, value, has in (
+        ("--kind", "exact", "auto"),
+        ("--dtype", "int8", "float32"),
+        ("--rescore", "3", "1"),
+        ("--graph-rows", "5", "250000"),
+    ):
+        error = call(capsys, "index", index, more, option, value, code=1)
+        assert f"was made with {option} {has}, which stays, not {value}" in error
+        assert "in a new folder" in error
+        assert len(Index.open(index)) == 3
+    same = ["--kind", "auto", "--dtype", "float32", "--rescore", "1", "--graph-rows", "250000"]
+    [facts] = call(capsys, "index", index, more, *same, "--json")
+    assert facts["rows"] == 4
+
+
+def test_an_index_that_never_had_a_row_can_be_made_anew(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder, bad, good = tmp_path / "index", tmp_path / "bad.csv", tmp_path / "good.csv"
+    bad.write_text("title\nx\n")
+    good.write_text(CSV)
+    new = ["index", folder, good, "--json"]
+    assert "no column 'text'" in call(capsys, "index", folder, bad, "-m", "demo", "--dtype", "int8", code=1)
+    [facts] = call(capsys, "index", folder, "--json")
+    assert (facts["rows"], facts["dtype"], facts["rescore"]) == (0, "int8", 4)
+    # What is not said again stays, without a model too.
+    assert "no column 'text'" in call(capsys, "index", folder, bad, "--graph-rows", "9", code=1)
+    manifest = Index.open(folder).manifest
+    assert (manifest.source, manifest.settings.dtype, manifest.settings.graph_rows) == ("demo", "int8", 9)
+    [facts] = call(capsys, *new, "-m", "demo?dim=8", "--dtype", "binary")
+    assert (facts["rows"], facts["dim"], facts["dtype"], facts["rescore"]) == (3, 8, "binary", 16)
+    Index.open(folder, verify=True)
+    assert "was made with 'demo?dim=8'" in call(capsys, *new, "-m", "demo", "--again", code=1)
+    [facts] = call(capsys, "index", folder, "--delete", "0", "--delete", "1", "--delete", "2", "--json")
+    assert facts["rows"] == 0
+    assert "was made with 'demo?dim=8'" in call(capsys, *new, "-m", "demo", "--again", code=1)
+
+
+def test_a_first_run_whose_encoder_fails_leaves_the_way_free(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    class Failing(DemoEncoder):
+        def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401
+            if len(sentences) > 2:
+                raise RuntimeError("out of order")
+            return super().embed(sentences)
+
+    path = tmp_path / "lines.txt"
+    path.write_text("one\ntwo\nthree\n")
+    index = Index.create(tmp_path / "index", Failing(16))
+    with pytest.raises(EncoderError, match="out of order"):
+        add_file(index, RecordFile(path, str(path)))
+    [facts] = call(capsys, "index", index.folder, path, "-m", "demo?dim=8", "--json")
+    assert (facts["rows"], facts["dim"]) == (3, 8)
+    with pytest.raises(SearchIndexError, match="is another index now"):
+        index.add(["four"])
+
+
+def test_a_cell_may_be_long(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    long = "a dog barks " * 900_000
+    path = tmp_path / "long.csv"
+    path.write_text(f'id,text\n1,"{long}"\n2,short\n')
+    assert [len(record.text) for record in RecordFile(path, str(path))] == [len(long), 5]
+    [facts] = call(capsys, "index", tmp_path / "index", path, "--model", "demo?dim=8", "--id-column", "id", "--json")
+    assert facts["rows"] == 2
+    assert Index.open(facts["folder"]).get(["1"])[0]["text"] == long
+    # A quote that is never closed is still an error, and not a cell of a whole file.
+    path.write_text('text\n"' + "x" * ((1 << 26) + 1))
+    with pytest.raises(CorpusError, match="larger than field limit"):
+        list(RecordFile(path, str(path)))

@@ -158,9 +158,22 @@ def test_bad_input_is_refused_and_nothing_changes(index: Index, call: Any, messa
     assert (index.folder / "index.json").read_bytes() == before
 
 
-def test_what_cannot_be_made_or_opened(index: Index, tmp_path: Path) -> None:
+def test_an_index_without_rows_is_made_anew_where_that_is_meant(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    Index.create(folder, "demo?dim=4")
     with pytest.raises(SearchIndexError, match="already"):
-        Index.create(index.folder, ENCODER)
+        Index.create(folder, ENCODER)
+    # As if a process had died in the middle of it.
+    (folder / "fingerprint.npy").write_bytes(b"torn")
+    made = Index.create(folder, ENCODER, dtype="int8", remake=True)
+    made.add(["one"])
+    assert [hit.text for hit in Index.open(folder, ENCODER, verify=True).search(["one"])[0]] == ["one"]
+
+
+def test_what_cannot_be_made_or_opened(index: Index, tmp_path: Path) -> None:
+    for remake in (False, True):
+        with pytest.raises(SearchIndexError, match="already"):
+            Index.create(index.folder, ENCODER, remake=remake)
     with pytest.raises(InputError, match="kind is one of"):
         Index.create(tmp_path / "x", ENCODER, kind="fast")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="rescore is a whole number"):

@@ -37,9 +37,10 @@ AREAS = (
     "scaling",
     "search",
     "load",
+    "apart",
 )
 # Areas whose module is called otherwise.
-MODULES = {"cores": "many_cores", "ray": "ray_engine"}
+MODULES = {"apart": "load_apart", "cores": "many_cores", "ray": "ray_engine"}
 
 
 def measure(name: str) -> Section:

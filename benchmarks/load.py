@@ -85,8 +85,8 @@ def _best(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     return quick | {key: max(one[key], other[key]) for key in ("failed", "wrong")}
 
 
-def section(measured: dict[str, Any], where: str = "for server and clients") -> Section:
-    """Tables of what was measured."""
+def section(measured: dict[str, Any], label: str = "") -> Section:
+    """Tables of what was measured, which the label tells from others."""
     found, alone, together = measured["runs"], measured["alone"], measured["together"]
     names = {"ours": "ensembed serve", "peer": "FastAPI and sentence-transformers"}
     rows = [
@@ -105,6 +105,7 @@ def section(measured: dict[str, Any], where: str = "for server and clients") -> 
         ["the encoder itself, a sentence at a time", "", f"{alone:,.0f}", "", "", ""],
         ["the encoder itself, 32 at a time", "", f"{together:,.0f}", "", "", ""],
     ]
+    what = f"{label}, 64 clients, a request" if label else "64 clients, a request"
     first, *_, last = found["ours"]
     peer = found["peer"][-1]
 
@@ -114,23 +115,19 @@ def section(measured: dict[str, Any], where: str = "for server and clients") -> 
     return Section(
         "The server under load",
         [
+            Comparison(what, "one client", each(last["requests/s"]), each(first["requests/s"]), "<= 0.333"),
             Comparison(
-                "64 clients, a request", "one client", each(last["requests/s"]), each(first["requests/s"]), "<= 0.33"
-            ),
-            Comparison(
-                "64 clients, a request",
+                what,
                 "the bare encoder, 32 at a time",
                 each(last["requests/s"]),
                 each(together),
                 "<= 1.1",
             ),
-            Comparison(
-                "64 clients, a request", names["peer"], each(last["requests/s"]), each(peer["requests/s"]), "< 1"
-            ),
+            Comparison(what, names["peer"], each(last["requests/s"]), each(peer["requests/s"]), "< 1"),
         ],
-        [Table("", ["who", "clients", "requests/s", "p50, ms", "p99, ms", "lost or wrong"], rows)],
+        [Table(label, ["who", "clients", "requests/s", "p50, ms", "p99, ms", "lost or wrong"], rows)],
         [
-            f"{ENCODER}, one sentence of STS-B a request, no cache, {measured['cores']} cores {where}.",
+            f"{ENCODER}, one sentence of STS-B a request, no cache, {measured['cores']} cores for server and clients.",
             "Every vector is compared with the encoder's own, after the run.",
             f"The 64 clients themselves take {last['client_cpu']:.0%} of a core.",
         ],

@@ -11,29 +11,45 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import load
-from ensembed.provenance import provenance
+from benchmarks.parts import measure
+from benchmarks.timing import Section
 
 FILE = "bench-load.json"
 CLIENT_CORES = 2
 
 
 def main(out: Path) -> None:
-    """Measure with more and more cores, print and write after every one, should a later one fail."""
-    out.mkdir(parents=True, exist_ok=True)
+    """Measure with two cores, then twice as many, as long as there are so many."""
     cores = sorted(os.sched_getaffinity(0))
     clients, rest = cores[:CLIENT_CORES], cores[CLIENT_CORES:]
-    found: dict[str, Any] = {"provenance": provenance(), "by_cores": []}
-    count = 2
-    while count <= len(rest):
+
+    def on(count: int) -> dict[str, Any]:
         os.sched_setaffinity(0, rest[:count])  # the servers inherit it
-        found["by_cores"].append(load.measured(8_000, 3.0, 3, clients))
-        print(json.dumps(found["by_cores"][-1]), flush=True)
-        (out / FILE).write_text(json.dumps(found, indent=1) + "\n")
-        count *= 2
+        return load.measured(8_000, 3.0, 3, clients)
+
+    counts = [1 << k for k in range(1, 10) if 1 << k <= len(rest)]
+    measure(out / FILE, {f"{count} cores": partial(on, count) for count in counts})
+
+
+def run(path: Path = Path("results") / FILE) -> Section:
+    """What was measured last, on whatever machine has cores for both."""
+    title = "The server under load, clients on cores of their own"
+    if not path.exists():
+        return Section(title, notes=["Not measured: run `python -m benchmarks.load_apart results` where they are."])
+    found = json.loads(path.read_text())
+    made = found.pop("provenance")
+    parts = [load.section(one, label) for label, one in found.items()]
+    notes = [
+        f"{load.ENCODER}, one sentence of STS-B a request, no cache; {CLIENT_CORES} more cores for the clients.",
+        f"On: {', '.join(f'{key} {value}' for key, value in made.items())}.",
+    ]
+    comparisons = [one for part in parts for one in part.comparisons]
+    return Section(title, comparisons, [table for part in parts for table in part.tables], notes)
 
 
 if __name__ == "__main__":

@@ -93,14 +93,14 @@ def _views(torch: Any, rows: int, device: str) -> list[Any]:  # noqa: ANN401 - t
     """Float32 views that share 256 directions, far from zero, made on the device."""
     generator = torch.Generator(device=device).manual_seed(0)
 
-    def normal(*shape: int) -> Any:  # noqa: ANN401
+    def normal(*shape: int) -> Any:  # noqa: ANN401 - torch has types of its own
         return torch.randn(*shape, generator=generator, device=device)
 
     shared = normal(rows, 256)
     return [shared @ normal(256, d) / 16 + 0.5 * normal(rows, d) + normal(d) for d in DIMS]
 
 
-def _best(torch: Any, device: str, function: Callable[[], object], repeats: int = 5) -> float:  # noqa: ANN401
+def _best(torch: Any, device: str, function: Callable[[], object], repeats: int = 5) -> float:  # noqa: ANN401 - torch is imported when it is there
     """Seconds, the best of several after one that warms up."""
     times = []
     for _ in range(repeats + 1):
@@ -112,7 +112,7 @@ def _best(torch: Any, device: str, function: Callable[[], object], repeats: int 
     return round(min(times[1:]), 5)
 
 
-def _wait(torch: Any, device: str) -> None:  # noqa: ANN401
+def _wait(torch: Any, device: str) -> None:  # noqa: ANN401 - torch is imported when it is there
     if device.startswith("cuda"):
         torch.cuda.synchronize()
 
@@ -121,7 +121,7 @@ def _matrices(views: list[Any]) -> list[Any]:
     return list(check_views(views))
 
 
-def _bare(torch: Any, views: list[Any], device: str) -> dict[str, float]:  # noqa: ANN401
+def _bare(torch: Any, views: list[Any], device: str) -> dict[str, float]:  # noqa: ANN401 - torch is imported when it is there
     """X' X, both triangles, of rows that are ready: what the device can do. Half of it is the limit of a pass."""
     rows, found = min(len(views[0]), 65_536), {}
     for dtype in (torch.float64, torch.float32):
@@ -145,7 +145,7 @@ def _sweep(views: list[Any], device: str) -> dict[str, float]:
     return found
 
 
-def _gcca_steps(torch: Any, covariance: NDArray[np.float64], device: str) -> dict[str, Any]:  # noqa: ANN401
+def _gcca_steps(torch: Any, covariance: NDArray[np.float64], device: str) -> dict[str, Any]:  # noqa: ANN401 - torch is imported when it is there
     """GCCA on the device from moments on the host, and its parts."""
     S = torch.as_tensor(covariance, device=device)
     options: dict[str, Any] = {"tau": TAU, "dim": DIM, "resolution": 1e-11}
@@ -169,7 +169,7 @@ def _gcca_steps(torch: Any, covariance: NDArray[np.float64], device: str) -> dic
     }
 
 
-def _refined(torch: Any, S: Any, steps: int = 2) -> tuple[Any, Any]:  # noqa: ANN401
+def _refined(torch: Any, S: Any, steps: int = 2) -> tuple[Any, Any]:  # noqa: ANN401 - torch is imported when it is there
     """All eigenvectors in float32, made exact by products in float64 (Ogita and Aishima 2018)."""
     X = torch.linalg.eigh(S.float())[1].double()
     eye = torch.eye(len(S), dtype=S.dtype, device=S.device)

@@ -18,28 +18,23 @@ from typing import Any
 import numpy as np
 
 from benchmarks import encode, ensemble, results
+from benchmarks.parts import measure
 from benchmarks.timing import Comparison, Section, Table, best_in_turn
 from ensembed.cores import available_cores
 from ensembed.encoders.catalog import require
-from ensembed.provenance import provenance
 
 FILE = "bench-cores.json"
 TOKENS = (16, 32, 64, 128, 256)
 
 
 def main(out: Path) -> None:
-    """Measure, print and write after every part, should a later one fail."""
-    out.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {"provenance": provenance()}
+    """Measure everything."""
     parts: dict[str, Callable[[], Any]] = {
         "lone": lone_runs,
         "ensemble": lambda: results.record(ensemble.run(), {}),
         "encode": lambda: results.record(encode.run(), {}),
     }
-    for name, part in parts.items():
-        found[name] = part()
-        print(name, json.dumps(found[name]), flush=True)
-        (out / FILE).write_text(json.dumps(found, indent=1) + "\n")
+    measure(out / FILE, parts)
 
 
 def run(path: Path = Path("results") / FILE) -> Section:

@@ -12,11 +12,11 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.parts import measure
 from benchmarks.st_peer import open_peer
 from benchmarks.texts import news
 from benchmarks.timing import Section, Table, seconds
@@ -24,7 +24,6 @@ from ensembed.cores import available_cores
 from ensembed.corpus import ListCorpus
 from ensembed.encoders import open_encoder
 from ensembed.engines import Ray, Resources
-from ensembed.provenance import provenance
 from ensembed.views import ViewStore
 
 FILE = "bench-workers.json"
@@ -33,14 +32,8 @@ SHARD = 256
 
 
 def main(out: Path, sentences: int = 20_000) -> None:
-    """Measure, print and write after every part, should a later one fail."""
-    out.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {"provenance": provenance()}
-    parts: dict[str, Callable[[], Any]] = {"index": index, "workers": partial(workers, sentences), "gpu": gpu}
-    for name, part in parts.items():
-        found[name] = part()
-        print(name, json.dumps(found[name]), flush=True)
-        (out / FILE).write_text(json.dumps(found, indent=1) + "\n")
+    """Measure everything."""
+    measure(out / FILE, {"index": index, "workers": partial(workers, sentences), "gpu": gpu})
 
 
 def run(path: Path = Path("results") / FILE) -> Section:

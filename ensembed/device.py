@@ -140,7 +140,7 @@ def _top_eigh(torch: Any, S: Any, k: int) -> tuple[Any, Any]:  # noqa: ANN401 - 
     return values.flip(0)[:k], vectors.flip(1)[:, :k]
 
 
-def _scale_rows(torch: Any, X: Any) -> None:  # noqa: ANN401
+def _scale_rows(torch: Any, X: Any) -> None:  # noqa: ANN401 - torch is imported when it is there
     """Scale rows to length one in place; in float64 no square of a float32 overflows or vanishes."""
     largest = X.abs().amax(dim=1, keepdim=True)
     X /= torch.where(largest == 0, 1.0, largest)
@@ -148,11 +148,11 @@ def _scale_rows(torch: Any, X: Any) -> None:  # noqa: ANN401
     X /= torch.where(lengths == 0, 1.0, lengths)
 
 
-def _blocks(torch: Any, views: Views, where: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
+def _blocks(torch: Any, views: Views, where: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401 - torch is imported when it is there
     """First row and tensors of every block of rows; the next block of what is not a tensor is read meanwhile."""
     n = views[0].shape[0]
 
-    def part(j: int, start: int) -> Any:  # noqa: ANN401
+    def part(j: int, start: int) -> Any:  # noqa: ANN401 - torch is imported when it is there
         view = views[j]
         if isinstance(view, TensorMatrix):
             return view.tensor[start : start + _BLOCK]

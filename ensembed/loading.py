@@ -154,5 +154,5 @@ class _Absent(Encoder):
     def spec(self) -> EncoderSpec:
         return self._spec
 
-    def embed(self, sentences: list[str]) -> FloatArray:  # noqa: ARG002
+    def embed(self, sentences: list[str]) -> FloatArray:  # noqa: ARG002 - it has none to give
         raise EncoderError(self._reason)

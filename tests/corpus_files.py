@@ -25,7 +25,7 @@ def text(lines: Sequence[str], *, end: str = "\n", mark: bool = False) -> bytes:
     return (codecs.BOM_UTF8 if mark else b"") + "".join(line + end for line in lines).encode()
 
 
-def write_parquet(path: Path, rows: Sequence[str | None], kind: Any = None, group: int = 5) -> Path:  # noqa: ANN401
+def write_parquet(path: Path, rows: Sequence[str | None], kind: Any = None, group: int = 5) -> Path:  # noqa: ANN401 - a type of pyarrow's
     table = pa.table({"number": list(range(len(rows))), "text": pa.array(rows, kind or pa.string())})
     pq.write_table(table, path, row_group_size=group)
     return path

@@ -1,26 +1,24 @@
-"""Run by the tests in a process of its own: dies at every file operation of an embedding in turn, and finishes it.
+"""Run by the tests in a process of its own: dies at every change to files of an embedding in turn, and finishes it.
 
-For n = 1, 2, ... a forked child embeds into `root/n` and sends itself SIGKILL in its n-th operation; when that is a
-sync, half of the bytes are lost as well. Another child then goes on until the end. Prints the number of deaths.
+For n = 1, 2, ... a forked child embeds into `root/n` and dies in its n-th change to files; another child then goes on
+until the end. Prints the number of deaths.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import signal
-import stat
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+
+from deaths import die_at, status_of
 
 from ensembed.corpus import ListCorpus
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.views import ViewStore
 
 SENTENCES = [f"sentence {i % 7}" for i in range(10)]
-_EVENTS = {"open", "os.rename", "os.remove", "os.mkdir"}
 
 
 def embed(root: Path) -> None:
@@ -28,33 +26,8 @@ def embed(root: Path) -> None:
 
 
 def embed_and_die(root: Path, n: int) -> None:
-    operations = itertools.count(1)
-    sync = os.fsync
-
-    def hook(event: str, _args: tuple[object, ...]) -> None:
-        if event in _EVENTS and next(operations) == n:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def torn_sync(descriptor: int) -> None:
-        if next(operations) == n:
-            found = os.fstat(descriptor)
-            if stat.S_ISREG(found.st_mode):
-                os.truncate(descriptor, found.st_size // 2)
-            os.kill(os.getpid(), signal.SIGKILL)
-        sync(descriptor)
-
-    os.fsync = torn_sync  # type: ignore[assignment]
-    sys.addaudithook(hook)
+    die_at(n)
     embed(root)
-
-
-def status_of(action: Callable[[], None]) -> int:
-    """How a forked child that does this ends: 0, or the negative number of a signal."""
-    pid = os.fork()
-    if pid == 0:
-        action()
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def main(root: Path) -> None:

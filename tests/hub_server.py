@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from loopback import serving
 
 Answer: TypeAlias = tuple[int, dict[str, str], bytes]
 Files: TypeAlias = dict[str, bytes]
@@ -239,22 +240,18 @@ class HubServer:
 
 
 @contextmanager
-def hub_server() -> Iterator[HubServer]:
-    """The hub, running for as long as the block."""
+def hub_server(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[HubServer]:
+    """The hub, running for as long as the block, and this process's client turned to it, with a cache in the folder."""
     hub = HubServer()
-    with hub.server:
-        thread = threading.Thread(target=hub.server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with serving(hub.server), _turned_to(hub, monkeypatch, folder):
         try:
             yield hub
         finally:
             hub.released.set()
-            hub.server.shutdown()
-            thread.join()
 
 
 @contextmanager
-def turned_to(hub: HubServer, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[None]:
+def _turned_to(hub: HubServer, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[None]:
     """Turn this process's client to the hub, with the writer's token and a cache in the folder."""
     from huggingface_hub import constants
 

@@ -21,7 +21,7 @@ line_texts = texts.filter(lambda text: "\n" not in text and not text.endswith("\
 
 def repeating(elements: st.SearchStrategy[str], *, max_size: int = 40) -> st.SearchStrategy[list[str]]:
     """Lists that are not empty and in which equal elements are frequent."""
-    choose: Callable[[list[str]], st.SearchStrategy[list[str]]] = lambda few: st.lists(  # noqa: E731
+    choose: Callable[[list[str]], st.SearchStrategy[list[str]]] = lambda few: st.lists(  # noqa: E731 - a name for a long argument
         st.sampled_from(few), min_size=1, max_size=max_size
     )
     return st.lists(elements, min_size=1, max_size=8).flatmap(choose)

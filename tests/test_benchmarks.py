@@ -14,16 +14,16 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the package
 
-from benchmarks import __main__ as frame  # noqa: E402
-from benchmarks import docs, results  # noqa: E402
-from benchmarks.startup import TARGETS  # noqa: E402
-from benchmarks.texts import inbox  # noqa: E402
-from benchmarks.timing import Comparison, Section, Table, best_in_turn, compare, growth  # noqa: E402
+from benchmarks import __main__ as frame  # noqa: E402 - found by the path above
+from benchmarks import docs, results  # noqa: E402 - found by the path above
+from benchmarks.startup import TARGETS  # noqa: E402 - found by the path above
+from benchmarks.texts import inbox  # noqa: E402 - found by the path above
+from benchmarks.timing import Comparison, Section, Table, best_in_turn, compare, growth  # noqa: E402 - found by the path above
 
 
 def _area(name: str, found: object, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType(f"benchmarks.{name}")
-    module.run = lambda: found  # type: ignore[attr-defined]
+    module.run = lambda: found  # type: ignore[attr-defined] # a module may have it
     monkeypatch.setitem(sys.modules, f"benchmarks.{name}", module)
 
 

@@ -140,7 +140,7 @@ def test_stretches_of_anything(lines: list[str], end: str, mark: bool, data: st.
             assert found.key == ListCorpus(expected).key
             start = data.draw(st.integers(0, len(expected)))
             stop = data.draw(st.integers(start, len(expected)))
-            assert list(pickle.loads(pickle.dumps(found)).stretch(start, stop)) == expected[start:stop]  # noqa: S301
+            assert list(pickle.loads(pickle.dumps(found)).stretch(start, stop)) == expected[start:stop]  # noqa: S301 - made a moment ago
 
 
 def test_a_stretch_is_read_from_its_mark_and_not_from_the_start(
@@ -156,7 +156,7 @@ def test_a_stretch_is_read_from_its_mark_and_not_from_the_start(
         seen: list[str] = []
         from_mark = type(found).read_from
 
-        def counted(self: Corpus, mark: Any = (0, 0), read: Any = from_mark, seen: Any = seen) -> Any:  # noqa: ANN401
+        def counted(self: Corpus, mark: Any = (0, 0), read: Any = from_mark, seen: Any = seen) -> Any:  # noqa: ANN401 - as the method that it stands for
             sentences, tell = read(self, mark)
             return (seen.append(one) or one for one in sentences), tell
 
@@ -167,7 +167,7 @@ def test_a_stretch_is_read_from_its_mark_and_not_from_the_start(
         assert seen == lines[396:399]
 
 
-def stretches_there(found: Corpus, rows: list[tuple[int, int]], queue: Any) -> None:  # noqa: ANN401
+def stretches_there(found: Corpus, rows: list[tuple[int, int]], queue: Any) -> None:  # noqa: ANN401 - a queue of processes
     """What another process reads; there every 4,096th row is marked, so that it must not ask how many here."""
     corpus.MARK_ROWS = MARK_ROWS
     try:
@@ -176,7 +176,7 @@ def stretches_there(found: Corpus, rows: list[tuple[int, int]], queue: Any) -> N
         queue.put(str(error))
 
 
-def in_another_process(found: Corpus, rows: list[tuple[int, int]]) -> Any:  # noqa: ANN401
+def in_another_process(found: Corpus, rows: list[tuple[int, int]]) -> Any:  # noqa: ANN401 - whatever the process answers
     spawn = multiprocessing.get_context("spawn")
     queue = spawn.Queue()
     process = spawn.Process(target=stretches_there, args=(found, rows, queue))
@@ -209,8 +209,8 @@ def test_a_change_is_noticed_whatever_it_does_to_the_reading(source: str | Path)
     found = open_corpus(source)
     assert len(found) == len(SENTENCES)
     there = pickle.loads(pickle.dumps(found))  # noqa: S301 - our own
-    files = [found.path] if isinstance(found, TextCorpus) else list(found._files)  # type: ignore[attr-defined]
-    fs = fsspec.filesystem("file") if isinstance(found, TextCorpus) else found._place.fs  # type: ignore[attr-defined]
+    files = [found.path] if isinstance(found, TextCorpus) else list(found._files)  # type: ignore[attr-defined] # only those of files have it
+    fs = fsspec.filesystem("file") if isinstance(found, TextCorpus) else found._place.fs  # type: ignore[attr-defined] # only those of files have it
     if not hasattr(fs, "pipe") or "simplecache" in str(source):
         return
     for data in (fs.cat(str(files[-1]))[:-9], b"\xff\xfe" * 400, b""):
@@ -230,7 +230,7 @@ def test_an_index_of_other_sentences_than_before_is_an_error(tmp_path: Path) -> 
     there = pickle.loads(pickle.dumps(found))  # noqa: S301 - our own
     put(tmp_path / "c.txt", b"one\nTWO\n")
     with pytest.raises(CorpusError, match="changed since its index was made"):
-        there.index  # noqa: B018
+        there.index  # noqa: B018 - asking is what raises
 
 
 def test_a_part_that_is_added_is_not_a_change(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_bytes_in_a_part_that_are_not_utf8(tmp_path: Path) -> None:
         read(open_corpus(tmp_path))
     assert read(open_corpus(tmp_path, errors="replace")) == ["one", "one", "ab\ufffd"]
     with pytest.raises(InputError, match="'ignore'"):
-        open_corpus(tmp_path, errors="ignore")  # type: ignore[arg-type]
+        open_corpus(tmp_path, errors="ignore")  # type: ignore[arg-type] # it is refused
 
 
 @pytest.mark.parametrize("kind", ["folder of text", "parquet", "memory"])

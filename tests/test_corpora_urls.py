@@ -46,7 +46,7 @@ class Ranges(SimpleHTTPRequestHandler):
     ranges = True
     broken = False
 
-    def log_message(self, *_: Any) -> None:  # noqa: ANN401
+    def log_message(self, *_: Any) -> None:  # noqa: ANN401 - of http.server
         pass
 
     def end_headers(self) -> None:
@@ -140,7 +140,7 @@ def test_what_a_url_keeps_secret_is_in_no_error_nor_in_what_led_to_it(tmp_path: 
         fails(lambda: read(open_corpus(f"{secret}/bad.txt")))
         found = open_corpus(query)
         assert read(found) == SENTENCES
-        assert PASSWORD not in f"{found} {found!r} {found._place!r}"  # type: ignore[attr-defined]
+        assert PASSWORD not in f"{found} {found!r} {found._place!r}"  # type: ignore[attr-defined] # only those of files have it
         handler.broken = True
         fails(lambda: read(found))
         (tmp_path / "c.txt").unlink()

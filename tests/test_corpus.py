@@ -78,7 +78,7 @@ def test_a_corpus_can_be_read_any_number_of_times(path: Path) -> None:
 def test_bytes_that_are_not_utf8_are_named_with_file_and_line(path: Path, start: bytes) -> None:
     corpus = TextCorpus(write(path, start + b"ab\xffcd\n"))
     with pytest.raises(CorpusError, match=rf"{path.name}, line 1: byte 2 \(0xff\) is not UTF-8.*errors='replace'"):
-        corpus.key  # noqa: B018
+        corpus.key  # noqa: B018 - asking is what raises
     corpus = TextCorpus(write(path, start + b"one\n\ntwo\nab\xe4cd\n"))
     with pytest.raises(CorpusError, match=r"line 4: byte 2 \(0xe4\)"):
         read(corpus)
@@ -95,7 +95,7 @@ def test_bytes_that_are_not_utf8_can_be_replaced(path: Path) -> None:
 
 def test_no_other_way_with_bad_bytes_is_taken(path: Path) -> None:
     with pytest.raises(InputError, match="'surrogateescape'"):
-        TextCorpus(write(path, b"ab\xffcd\n"), errors="surrogateescape")  # type: ignore[arg-type]
+        TextCorpus(write(path, b"ab\xffcd\n"), errors="surrogateescape")  # type: ignore[arg-type] # it is refused
 
 
 @pytest.mark.parametrize("kept", [0.2, 0.6, 0.999])
@@ -142,7 +142,7 @@ class Dribble(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - of io.RawIOBase
         if self._breaks and not self.left:
             raise OSError("the pipe broke")
         data, self.left = self.left[:1], self.left[1:]
@@ -201,7 +201,7 @@ def test_a_file_without_sentences_is_refused(path: Path, data: bytes) -> None:
     corpus = TextCorpus(write(path, data))
     assert read(corpus) == []
     with pytest.raises(CorpusError, match=f"{path.name} holds no sentence"):
-        corpus.index  # noqa: B018
+        corpus.index  # noqa: B018 - asking is what raises
 
 
 @pytest.mark.parametrize("none", [[], [""], [" ", "\n"]])
@@ -338,7 +338,7 @@ def test_as_corpus_does_not_take_a_string_for_a_list_of_letters() -> None:
 )
 def test_what_is_not_a_string_is_named_with_its_index(bad: object, kind: str) -> None:
     with pytest.raises(SentenceError, match=f"sentence 2 is not a string but {kind}"):
-        check_sentences(["a", "", bad])  # type: ignore[list-item]
+        check_sentences(["a", "", bad])  # type: ignore[list-item] # it is refused
 
 
 @pytest.mark.parametrize("bad", ["\ud800", "a\udfff", "ü \udc80 b"])
@@ -351,14 +351,14 @@ def test_a_lone_surrogate_is_named_with_its_index_and_position(bad: str) -> None
 @pytest.mark.parametrize("bad", ["text", b"text", None, 3, object()])
 def test_what_is_not_a_list_of_sentences_is_refused(bad: object) -> None:
     with pytest.raises(SentenceError, match="expected a list of sentences, got"):
-        check_sentences(bad)  # type: ignore[arg-type]
+        check_sentences(bad)  # type: ignore[arg-type] # it is refused
 
 
 @given(st.lists(texts))
 def test_every_list_of_texts_is_accepted_unchanged(given_texts: list[str]) -> None:
     assert check_sentences(given_texts) == given_texts
     assert check_sentences(tuple(given_texts)) == given_texts
-    assert check_sentences(np.array(given_texts, dtype=object)) == given_texts  # type: ignore[arg-type]
+    assert check_sentences(np.array(given_texts, dtype=object)) == given_texts  # type: ignore[arg-type] # an array is taken as well
 
 
 @given(st.one_of(st.text(), st.binary(), st.lists(st.integers()), st.none()), st.integers(10, 100))

@@ -148,7 +148,7 @@ def test_gcca_leaves_a_block_without_full_rank_to_the_host() -> None:
 
 
 @pytest.mark.parametrize("method", [GCCA(3), SVD(3), SVD(3, weights="reliability"), Auto(3)])
-def test_a_fit_on_a_device_is_the_fit(method: Any) -> None:  # noqa: ANN401
+def test_a_fit_on_a_device_is_the_fit(method: Any) -> None:  # noqa: ANN401 - each is of another class
     views = _views()
     tensors = [torch.from_numpy(X) for X in views]
     found = method.fit(tensors, device="cpu")

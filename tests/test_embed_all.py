@@ -43,7 +43,7 @@ class Breaks(Encoder):
 @pytest.fixture
 def corpus(tmp_path: Path) -> TextCorpus:
     """A file whose last shard is short; every shard begins with a new sentence, a third of the others is not new."""
-    numbers = random.Random(1)  # noqa: S311
+    numbers = random.Random(1)  # noqa: S311 - the same numbers in every run
     rows = range(SHARD_ROWS * SHARDS - 1)
     lines = [f"sentence {i if i % SHARD_ROWS == 0 or numbers.random() < 0.67 else numbers.randrange(i)}" for i in rows]
     path = tmp_path / "corpus.txt"
@@ -94,7 +94,7 @@ def check_the_rest_is_done(store: ViewStore, corpus: Corpus, expected: dict[str,
 def test_views_whose_process_was_killed_and_interrupted_are_those_made_alone(
     corpus: TextCorpus, tmp_path: Path, store: ViewStore
 ) -> None:
-    numbers = random.Random(0)  # noqa: S311
+    numbers = random.Random(0)  # noqa: S311 - the same numbers in every run
     progress = {0}
 
     def stop(calls: int, *, interrupt: bool) -> None:

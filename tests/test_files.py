@@ -28,7 +28,7 @@ def write_many(path: Path, letter: str, log: Path, start: threading.Barrier) -> 
         start.wait(120)
         for k in range(ROUNDS):
             write_atomically(path, content(letter, SIZES[k % 2]))
-    except BaseException as error:
+    except BaseException as error:  # whatever it is, a process of its own cannot show it otherwise
         log.write_text(repr(error))
         raise
 

@@ -145,7 +145,7 @@ def test_what_is_no_list_of_sentences_is_refused() -> None:
     model = Ensemble(NAMES).fit(SENTENCES, Concat())
     for bad in ("a sentence", ["fine", 3], ["\ud800"]):
         with pytest.raises(SentenceError):
-            model.encode(bad)  # type: ignore[arg-type]
+            model.encode(bad)  # type: ignore[arg-type] # it is refused
 
 
 @pytest.mark.parametrize(("encoders", "message"), [
@@ -155,7 +155,7 @@ def test_what_is_no_list_of_sentences_is_refused() -> None:
     ([Plain(1), Plain(2)], "is a member twice"),
     ([3], "an encoder is a name or an object with `encode`, not int"),
 ])  # fmt: skip
-def test_what_is_no_ensemble_is_refused(encoders: Any, message: str) -> None:  # noqa: ANN401
+def test_what_is_no_ensemble_is_refused(encoders: Any, message: str) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match=message):
         Ensemble(encoders)
 
@@ -170,7 +170,7 @@ def test_a_meta_embedding_of_other_views_is_refused() -> None:
     with pytest.raises(InputError, match=r"takes views of \[5, 4\], the members give \[5, 4, 6\]"):
         MetaEncoder(Ensemble(NAMES), meta)
     with pytest.raises(InputError, match="missing is 'error' or 'drop', not 'ignore'"):
-        MetaEncoder(Ensemble(NAMES[:2]), meta, missing="ignore")  # type: ignore[arg-type]
+        MetaEncoder(Ensemble(NAMES[:2]), meta, missing="ignore")  # type: ignore[arg-type] # it is refused
 
 
 def test_a_second_fit_does_not_encode_again(tmp_path: Path) -> None:

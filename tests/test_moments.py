@@ -163,7 +163,7 @@ def test_every_type_and_layout_gives_the_same_moments(kind: str) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_nan_and_inf_are_named_by_view_and_row(bad: float, precision: Any) -> None:  # noqa: ANN401
+def test_nan_and_inf_are_named_by_view_and_row(bad: float, precision: Any) -> None:  # noqa: ANN401 - one of the words it takes
     views = [_rows(j, 9000, 3, 0.0) for j in range(2)]
     views[1][8500, 2] = bad
     with pytest.raises(ViewError, match="view 1 holds NaN or Inf in row 8500;"):
@@ -192,7 +192,7 @@ def test_what_is_no_matrix_is_refused(X: Array) -> None:
 
 
 @pytest.mark.parametrize("precision", ["float16", None, ["float32"]])
-def test_a_precision_that_there_is_not_is_refused(precision: Any) -> None:  # noqa: ANN401
+def test_a_precision_that_there_is_not_is_refused(precision: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match=f"precision is 'float64' or 'float32', not {re.escape(repr(precision))}"):
         Moments.of(np.ones((3, 2)), precision=precision)
 

@@ -189,7 +189,7 @@ def test_a_configuration_that_is_none_is_refused(dense: Path, config: str) -> No
 
 
 @pytest.mark.parametrize("version", [0, 2, 99, "1", [1]])
-def test_another_format_version_is_refused_by_name(dense: Path, version: Any) -> None:  # noqa: ANN401
+def test_another_format_version_is_refused_by_name(dense: Path, version: Any) -> None:  # noqa: ANN401 - none of them is right
     _rewrite(dense, lambda config, _: config.update(format=version))
     with pytest.raises(ModelError, match=r"has model format .*; ensembed .* reads 1: upgrade ensembed"):
         load(dense)
@@ -205,7 +205,7 @@ def test_a_configuration_of_another_kind_is_no_model(dense: Path) -> None:
     "key", ["method", "dim", "normalize", "rows", "corpus", "members", "projections", "has_spectrum"]
 )
 @pytest.mark.parametrize("value", ["missing", None, 1.5, [None], {}])
-def test_facts_that_are_missing_or_wrong_are_refused(dense: Path, key: str, value: Any) -> None:  # noqa: ANN401
+def test_facts_that_are_missing_or_wrong_are_refused(dense: Path, key: str, value: Any) -> None:  # noqa: ANN401 - none of them is right
     """Whoever writes such a file seals it too."""
     if value == "missing":
         _rewrite(dense, lambda config, _: config.pop(key))
@@ -237,7 +237,7 @@ def _set(tensors: dict[str, Any], name: str, change: Callable[[Any], Any]) -> No
     lambda config, _: config["members"][0].update(surprise=1),
     lambda config, _: config["members"][0].pop("extra"),
 ])  # fmt: skip
-def test_tensors_that_are_unknown_missing_or_misshapen_are_refused(dense: Path, change: Any) -> None:  # noqa: ANN401
+def test_tensors_that_are_unknown_missing_or_misshapen_are_refused(dense: Path, change: Any) -> None:  # noqa: ANN401 - a function that damages
     _rewrite(dense, change)
     with pytest.raises(ModelError, match="is damaged"):
         load(dense)
@@ -277,7 +277,7 @@ def _network(change: dict[str, Any]) -> Callable[[Any, Any], object]:
     lambda _, tensors: _set(tensors, "projection.0.layer.1.bias", lambda x: x[:, None]),
     lambda _, tensors: tensors.update({"projection.0.layer.2.bias": np.zeros(2, np.float32)}),
 ])  # fmt: skip
-def test_networks_that_are_damaged_are_refused(network: Path, change: Any) -> None:  # noqa: ANN401
+def test_networks_that_are_damaged_are_refused(network: Path, change: Any) -> None:  # noqa: ANN401 - a function that damages
     load(network)
     _rewrite(network, change)
     with pytest.raises(ModelError, match="is damaged"):

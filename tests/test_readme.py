@@ -107,7 +107,7 @@ def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     arrays = {f"{letter}{j}": encoded[:, 400 * j : 400 * j + 400] for letter in "XY" for j in (1, 2, 3)}
     names: dict[str, object] = {"Ensemble": Ensemble, **arrays}
     exec(code, names)  # noqa: S102 - it is our own README
-    exec(blocks[1].replace("1024", "256"), names)  # noqa: S102
+    exec(blocks[1].replace("1024", "256"), names)  # noqa: S102 - the README's own example
     assert Path("my-model", "model.safetensors").exists()
 
 

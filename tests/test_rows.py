@@ -40,7 +40,7 @@ def test_tiny_and_huge_rows_get_length_one(dtype: type[np.floating[Any]], size: 
 
 
 @given(arrays(np.float32, st.tuples(st.integers(0, 5), st.integers(1, 6)), elements=FINITE))
-def test_every_other_row_has_length_one_and_its_direction(X: Any) -> None:  # noqa: ANN401
+def test_every_other_row_has_length_one_and_its_direction(X: Any) -> None:  # noqa: ANN401 - an array that hypothesis draws
     Z = unit_rows(X)
     expected = [1.0 if row.any() else 0.0 for row in X]
     np.testing.assert_allclose(np.linalg.norm(Z.astype(np.float64), axis=1), expected, rtol=1e-6)
@@ -56,7 +56,7 @@ def test_a_row_with_nan_or_inf_is_nan_all_over_and_the_others_are_as_ever(bad: f
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.int64, np.bool_, ">f4"])
-def test_the_result_is_float32_or_wider_and_the_input_is_left_alone(dtype: Any) -> None:  # noqa: ANN401
+def test_the_result_is_float32_or_wider_and_the_input_is_left_alone(dtype: Any) -> None:  # noqa: ANN401 - any type of numpy's
     X = np.eye(3).astype(dtype)
     X.setflags(write=False)
     assert unit_rows(X).dtype == (np.float64 if dtype is np.float64 else np.float32)
@@ -94,7 +94,7 @@ class _Tensor:
         self.shape = (2, 3)
         self.dtype = "torch.float32"
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:  # noqa: ANN401
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:  # noqa: ANN401 - numpy's own
         raise self._error
 
 
@@ -118,11 +118,11 @@ class _Tensor:
         ([coo_array(np.eye(2))], "view 0 is a sparse coo_array"),
     ],
 )
-def test_views_that_do_not_fit_are_named(views: Any, message: str) -> None:  # noqa: ANN401
+def test_views_that_do_not_fit_are_named(views: Any, message: str) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(ViewError, match=message):
         check_views(views)
 
 
 def test_one_stored_view_is_not_a_list_of_views(tmp_path: Path) -> None:
     with pytest.raises(ViewError, match=r"write \[X\]"):
-        check_views(ViewStore(tmp_path).embed(ListCorpus(["one", "two"]), DemoEncoder(4)))  # type: ignore[arg-type]
+        check_views(ViewStore(tmp_path).embed(ListCorpus(["one", "two"]), DemoEncoder(4)))  # type: ignore[arg-type] # it is refused

@@ -43,7 +43,7 @@ def test_tiles_cover_the_upper_triangle_once(D: int, widest: int) -> None:
 @pytest.mark.parametrize("n", [1, 31, 64, 65, 128, 193, 1000])
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_blocks_stretches_and_tiles_add_up(n: int, normalize: bool, precision: Any) -> None:  # noqa: ANN401
+def test_blocks_stretches_and_tiles_add_up(n: int, normalize: bool, precision: Any) -> None:  # noqa: ANN401 - one of the words it takes
     views = _views(n)
     reports: list[int] = []
     found = Moments.of_views(
@@ -60,7 +60,7 @@ def test_blocks_stretches_and_tiles_add_up(n: int, normalize: bool, precision: A
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_the_number_of_threads_changes_no_bit(precision: Any) -> None:  # noqa: ANN401
+def test_the_number_of_threads_changes_no_bit(precision: Any) -> None:  # noqa: ANN401 - one of the words it takes
     views = _views(1000)
     one, *others = (Moments.of_views(views, precision=precision, threads=threads) for threads in (1, 2, 3, 16, 3))
     for other in others:

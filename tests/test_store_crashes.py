@@ -30,7 +30,7 @@ ENCODER = DemoEncoder(4)
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     """A file of 150 shards of 4 sentences, one in four of which was there before."""
-    numbers = random.Random(0)  # noqa: S311
+    numbers = random.Random(0)  # noqa: S311 - the same numbers in every run
     lines = [f"sentence {i if numbers.random() < 0.75 else numbers.randrange(i + 1)}" for i in range(4 * SHARDS)]
     path = tmp_path / "corpus.txt"
     path.write_text("\n".join(lines))
@@ -63,7 +63,7 @@ def not_in_first(corpus: Path, shards: int) -> list[str]:
 
 
 def test_a_store_that_was_killed_at_random_points_ends_with_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
-    root, numbers = tmp_path / "killed", random.Random(0)  # noqa: S311
+    root, numbers = tmp_path / "killed", random.Random(0)  # noqa: S311 - the same numbers in every run
     progress, strays = [0], 0
     for _ in range(KILLS):
         before, calls = shards_in(root), numbers.randrange(10)

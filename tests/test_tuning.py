@@ -218,7 +218,7 @@ def test_a_member_that_counts_nothing_and_a_short_corpus_are_no_obstacle() -> No
     (Path("pairs.tsv"), "read by ensembed.sts.read_pairs"),
     ("pairs.tsv", "read by ensembed.sts.read_pairs"),
 ])  # fmt: skip
-def test_what_cannot_be_tuned_on_is_refused_before_anything_is_encoded(labels: Any, message: str) -> None:  # noqa: ANN401
+def test_what_cannot_be_tuned_on_is_refused_before_anything_is_encoded(labels: Any, message: str) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match=message):
         Ensemble(["demo?seed=1"]).fit(SENTENCES, tune=labels, store=ViewStore("/nonexistent"))
 

@@ -101,9 +101,9 @@ def test_a_view_has_no_steps(store: ViewStore, step: int) -> None:
 def test_a_view_is_not_read_row_by_row(store: ViewStore) -> None:
     view = store.embed(CORPUS, ENCODER)
     with pytest.raises(TypeError, match=r"view\[a:b\]"):
-        view[3]  # type: ignore[index]
+        view[3]  # type: ignore[index] # it is refused
     with pytest.raises(TypeError, match=r"view\[a:b\]"):
-        list(view)  # type: ignore[call-overload]
+        list(view)  # type: ignore[call-overload] # it is refused
 
 
 def test_the_rows_on_disk_cannot_be_written_to(store: ViewStore) -> None:

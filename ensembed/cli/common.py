@@ -21,7 +21,8 @@ from ensembed.corpora.urls import is_url
 from ensembed.corpus import BadBytes, Corpus, read_lines
 from ensembed.encoders import Encoder, open_encoder
 from ensembed.ensembles import ENSEMBLES, named_ensemble
-from ensembed.errors import CorpusError, ModelError, UnknownEncoderError
+from ensembed.errors import CorpusError
+from ensembed.integrations.sources import explaining_names
 from ensembed.loading import load
 from ensembed.persistence import CONFIG
 from ensembed.progress import Progress, bars, silent
@@ -174,17 +175,8 @@ def open_model(source: str, threads: int | None = None, progress: Progress = sil
 
         repo, revision = parse_hub_name(source)
         return from_pretrained(repo, revision=revision, threads=threads, trust=trust, progress=progress)
-    try:
+    with explaining_names(source):
         return open_encoder(source, threads=threads, progress=progress)
-    except UnknownEncoderError as error:
-        if source and Path(source).exists():
-            raise ModelError(
-                f"{source} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
-                f"as in st:{source}, onnx:{source} or words:{source}"
-            ) from None
-        raise UnknownEncoderError(
-            f"{source!r} is neither a folder with a saved model nor an encoder: {error}"
-        ) from None
 
 
 def read_batches(path: Path, errors: BadBytes = "strict", size: int = 1024) -> Iterator[list[str]]:

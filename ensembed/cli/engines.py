@@ -93,8 +93,8 @@ def engine_options(*, training: bool = False) -> Callable[[Callable[..., Any]], 
             address: str | None,
             resources: tuple[str, ...],
             train_workers: int = 1,
-            **others: Any,  # noqa: ANN401
-        ) -> Any:  # noqa: ANN401
+            **others: Any,  # noqa: ANN401 - whatever the command takes
+        ) -> Any:  # noqa: ANN401 - whatever the command gives
             given = {"address": address is not None, "resources": bool(resources), "train-workers": train_workers > 1}
             for name, there in given.items():
                 if engine_name == "local" and there:

@@ -24,7 +24,7 @@ class OnDemandGroup(click.Group):
         """Their names."""
         return sorted(self.summaries)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's own
         """The command, imported."""
         return self.commands[cmd_name] if cmd_name in self.summaries else None
 
@@ -45,7 +45,7 @@ class OnDemandGroup(click.Group):
         names = sorted(name for name in self.summaries if name.startswith(incomplete))
         return [*(CompletionItem(name, help=self.summaries[name]) for name in names), *options]
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own
         """The list in the help, as click prints it."""
         limit = formatter.width - 6 - max(map(len, self.summaries))
         commands = (click.Command(name, help=text) for name, text in sorted(self.summaries.items()))

@@ -58,7 +58,7 @@ class PartedCorpus(Corpus):
         """The sentences from a place in a part on."""
         first, place = mark
         number = first
-        tell: Callable[[], int] = lambda: place  # noqa: E731
+        tell: Callable[[], int] = lambda: place  # noqa: E731 - `sentences` puts another in its place
 
         def sentences() -> Iterator[str]:
             nonlocal number, tell

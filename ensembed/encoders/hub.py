@@ -158,27 +158,47 @@ def _explaining(repo: str, revision: str | None) -> Iterator[None]:
         yield
     except errors.HFValidationError:
         raise InputError(f"{repo!r} is neither a folder here nor a name on the hub, such as BAAI/bge-m3") from None
-    except errors.GatedRepoError as error:
-        raise MissingError(
-            f"the hub gives {repo!r} only to those who accepted its terms: accept them on the model's page, then run "
-            "`hf auth login` or set HF_TOKEN"
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise MissingError(
-            f"there is no folder {repo!r} here, and the hub has no model of that name, or a private one: "
-            "check the name; for a private model run `hf auth login` or set HF_TOKEN"
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise MissingError(f"the hub's model {repo!r} has no revision {revision!r}: see its page for them") from error
-    except errors.LocalEntryNotFoundError as error:
-        reason = str(error.__cause__ or error).partition("\n")[0]
-        version = f" at revision {revision!r}" if revision else ""
-        raise MissingError(
-            f"{repo!r}{version} is neither a folder here nor complete in the hub's cache, and the hub cannot be "
-            f"reached: connect to it (HF_HUB_OFFLINE must not be set) or copy the model's folder here. {reason}"
-        ) from error
     except Exception as error:  # its transport has been three different libraries, each with errors of its own
-        raise MissingError(f"{repo!r} cannot be fetched from the hub: {type(error).__name__}: {error}") from error
+        found = explained(error, repo, revision, or_folder=True)
+        if found is None:
+            found = MissingError(f"{repo!r} cannot be fetched from the hub: {type(error).__name__}: {error}")
+        raise found from error
+
+
+def explained(error: Exception, repo: str, revision: str | None, *, or_folder: bool) -> MissingError | None:
+    """What it means and what to do, where the hub's client says that it cannot have a model; None for other errors.
+
+    Args:
+        error: what the client raised.
+        repo: the name on the hub that was asked for.
+        revision: the revision of it.
+        or_folder: whether a folder of that name would have done, too.
+    """
+    from huggingface_hub import errors
+
+    match error:
+        case errors.GatedRepoError():
+            return MissingError(
+                f"the hub gives {repo!r} only to those who accepted its terms: accept them on the model's page, then "
+                "run `hf auth login` or set HF_TOKEN"
+            )
+        case errors.RepositoryNotFoundError():
+            absent = f"there is no folder {repo!r} here, and the hub has no model of that name"
+            return MissingError(
+                f"{absent if or_folder else f'the hub has no model {repo!r}'}, or a private one: check the name; for a "
+                "private model run `hf auth login` or set HF_TOKEN"
+            )
+        case errors.RevisionNotFoundError():
+            return MissingError(f"the hub's model {repo!r} has no revision {revision!r}: see its page for them")
+        case errors.LocalEntryNotFoundError():
+            reason = str(error.__cause__ or error).partition("\n")[0]
+            version = f" at revision {revision!r}" if revision else ""
+            return MissingError(
+                f"{repo!r}{version} is {'neither a folder here nor' if or_folder else 'not'} complete in the hub's "
+                "cache, and the hub cannot be reached: connect to it (HF_HUB_OFFLINE must not be set)"
+                f"{' or copy the model to a folder here' if or_folder else ''}. {reason}"
+            )
+    return None
 
 
 class _NoBars:

@@ -17,7 +17,7 @@ from ensembed.persistence import CONFIG
 import_extra("chromadb", "chroma", "ensembed.integrations.chroma")
 
 from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space  # noqa: E402 - checked above
-from chromadb.utils.embedding_functions import register_embedding_function  # noqa: E402
+from chromadb.utils.embedding_functions import register_embedding_function  # noqa: E402 - checked above
 
 # Chroma builds the function anew from its configuration for every call on a reopened collection. Models that are open
 # are found by their fingerprint; the last few stay open between such calls.

@@ -8,13 +8,12 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.encoders import Encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DimensionError, InputError, StoreError
 from ensembed.extras import import_extra
 from ensembed.integrations.sources import ModelLike
-from ensembed.integrations.vector_folders import FolderStore, new_folder, read_folder
-from ensembed.integrations.vector_stores import NO_ID, Hits, IdArray, StoreFacts, store_model
+from ensembed.integrations.vector_folders import FolderStore
+from ensembed.integrations.vector_stores import NO_ID, Hits, IdArray, Kinds, StoreFacts, checked_settings
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import Dense, Network, Placement
 from ensembed.model import MetaEncoder
@@ -23,6 +22,7 @@ from ensembed.rows import unit_rows
 faiss: Any = import_extra("faiss", "faiss", "a FAISS index")
 
 Kind: TypeAlias = Literal["flat", "hnsw"]
+_KINDS: Kinds = {"kind": get_args(Kind), "connectivity": (int,), "ef_construction": (int,), "ef_search": (int,)}
 
 
 class FaissStore(FolderStore):
@@ -38,10 +38,6 @@ class FaissStore(FolderStore):
     """
 
     backend: ClassVar[str] = "faiss"
-
-    def __init__(self, model: Encoder, facts: StoreFacts, folder: Path | None, index: Any) -> None:  # noqa: ANN401
-        super().__init__(model, facts, folder)
-        self.index = index
 
     @classmethod
     def create(
@@ -67,17 +63,11 @@ class FaissStore(FolderStore):
         Raises:
             StoreError: there is a store already.
         """
-        if kind not in get_args(Kind):
-            raise InputError(f"kind is 'flat' or 'hnsw', not {kind!r}")
-        path, opened = new_folder(folder), store_model(model)
         settings: dict[str, Any] = {"kind": kind}
         if kind == "hnsw":
             settings |= {"connectivity": connectivity, "ef_construction": ef_construction, "ef_search": ef_search}
-        facts = StoreFacts.of(cls.backend, opened, **settings)
-        store = cls(opened, facts, path, _empty_index(facts))
-        if path is not None:
-            store.save()
-        return store
+        kinds = _KINDS if kind == "hnsw" else {"kind": _KINDS["kind"]}
+        return cls._created(folder, model, checked_settings(settings, kinds), _empty_index)
 
     @classmethod
     def open(cls, folder: str | Path, model: ModelLike) -> FaissStore:
@@ -87,22 +77,12 @@ class FaissStore(FolderStore):
             InputError: it holds another model's vectors.
             StoreError: there is none, or it is damaged.
         """
-        path = Path(folder)
-        facts, file, seen = read_folder(path, cls.backend)
-        opened = store_model(model)
-        facts.check(opened, f"the faiss store in {path}")
-        try:
-            index = faiss.read_index(str(file))
-        except RuntimeError as error:
-            raise StoreError(f"FAISS cannot read {file}: {error}") from error
-        store = cls(opened, facts, path, index)
-        store._seen = seen
-        return store
+        return cls._opened(folder, model, _read_index)
 
     def __len__(self) -> int:
         return int(self.index.ntotal)
 
-    def _add(self, ids: IdArray, vectors: FloatArray, sentences: list[str], *, replace: bool) -> None:  # noqa: ARG002
+    def _add(self, ids: IdArray, vectors: FloatArray, sentences: list[str], *, replace: bool) -> None:  # noqa: ARG002 - FAISS keeps no texts
         if replace:
             there = ids[self._present(ids)]
             if len(there):
@@ -218,6 +198,16 @@ def _meta_of(model: MetaEncoder) -> Meta:
     if not isinstance(model, MetaEncoder):
         raise InputError(f"only a meta-encoder has a map to export, not {model!r}; a FaissStore takes any encoder")
     return model.meta
+
+
+def _read_index(facts: StoreFacts, file: Path) -> Any:  # noqa: ANN401 - faiss has no types of its own
+    try:
+        index = faiss.read_index(str(file))
+    except RuntimeError as error:
+        raise StoreError(f"FAISS cannot read {file}: {error}") from error
+    graph = isinstance(faiss.downcast_index(index.index), faiss.IndexHNSWFlat)
+    facts.check_settings({**_KINDS, "kind": ("hnsw",)} if graph else {"kind": ("flat",)}, str(file.parent))
+    return index
 
 
 def _empty_index(facts: StoreFacts) -> Any:  # noqa: ANN401 - faiss has no types of its own

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ensembed.encoders import EncoderLike
-from ensembed.encoders.hub import fetch, is_repo_name
-from ensembed.errors import InputError, MissingError, ModelError
+from ensembed.encoders.hub import explained, fetch, is_repo_name
+from ensembed.errors import EnsembedError, InputError, MissingError, ModelError
 from ensembed.integrations.card_scores import Scores
 from ensembed.integrations.hub_members import check_members
 from ensembed.integrations.model_card import described, model_card
@@ -241,45 +241,32 @@ def _commit(
 @contextmanager
 def _explaining(repo: str, revision: str | None) -> Iterator[None]:
     """Turn what the hub's client raises into errors that say what to do."""
-    from huggingface_hub import errors
-
     try:
         yield
-    except (InputError, MissingError, ModelError):
+    except EnsembedError:
         raise
-    except errors.GatedRepoError as error:
-        raise MissingError(
-            f"the hub gives {repo} only to those who accepted its terms: accept them on its page, then run `hf auth "
-            "login` or set HF_TOKEN"
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise MissingError(
-            f"the hub has no model {repo}, or a private one that it does not show to you: check the name; for a "
-            "private one run `hf auth login`, set HF_TOKEN or pass token="
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise MissingError(f"the hub's model {repo} has no revision {revision!r}: see its page for them") from error
-    except errors.LocalEntryNotFoundError as error:
-        reason = str(error.__cause__ or error).partition("\n")[0]
-        version = f" at revision {revision!r}" if revision else ""
-        raise MissingError(
-            f"{repo}{version} is not complete in the hub's cache, and the hub cannot be reached: connect to it "
-            f"(HF_HUB_OFFLINE must not be set). {reason}"
-        ) from error
-    except errors.OfflineModeIsEnabled as error:
-        raise MissingError(f"{repo} cannot be reached while HF_HUB_OFFLINE is set: unset it") from error
-    except errors.HfHubHTTPError as error:
-        raise _refusal(repo, error) from error
-    except ValueError as error:
-        if CARD not in str(error):
-            raise MissingError(f"the hub's answer for {repo} cannot be read: {error}") from error
-        raise InputError(f"the hub does not take the card of {repo}: {_short(error)}") from error
     except Exception as error:  # its transport has been three different libraries, each with errors of its own
-        cause = error.__cause__ or error
-        raise MissingError(
-            f"the hub cannot be reached for {repo}, or broke off; what it has is as it was. Try again. "
-            f"{type(cause).__name__}: {_short(cause)}"
-        ) from error
+        raise (explained(error, repo, revision, or_folder=False) or _failure(repo, error)) from error
+
+
+def _failure(repo: str, error: Exception) -> EnsembedError:
+    """What pushing can fail of as well."""
+    from huggingface_hub import errors
+
+    match error:
+        case errors.OfflineModeIsEnabled():
+            return MissingError(f"{repo!r} cannot be reached while HF_HUB_OFFLINE is set: unset it")
+        case errors.HfHubHTTPError():
+            return _refusal(repo, error)
+        case ValueError() if CARD in str(error):
+            return InputError(f"the hub does not take the card of {repo!r}: {_short(error)}")
+        case ValueError():
+            return MissingError(f"the hub's answer for {repo!r} cannot be read: {error}")
+    cause = error.__cause__ or error
+    return MissingError(
+        f"the hub cannot be reached for {repo!r}, or broke off; what it has is as it was. Try again. "
+        f"{type(cause).__name__}: {_short(cause)}"
+    )
 
 
 def _short(error: BaseException) -> str:
@@ -292,9 +279,9 @@ def _refusal(repo: str, error: Any) -> MissingError | ModelError:  # noqa: ANN40
     reason = _short(error)
     if status in (401, 403):
         return MissingError(
-            f"the hub does not let you do this with {repo}: run `hf auth login` with a token that may (to push, "
+            f"the hub does not let you do this with {repo!r}: run `hf auth login` with a token that may (to push, "
             f"one that may write), set HF_TOKEN or pass token=. {reason}"
         )
     if status == 412:
-        return ModelError(f"{repo} was changed on the hub by somebody else meanwhile: look at it, then push again")
-    return MissingError(f"the hub failed for {repo}; what it has is as it was. Try again. {reason}")
+        return ModelError(f"{repo!r} was changed on the hub by somebody else meanwhile: look at it, then push again")
+    return MissingError(f"the hub failed for {repo!r}; what it has is as it was. Try again. {reason}")

@@ -12,7 +12,7 @@ from ensembed.integrations.sources import ModelLike, Source
 import_extra("llama_index.core", "llama-index", "ensembed.integrations.llama_index")
 
 from llama_index.core.base.embeddings.base import BaseEmbedding  # noqa: E402 - the check above says what to install
-from llama_index.core.bridge.pydantic import Field, PrivateAttr  # noqa: E402
+from llama_index.core.bridge.pydantic import Field, PrivateAttr  # noqa: E402 - checked above
 
 # As many as an encoder takes at a time by itself, so that batches change nothing; LlamaIndex's 10 are for remote APIs.
 _BATCH = 512

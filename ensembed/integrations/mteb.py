@@ -91,9 +91,9 @@ class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # 
         *,
         task_metadata: Any,  # noqa: ANN401 - the library's
         hf_split: str,  # noqa: ARG002 - of the protocol
-        hf_subset: str,  # noqa: ARG002
-        prompt_type: Any = None,  # noqa: ANN401, ARG002
-        **options: Any,  # noqa: ANN401
+        hf_subset: str,  # noqa: ARG002 - of the protocol
+        prompt_type: Any = None,  # noqa: ANN401, ARG002 - of the protocol
+        **options: Any,  # noqa: ANN401 - the library's
     ) -> FloatArray:
         """The vectors of all texts; MTEB's batch size does not matter, each distinct text is encoded once.
 

@@ -18,9 +18,12 @@ from ensembed.integrations.sources import ModelLike
 from ensembed.integrations.vector_stores import (
     Hits,
     IdArray,
+    Kinds,
     StoreFacts,
     VectorStore,
     checked_ids,
+    checked_settings,
+    closing_failures,
     padded,
     store_model,
 )
@@ -34,6 +37,7 @@ _adapters: Any = import_extra("pgvector.psycopg", "pgvector", "a table of pgvect
 Column: TypeAlias = Literal["vector", "halfvec"]
 INDEXED = {"vector": 2000, "halfvec": 4000}
 """The most dimensions that pgvector can index, by the type of the column."""
+_KINDS: Kinds = {"column": get_args(Column), "index": (bool,), "truncate": (int, None), "ef_search": (int,)}
 _KEPT = 16000
 # The largest that hnsw.ef_search may be: a search for more has to look at every row.
 _MOST_EF = 1000
@@ -98,16 +102,15 @@ class PgvectorStore(VectorStore):
             StoreError: there is such a table already, or the database cannot be used.
             MissingError: the server has no pgvector.
         """
-        if column not in get_args(Column):
-            raise InputError(f"column is 'vector' or 'halfvec', not {column!r}")
+        settings = {"column": column, "index": index, "truncate": truncate, "ef_search": ef_search}
+        checked = checked_settings(settings, _KINDS)
         opened = _truncated(store_model(model), truncate)
         _check_dim(opened, column, index=index)
-        settings = {"column": column, "index": index, "truncate": truncate, "ef_search": ef_search}
-        facts = StoreFacts.of(cls.backend, opened, **settings)
+        facts = StoreFacts.of(cls.backend, opened, **checked)
         _identifier(table)
         connection, own = _connection(database)
         store = cls(opened, facts, connection, table, own=own)
-        with _closing_failures(store), store._failures(), connection.transaction():
+        with closing_failures(store), store._failures(), connection.transaction():
             _make_extension(connection)
             kind = sql.SQL(column)
             connection.execute(
@@ -130,7 +133,7 @@ class PgvectorStore(VectorStore):
         return store
 
     @classmethod
-    def open(cls, database: str | Any, model: ModelLike, *, table: str = "ensembed") -> PgvectorStore:  # noqa: ANN401
+    def open(cls, database: str | Any, model: ModelLike, *, table: str = "ensembed") -> PgvectorStore:  # noqa: ANN401 - as `create`
         """The store that was created in that table; a model that was truncated then is truncated again.
 
         Raises:
@@ -141,7 +144,7 @@ class PgvectorStore(VectorStore):
         _identifier(table)
         connection, own = _connection(database)
         store = cls(opened, StoreFacts.of(cls.backend, opened), connection, table, own=own)
-        with _closing_failures(store):
+        with closing_failures(store):
             with store._failures(), connection.transaction():
                 name = store._table.as_string(connection)
                 found = connection.execute(
@@ -151,7 +154,8 @@ class PgvectorStore(VectorStore):
                     raise StoreError(f"there is no table {table!r}: create the store")
                 _adapters.register_vector(connection)
             store.facts = StoreFacts.from_json(_parsed(found[1]), cls.backend, store.where)
-            if (kept := store.facts.settings.get("truncate")) is not None and opened.spec.dim > kept:
+            store.facts.check_settings(_KINDS, store.where)
+            if (kept := store.facts.settings["truncate"]) is not None and opened.spec.dim > kept:
                 store.model = opened = _truncated(opened, kept)
             store.facts.check(opened, store.where)
         return store
@@ -265,16 +269,6 @@ class PgvectorStore(VectorStore):
             raise StoreError(f"{self.where} cannot be used: {str(error).strip()}") from error
 
 
-@contextmanager
-def _closing_failures(store: PgvectorStore) -> Iterator[None]:
-    """Close the connection of a store that does not come to be."""
-    try:
-        yield
-    except BaseException:
-        store.close()
-        raise
-
-
 def _identifier(table: str) -> Any:  # noqa: ANN401 - an identifier of psycopg's, which quotes it
     parts = table.split(".") if isinstance(table, str) else []
     if not 1 <= len(parts) <= 2 or not all(parts) or any("\0" in part or len(part.encode()) > 63 for part in parts):
@@ -319,7 +313,7 @@ def _connection(database: str | Any) -> tuple[Any, bool]:  # noqa: ANN401 - a ps
         raise StoreError(f"cannot connect to the database: {str(error).strip()}") from error
 
 
-def _make_extension(connection: Any) -> None:  # noqa: ANN401
+def _make_extension(connection: Any) -> None:  # noqa: ANN401 - a psycopg.Connection
     try:
         with connection.transaction():
             if not connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone():
@@ -337,5 +331,5 @@ def _make_extension(connection: Any) -> None:  # noqa: ANN401
 def _parsed(comment: str | None) -> object:
     try:
         return json.loads(comment or "null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

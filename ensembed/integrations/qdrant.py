@@ -22,6 +22,7 @@ from ensembed.integrations.vector_stores import (
     StoreFacts,
     VectorStore,
     checked_ids,
+    closing_failures,
     padded,
     store_model,
 )
@@ -51,14 +52,14 @@ class QdrantStore(VectorStore):
 
     backend: ClassVar[str] = "qdrant"
 
-    def __init__(self, model: Encoder, facts: StoreFacts, client: Any, collection: str, *, own: bool) -> None:  # noqa: ANN401
+    def __init__(self, model: Encoder, facts: StoreFacts, client: Any, collection: str, *, own: bool) -> None:  # noqa: ANN401 - a QdrantClient
         super().__init__(model, facts, f"the qdrant collection {collection!r}")
         self.client = client
         self.collection = collection
         self._own = own
 
     @classmethod
-    def create(cls, location: str | Path | Any, model: ModelLike, *, collection: str = "ensembed") -> QdrantStore:  # noqa: ANN401
+    def create(cls, location: str | Path | Any, model: ModelLike, *, collection: str = "ensembed") -> QdrantStore:  # noqa: ANN401 - a QdrantClient
         """A new, empty collection.
 
         Args:
@@ -75,7 +76,7 @@ class QdrantStore(VectorStore):
         facts = StoreFacts.of(cls.backend, opened)
         client, own = _client(location)
         store = cls(opened, facts, client, collection, own=own)
-        with _closing_failures(store), store._failures():
+        with closing_failures(store), store._failures():
             if client.collection_exists(collection):
                 raise StoreError(f"there is a collection {collection!r} already: open it, or choose another name")
             client.create_collection(
@@ -89,7 +90,7 @@ class QdrantStore(VectorStore):
         return store
 
     @classmethod
-    def open(cls, location: str | Path | Any, model: ModelLike, *, collection: str = "ensembed") -> QdrantStore:  # noqa: ANN401
+    def open(cls, location: str | Path | Any, model: ModelLike, *, collection: str = "ensembed") -> QdrantStore:  # noqa: ANN401 - a QdrantClient
         """The store that was created there.
 
         Raises:
@@ -102,7 +103,7 @@ class QdrantStore(VectorStore):
             raise StoreError(f"there is no qdrant folder {location}: create the store")
         client, own = _client(location)
         store = cls(opened, StoreFacts.of(cls.backend, opened), client, collection, own=own)
-        with _closing_failures(store):
+        with closing_failures(store):
             with store._failures():
                 if not client.collection_exists(collection):
                     raise StoreError(f"there is no collection {collection!r}: create the store")
@@ -191,16 +192,6 @@ class QdrantStore(VectorStore):
             raise StoreError(f"{self.where} cannot be used: {error}") from error
 
 
-@contextmanager
-def _closing_failures(store: QdrantStore) -> Iterator[None]:
-    """Close a store that does not come to be: its folder would stay locked."""
-    try:
-        yield
-    except BaseException:
-        store.close()
-        raise
-
-
 def _is_url(location: str | Path) -> bool:
     return str(location).startswith(("http://", "https://"))
 
@@ -226,3 +217,7 @@ def _client(location: str | Path | Any) -> tuple[Any, bool]:  # noqa: ANN401 - a
         ) from error
     except OSError as error:
         raise StoreError(f"cannot keep a store in {location}: {error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # of what it has written down itself
+        raise StoreError(
+            f"the qdrant folder {location} is damaged: {error!r}; put back a copy of it from before, or create it anew"
+        ) from error

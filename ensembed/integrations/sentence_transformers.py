@@ -121,7 +121,10 @@ def load(
 
 def _check_activation(folder: Path) -> None:
     """Refuse a module whose activation the library would replace by another one, with no more than a line in a log."""
-    activation = _read(folder / "config.json", {}).get("activation_function", "torch.")
+    config = _read(folder / "config.json", {})
+    if not isinstance(config, dict):
+        raise ModelError(f"{folder / 'config.json'} is damaged: it holds a {type(config).__name__}")
+    activation = config.get("activation_function", "torch.")
     if not str(activation).startswith("torch."):
         raise ModelError(
             f"{folder} has the activation {activation!r}, which is not torch's own and is not run from a file"
@@ -151,6 +154,9 @@ def _settings(folder: Path) -> dict[str, Any]:
     for name, value in found.items():
         if not isinstance(value, types[name]):
             raise ModelError(f"{folder / _SETTINGS} is damaged: {name} is {value!r}")
+    for name, prompt in found.get("prompts", {}).items():
+        if not isinstance(prompt, str):
+            raise ModelError(f"{folder / _SETTINGS} is damaged: the prompt {name!r} is {prompt!r}")
     return found
 
 
@@ -185,7 +191,7 @@ def _stock_class(folder: Path, name: str) -> Any:  # noqa: ANN401 - a class of t
 
 def _below(folder: Path, path: str) -> str:
     root = folder.resolve()
-    if not path or root not in (root / path).resolve().parents:
+    if not path or "\0" in path or root not in (root / path).resolve().parents:
         raise ModelError(f"{folder / _MODULES} is damaged: {path!r} is no folder below it")
     return path
 

@@ -24,10 +24,10 @@ from ensembed.moments import Moments
 
 import_extra("sklearn", "sklearn", "ensembed.integrations.sklearn")
 
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin  # noqa: E402
-from sklearn.exceptions import NotFittedError  # noqa: E402
-from sklearn.utils.metaestimators import available_if  # noqa: E402
-from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E402
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin  # noqa: E402 - checked above
+from sklearn.exceptions import NotFittedError  # noqa: E402 - checked above
+from sklearn.utils.metaestimators import available_if  # noqa: E402 - checked above
+from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E402 - checked above
 
 __all__ = [
     "AutoTransformer",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -36,17 +38,24 @@ def open_model(given: ModelLike, *, threads: int | None = None, trust: bool = Fa
         return open_encoder(given, threads=threads)
     if given and (Path(given) / CONFIG).is_file():
         return load(given, threads=threads, trust=trust)
-    try:
+    with explaining_names(given):
         if not trust and (deed := needs_consent(given)):
             raise ModelError(f"encoder {given!r} {deed}; if you want that, say so: trust=True")
         return open_encoder(given, threads=threads)
+
+
+@contextmanager
+def explaining_names(name: str) -> Iterator[None]:
+    """Say of a name that opens no encoder that it is no saved model either, and what it may be."""
+    try:
+        yield
     except UnknownEncoderError as error:
-        if given and Path(given).exists():
+        if name and Path(name).exists():
             raise ModelError(
-                f"{given} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
-                f"as in st:{given}, onnx:{given} or words:{given}"
+                f"{name} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
+                f"as in st:{name}, onnx:{name} or words:{name}"
             ) from None
-        raise UnknownEncoderError(f"{given!r} is neither a folder with a saved model nor an encoder: {error}") from None
+        raise UnknownEncoderError(f"{name!r} is neither a folder with a saved model nor an encoder: {error}") from None
 
 
 class Source:

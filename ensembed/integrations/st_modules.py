@@ -87,7 +87,7 @@ class MetaEncoderModule(base_modules.InputModule):  # type: ignore[misc, name-de
         self.encoder.save(output_path)
 
     @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> MetaEncoderModule:  # noqa: ANN401
+    def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> MetaEncoderModule:  # noqa: ANN401 - whatever the library passes
         """What `SentenceTransformer(folder, trust_remote_code=True)` calls; that flag is not asked for by this class.
 
         Members that run code of their own or send sentences away are not opened: for those there is `load` of
@@ -138,7 +138,7 @@ class _Copied:
 
     def open(self) -> Encoder:
         # Made by `_pack` a moment ago in the process that started this one; nothing like it is ever read from a file.
-        encoder: Encoder = pickle.loads(self.data)  # noqa: S301
+        encoder: Encoder = pickle.loads(self.data)  # noqa: S301 - made by `_pack`
         return encoder
 
 

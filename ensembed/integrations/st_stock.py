@@ -28,7 +28,7 @@ Module: TypeAlias = Any
 _PROMPT = "ensembed"
 
 
-def to_stock_sentence_transformer(model: MetaEncoder, *, device: str | None = None) -> Any:  # noqa: ANN401
+def to_stock_sentence_transformer(model: MetaEncoder, *, device: str | None = None) -> Any:  # noqa: ANN401 - the library's own class
     """A `SentenceTransformer` of stock modules that gives the model's vectors, to 1e-6 of their length.
 
     Saved, it opens anywhere as `SentenceTransformer(folder)`, without ensembed and without trust_remote_code. Its

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.encoders import Encoder
 from ensembed.encoders.base import FloatArray
-from ensembed.errors import InputError, StoreError
+from ensembed.errors import StoreError
 from ensembed.extras import import_extra
 from ensembed.integrations.sources import ModelLike
-from ensembed.integrations.vector_folders import FolderStore, new_folder, read_folder
-from ensembed.integrations.vector_stores import Hits, IdArray, StoreFacts, padded, store_model
+from ensembed.integrations.vector_folders import FolderStore
+from ensembed.integrations.vector_stores import Hits, IdArray, Kinds, StoreFacts, checked_settings, padded
 
 usearch: Any = import_extra("usearch.index", "usearch", "a usearch index")
 
 Precision: TypeAlias = Literal["f32", "f16", "i8"]
+_KINDS: Kinds = {
+    "dtype": get_args(Precision),
+    "connectivity": (int,),
+    "expansion_add": (int,),
+    "expansion_search": (int,),
+}
 EXACT_UP_TO = 1000
 """In stores of so many vectors each is compared: that is quick, and a small graph may not lead to all of them."""
 
@@ -39,18 +45,6 @@ class UsearchStore(FolderStore):
     """
 
     backend: ClassVar[str] = "usearch"
-
-    def __init__(
-        self,
-        model: Encoder,
-        facts: StoreFacts,
-        folder: Path | None,
-        index: Any,  # noqa: ANN401 - usearch is imported when it is there
-        *,
-        read_only: bool = False,
-    ) -> None:
-        super().__init__(model, facts, folder, read_only=read_only)
-        self.index = index
 
     @classmethod
     def create(
@@ -76,21 +70,13 @@ class UsearchStore(FolderStore):
         Raises:
             StoreError: there is a store already.
         """
-        if dtype not in get_args(Precision):
-            raise InputError(f"dtype is one of {', '.join(get_args(Precision))}, not {dtype!r}")
-        path, opened = new_folder(folder), store_model(model)
-        facts = StoreFacts.of(
-            cls.backend,
-            opened,
-            dtype=dtype,
-            connectivity=connectivity,
-            expansion_add=expansion_add,
-            expansion_search=expansion_search,
-        )
-        store = cls(opened, facts, path, usearch.Index(ndim=facts.dim, metric="cos", **facts.settings))
-        if path is not None:
-            store.save()
-        return store
+        settings = {
+            "dtype": dtype,
+            "connectivity": connectivity,
+            "expansion_add": expansion_add,
+            "expansion_search": expansion_search,
+        }
+        return cls._created(folder, model, checked_settings(settings, _KINDS), _empty_index)
 
     @classmethod
     def open(cls, folder: str | Path, model: ModelLike, *, view: bool = False) -> UsearchStore:
@@ -105,19 +91,7 @@ class UsearchStore(FolderStore):
             InputError: it holds another model's vectors.
             StoreError: there is none, or it is damaged.
         """
-        path = Path(folder)
-        facts, file, seen = read_folder(path, cls.backend)
-        opened = store_model(model)
-        facts.check(opened, f"the usearch store in {path}")
-        # Not `Index.restore`: it does not bring back how widely is searched.
-        index = usearch.Index(ndim=facts.dim, metric="cos", **facts.settings)
-        try:
-            index.view(str(file)) if view else index.load(str(file))
-        except (RuntimeError, ValueError) as error:
-            raise StoreError(f"usearch cannot read {file}: {error}") from error
-        store = cls(opened, facts, path, index, read_only=view)
-        store._seen = seen
-        return store
+        return cls._opened(folder, model, partial(_read_index, view=view), read_only=view)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -127,7 +101,7 @@ class UsearchStore(FolderStore):
         super().close()
         self.index.reset()
 
-    def _add(self, ids: IdArray, vectors: FloatArray, sentences: list[str], *, replace: bool) -> None:  # noqa: ARG002
+    def _add(self, ids: IdArray, vectors: FloatArray, sentences: list[str], *, replace: bool) -> None:  # noqa: ARG002 - usearch keeps no texts
         if replace:
             there = ids[self._present(ids)]
             if len(there):
@@ -150,3 +124,18 @@ class UsearchStore(FolderStore):
 
     def _write_index(self, path: Path) -> None:
         self.index.save(str(path))
+
+
+def _empty_index(facts: StoreFacts) -> Any:  # noqa: ANN401 - usearch is imported when it is there
+    return usearch.Index(ndim=facts.dim, metric="cos", **{name: facts.settings[name] for name in _KINDS})
+
+
+def _read_index(facts: StoreFacts, file: Path, *, view: bool) -> Any:  # noqa: ANN401 - usearch is imported when it is there
+    facts.check_settings(_KINDS, str(file.parent))
+    # Not `Index.restore`: it does not bring back how widely is searched.
+    index = _empty_index(facts)
+    try:
+        index.view(str(file)) if view else index.load(str(file))
+    except (RuntimeError, ValueError) as error:
+        raise StoreError(f"usearch cannot read {file}: {error}") from error
+    return index

@@ -9,37 +9,87 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError, StoreBusyError, StoreError
 from ensembed.files import sync_folder, temporary_beside, write_atomically
-from ensembed.integrations.vector_stores import StoreFacts, VectorStore
+from ensembed.integrations.sources import ModelLike
+from ensembed.integrations.vector_stores import StoreFacts, VectorStore, store_model
 from ensembed.progress import Progress, silent
 
 STORE = "store.json"
 _LOCK = ".lock"
 # How often a reader looks again when a writer has put another index in the place of the one it was about to read.
 _TRIES = 5
+_INDEX = re.compile(r"index-[0-9a-f]{16}")
+F = TypeVar("F", bound="FolderStore")
 
 
 class FolderStore(VectorStore):
     """A store in memory that `save` writes to its folder, if it has one; so does the end of a `with`.
 
     Of two processes that open a store, change it and save it, the second is refused: what the first saved stays.
+
+    Attributes:
+        index: the library's own.
     """
 
-    def __init__(self, model: Encoder, facts: StoreFacts, folder: Path | None, *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        model: Encoder,
+        facts: StoreFacts,
+        folder: Path | None,
+        index: Any,  # noqa: ANN401 - of a library that is imported when it is there
+        *,
+        read_only: bool = False,
+    ) -> None:
         super().__init__(model, facts, f"the {self.backend} store in {'memory' if folder is None else folder}")
+        self.index = index
         self._folder = folder
         self._read_only = read_only
         self._seen: bytes | None = None  # `store.json` as this object last read or wrote it
         self._unsaved = False
+
+    @classmethod
+    def _created(  # noqa: PYI019 - Python 3.10 has no Self
+        cls: type[F],
+        folder: str | Path | None,
+        model: ModelLike,
+        settings: Mapping[str, Any],
+        empty: Callable[[StoreFacts], Any],
+    ) -> F:
+        """A new store with an empty index, saved if it has a folder."""
+        path, opened = new_folder(folder), store_model(model)
+        facts = StoreFacts.of(cls.backend, opened, **settings)
+        store = cls(opened, facts, path, empty(facts))
+        if path is not None:
+            store.save()
+        return store
+
+    @classmethod
+    def _opened(  # noqa: PYI019 - as above
+        cls: type[F],
+        folder: str | Path,
+        model: ModelLike,
+        read: Callable[[StoreFacts, Path], Any],
+        *,
+        read_only: bool = False,
+    ) -> F:
+        """The store of a folder, its index being what is read from the file that `store.json` names."""
+        path = Path(folder)
+        facts, file, seen = read_folder(path, cls.backend)
+        opened = store_model(model)
+        facts.check(opened, f"the {cls.backend} store in {path}")
+        store = cls(opened, facts, path, read(facts, file), read_only=read_only)
+        store._seen = seen
+        return store
 
     def add(
         self, ids: Sequence[int], sentences: Sequence[str], *, replace: bool = False, progress: Progress = silent
@@ -139,11 +189,11 @@ def read_folder(folder: Path, backend: str) -> tuple[StoreFacts, Path, bytes]:
             raise StoreError(f"there is no store in {where}: it has no {STORE}; create one")
         try:
             found: Any = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreError(f"{folder / STORE} is damaged: {error}") from error
         facts = StoreFacts.from_json(found, backend, where)
         name, digest = found.get("index"), found.get("sha256")
-        if not isinstance(name, str) or Path(name).name != name:
+        if not isinstance(name, str) or not _INDEX.fullmatch(name):
             raise StoreError(f"{folder / STORE} is damaged: its index is {name!r}")
         try:
             if _sha256(folder / name) != digest:

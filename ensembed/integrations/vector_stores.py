@@ -7,9 +7,10 @@ the model's spec, and refuses any other: the cosine of two models' vectors means
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,11 +23,15 @@ from ensembed.progress import Progress, silent
 from ensembed.rows import unit_rows
 
 IdArray = NDArray[np.int64]
+Kinds: TypeAlias = Mapping[str, tuple[object, ...]]
+"""What each setting may be: one of these values, or of these types; `int` stands for 1 to `_MOST_NUMBER`."""
 NO_ID = -1
 """Stands in `Hits.ids` where an approximate search found fewer than it was asked for; its score is NaN."""
 
 FORMAT_VERSION = 1
 _MOST_ID = 2**63 - 1
+_MOST_NUMBER = 1_000_000  # more links than that, or a wider search, no library could use
+_WAY_OUT = "put back a copy of the store from before, or create it anew"
 _FACTS: dict[str, type] = {"format": int, "backend": str, "model": str, "key": str, "dim": int, "settings": dict}
 S = TypeVar("S", bound="VectorStore")
 
@@ -81,16 +86,22 @@ class StoreFacts:
             )
         for name, kind in _FACTS.items():
             if not isinstance(data.get(name), kind):
-                raise StoreError(f"{where} is damaged: its {name!r} is {data.get(name)!r}")
+                raise StoreError(f"{where} is damaged: its {name!r} is {data.get(name)!r}; {_WAY_OUT}")
         if data["backend"] != backend:
             raise StoreError(f"{where} is a store of {data['backend']}, not of {backend}")
         return cls(**{name: data[name] for name in _FACTS if name != "format"})
+
+    def check_settings(self, kinds: Kinds, where: str) -> None:
+        """Refuse settings that no store was created with; a StoreError says which."""
+        for name, wrong in _wrong_settings(self.settings, kinds):
+            raise StoreError(f"{where} is damaged: its setting {name!r} is {wrong!r}; {_WAY_OUT}")
 
     def check(self, model: Encoder, where: str) -> None:
         """Refuse a model that did not make the store's vectors.
 
         Raises:
             InputError: names both.
+            StoreError: the model is the one, but its vectors are of another length than the store says.
         """
         if model.spec.key != self.key:
             raise InputError(
@@ -98,6 +109,8 @@ class StoreFacts:
                 f"{model.spec.name!r} (key {model.spec.key}, {model.spec.dim} dimensions) is another model: open the "
                 "store with the one that filled it, or create another"
             )
+        if model.spec.dim != self.dim:
+            raise StoreError(f"{where} is damaged: its 'dim' is {self.dim}, not {model.spec.dim}; {_WAY_OUT}")
 
 
 class VectorStore(ABC):
@@ -245,6 +258,41 @@ class VectorStore(ABC):
     def _check_usable(self, *, changes: bool = False) -> None:  # noqa: ARG002 - some stores are opened to be read only
         if self._closed:
             raise StoreError(f"{self.where} was closed: open it again")
+
+
+@contextmanager
+def closing_failures(store: VectorStore) -> Iterator[None]:
+    """Close a store that does not come to be: its connection would stay open, its folder locked."""
+    try:
+        yield
+    except BaseException:  # an interrupt, too, leaves no store that could be closed later
+        store.close()
+        raise
+
+
+def checked_settings(settings: Mapping[str, Any], kinds: Kinds) -> Mapping[str, Any]:
+    """The settings of a new store, or an InputError that says which cannot be one."""
+    for name, wrong in _wrong_settings(settings, kinds):
+        raise InputError(f"{name} is {_choices(kinds[name])}, not {wrong!r}")
+    return settings
+
+
+def _wrong_settings(settings: Mapping[str, Any], kinds: Kinds) -> Iterator[tuple[str, Any]]:
+    for name, allowed in kinds.items():
+        value = settings.get(name)
+        if name not in settings or not any(_fits(value, one) for one in allowed):
+            yield name, value
+
+
+def _fits(value: object, allowed: object) -> bool:
+    if allowed is int:
+        return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_NUMBER
+    return isinstance(value, allowed) if isinstance(allowed, type) else value == allowed
+
+
+def _choices(allowed: tuple[object, ...]) -> str:
+    words = {int: f"a whole number from 1 to {_MOST_NUMBER:,}", bool: "True or False"}
+    return " or ".join(words[one] if isinstance(one, type) else repr(one) for one in allowed)
 
 
 def store_model(model: ModelLike) -> Encoder:

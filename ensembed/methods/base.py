@@ -114,7 +114,7 @@ class NaiveMethod(Method):
         *,
         threads: int | None = None,  # noqa: ARG002 - there is no pass
         progress: Progress = silent,
-        passes: Passes = LOCAL,  # noqa: ARG002
+        passes: Passes = LOCAL,  # noqa: ARG002 - there is no pass
     ) -> Meta:
         """Look at the views' dimensions; the rows are read only where weights have to be found."""
         checked = check_views(views)

@@ -45,7 +45,7 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.out
 
 
-def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # noqa: ANN401
+def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # noqa: ANN401 - whatever JSON holds
     return json.loads(output(capsys, *arguments, "--json"))
 
 

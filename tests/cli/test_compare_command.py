@@ -40,7 +40,7 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.out
 
 
-def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # noqa: ANN401
+def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # noqa: ANN401 - whatever JSON holds
     return json.loads(output(capsys, *arguments, "--json"))
 
 
@@ -113,7 +113,7 @@ def test_an_encoder_that_tells_nothing_apart_is_named(
 ) -> None:
     embed = DemoEncoder.embed
 
-    def constant(self: DemoEncoder, sentences: list[str]) -> Any:  # noqa: ANN401
+    def constant(self: DemoEncoder, sentences: list[str]) -> Any:  # noqa: ANN401 - an array
         return np.ones((len(sentences), 5)) if self.spec.dim == 5 else embed(self, sentences)
 
     monkeypatch.setattr(DemoEncoder, "embed", constant)
@@ -135,7 +135,7 @@ def test_vectors_that_may_not_be_kept_are_made_at_once(
     class Fickle(DemoEncoder):
         cacheable = False
 
-    def open_model(source: str, *_arguments: object, trust: bool) -> Encoder:  # noqa: ARG001
+    def open_model(source: str, *_arguments: object, trust: bool) -> Encoder:  # noqa: ARG001 - as the real one is called
         return Fickle(dim=6, seed=2) if source == ENCODERS[1] else open_encoder(source)
 
     monkeypatch.setattr("ensembed.cli.options.open_model", open_model)

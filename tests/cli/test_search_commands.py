@@ -24,7 +24,7 @@ from ensembed.search.imports import add_file
 CSV = 'id,text,page\n1,a dog barks,3\n2,"a cat,\nasleep",4\n3,,5\n4,stocks fell,6\n'
 
 
-def call(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> Any:  # noqa: ANN401
+def call(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> Any:  # noqa: ANN401 - whatever JSON holds
     capsys.readouterr()
     found = run(list(map(str, arguments)))
     captured = capsys.readouterr()
@@ -91,7 +91,7 @@ def test_an_interrupted_file_goes_on_where_it_was(tmp_path: Path) -> None:
     class Interrupted(DemoEncoder):
         calls = 0
 
-        def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401
+        def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401 - an array
             Interrupted.calls += len(sentences) > 2
             if Interrupted.calls == 3:
                 raise KeyboardInterrupt

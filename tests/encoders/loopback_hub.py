@@ -7,12 +7,13 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from loopback import serving
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -112,11 +113,5 @@ class LoopbackHub:
 def loopback_hub(folder: Path, repo: str, commit: str = COMMIT) -> Iterator[LoopbackHub]:
     """The hub, running for as long as the block."""
     hub = LoopbackHub(folder, repo, commit)
-    with hub.server:
-        thread = threading.Thread(target=hub.server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield hub
-        finally:
-            hub.server.shutdown()
-            thread.join()
+    with serving(hub.server):
+        yield hub

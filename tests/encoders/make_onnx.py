@@ -58,7 +58,7 @@ def small_graph(
     constants |= {"no": dtype(-10000), "yes": dtype(1), "length_axis": np.array([1])}
     nodes: list[onnx.NodeProto] = []
 
-    def node(op: str, *operands: str, output: str = "", **attributes: Any) -> str:  # noqa: ANN401
+    def node(op: str, *operands: str, output: str = "", **attributes: Any) -> str:  # noqa: ANN401 - whatever ONNX takes
         name = output or f"n{len(nodes)}"
         nodes.append(helper.make_node(op, list(operands), [name], **attributes))
         return name
@@ -96,7 +96,7 @@ def small_graph(
     return model
 
 
-def write_onnx(folder: Path, *, file: str = "model.onnx", special: bool = True, **how: Any) -> Path:  # noqa: ANN401
+def write_onnx(folder: Path, *, file: str = "model.onnx", special: bool = True, **how: Any) -> Path:  # noqa: ANN401 - what `small_graph` takes
     """Write a graph and its tokenizer into a folder; returns the folder."""
     (folder / file).parent.mkdir(parents=True, exist_ok=True)
     (folder / file).write_bytes(small_graph(**how).SerializeToString())
@@ -120,7 +120,7 @@ def oracle(pooling: str = "mean", *, max_length: int = 256, special: bool = True
     return np.stack([POOLINGS[pooling](hidden_states(row)) for row in ids])
 
 
-def write_json(path: Path, data: Any) -> None:  # noqa: ANN401
+def write_json(path: Path, data: Any) -> None:  # noqa: ANN401 - whatever JSON holds
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data))
 

@@ -39,7 +39,7 @@ DIM = 8
 def small_tokenizer(*, special: bool = True) -> Tokenizer:
     """WordPiece over the vocabulary, with BERT's special tokens around a sentence, or without."""
     ids = {token: i for i, token in enumerate(VOCABULARY)}
-    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))  # noqa: S106
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))  # noqa: S106 - a token of no secret
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     if special:

@@ -15,7 +15,7 @@ WORDS = """
     the a an of to and in on is are was were not n't 's man men woman dog dogs cat guitar plays playing run runs
     through snow while third one two sleeps sofa dreams cats stock prices fell sharply after report analysts said
     tuesday do did does can will well known well-known word gürtel aus leder ein 12,50 u.s. us The May may New_York
-""".split()  # noqa: SIM905
+""".split()  # noqa: SIM905 - a list of strings would take a page
 DIM = 16
 
 

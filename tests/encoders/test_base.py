@@ -94,7 +94,7 @@ def test_a_spec_survives_json(spec: EncoderSpec) -> None:
 
 def test_a_spec_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        SPEC.dim = 3  # type: ignore[misc]
+        SPEC.dim = 3  # type: ignore[misc] # it is frozen
 
 
 @given(repeating(texts))
@@ -111,7 +111,7 @@ def test_many_sentences_are_encoded_in_bounded_chunks() -> None:
     reports: list[tuple[str, int, int | None]] = []
 
     class Counting(DemoEncoder):
-        def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401
+        def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401 - an array
             calls.append(len(sentences))
             return super().embed(sentences)
 
@@ -208,7 +208,7 @@ class OnTheGpu:
     def __init__(self, error: type[Exception]) -> None:
         self._error = error
 
-    def __array__(self, dtype: object = None, copy: object = None) -> Any:  # noqa: ANN401
+    def __array__(self, dtype: object = None, copy: object = None) -> Any:  # noqa: ANN401 - numpy's own
         raise self._error("use Tensor.cpu() first")
 
 
@@ -236,11 +236,11 @@ def test_an_integer_too_large_for_float32_does_not_overflow() -> None:
 def test_a_sentence_that_cannot_be_used_is_named_before_the_encoder_sees_any(bad: object) -> None:
     recorder = Recorder(DemoEncoder(3))
     with pytest.raises(SentenceError, match="sentence 1 "):
-        recorder.encode(["fine", bad])  # type: ignore[list-item]
+        recorder.encode(["fine", bad])  # type: ignore[list-item] # it is refused
     assert recorder.seen == []
 
 
 @pytest.mark.parametrize("bad", ["a string", b"bytes", None, 3])
 def test_what_is_not_a_list_is_refused(bad: object) -> None:
     with pytest.raises(SentenceError, match="expected a list of sentences"):
-        DemoEncoder(3).encode(bad)  # type: ignore[arg-type]
+        DemoEncoder(3).encode(bad)  # type: ignore[arg-type] # it is refused

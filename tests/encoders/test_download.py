@@ -220,7 +220,7 @@ def test_https_is_never_left() -> None:
     handler = download_module._Redirects()
     request = Request("https://127.0.0.1/a")
     with pytest.raises(OSError, match="redirects from https to http://"):
-        handler.redirect_request(request, None, 302, "", None, "http://127.0.0.1/a")  # type: ignore[arg-type]
+        handler.redirect_request(request, None, 302, "", None, "http://127.0.0.1/a")  # type: ignore[arg-type] # neither is looked at
 
 
 @pytest.mark.parametrize(

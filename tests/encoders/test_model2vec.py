@@ -28,12 +28,12 @@ MAPPING = RNG.integers(0, 20, SIZE)
 WEIGHTS = RNG.random(SIZE)
 
 
-def saved(folder: Path, vectors: NDArray[Any], tokenizer: Tokenizer | None = None, **how: Any) -> str:  # noqa: ANN401
+def saved(folder: Path, vectors: NDArray[Any], tokenizer: Tokenizer | None = None, **how: Any) -> str:  # noqa: ANN401 - whatever the library takes
     StaticModel(vectors, tokenizer or small_tokenizer(), **how).save_pretrained(folder)
     return f"model2vec:{folder}"
 
 
-def reference(name: str, **how: Any) -> NDArray[np.float32]:  # noqa: ANN401
+def reference(name: str, **how: Any) -> NDArray[np.float32]:  # noqa: ANN401 - whatever the library takes
     model = StaticModel.from_pretrained(name.removeprefix("model2vec:"), **how)
     return np.asarray(model.encode(TEXTS), np.float32)
 

@@ -20,7 +20,7 @@ class Foreign:
         self._demo = DemoEncoder(6, seed)
         self._change = change
 
-    def encode(self, sentences: list[str]) -> Any:  # noqa: ANN401
+    def encode(self, sentences: list[str]) -> Any:  # noqa: ANN401 - whatever an object may give
         return self._change(self._demo.encode(sentences))
 
 
@@ -126,7 +126,7 @@ def test_an_object_that_changes_its_dimension_is_named() -> None:
     class Fickle:
         dim = 4
 
-        def encode(self, sentences: list[str]) -> Any:  # noqa: ANN401
+        def encode(self, sentences: list[str]) -> Any:  # noqa: ANN401 - whatever an object may give
             return np.ones((len(sentences), self.dim))
 
     fickle = Fickle()

@@ -225,7 +225,7 @@ def test_a_prompt_that_is_not_pooled_is_refused(tmp_path: Path) -> None:
         ([], "holds a JSON list, not an object"),
     ],
 )
-def test_prompts_that_cannot_be_are_named(tmp_path: Path, about: Any, message: str) -> None:  # noqa: ANN401
+def test_prompts_that_cannot_be_are_named(tmp_path: Path, about: Any, message: str) -> None:  # noqa: ANN401 - whatever JSON holds
     write_onnx(tmp_path)
     write_json(tmp_path / ABOUT, about)
     with pytest.raises(EncoderError, match=f"{ABOUT} {message}"):

@@ -97,6 +97,6 @@ def test_an_object_with_encode_is_wrapped() -> None:
 
 
 @pytest.mark.parametrize("source", [None, 3, b"demo", ["demo"], object()])
-def test_anything_else_is_refused(source: Any) -> None:  # noqa: ANN401
+def test_anything_else_is_refused(source: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match=f"not {type(source).__name__}"):
         open_encoder(source)

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     return write_st(tmp_path / "model")
 
 
-def add_dense(folder: Path, **settings: Any) -> None:  # noqa: ANN401
+def add_dense(folder: Path, **settings: Any) -> None:  # noqa: ANN401 - whatever JSON holds
     """Put a dense layer behind the pooling."""
     config = {"in_features": HIDDEN, "out_features": 8, "bias": False} | settings
     write_json(folder / "2_Dense" / "config.json", config)
@@ -75,7 +75,7 @@ def test_whatever_the_library_says_it_ignores_is_refused(
 
     load = sentence_transformers.SentenceTransformer
 
-    def logging_load(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def logging_load(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever is passed on
         logging.getLogger("sentence_transformers.somewhere").warning(message)
         return load(*args, **kwargs)
 

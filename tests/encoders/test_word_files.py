@@ -75,7 +75,7 @@ def test_progress_is_told_in_bytes_of_the_file(tmp_path: Path, monkeypatch: pyte
     for data in (glove_text(VECTORS), gzip.compress(glove_text(VECTORS)), wink_json(VECTORS), word2vec_binary(VECTORS)):
         path = written(tmp_path, data)
         reports: list[tuple[str, int, int | None]] = []
-        list(read_word_vectors(path, detect_format(path), progress=lambda *report: reports.append(report)))  # noqa: B023
+        list(read_word_vectors(path, detect_format(path), progress=lambda *report: reports.append(report)))  # noqa: B023 - it is called in this turn of the loop
         assert len(reports) == 31
         assert {label for label, _, _ in reports} == {"convert vectors"}
         done = [count for _, count, _ in reports]

@@ -42,7 +42,7 @@ def convert_and_die(source: Path, cache: Path, n: int) -> None:
         die_at("sync")
         sync(descriptor)
 
-    os.fsync = dying_sync  # type: ignore[assignment]
+    os.fsync = dying_sync  # type: ignore[assignment] # the process is made to die
     sys.addaudithook(lambda event, _args: die_at(event) if event in _EVENTS else None)
     convert(source, cache)
 

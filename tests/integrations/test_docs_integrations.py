@@ -12,8 +12,23 @@ from pathlib import Path
 import pytest
 from postgres import postgres
 
+from ensembed.encoders.catalog import catalog
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "integrations").glob("*.md"))
+# What the integrations are made of; whoever adds an integration gives it a page.
+INNER = {
+    "__init__",
+    "card_scores",
+    "hub_members",
+    "model_card",
+    "qdrant_folders",
+    "sources",
+    "st_modules",
+    "st_stock",
+    "vector_folders",
+    "vector_stores",
+}
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -42,7 +57,21 @@ def test_an_example_runs(page: Path, tmp_path: Path, pulled: Callable[[str], Pat
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_every_integration_has_a_page_and_every_page_an_integration() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_says_how_to_fetch_the_encoders_of_its_example(page: Path) -> None:
+    text = page.read_text()
+    used = {name for block in _BLOCK.findall(text) for name in re.findall(r'"([\w-]+)"', block) if name in catalog()}
+    fetched = re.findall(r"^    ensembed pull ([\w -]+?) +#", text, re.MULTILINE)
+    assert used == {name for names in fetched for name in names.split()}
+
+
+def test_every_integration_has_a_page_and_a_line_in_the_readme_and_no_other_has() -> None:
     folder = ROOT / "ensembed" / "integrations"
-    public = {path.stem for path in folder.iterdir() if path.stem not in ("__init__", "__pycache__")}
-    assert {page.stem for page in PAGES} <= public
+    modules = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    pages = {page.stem for page in PAGES}
+    assert pages == modules - INNER
+    assert modules >= INNER
+    linked = re.findall(
+        r"^\| \[[^]]+\]\(docs/integrations/(\w+)\.md\) \|", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    assert sorted(linked) == sorted(pages)

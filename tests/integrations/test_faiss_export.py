@@ -93,7 +93,7 @@ def test_what_is_not_linear_is_refused_with_the_reason() -> None:
     with pytest.raises(InputError, match=r"auto is not linear: it sends member 1 through 2 layers with 'unit' between"):
         export_index(whitened)
     with pytest.raises(InputError, match="only a meta-encoder"):
-        export_index("minilm")  # type: ignore[arg-type]
+        export_index("minilm")  # type: ignore[arg-type] # it is refused
 
 
 def test_the_map_can_stand_before_any_index_of_the_right_size() -> None:
@@ -129,7 +129,7 @@ def _one_core() -> Iterator[None]:
         (UsearchStore, {"dtype": "i8"}),
     ],
 )
-def test_a_graph_finds_nearly_all_of_what_is_nearest(kind: Any, settings: dict[str, Any], tmp_path: Path) -> None:  # noqa: ANN401
+def test_a_graph_finds_nearly_all_of_what_is_nearest(kind: Any, settings: dict[str, Any], tmp_path: Path) -> None:  # noqa: ANN401 - either class
     model = fitted(Concat())
     texts = [f"{sentence} number {i} of {i % 17}" for i in range(20) for sentence in SENTENCES]
     queries = texts[5::200]

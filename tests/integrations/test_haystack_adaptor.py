@@ -168,7 +168,7 @@ def test_bad_input_is_refused() -> None:
         with pytest.raises(TypeError, match="list of Haystack documents"):
             EnsembedDocumentEmbedder(NAME).run(bad)
     with pytest.raises(InputError, match="list of names"):
-        EnsembedDocumentEmbedder(NAME, meta_fields_to_embed="title")  # type: ignore[arg-type]
+        EnsembedDocumentEmbedder(NAME, meta_fields_to_embed="title")  # type: ignore[arg-type] # it is refused
     with pytest.raises(InputError, match="a model is"):
         EnsembedTextEmbedder("")
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hub_server import READER, HubServer, Repository, fresh_session, hub_server, turned_to
+from hub_server import READER, HubServer, Repository, fresh_session, hub_server
+from small_hub import MEMBERS, REPO, SENTENCES, UPLOADS, hub_model
 
 from ensembed import Ensemble
 from ensembed.cli import run
@@ -25,24 +26,18 @@ from ensembed.methods import GCCA, Concat
 from ensembed.model import MetaEncoder
 from ensembed.persistence import SavedModel, read_model, write_model
 
-SENTENCES = [f"the {color} {animal} {verb}" for color in ("red", "blue", "old") for animal in ("dog", "cat", "fox")
-             for verb in ("runs", "sleeps")]  # fmt: skip
-MEMBERS = ["demo?dim=8&seed=1", "demo?dim=6&seed=2"]
-REPO = "me/model"
-
-# The client's own upload of large files passes them on in a way that its transport would have otherwise.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>' to upload raw bytes:DeprecationWarning")
+pytestmark = UPLOADS
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
-    with hub_server() as hub, turned_to(hub, monkeypatch, tmp_path):
+    with hub_server(monkeypatch, tmp_path) as hub:
         yield hub
 
 
 @pytest.fixture
 def model() -> MetaEncoder:
-    return Ensemble(MEMBERS).fit(SENTENCES, GCCA(dim=4))
+    return hub_model()
 
 
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +88,7 @@ def test_a_revision_is_pinned(hub: HubServer, model: MetaEncoder) -> None:
     np.testing.assert_array_equal(old.encode(SENTENCES), model.encode(SENTENCES))
     assert from_pretrained(REPO).encode(["a"]).shape == (1, 14)
     assert hub.files(REPO, "small") != hub.files(REPO)
-    with pytest.raises(MissingError, match=r"the hub's model me/model has no revision 'v9'"):
+    with pytest.raises(MissingError, match=r"the hub's model 'me/model' has no revision 'v9'"):
         from_pretrained(REPO, revision="v9")
     with pytest.raises(InputError, match="is a commit, which is as it is: name the branch"):
         push_to_hub(model, REPO, revision=first.revision)
@@ -111,7 +106,7 @@ def test_what_was_opened_once_opens_offline(
         again = from_pretrained(REPO, revision=revision)
         assert again.revision == online.revision
         np.testing.assert_array_equal(again.encode(SENTENCES), model.encode(SENTENCES))
-    with pytest.raises(MissingError, match=r"me/other is not complete in the hub's cache, and .*HF_HUB_OFFLINE"):
+    with pytest.raises(MissingError, match=r"'me/other' is not complete in the hub's cache, and .*HF_HUB_OFFLINE"):
         from_pretrained("me/other")
     with pytest.raises(MissingError, match="HF_HUB_OFFLINE is set: unset it"):
         push_to_hub(model, REPO)
@@ -123,7 +118,7 @@ def test_a_hub_that_is_down_is_not_needed_for_what_is_here(hub: HubServer, model
     online = from_pretrained(REPO)
     hub.failing = {"/api/models": (500, {}, b"{}")}
     assert from_pretrained(REPO).revision == online.revision
-    with pytest.raises(MissingError, match=r"me/absent is not complete in .* cannot be reached.*500"):
+    with pytest.raises(MissingError, match=r"'me/absent' is not complete in .* cannot be reached.*500"):
         from_pretrained("me/absent")
 
 
@@ -144,12 +139,12 @@ def test_private_models_are_for_those_with_a_token(
     push_to_hub(model, REPO, private=True)
     assert hub.repositories[REPO].private
     monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(MissingError, match=r"has no model me/model, or a private one .*`hf auth login`"):
+    with pytest.raises(MissingError, match=r"has no model 'me/model', or a private one.*`hf auth login`"):
         from_pretrained(REPO)
-    with pytest.raises(MissingError, match=r"does not let you do this with me/model: .*Invalid credentials"):
+    with pytest.raises(MissingError, match=r"does not let you do this with 'me/model': .*Invalid credentials"):
         from_pretrained(REPO, token="hf_wrong")  # noqa: S106 - no secret
     assert from_pretrained(REPO, token=READER).repo == REPO
-    with pytest.raises(MissingError, match="has no model me/absent"):
+    with pytest.raises(MissingError, match="has no model 'me/absent'"):
         from_pretrained("me/absent")
 
 
@@ -219,7 +214,7 @@ def test_folders_and_encoders_are_told_apart(
     with pytest.raises(ModelError, match="is not a saved model"):
         push_to_hub(tmp_path / "absent", REPO)
     with pytest.raises(InputError, match="a fitted model or the folder of a saved one is wanted"):
-        push_to_hub(model.ensemble.encoders[0], REPO)  # type: ignore[arg-type]
+        push_to_hub(model.ensemble.encoders[0], REPO)  # type: ignore[arg-type] # it is refused
 
 
 def test_names_of_the_command_line() -> None:
@@ -253,7 +248,7 @@ def test_the_commands(hub: HubServer, model: MetaEncoder, tmp_path: Path, capsys
     assert run(["push", folder, REPO, "--scores", folder]) == 1
     assert "cannot be read as JSON" in capsys.readouterr().err
     assert run(["similarity", "hub:me/absent", "a", "b"]) == 3
-    assert "the hub has no model me/absent" in capsys.readouterr().err
+    assert "the hub has no model 'me/absent'" in capsys.readouterr().err
 
 
 def test_a_program_of_its_own_opens_it_offline(hub: HubServer, model: MetaEncoder, tmp_path: Path) -> None:
@@ -290,7 +285,7 @@ def test_the_page_in_the_docs_does_what_it_says(
     space: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, str(page), "exec"), space)  # noqa: S102 - the page's own examples
-    assert os.listdir(tmp_path)  # noqa: PTH208
+    assert os.listdir(tmp_path)  # noqa: PTH208 - as a user would look
     assert "me/my-model" in hub.repositories
 
 

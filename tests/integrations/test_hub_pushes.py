@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hub_server import READER, WRITER, HubServer, Repository, hub_server, turned_to
+from hub_server import READER, WRITER, HubServer, Repository, hub_server
+from small_hub import MEMBERS, REPO, SENTENCES, UPLOADS, hub_model
 
 from ensembed import Ensemble
 from ensembed.encoders.objects import ObjectEncoder
@@ -19,24 +20,18 @@ from ensembed.integrations.hub import from_pretrained, push_to_hub
 from ensembed.methods import GCCA, Concat
 from ensembed.model import MetaEncoder
 
-SENTENCES = [f"the {color} {animal} {verb}" for color in ("red", "blue", "old") for animal in ("dog", "cat", "fox")
-             for verb in ("runs", "sleeps")]  # fmt: skip
-MEMBERS = ["demo?dim=8&seed=1", "demo?dim=6&seed=2"]
-REPO = "me/model"
-
-# The client's own upload of large files passes them on in a way that its transport would have otherwise.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>' to upload raw bytes:DeprecationWarning")
+pytestmark = UPLOADS
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
-    with hub_server() as hub, turned_to(hub, monkeypatch, tmp_path):
+    with hub_server(monkeypatch, tmp_path) as hub:
         yield hub
 
 
 @pytest.fixture
 def model() -> MetaEncoder:
-    return Ensemble(MEMBERS).fit(SENTENCES, GCCA(dim=4))
+    return hub_model()
 
 
 def test_a_saved_folder_is_pushed_without_opening_its_members(
@@ -101,7 +96,7 @@ def test_another_writer_in_between_is_seen(hub: HubServer, model: MetaEncoder, m
     push_to_hub(model, REPO)
     batch = hub._batch
 
-    def meanwhile(objects: list[dict[str, Any]]) -> Any:  # noqa: ANN401
+    def meanwhile(objects: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - what the server answers
         hub.repositories[REPO].commit("main", {"README.md": b"theirs"}, "theirs")
         return batch(objects)
 
@@ -131,7 +126,7 @@ def test_a_push_that_is_killed_leaves_the_hub_as_it_was(hub: HubServer, model: M
 
 
 class Reversed:
-    def encode(self, sentences: list[str]) -> Any:  # noqa: ANN401
+    def encode(self, sentences: list[str]) -> Any:  # noqa: ANN401 - lists, as an object of a user may give
         return [[float(len(text)), float(text.count("e"))] for text in sentences]
 
 
@@ -158,9 +153,9 @@ def test_the_card_is_yours_to_choose(hub: HubServer, model: MetaEncoder) -> None
     assert hub.files(REPO)["README.md"].endswith(b"my own\n")
     push_to_hub(Ensemble(MEMBERS).fit(SENTENCES, GCCA(dim=2)), REPO, card=False)
     assert hub.files(REPO)["README.md"].endswith(b"my own\n")
-    with pytest.raises(InputError, match=r"the hub does not take the card of me/model: .*no metadata"):
+    with pytest.raises(InputError, match=r"the hub does not take the card of 'me/model': .*no metadata"):
         push_to_hub(model, REPO, card="no front matter")
     with pytest.raises(InputError, match="card is True, False or the text"):
-        push_to_hub(model, REPO, card=3)  # type: ignore[arg-type]
+        push_to_hub(model, REPO, card=3)  # type: ignore[arg-type] # it is refused
     with pytest.raises(InputError, match="leave card=True"):
         push_to_hub(model, REPO, card=False, scores=[])

@@ -83,9 +83,9 @@ def test_any_object_with_encode_will_do() -> None:
 def test_what_cannot_be_embedded_is_refused() -> None:
     embeddings = EnsembedEmbeddings(NAME)
     with pytest.raises(SentenceError, match="sentence 1 is not a string"):
-        embeddings.embed_documents(["a", None])  # type: ignore[list-item]
+        embeddings.embed_documents(["a", None])  # type: ignore[list-item] # it is refused
     with pytest.raises(SentenceError, match="write \\[text\\]"):
-        embeddings.embed_documents("a dog")  # type: ignore[arg-type]
+        embeddings.embed_documents("a dog")  # type: ignore[arg-type] # it is refused
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def spec(name: str, kind: str, revision: str = "abc") -> EncoderSpec:
     return EncoderSpec(name, kind, 8, revision)
 
 
-def of(model: MetaEncoder, *specs: EncoderSpec, **method: Any) -> SavedModel:  # noqa: ANN401
+def of(model: MetaEncoder, *specs: EncoderSpec, **method: Any) -> SavedModel:  # noqa: ANN401 - whatever a method keeps
     """The model's facts with other members, whose weights these tests do not need."""
     meta = dataclasses.replace(model.meta, method={**model.meta.method, **method})
     return SavedModel(meta, specs, (), model.corpus)
@@ -48,7 +48,7 @@ def of(model: MetaEncoder, *specs: EncoderSpec, **method: Any) -> SavedModel:  #
 def front(card: str) -> dict[str, Any]:
     from huggingface_hub import ModelCard
 
-    facts: dict[str, Any] = ModelCard(card).data.to_dict()  # type: ignore[no-untyped-call]
+    facts: dict[str, Any] = ModelCard(card).data.to_dict()  # type: ignore[no-untyped-call] # the library's
     return facts
 
 
@@ -80,7 +80,7 @@ def test_a_folder_has_the_card_of_its_model(model: MetaEncoder, tmp_path: Path) 
     with pytest.raises(ModelError, match="is not a saved model"):
         model_card(tmp_path)
     with pytest.raises(InputError, match="a fitted model or the folder"):
-        model_card(model.ensemble.encoders[0])  # type: ignore[arg-type]
+        model_card(model.ensemble.encoders[0])  # type: ignore[arg-type] # it is refused
 
 
 def test_licences_of_the_catalogue(model: MetaEncoder) -> None:
@@ -234,6 +234,6 @@ def test_members_are_scored_beside_it(model: MetaEncoder) -> None:
         [{"dataset": "x", "protocol": "mean", "pearson": "0.5", "spearman": 0.5}],
     ],
 )
-def test_what_are_no_scores(model: MetaEncoder, scores: Any) -> None:  # noqa: ANN401
+def test_what_are_no_scores(model: MetaEncoder, scores: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match="score"):
         model_card(model, scores)

@@ -49,7 +49,7 @@ def run(model: Any, *tasks: Any, **options: Any) -> Any:  # noqa: ANN401 - the l
     return mteb.evaluate(model, list(tasks), **{"cache": None, "show_progress_bar": False} | options)
 
 
-def ours(model: Any, dataset: Dataset) -> list[float]:  # noqa: ANN401
+def ours(model: Any, dataset: Dataset) -> list[float]:  # noqa: ANN401 - a model of either kind
     score = evaluate(model, dataset, "all").score
     return [score.pearson, score.spearman, score.pearson, score.spearman, score.spearman]
 

@@ -120,7 +120,7 @@ def test_a_graph_says_what_it_is_and_takes_only_what_counts(tmp_path: Path) -> N
 
 def test_what_is_no_meta_embedding_or_no_place_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="takes a fitted meta-embedding"):
-        export_meta(GCCA(dim=2), tmp_path / "meta.onnx")  # type: ignore[arg-type]
+        export_meta(GCCA(dim=2), tmp_path / "meta.onnx")  # type: ignore[arg-type] # it is refused
     with pytest.raises(ModelError, match="cannot write"):
         export_meta(Concat().build([2, 2]), tmp_path / "absent" / "meta.onnx")
     assert list(tmp_path.iterdir()) == []
@@ -276,7 +276,7 @@ def test_a_member_that_is_no_graph_is_named_and_nothing_is_written(tmp_path: Pat
         export_model(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     with pytest.raises(InputError, match="takes a model or an encoder"):
-        export_model(model.meta, tmp_path / "out")  # type: ignore[arg-type]
+        export_model(model.meta, tmp_path / "out")  # type: ignore[arg-type] # it is refused
 
 
 def test_operations_of_different_or_old_versions_are_refused(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_any_name_is_a_name(database: str, name: str) -> None:
 def test_names_that_are_none_are_refused(database: str) -> None:
     for name in ("", ".", "a.b.c", "a\0b", "n" * 64, None):
         with pytest.raises(InputError, match="a table is named"):
-            PgvectorStore.create(database, "demo?dim=8", table=name)  # type: ignore[arg-type]
+            PgvectorStore.create(database, "demo?dim=8", table=name)  # type: ignore[arg-type] # it is refused
 
 
 def test_more_dimensions_than_can_be_indexed_are_truncated_halved_or_refused(database: str) -> None:
@@ -195,7 +195,7 @@ def test_what_is_no_store_of_ours_is_said(database: str) -> None:
     with pytest.raises(InputError, match="connection string"):
         PgvectorStore.create(None, "demo?dim=8")
     with pytest.raises(InputError, match="column"):
-        PgvectorStore.create(database, "demo?dim=8", column="bit")  # type: ignore[arg-type]
+        PgvectorStore.create(database, "demo?dim=8", column="bit")  # type: ignore[arg-type] # it is refused
     store = PgvectorStore.create(database, "demo?dim=8")
     store.connection.close()
     with pytest.raises(StoreError, match="cannot be used"):

@@ -150,13 +150,13 @@ def test_other_encoders_and_names(tmp_path: Path) -> None:
     made.save(str(tmp_path / "one"))
     np.testing.assert_array_equal(load(tmp_path / "one").encode(TEXTS), encoder.encode(TEXTS))
     with pytest.raises(InputError, match="an encoder is a name or an object"):
-        to_sentence_transformer(3)  # type: ignore[arg-type]
+        to_sentence_transformer(3)  # type: ignore[arg-type] # it is refused
 
 
 def test_lengths_are_the_shortest_members() -> None:
     class Limited(Encoder):
         @property
-        def spec(self) -> Any:  # noqa: ANN401
+        def spec(self) -> Any:  # noqa: ANN401 - an EncoderSpec
             from ensembed.encoders import EncoderSpec
 
             return EncoderSpec("limited", "demo", 2, "1", max_length=77)
@@ -221,7 +221,7 @@ def test_a_pool_of_processes(model: MetaEncoder) -> None:
 
 
 def test_copies(model: MetaEncoder, library: Library) -> None:
-    for again in (pickle.loads(pickle.dumps(library)), copy.deepcopy(library)):  # noqa: S301
+    for again in (pickle.loads(pickle.dumps(library)), copy.deepcopy(library)):  # noqa: S301 - made a moment ago
         assert again[0].encoder.spec == model.spec
         assert again.prompts == library.prompts
         np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
@@ -300,7 +300,7 @@ def test_the_library_alone_refuses_or_asks_for_trust(model: MetaEncoder, library
         MetaEncoderModule.load(str(tmp_path / "theirs"))
 
 
-def damaged(folder: Path, **changes: Any) -> Path:  # noqa: ANN401
+def damaged(folder: Path, **changes: Any) -> Path:  # noqa: ANN401 - whatever JSON holds
     """Replace files of a folder by these values, or texts."""
     for name, content in changes.items():
         (folder / f"{name}.json").write_text(content if isinstance(content, str) else json.dumps(content))
@@ -385,7 +385,7 @@ def test_what_is_missing_is_named(code: str, message: str) -> None:
 
 
 @pytest.mark.real
-def test_real_encoders(pulled: Any, tmp_path: Path) -> None:  # noqa: ANN401
+def test_real_encoders(pulled: Any, tmp_path: Path) -> None:  # noqa: ANN401 - a fixture
     for name in ("minilm", "wordllama"):
         pulled(name)
     real = Ensemble(["minilm", "wordllama"]).fit([], Concat())
@@ -395,4 +395,4 @@ def test_real_encoders(pulled: Any, tmp_path: Path) -> None:  # noqa: ANN401
     assert made.max_seq_length == real.ensemble.encoders[0].spec.max_length
     made.save(str(tmp_path))
     np.testing.assert_allclose(load(tmp_path).encode(TEXTS), real.encode(TEXTS), atol=1e-6)
-    np.testing.assert_allclose(pickle.loads(pickle.dumps(made)).encode(TEXTS), real.encode(TEXTS), atol=1e-6)  # noqa: S301
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(made)).encode(TEXTS), real.encode(TEXTS), atol=1e-6)  # noqa: S301 - made a moment ago

@@ -93,8 +93,8 @@ def split(X: NDArray[Any]) -> list[NDArray[Any]]:
     return list(np.split(X, np.cumsum(DIMS)[:-1], axis=1))
 
 
-@parametrize_with_checks(CHECKED)  # type: ignore[untyped-decorator]
-def test_scikit_learn_has_no_complaint(estimator: Any, check: Any) -> None:  # noqa: ANN401
+@parametrize_with_checks(CHECKED)  # type: ignore[untyped-decorator] # not read
+def test_scikit_learn_has_no_complaint(estimator: Any, check: Any) -> None:  # noqa: ANN401 - the library's
     check(estimator)
 
 
@@ -131,7 +131,7 @@ def test_without_a_dimension_it_is_what_the_rows_support() -> None:
 
 @pytest.mark.parametrize(("transformer", "method"), PAIRS, ids=[str(method) for _, method in PAIRS])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_fitted_transformer_is_the_fitted_method(transformer: Any, method: Method, dtype: Any) -> None:  # noqa: ANN401
+def test_a_fitted_transformer_is_the_fitted_method(transformer: Any, method: Method, dtype: Any) -> None:  # noqa: ANN401 - each is of another class
     X = matrix().astype(dtype)
     fitted, meta = clone(transformer).fit(X), method.fit(split(X))
     assert fitted.meta_.method == meta.method
@@ -142,7 +142,7 @@ def test_a_fitted_transformer_is_the_fitted_method(transformer: Any, method: Met
 
 
 @pytest.mark.parametrize("transformer", MERGEABLE, ids=str)
-def test_batches_in_any_order_give_what_one_fit_gives(transformer: Any) -> None:  # noqa: ANN401
+def test_batches_in_any_order_give_what_one_fit_gives(transformer: Any) -> None:  # noqa: ANN401 - each is of another class
     X = matrix(200)
     whole = clone(transformer).fit(X).transform(X)
     for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
@@ -162,7 +162,7 @@ def test_a_fit_forgets_what_was_fitted_before() -> None:
 
 
 @pytest.mark.parametrize("transformer", NOT_MERGEABLE, ids=str)
-def test_what_needs_all_rows_has_no_partial_fit(transformer: Any) -> None:  # noqa: ANN401
+def test_what_needs_all_rows_has_no_partial_fit(transformer: Any) -> None:  # noqa: ANN401 - each is of another class
     assert not hasattr(transformer, "partial_fit")
     with pytest.raises(AttributeError, match="partial_fit"):
         transformer.partial_fit(matrix())
@@ -216,7 +216,7 @@ def test_a_batch_too_few_is_an_error_only_when_it_is_used() -> None:
     ("transformer", "message"),
     [
         (GCCATransformer((6, 4)), "add up to 10 columns, X has 15"),
-        (GCCATransformer(15), "columns of each view"),  # type: ignore[arg-type]
+        (GCCATransformer(15), "columns of each view"),  # type: ignore[arg-type] # it is refused
         (GCCATransformer((15, 0)), "columns of each view"),
         (GCCATransformer([]), "columns of each view"),
         (GCCATransformer((15,)), "at least two"),
@@ -226,7 +226,7 @@ def test_a_batch_too_few_is_an_error_only_when_it_is_used() -> None:
         (ConcatTransformer(DIMS, weights=(1, 2)), "2 weights for 3 members"),
     ],
 )
-def test_what_cannot_be_fitted_says_why(transformer: Any, message: str) -> None:  # noqa: ANN401
+def test_what_cannot_be_fitted_says_why(transformer: Any, message: str) -> None:  # noqa: ANN401 - each is of another class
     with pytest.raises(InputError, match=message):
         transformer.fit(matrix())
     with pytest.raises(NotFittedError):
@@ -273,7 +273,7 @@ def test_a_pickle_gives_the_same_vectors(lazy: bool) -> None:
     again = pickle.loads(pickle.dumps(transformer))  # noqa: S301 - our own bytes
     np.testing.assert_array_equal(again.transform(X), transformer.transform(X))
     again.partial_fit(matrix(seed=3))
-    assert (again.moments_.n, transformer.moments_.n) == (120, 60)  # type: ignore[union-attr]
+    assert (again.moments_.n, transformer.moments_.n) == (120, 60)  # type: ignore[union-attr] # it is fitted
 
 
 def test_without_scikit_learn_the_error_names_the_extra() -> None:

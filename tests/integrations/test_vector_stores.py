@@ -48,10 +48,10 @@ class Backend:
     tolerance: float = 1e-6
 
     def create(self, model: Any) -> Any:  # noqa: ANN401 - the backends differ in what they have beside the common
-        return self.store.create(self.where, model, **self.options, **self.settings)  # type: ignore[attr-defined]
+        return self.store.create(self.where, model, **self.options, **self.settings)  # type: ignore[attr-defined] # each subclass has its own
 
-    def open(self, model: Any) -> Any:  # noqa: ANN401
-        return self.store.open(self.where, model, **self.options)  # type: ignore[attr-defined]
+    def open(self, model: Any) -> Any:  # noqa: ANN401 - as `create`
+        return self.store.open(self.where, model, **self.options)  # type: ignore[attr-defined] # each subclass has its own
 
 
 def _faiss(tmp_path: Path, kind: str = "flat") -> Backend:
@@ -286,7 +286,7 @@ def test_files_that_are_damaged_torn_or_anothers_are_refused(name: str, tmp_path
         assert len(store) == len(SENTENCES)
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="not a folder"):
-        backend.store.create(tmp_path / "file", model)  # type: ignore[attr-defined]
+        backend.store.create(tmp_path / "file", model)  # type: ignore[attr-defined] # each subclass has its own
 
 
 @pytest.mark.parametrize("name", ["faiss", "usearch"])
@@ -347,9 +347,9 @@ def test_a_store_in_memory_has_nowhere_to_be_saved() -> None:
         with pytest.raises(InputError):
             bad.create("", "demo?dim=8")
     with pytest.raises(InputError, match="kind"):
-        FaissStore.create(None, "demo?dim=8", kind="ivf")  # type: ignore[arg-type]
+        FaissStore.create(None, "demo?dim=8", kind="ivf")  # type: ignore[arg-type] # it is refused
     with pytest.raises(InputError, match="dtype"):
-        UsearchStore.create(None, "demo?dim=8", dtype="f8")  # type: ignore[arg-type]
+        UsearchStore.create(None, "demo?dim=8", dtype="f8")  # type: ignore[arg-type] # it is refused
 
 
 def test_a_usearch_store_can_be_viewed_where_it_lies(tmp_path: Path) -> None:

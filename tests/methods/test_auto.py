@@ -90,7 +90,7 @@ def test_moments_of_halves_are_enough() -> None:
 
 
 @pytest.mark.parametrize("dim", [0, -1, 2.5, "8"])
-def test_what_is_no_dimension_is_refused(dim: Any) -> None:  # noqa: ANN401
+def test_what_is_no_dimension_is_refused(dim: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match=f"dim must be a whole number of at least 1, not {dim!r}"):
         Auto(dim)
 

@@ -100,7 +100,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_learns_under_every_loss(kind: str, loss: str) -> None:
-    method = Autoencoder(dim=6, kind=kind, loss=loss, epochs=40, batch_size=32, learning_rate=0.01, activation="tanh")  # type: ignore[arg-type]
+    method = Autoencoder(dim=6, kind=kind, loss=loss, epochs=40, batch_size=32, learning_rate=0.01, activation="tanh")  # type: ignore[arg-type] # one of the words it takes
     losses = _losses(method, _views())
     assert len(losses) == 40
     assert np.mean(losses[-5:]) < 0.75 * losses[0]
@@ -109,7 +109,7 @@ def test_every_kind_learns_under_every_loss(kind: str, loss: str) -> None:
 @pytest.mark.parametrize("hidden_layers", [0, 1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_encoders_have_the_shapes_that_were_asked_for(kind: str, hidden_layers: int) -> None:
-    meta = Autoencoder(**QUICK, hidden_layers=hidden_layers, hidden_dim=7, kind=kind).fit(_views())  # type: ignore[arg-type]
+    meta = Autoencoder(**QUICK, hidden_layers=hidden_layers, hidden_dim=7, kind=kind).fit(_views())  # type: ignore[arg-type] # one of the words it takes
     assert (meta.dim, meta.view_dims, meta.rows, meta.normalize, meta.spectrum) == (6, (6, 5, 4), 100, False, None)
     split = kind in ("concatenated", "decoupled")
     for j, projection in enumerate(meta.projections):
@@ -122,19 +122,19 @@ def test_encoders_have_the_shapes_that_were_asked_for(kind: str, hidden_layers: 
 def test_dimensions_that_are_not_given_are_those_of_the_largest_view() -> None:
     meta = Autoencoder(epochs=1).fit(_views())
     assert meta.dim == 6
-    assert all([layer.matrix.shape[1] for layer in p.layers] == [6, 6] for p in meta.projections)  # type: ignore[union-attr]
+    assert all([layer.matrix.shape[1] for layer in p.layers] == [6, 6] for p in meta.projections)  # type: ignore[union-attr] # each is a network
 
 
 @pytest.mark.parametrize("kind", ["concatenated", "decoupled"])
 def test_a_dimension_that_cannot_be_split_is_refused(kind: str) -> None:
     with pytest.raises(InputError, match=f"kind='{kind}' splits dim=7 among 3 views: choose a multiple of that"):
-        Autoencoder(dim=7, kind=kind).fit(_views())  # type: ignore[arg-type]
+        Autoencoder(dim=7, kind=kind).fit(_views())  # type: ignore[arg-type] # one of the words it takes
 
 
 def test_the_vectors_are_those_of_the_encoders_summed() -> None:
     views = _views()
     for kind in KINDS:
-        meta = Autoencoder(**QUICK, kind=kind, hidden_layers=2).fit(views)  # type: ignore[arg-type]
+        meta = Autoencoder(**QUICK, kind=kind, hidden_layers=2).fit(views)  # type: ignore[arg-type] # one of the words it takes
         expected = np.zeros((5, 6))
         for view, p in zip(views, meta.projections, strict=True):
             assert isinstance(p, Network)
@@ -147,7 +147,7 @@ def test_the_vectors_are_those_of_the_encoders_summed() -> None:
 
 def test_one_view_is_a_plain_autoencoder_of_whatever_kind() -> None:
     X = _views(dims=(6,))
-    found = [Autoencoder(**QUICK, kind=kind).fit(X).transform(X) for kind in KINDS]  # type: ignore[arg-type]
+    found = [Autoencoder(**QUICK, kind=kind).fit(X).transform(X) for kind in KINDS]  # type: ignore[arg-type] # one of the words it takes
     for Z in found[1:]:
         np.testing.assert_array_equal(Z, found[0])
 
@@ -166,7 +166,7 @@ def test_a_plain_autoencoder_reconstructs_what_its_code_has_room_for() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_seed_gives_the_same_bits_and_another_one_others(kind: str, dropout: float) -> None:
     def vectors(seed: int) -> Array:
-        method = Autoencoder(**QUICK, kind=kind, view_dropout=dropout, seed=seed)  # type: ignore[arg-type]
+        method = Autoencoder(**QUICK, kind=kind, view_dropout=dropout, seed=seed)  # type: ignore[arg-type] # one of the words it takes
         return method.fit(_views()).transform(_views())
 
     np.testing.assert_array_equal(vectors(0), vectors(0))

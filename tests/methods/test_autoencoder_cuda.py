@@ -68,7 +68,7 @@ def test_the_kernel_of_adam_does_what_the_function_does(dtype: str) -> None:
 def test_graphs_train_as_plain_steps_do(kind: str, dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
     from ensembed.methods.autoencoder.steps import Stepper
 
-    method = Autoencoder(12, loss="mse", epochs=4, batch_size=700, kind=kind, view_dropout=dropout,  # type: ignore[arg-type]
+    method = Autoencoder(12, loss="mse", epochs=4, batch_size=700, kind=kind, view_dropout=dropout,  # type: ignore[arg-type] # one of the words it takes
                          device="cuda", precision="float32")  # fmt: skip
     graphs = method.fit(views()).transform(views())
     monkeypatch.setattr(Stepper, "_graph", lambda _self, step: step)
@@ -79,7 +79,7 @@ def test_graphs_train_as_plain_steps_do(kind: str, dropout: float, monkeypatch: 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
 def test_fewer_bits_lead_to_nearly_the_same_place(precision: str) -> None:
     exact = Autoencoder(12, loss="mse", epochs=20, batch_size=500, device="cuda", precision="float32")
-    other = dataclasses.replace(exact, precision=precision)  # type: ignore[arg-type]
+    other = dataclasses.replace(exact, precision=precision)  # type: ignore[arg-type] # one of the words it takes
     a, b = (method.fit(views()).transform(views()) for method in (exact, other))
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     assert cosines.min() > 0.98

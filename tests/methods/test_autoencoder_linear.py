@@ -210,6 +210,6 @@ def test_the_training_vectors_have_mean_zero_and_the_dimension_of_the_largest_vi
 ])  # fmt: skip
 def test_nothing_else_can_be_solved(change: dict[str, object]) -> None:
     parameters: dict[str, object] = {"loss": "mse", "hidden_layers": 0} | change
-    assert not Autoencoder(**parameters).linear  # type: ignore[arg-type]
+    assert not Autoencoder(**parameters).linear  # type: ignore[arg-type] # of several types
     with pytest.raises(InputError, match='solver="moments" is for loss="mse", hidden_layers=0'):
-        Autoencoder(**parameters, solver="moments")  # type: ignore[arg-type]
+        Autoencoder(**parameters, solver="moments")  # type: ignore[arg-type] # of several types

@@ -151,7 +151,7 @@ def test_an_interruption_within_an_epoch_loses_that_epoch_only(
 ) -> None:
     call, calls = CrossViewNetwork.__call__, iter(range(1000))
 
-    def interrupted(self: CrossViewNetwork, *args: Any) -> torch.Tensor:  # noqa: ANN401
+    def interrupted(self: CrossViewNetwork, *args: Any) -> torch.Tensor:  # noqa: ANN401 - whatever the method takes
         if next(calls) == 14:  # the third batch of the fourth epoch
             raise KeyboardInterrupt
         return call(self, *args)

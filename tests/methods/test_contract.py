@@ -88,7 +88,7 @@ def test_a_method_is_frozen_plain_data_and_registered_by_its_name(case: Case) ->
     assert type(case.method)(**facts) == case.method
     assert case.meta.method == case.method.to_json()
     with pytest.raises((dataclasses.FrozenInstanceError, AttributeError, TypeError)):
-        case.method.tau = 3.0  # type: ignore[attr-defined]
+        case.method.tau = 3.0  # type: ignore[attr-defined] # it is frozen
 
 
 def test_vectors_are_float32_of_the_dimension_that_was_asked_for(case: Case) -> None:
@@ -211,7 +211,7 @@ def test_truncating_to_what_is_not_there_is_refused(case: Case, k: int) -> None:
 
 
 @pytest.mark.parametrize("k", [1.5, 2.0, "2", None])
-def test_truncating_takes_a_whole_number(case: Case, k: Any) -> None:  # noqa: ANN401
+def test_truncating_takes_a_whole_number(case: Case, k: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(DimensionError, match=f"a whole number of dimensions, not {k!r}"):
         case.meta.truncate(k)
 
@@ -345,7 +345,7 @@ class _Tensor:
         self.shape = X.shape
         self.dtype = "torch.float32"
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: ANN401
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: ANN401 - numpy's own
         return np.array(self._X, dtype=dtype, copy=copy)
 
     def __iter__(self) -> Iterator[Any]:

@@ -182,7 +182,7 @@ def test_a_constant_view_is_named_in_merged_moments_too() -> None:
 def test_values_whose_squares_overflow_are_refused(values: float, precision: str) -> None:
     a, b = make_views(20, (4, 3))
     with pytest.raises(ViewError, match=f"too large for {precision}"):
-        GCCA(dim=1).fit([a, values * b], precision=precision)  # type: ignore[arg-type]
+        GCCA(dim=1).fit([a, values * b], precision=precision)  # type: ignore[arg-type] # one of the words it takes
 
 
 @pytest.mark.parametrize("dims", [(8, 6), (5, 5), (4, 3, 6)])

@@ -86,12 +86,12 @@ def test_an_up_projection_takes_one_view() -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "1", None])
-def test_an_up_projection_refuses_what_is_no_seed(seed: Any) -> None:  # noqa: ANN401
+def test_an_up_projection_refuses_what_is_no_seed(seed: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match=f"seed must be a whole number of at least 0, not {seed!r}"):
         UpProjection(8, seed=seed)
 
 
 @pytest.mark.parametrize("dim", [None, 0, 2.5, "8"])
-def test_an_up_projection_needs_a_dimension(dim: Any) -> None:  # noqa: ANN401
+def test_an_up_projection_needs_a_dimension(dim: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match=f"dim must be a whole number of at least 1, not {dim!r}"):
         UpProjection(dim=dim)

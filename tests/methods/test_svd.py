@@ -105,8 +105,8 @@ def test_too_many_dimensions_are_refused_and_the_largest_named_works(
     views = make_views(n, dims, kind)
     for d in (largest + 1, 100):
         with pytest.raises(DimensionError, match=f"svd with dim={d}: {n} .* at most dim={largest}$"):
-            SVD(dim=d).fit(views, precision=precision)  # type: ignore[arg-type]
-    meta = SVD(dim=largest).fit(views, precision=precision)  # type: ignore[arg-type]
+            SVD(dim=d).fit(views, precision=precision)  # type: ignore[arg-type] # one of the words it takes
+    meta = SVD(dim=largest).fit(views, precision=precision)  # type: ignore[arg-type] # one of the words it takes
     assert np.linalg.matrix_rank(meta.transform(views)) == largest
 
 

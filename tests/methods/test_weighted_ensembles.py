@@ -47,7 +47,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What `reliability` is called with; it always finds the same."""
     seen: list[dict[str, Any]] = []
 
-    def reliability(views: Sequence[Any], **given: Any) -> Reliability:  # noqa: ANN401
+    def reliability(views: Sequence[Any], **given: Any) -> Reliability:  # noqa: ANN401 - whatever the method passes
         seen.append({"views": list(views), **given})
         return trusted(WEIGHTS)
 

@@ -73,7 +73,7 @@ def cosines(Z: Array) -> Array:
 def found(weights: Sequence[float], calls: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - a stand-in for a function
     """What finds these weights, and writes down what it was given."""
 
-    def reliability(views: Sequence[Any], **given: Any) -> Reliability:  # noqa: ANN401
+    def reliability(views: Sequence[Any], **given: Any) -> Reliability:  # noqa: ANN401 - whatever the method passes
         calls.append({"views": list(views), **given})
         return trusted(weights)
 
@@ -187,7 +187,7 @@ NO_WEIGHTS = ["best", "1", (), (0, 0), (1, -1), (1, np.nan), (1, np.inf), 1.0, N
 
 
 @pytest.mark.parametrize("weights", NO_WEIGHTS, ids=str)
-def test_what_are_no_weights_is_refused(method: Method, weights: Any) -> None:  # noqa: ANN401
+def test_what_are_no_weights_is_refused(method: Method, weights: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match="weights are 'equal', 'reliability', or a number of at least 0 per member"):
         method.with_weights(weights)
     with pytest.raises(InputError, match="weights are"):
@@ -260,7 +260,7 @@ def test_scaling_a_network_by_one_changes_nothing(views: list[Array]) -> None:
     np.testing.assert_array_equal(half.layers[0].matrix, network.layers[0].matrix)
 
 
-def test_a_weighted_checkpoint_is_that_of_the_same_training(views: list[Array], tmp_path: Any) -> None:  # noqa: ANN401
+def test_a_weighted_checkpoint_is_that_of_the_same_training(views: list[Array], tmp_path: Any) -> None:  # noqa: ANN401 - a fixture
     """Weights are applied afterwards: what was interrupted without them goes on with them."""
 
     def stop(label: str, done: int, _total: int | None, /) -> None:

@@ -41,7 +41,7 @@ def main(folder: Path, event: str, number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     if event == "sync":
-        os.fsync = torn_sync  # type: ignore[assignment]
+        os.fsync = torn_sync  # type: ignore[assignment] # the process is made to die
     training._KEEP_EVERY = 0.0
     METHOD.fit(views(), threads=1, progress=report, checkpoint=folder)
 

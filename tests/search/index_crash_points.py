@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import stat
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -22,9 +21,10 @@ from pathlib import Path
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.search import Index
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # a process of its own, which looks in this folder only
+from deaths import die_at, status_of
+
 ENCODER = DemoEncoder(4)
-_EVENTS = {"os.rename", "os.remove", "os.mkdir"}
-_WRITES = os.O_WRONLY | os.O_RDWR
 
 
 def rows_of(index: Index) -> list[str]:
@@ -61,32 +61,9 @@ def compact(folder: Path) -> None:
 CHANGES: dict[str, Callable[[Path], None]] = {"add": add, "replace": replace, "delete": delete, "compact": compact}
 
 
-def die(change: Callable[[Path], None], folder: Path, n: int) -> None:
-    operations = itertools.count(1)
-
-    def hook(event: str, args: tuple[object, ...]) -> None:
-        writes = event in _EVENTS or (event == "open" and isinstance(args[2], int) and args[2] & _WRITES)
-        if writes and next(operations) == n:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def torn_sync(descriptor: int) -> None:
-        if next(operations) == n:
-            found = os.fstat(descriptor)
-            if stat.S_ISREG(found.st_mode):
-                os.truncate(descriptor, found.st_size // 2)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    os.fsync = torn_sync  # type: ignore[assignment]
-    sys.addaudithook(hook)
+def change_and_die(change: Callable[[Path], None], folder: Path, n: int) -> None:
+    die_at(n)
     change(folder)
-
-
-def status_of(action: Callable[[], None]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        action()
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def check(change: Callable[[Path], None], folder: Path, before: list[str], after: list[str]) -> bool:
@@ -120,7 +97,7 @@ def main(root: Path) -> None:
         for n in itertools.count(1):
             folder = root / f"{name}-{n}"
             shutil.copytree(root / "base", folder)
-            status = status_of(partial(die, change, folder, n))
+            status = status_of(partial(change_and_die, change, folder, n))
             if status == 0:
                 counts[name] = [n - 1, done]
                 break

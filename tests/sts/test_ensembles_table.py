@@ -160,7 +160,7 @@ def test_the_data_survives_its_file() -> None:
 
 
 def stand_in(weights: dict[str, float]) -> Any:  # noqa: ANN401 - a function of the signature of `reliability`
-    def found(views: Sequence[Any], *, sentences: Any, names: Sequence[str], seed: int) -> Reliability:  # noqa: ANN401
+    def found(views: Sequence[Any], *, sentences: Any, names: Sequence[str], seed: int) -> Reliability:  # noqa: ANN401 - whatever the method passes
         assert {len(view) for view in views} == {len(list(sentences))}
         return trusted([weights.get(name, 0.0) for name in names], names, rows=len(views[0]), seed=seed)
 

@@ -54,4 +54,4 @@ def test_the_tables_cannot_be_changed() -> None:
     for table in (paper.table1_gcca(), paper.table1_autoencoder()["0"], paper.table3()["ae"]):
         assert isinstance(table, Mapping)
         with pytest.raises(TypeError):
-            table["full"] = Printed(1.0, 1.0)  # type: ignore[index]
+            table["full"] = Printed(1.0, 1.0)  # type: ignore[index] # it is read only

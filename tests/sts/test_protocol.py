@@ -220,7 +220,7 @@ def test_predictions_that_do_not_fit() -> None:
         with pytest.raises(InputError, match=r"predictions for toy should be arrays of shapes \[\(5,\), \(50,\)"):
             aggregate(bad, dataset)
     with pytest.raises(InputError, match="no protocol 'max'; choose one of mean, wmean, all"):
-        aggregate(made, dataset, "max")  # type: ignore[arg-type]
+        aggregate(made, dataset, "max")  # type: ignore[arg-type] # it is refused
     with pytest.raises(InputError, match=r"^toy/large: prediction 0 is nan"):
         aggregate([made[0], made[1] * np.nan, made[2]], dataset)
 
@@ -259,7 +259,7 @@ class Letters:
 class GpuTensor:
     """What torch says when it is asked for an array of what is on a GPU."""
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401 - numpy's own
         raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first")
 
 
@@ -321,10 +321,10 @@ def test_encoders_that_fail_are_named(returned: Any, message: str) -> None:  # n
 def test_what_is_no_encoder_is_refused() -> None:
     for bad in ("minilm", 3):
         with pytest.raises(InputError, match="expected an encoder or a function"):
-            evaluate(bad, letters_sets()[0])  # type: ignore[arg-type]
+            evaluate(bad, letters_sets()[0])  # type: ignore[arg-type] # it is refused
     letters = Letters()
     with pytest.raises(InputError, match="no protocol 'median'"):
-        evaluate_all(letters, letters_sets(), "median")  # type: ignore[arg-type]
+        evaluate_all(letters, letters_sets(), "median")  # type: ignore[arg-type] # it is refused
     assert not letters.calls, "found before the encoding"
 
 

@@ -48,7 +48,7 @@ def import_libraries(name: str) -> tuple[Any, Any, Any]:
     return modules[0], modules[1], modules[2]
 
 
-def load(name: str, folder: Path, *, device: str | None, precision: str, trust_remote_code: bool) -> Any:  # noqa: ANN401
+def load(name: str, folder: Path, *, device: str | None, precision: str, trust_remote_code: bool) -> Any:  # noqa: ANN401 - the library's own class
     """The model of a folder, ready to encode, from nothing but the files in there and the code they name.
 
     Raises:

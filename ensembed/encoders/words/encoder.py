@@ -54,7 +54,7 @@ class WordsEncoder(Encoder):
         *,
         pooling: Kind | Pooling = "mean",
         corpus: Corpus | Path | Sequence[str] | None = None,
-        format: str | None = None,  # noqa: A002
+        format: str | None = None,  # noqa: A002 - what the option is called
         name: str | None = None,
         revision: str | None = None,
         progress: Progress = silent,

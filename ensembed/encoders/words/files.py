@@ -73,7 +73,7 @@ def detect_format(path: Path) -> str:
     return "word2vec" if fields and all(map(_is_number, fields[:-1] or fields)) else "word2vec-bin"
 
 
-def read_word_vectors(path: Path, format: str, *, progress: Progress = silent) -> Iterator[Block]:  # noqa: A002
+def read_word_vectors(path: Path, format: str, *, progress: Progress = silent) -> Iterator[Block]:  # noqa: A002 - what the option is called
     """The words of a file in blocks: a list of words as bytes, and their vectors [words, d].
 
     A word may come twice, as it does in real files.
@@ -107,7 +107,7 @@ def read_word_vectors(path: Path, format: str, *, progress: Progress = silent) -
     progress(label, size, size)
 
 
-def _blocks(file: BinaryIO, path: Path, format: str) -> Iterator[Block]:  # noqa: A002
+def _blocks(file: BinaryIO, path: Path, format: str) -> Iterator[Block]:  # noqa: A002 - what the option is called
     if format == "wink":
         return _wink_blocks(_Json(file, path))
     if format == "glove":

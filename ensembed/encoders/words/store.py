@@ -94,7 +94,7 @@ class WordVectors:
 def open_word_vectors(
     path: Path,
     *,
-    format: str | None = None,  # noqa: A002
+    format: str | None = None,  # noqa: A002 - what the option is called
     revision: str | None = None,
     progress: Progress = silent,
 ) -> WordVectors:
@@ -112,7 +112,7 @@ def open_word_vectors(
     """
     if not path.is_file():
         raise InputError(f"{path} is a folder, not a file of word vectors" if path.is_dir() else f"there is no {path}")
-    format = detect_format(path) if format is None else "word2vec" if format == "fasttext" else format  # noqa: A001
+    format = detect_format(path) if format is None else "word2vec" if format == "fasttext" else format  # noqa: A001 - what the option is called
     if revision is None:
         label = f"hash {path.name}"
         revision = remembered(path, "vectors", lambda: revision_of({_FILE: path}, label=label, progress=progress))
@@ -130,7 +130,7 @@ def open_word_vectors(
     return WordVectors(folder)
 
 
-def _convert(path: Path, format: str, revision: str, folder: Path, progress: Progress) -> None:  # noqa: A002
+def _convert(path: Path, format: str, revision: str, folder: Path, progress: Progress) -> None:  # noqa: A002 - what the option is called
     """Make the folder, under a temporary name first."""
     before = state_of(path)
     for left in folder.parent.glob(f".{folder.name}.*.tmp"):  # of a process that was killed
@@ -192,7 +192,7 @@ def _write(blocks: Iterator[Block], folder: Path) -> tuple[int, int]:
     return len(hashes), dim
 
 
-def _first_of_each(keys: NDArray[np.uint64], order: NDArray[np.intp], spelled: Any) -> NDArray[np.bool_]:  # noqa: ANN401
+def _first_of_each(keys: NDArray[np.uint64], order: NDArray[np.intp], spelled: Any) -> NDArray[np.bool_]:  # noqa: ANN401 - a function of the row
     """Which [n] of the sorted keys are kept: of a word that comes twice the first; the sort left its rows in order."""
     keep = np.ones(len(keys), bool)
     seen: set[bytes] = set()

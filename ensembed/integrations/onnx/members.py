@@ -131,7 +131,7 @@ def version_of(model: Any) -> int:  # noqa: ANN401 - a ModelProto
     return next((int(opset.version) for opset in model.opset_import if opset.domain in ("", "ai.onnx")), 1)
 
 
-def add_member(nodes: Nodes, member: Member, graph: Any, prefix: str, *, ids: str, mask: str) -> str:  # noqa: ANN401
+def add_member(nodes: Nodes, member: Member, graph: Any, prefix: str, *, ids: str, mask: str) -> str:  # noqa: ANN401 - a GraphProto
     """Add a member's graph, whose names have a prefix; returns the name of its vectors [n, d].
 
     Args:

@@ -38,14 +38,20 @@ class OnnxModel(Encoder):
         self._folder = Path(folder)
         config, digest = _read_config(self._folder)
         try:
-            self._spec = EncoderSpec(config["name"], KIND, config["dim"], digest[:16], pooling=config["method"]["name"])
             _check_files(self._folder, config["sha256"])
             self._texts = [_Text(self._folder / _plain(text["tokenizer"]), text) for text in config["texts"]]
             self._graphs = [_Graph(self._folder, graph, threads or available_cores()) for graph in config["graphs"]]
             name = config["combiner"]
             self._combiner = None if name is None else _session(self._folder / _plain(name), 1)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"{self._folder / CONFIG} is damaged: {error!r}") from error
+            dim = (self._combiner or self._graphs[0].session).get_outputs()[0].shape[1]
+            said = config["dim"]
+            self._spec = EncoderSpec(str(config["name"]), KIND, dim, digest[:16], pooling=str(config["method"]["name"]))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ModelError(f"{self._folder / CONFIG} is damaged: {error!r}; export again") from error
+        if said != dim:
+            raise ModelError(
+                f"{self._folder / CONFIG} is damaged: its dim is {said!r}, and the graph gives {dim}; export again"
+            )
 
     @property
     def spec(self) -> EncoderSpec:
@@ -82,7 +88,7 @@ class _Graph:
         self.view: str = facts["view"] or "vector"
         self._inputs = [(feed["text"], feed["input_ids"], feed["attention_mask"]) for feed in facts["inputs"]]
         self._batch: int = facts["batch"]
-        self._session = _session(folder / _plain(facts["file"]), 1 if self._batch == 1 else threads)
+        self.session = _session(folder / _plain(facts["file"]), 1 if self._batch == 1 else threads)
 
     def run(self, tokens: Sequence[list[list[int]]], texts: Sequence[_Text]) -> FloatArray:
         """Vectors [n, d] of n sentences, whose tokens are there for each text."""
@@ -103,7 +109,7 @@ class _Graph:
                         ids[i, : len(tokens[t][row])] = tokens[t][row]
                         mask[i, : len(tokens[t][row])] = 1
                     feeds |= {ids_name: ids, mask_name: mask}
-                found |= dict(zip(batch, self._session.run(["vector"], feeds)[0], strict=True))
+                found |= dict(zip(batch, self.session.run(["vector"], feeds)[0], strict=True))
         return np.stack([found[row] for row in range(len(found))])
 
 

@@ -21,10 +21,10 @@ _ADAM_BLOCK = 1024
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton has no types
-def _loss_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202
-    Y, X, counts, losses,  # noqa: ANN001
-    y_m, y_b, x_b, c_m, c_b,  # noqa: ANN001
-    b_rows, temperature, scale,  # noqa: ANN001
+def _loss_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202 - triton reads no types
+    Y, X, counts, losses,  # noqa: ANN001 - triton reads no types
+    y_m, y_b, x_b, c_m, c_b,  # noqa: ANN001 - triton reads no types
+    b_rows, temperature, scale,  # noqa: ANN001 - triton reads no types
     D: tl.constexpr, M: tl.constexpr, BLOCK: tl.constexpr, LOSS: tl.constexpr, COUNTED: tl.constexpr,
     TINY: tl.constexpr,
 ):  # fmt: skip
@@ -73,9 +73,9 @@ def _loss_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton has no types
-def _adam_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202
-    master, copy, gradient, first, second, shares, size,  # noqa: ANN001
-    learning_rate, beta1, beta2, epsilon,  # noqa: ANN001
+def _adam_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202 - triton reads no types
+    master, copy, gradient, first, second, shares, size,  # noqa: ANN001 - triton reads no types
+    learning_rate, beta1, beta2, epsilon,  # noqa: ANN001 - triton reads no types
     APART: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One update of a stretch of the weights."""

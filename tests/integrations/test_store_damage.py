@@ -1,0 +1,127 @@
+"""What a vector store remembers of itself, with every key damaged in turn: an error that says so, and no other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+from damage import Keys, changed, damages
+from postgres import postgres
+
+from ensembed.errors import EnsembedError, InputError, StoreError
+from ensembed.integrations.faiss import FaissStore
+from ensembed.integrations.pgvector import PgvectorStore
+from ensembed.integrations.qdrant import QdrantStore
+from ensembed.integrations.usearch import UsearchStore
+
+MODEL = "demo?dim=8"
+
+
+class Kept(NamedTuple):
+    """A store with two sentences, and where it keeps what it remembers."""
+
+    open: Callable[[], Any]
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+    top: Keys = ()
+
+
+def _folder(store: Any, folder: Path, file: str, top: Keys = (), **settings: Any) -> Kept:  # noqa: ANN401 - classes that differ
+    with store.create(folder, MODEL, **settings) as made:
+        made.add([1, 2], ["a dog", "a cat"])
+    path = folder / file
+
+    def write(data: object) -> None:
+        path.write_text(json.dumps(data))
+
+    return Kept(lambda: store.open(folder, MODEL), lambda: json.loads(path.read_text()), write, top)
+
+
+def _table(connection: Any) -> Kept:  # noqa: ANN401 - a psycopg.Connection
+    connection.execute("DROP TABLE IF EXISTS damaged")
+    with PgvectorStore.create(connection, MODEL, table="damaged") as made:
+        made.add([1, 2], ["a dog", "a cat"])
+
+    def read() -> Any:  # noqa: ANN401 - whatever JSON holds
+        return json.loads(connection.execute("SELECT obj_description('damaged'::regclass)").fetchone()[0])
+
+    def write(data: object) -> None:
+        text = psycopg.sql.Literal(json.dumps(data))
+        connection.execute(psycopg.sql.SQL("COMMENT ON TABLE damaged IS {}").format(text))
+
+    return Kept(lambda: PgvectorStore.open(connection, MODEL, table="damaged"), read, write)
+
+
+STORES: dict[str, Callable[[Path], Kept]] = {
+    "faiss": lambda folder: _folder(FaissStore, folder, "store.json"),
+    "faiss-hnsw": lambda folder: _folder(FaissStore, folder, "store.json", kind="hnsw"),
+    "usearch": lambda folder: _folder(UsearchStore, folder, "store.json"),
+    "qdrant": lambda folder: _folder(
+        QdrantStore, folder, "meta.json", ("collections", "ensembed", "metadata", "ensembed")
+    ),
+}
+
+
+def _use(kept: Kept) -> None:
+    """Whatever a store can be asked."""
+    store = kept.open()
+    try:
+        assert store.search(["a dog"], k=1).ids.tolist() == [[1]]
+        store.add([3], ["a horse"])
+        store.delete([3])
+        assert len(store) == 2
+        assert 3 not in store
+    finally:
+        store.close()  # not saved, where saving is a step of its own
+
+
+def _check(kept: Kept) -> None:
+    """Damage every key in every way; what is let through must work."""
+    whole = kept.read()
+    facts = whole
+    for step in kept.top:
+        facts = facts[step]
+    assert facts["dim"] == 8
+    accepted = set()
+    for keys, data in damages(whole):
+        kept.write(data)
+        try:
+            _use(kept)
+        except EnsembedError:
+            continue
+        if keys[: len(kept.top)] == kept.top:
+            accepted.add(keys[len(kept.top) :])
+    # Any string is a name, True is 1, an index may be there or not, and without settings anything can be read as none.
+    fine = {("model",), ("format",), ("settings", "index"), *([] if facts["settings"] else [("settings",)])}
+    assert accepted <= fine
+    kept.write(whole)
+    _use(kept)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_damaged_store_says_so_and_raises_nothing_else(name: str, tmp_path: Path) -> None:
+    _check(STORES[name](tmp_path / "store"))
+
+
+def test_a_damaged_table_says_so_and_raises_nothing_else() -> None:
+    with psycopg.connect(postgres(), autocommit=True) as connection:
+        _check(_table(connection))
+
+
+def test_a_kind_that_is_not_that_of_the_index_is_refused(tmp_path: Path) -> None:
+    kept = _folder(FaissStore, tmp_path / "store", "store.json", kind="hnsw")
+    kept.write(changed(kept.read(), ("settings", "kind"), "flat"))
+    with pytest.raises(StoreError, match="damaged: its setting 'kind' is 'flat'; put back a copy"):
+        kept.open()
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "16", None, 10**30])
+def test_a_setting_that_could_not_be_read_back_is_refused_when_a_store_is_created(wrong: Any) -> None:  # noqa: ANN401 - none of them is one
+    with pytest.raises(InputError, match="connectivity is a whole number from 1 to 1,000,000, not"):
+        UsearchStore.create(None, MODEL, connectivity=wrong)
+    with pytest.raises(InputError, match="ef_search is a whole number from 1 to 1,000,000, not"):
+        FaissStore.create(None, MODEL, kind="hnsw", ef_search=wrong)

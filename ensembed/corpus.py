@@ -201,6 +201,10 @@ class Corpus(ABC):
     def check_unchanged(self) -> None:
         """Raise a CorpusError if the sentences are no longer those of the index."""
 
+    def check_rows(self, _start: int, _stop: int, /) -> None:
+        """Raise a CorpusError if what these rows are read from was changed; a corpus of one piece checks all of it."""
+        self.check_unchanged()
+
     def read_from(self, mark: Mark = START) -> tuple[Iterator[str], Callable[[], Mark] | None]:
         """The sentences from a mark on, and what tells the mark of the next one; None where there are no marks."""
         if mark != START:

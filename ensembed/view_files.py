@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -149,6 +149,14 @@ class ViewFiles:
             self.pending.mkdir(parents=True, exist_ok=True)
         return self._write(self.pending, start, shard)
 
+    def clear_pending(self) -> None:
+        """Remove what earlier runs left pending that is no whole shard of this view, or one of other `shard_rows`."""
+        with self.disk_errors():
+            for path in self.pending.iterdir() if self.pending.is_dir() else ():
+                start = shard_start(path)
+                if start is None or not self.is_whole(path, start):
+                    path.unlink(missing_ok=True)
+
     def finish(self, names: Mapping[int, str]) -> None:
         """Make the view complete: these shards, by first row, and nothing else."""
         shards = tuple(names[start] for start in range(0, self.rows, self.shard_rows))
@@ -158,6 +166,8 @@ class ViewFiles:
             # Before the manifest: nobody looks for them once the view is complete.
             if self.pending.exists():
                 shutil.rmtree(self.pending)
+                with suppress(OSError):  # another view of this corpus has some
+                    self.pending.parent.rmdir()
             write_atomically(self.folder / MANIFEST, manifest.to_bytes())
 
     @contextmanager
@@ -188,6 +198,13 @@ class ViewFiles:
         if start % self.shard_rows or start >= self.rows:
             return None
         return shard_size(self.stop(start) - start, self.spec.dim)
+
+    def is_whole(self, path: Path, start: int) -> bool:
+        """Whether a file is the shard of this view that begins at a row, and every byte of it is right."""
+        try:
+            return path.stat().st_size == self.size_at(start) and is_whole(path)
+        except OSError:
+            return False
 
 
 class Listing:
@@ -222,13 +239,10 @@ class Listing:
         path = self.path(start)
         if path is None:
             return None
-        try:
-            fits = path.stat().st_size == self._files.size_at(start) and is_whole(path)
-        except OSError:
-            fits = False
-        if not fits:
-            del self.names[start]
-        return path if fits else None
+        if self._files.is_whole(path, start):
+            return path
+        del self.names[start]
+        return None
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -20,6 +20,8 @@ from strategies import line_texts
 
 from ensembed import corpus
 from ensembed.corpora import open_corpus, parquet
+from ensembed.corpora import parts as parted
+from ensembed.corpora.places import Place
 from ensembed.corpus import Corpus, ListCorpus, TextCorpus
 from ensembed.errors import CorpusError, InputError
 
@@ -63,7 +65,8 @@ KINDS: dict[str, Callable[[Path], str | Path]] = {
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "MARK_ROWS", MARK_ROWS)
+    for module in (corpus, parted):
+        monkeypatch.setattr(module, "MARK_ROWS", MARK_ROWS)
     monkeypatch.setattr(parquet, "_BATCH", 3)
 
 
@@ -99,6 +102,51 @@ def test_a_stretch_is_the_slice_of_the_list_before_and_after_the_index_and_a_jou
     assert "index" not in there.__dict__
     check_stretches(there, SENTENCES)
     assert there.index.first_rows.tolist() == found.index.first_rows.tolist()
+
+
+def folder_in_memory(folder: Path) -> str:
+    """Where a listing writes times otherwise than a look at one file does."""
+    for i, lines in enumerate(halves([*LINES])):
+        fsspec.filesystem("memory").pipe(f"/{folder.name}/part-{i}", text(lines))
+    return f"memory://{folder.name}/"
+
+
+@pytest.mark.parametrize("kind", ["folder of text", "folder of parquet", "memory", "folder in memory"])
+def test_what_rows_are_read_from_is_checked_without_a_listing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A change of any file is noticed by every stretch that has rows of it, here and in another process."""
+    source = {**KINDS, "folder in memory": folder_in_memory}[kind](tmp_path)
+    first = number = 0
+    while first < len(SENTENCES):
+        found = open_corpus(source)
+        assert isinstance(found, parted.PartedCorpus)
+        stretches = [(start, stop) for start in range(len(found)) for stop in range(start + 1, len(found) + 1)]
+        if kind == "folder in memory":
+            found.check_rows(0, len(found))
+        there = pickle.loads(pickle.dumps(found))  # noqa: S301 - our own
+        with monkeypatch.context() as patch:
+            patch.delattr(Place, "files")
+            assert all(passes(one, rows) for one in (found, there) for rows in stretches)
+        path, fs = list(found._files)[number], found._place.fs
+        last = first + len(list(found._parts[number].read()[0]))
+        data = fs.cat(path)
+        fs.pipe(path, data + b"\n")
+        passed = [rows for rows in stretches if passes(found, rows)]
+        assert all(stop <= first or last <= start for start, stop in passed)
+        assert passed == [rows for rows in stretches if passes(there, rows)]
+        assert bool(passed) == (len(found._files) > 1)
+        fs.pipe(path, data)
+        first, number = last, number + 1
+
+
+def passes(found: Corpus, rows: tuple[int, int]) -> bool:
+    try:
+        found.check_rows(*rows)
+    except CorpusError as error:
+        assert "changed while it was being read" in str(error)  # noqa: PT017 - others pass
+        return False
+    return True
 
 
 @pytest.mark.parametrize("rows", [(-1, 2), (3, 2), (0, len(SENTENCES) + 1)])

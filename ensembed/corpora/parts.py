@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ensembed.corpora.places import Place, State
-from ensembed.corpus import START, WAY_OUT, BadBytes, Corpus, Lines, Mark, not_blank
+from ensembed.corpus import MARK_ROWS, START, WAY_OUT, BadBytes, Corpus, Lines, Mark, not_blank
 from ensembed.errors import CorpusError
 
 Reading = tuple[Iterator[str], Callable[[], int]]
@@ -50,6 +50,7 @@ class PartedCorpus(Corpus):
         self._place = place
         self._files = dict(files)
         self._parts = tuple(parts)
+        self._looks: dict[str, State | None] = {}
 
     def __iter__(self) -> Iterator[str]:
         return self.read_from()[0]
@@ -76,6 +77,33 @@ class PartedCorpus(Corpus):
                 raise CorpusError(f"{self._place.name_of(path)} is no longer there; run again")
             if now[path] != state:
                 raise CorpusError(f"{self._place.name_of(path)} changed while it was being read; run again")
+
+    def check_rows(self, start: int, stop: int, /) -> None:
+        """The same for the files of these rows alone; where one of them looks changed, all are listed to make sure."""
+        looks = {path: self._look(path) for path in self._paths(start, stop)}
+        if not all(self._is_known(path, look) for path, look in looks.items()):
+            self.check_unchanged()
+            self._looks |= looks  # they were taken before: of files that were unchanged later
+
+    def _paths(self, start: int, stop: int) -> list[str]:
+        """The files that hold these rows, and perhaps some of their neighbours: marks do not say it to the row."""
+        paths, brief = list(self._files), self._known()
+        if brief is None:
+            return paths
+        after = -(-stop // MARK_ROWS)
+        last = brief.marks[after, 0] if after < len(brief.marks) else len(paths)
+        return paths[brief.marks[start // MARK_ROWS, 0] : last + 1]
+
+    def _look(self, path: str) -> State | None:
+        try:
+            return self._place.state(path)
+        except CorpusError:
+            return None
+
+    def _is_known(self, path: str, look: State | None) -> bool:
+        # File systems that write a time in one way in a listing, and in another where they are asked for one file, are
+        # listed once.
+        return look is not None and (set(self._files[path]) <= set(look) or look == self._looks.get(path))
 
     def __str__(self) -> str:
         return str(self._place)

@@ -82,6 +82,12 @@ class Place:
             found = self._listed()
             return {path: self._state(path, found[path]) for path in sorted(found)}
 
+    def state(self, path: str) -> State:
+        """The state of one of the files now; it may say more than a listing does."""
+        with self._errors(self.name_of(path)):
+            self.fs.invalidate_cache()
+            return self._state(path, {} if self.is_local else self.fs.info(path))
+
     def open(self, path: str) -> BinaryIO:
         """A file to read from, whose errors are CorpusErrors without secrets."""
         name = self.name_of(path)

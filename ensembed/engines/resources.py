@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ensembed.errors import InputError
 
-_WAY_OUT = "write it as in minilm:num_cpus=2,num_gpus=1,actors=2-8,shards=4"
+_WAY_OUT = "write it as in minilm:num_cpus=2,num_gpus=1,actors=2-8,shards=4,batch_size=64"
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,21 @@ class Resources:
         actors: the least and the most of them; None for as many as the cluster has room for. A slow encoder gets more
             of them as others end.
         shards: shards that an actor takes at a time; None for one, or a few where there are very many.
+        batch_size: sentences that the encoder takes at a time, at the most; None leaves it to the encoder. Where its
+            name has an option of that name (`st:`, `tfhub:`) it is that option: the sentences of one run of the model.
+            Elsewhere it is the sentences of one call of `encode`, of which an encoder sees no more than 512 anyway.
+            Products of another shape may round the last bits of a vector otherwise.
 
     Example:
         >>> Resources.parse("num_cpus=2,actors=1-4")
-        Resources(num_cpus=2.0, num_gpus=0.0, actors=(1, 4), shards=None)
+        Resources(num_cpus=2.0, num_gpus=0.0, actors=(1, 4), shards=None, batch_size=None)
     """
 
     num_cpus: float = 1.0
     num_gpus: float = 0.0
     actors: tuple[int, int | None] = (1, None)
     shards: int | None = None
+    batch_size: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("num_cpus", self.num_cpus), ("num_gpus", self.num_gpus)):
@@ -44,8 +49,9 @@ class Resources:
             raise InputError(f"actors that take neither cores nor GPUs need a most, as in actors=1-8; {_WAY_OUT}")
         if least < 1 or (most is not None and most < least):
             raise InputError(f"actors must be from 1 on and in order, not {self.actors}; {_WAY_OUT}")
-        if self.shards is not None and self.shards < 1:
-            raise InputError(f"shards must be at least 1, not {self.shards}")
+        for name, count in (("shards", self.shards), ("batch_size", self.batch_size)):
+            if count is not None and not (isinstance(count, int) and count >= 1):
+                raise InputError(f"{name} must be a whole number of at least 1, not {count!r}; {_WAY_OUT}")
 
     @property
     def threads(self) -> int:
@@ -59,7 +65,7 @@ class Resources:
 
     @classmethod
     def parse(cls, text: str) -> Resources:
-        """The settings of one encoder as the command line writes them: `num_cpus=2,num_gpus=1,actors=2-8,shards=4`."""
+        """The settings of one encoder as the command line writes them: `num_cpus=2,actors=2-8,batch_size=64`."""
         found: dict[str, str] = {}
         for part in text.split(","):
             key, equals, value = part.partition("=")
@@ -73,7 +79,7 @@ class Resources:
                 num_cpus=float(found.get("num_cpus", 1)),
                 num_gpus=float(found.get("num_gpus", 0)),
                 actors=_actors(found.get("actors", "1-")),
-                shards=int(found["shards"]) if "shards" in found else None,
+                **{key: int(found[key]) for key in ("shards", "batch_size") if key in found},
             )
         except InputError:
             raise
@@ -81,7 +87,7 @@ class Resources:
             raise InputError(f"the resources {text!r} cannot be read: {error}; {_WAY_OUT}") from None
 
 
-_KEYS = ("num_cpus", "num_gpus", "actors", "shards")
+_KEYS = ("num_cpus", "num_gpus", "actors", "shards", "batch_size")
 # The name may hold colons and equals signs itself: the settings are what stands behind the last colon.
 _FORM = re.compile(r"(?:(?P<name>.+):)?(?P<settings>[^:]*)", re.DOTALL)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import socket
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -70,6 +72,11 @@ class Result:
         """The inverse of `to_table`, for any number of rows."""
         rows: list[dict[str, Any]] = table.to_pylist()
         return [cls(**row) for row in rows]
+
+
+def worker_name() -> str:
+    """Which process of which machine this is."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def peak_memory() -> int:

@@ -57,12 +57,6 @@ class Tries:
             for mark in marks:
                 mark.unlink(missing_ok=True)
 
-    def forget(self) -> None:
-        """Remove the marks of an earlier run."""
-        if self._folder.is_dir():
-            for path in self._folder.glob(f"{_MARK}*"):
-                path.unlink(missing_ok=True)
-
 
 def _made(mark: Path) -> bool:
     """Whether the mark could be made; another process may be at it."""

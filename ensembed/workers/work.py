@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from ensembed.errors import EnsembedError, StoreError
 from ensembed.view_files import Listing, Repeats, ViewFiles
 from ensembed.workers.opening import Source
 from ensembed.workers.reading import Reader
-from ensembed.workers.results import Result, peak_memory
+from ensembed.workers.results import Result, peak_memory, worker_name
 from ensembed.workers.tries import BlockError, DiedError, Tries
 
 if TYPE_CHECKING:
@@ -131,16 +131,17 @@ class ShardEncoder:
         fresh = repeats.fresh(len(texts))
         shard = np.empty((len(texts), self._files.spec.dim), np.float32)
         new = texts if len(fresh) == len(texts) else [texts[i] for i in fresh.tolist()]
+        encode = partial(self._work.source.encode, self._encoder)
         for attempt in range(self._work.attempts):
             try:
-                shard[fresh] = self._encoder.encode(new)
+                shard[fresh] = encode(new)
                 break
             except EnsembedError as error:
                 if attempt + 1 == self._work.attempts:
-                    where = _culprit(self._encoder, new)
+                    where = _culprit(encode, new)
                     row = "" if where is None else f" (row {result.start + int(fresh[where])})"
                     raise BlockError(f"{error}{row}") from error
-        self._corpus.check_unchanged()
+        self._corpus.check_rows(result.start, result.start + result.rows)
         return shard
 
     def _known(self, repeats: Repeats, start: int) -> bool:
@@ -185,7 +186,7 @@ def fill(block: pa.Table, work: Work) -> Iterator[pa.Table]:
 def _close(result: Result, began: float) -> None:
     """Note what the shard took."""
     result.seconds = time.perf_counter() - began
-    result.worker = f"{socket.gethostname()}:{os.getpid()}"
+    result.worker = worker_name()
     result.memory = peak_memory()
 
 
@@ -202,25 +203,25 @@ def repeats_of(row: dict[str, Any]) -> Repeats:
     return Repeats(np.frombuffer(row["rows"], np.int32).astype(np.int64), np.frombuffer(row["origins"], np.int64))
 
 
-def _culprit(encoder: Encoder, sentences: list[str]) -> int | None:
+def _culprit(encode: Callable[[list[str]], FloatArray], sentences: list[str]) -> int | None:
     """The number of a sentence that the encoder fails on by itself, or None where it is not the sentence's fault."""
     first, last = 0, len(sentences)
     while last - first > 1:
         middle = (first + last) // 2
-        if _fails(encoder, sentences[first:middle]):
+        if _fails(encode, sentences[first:middle]):
             last = middle
-        elif _fails(encoder, sentences[middle:last]):
+        elif _fails(encode, sentences[middle:last]):
             first = middle
         else:
             return None
     # One that fails on everything, a server that is down, say, fails on its neighbour too.
     others = sentences[first - 1 : first] or sentences[last : last + 1]
-    return None if others and _fails(encoder, others) else first
+    return None if others and _fails(encode, others) else first
 
 
-def _fails(encoder: Encoder, sentences: list[str]) -> bool:
+def _fails(encode: Callable[[list[str]], FloatArray], sentences: list[str]) -> bool:
     try:
-        encoder.encode(sentences)
+        encode(sentences)
     except EnsembedError:
         return True
     return False

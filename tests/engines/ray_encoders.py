@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import uuid
 from pathlib import Path
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
@@ -28,6 +29,22 @@ class Watched(Encoder):
     def embed(self, sentences: list[str]) -> FloatArray:
         (self._folder / str(os.getpid())).touch()
         time.sleep(self._seconds * (20 if any(sentence.startswith("sentence 0 ") for sentence in sentences) else 1))
+        return DemoEncoder(self._dim).embed(sentences)
+
+
+class Sized(Encoder):
+    """Leaves the numbers of sentences that it was given at a time."""
+
+    def __init__(self, dim: int, folder: Path) -> None:
+        self._dim = dim
+        self._folder = folder
+
+    @property
+    def spec(self) -> EncoderSpec:
+        return DemoEncoder(self._dim).spec
+
+    def embed(self, sentences: list[str]) -> FloatArray:
+        (self._folder / f"{len(sentences)}-{uuid.uuid4()}").touch()
         return DemoEncoder(self._dim).embed(sentences)
 
 

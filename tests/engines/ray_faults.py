@@ -16,18 +16,12 @@ Trouble = Literal["kill", "always kill", "wait", "none"]
 
 
 @dataclass(frozen=True, eq=False)
-class FaultyRows:
-    """Rows that a worker reads.
-
-    "kill" ends the process that reads the bad row first; "always kill" every one that does; "wait" says on which node
-    the first reader is, which is not the driver's, and holds it there.
-    """
-
+class _Rows:
     X: NDArray[Any]
     bad: int
     trouble: Trouble
     folder: Path
-    driver: str
+    driver: str = ""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -36,6 +30,14 @@ class FaultyRows:
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.X.dtype
+
+
+class FaultyRows(_Rows):
+    """Rows that a worker reads.
+
+    "kill" ends the process that reads the bad row first; "always kill" every one that does; "wait" says on which node
+    the first reader is, which is not the driver's, and holds it there.
+    """
 
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:
         start, stop, _ = rows.indices(len(self.X))
@@ -57,23 +59,8 @@ class FaultyRows:
             time.sleep(60)
 
 
-@dataclass(frozen=True, eq=False)
-class Faulty:
+class Faulty(_Rows):
     """A matrix that is as it should be here, and FaultyRows elsewhere."""
-
-    X: NDArray[Any]
-    bad: int
-    trouble: Trouble
-    folder: Path
-    driver: str = ""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.X.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.X.dtype
 
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:
         return self.X[rows]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ray_encoders import Changing, Down, Locked, Poisoned, Watched
+from ray_encoders import Changing, Down, Locked, Poisoned, Sized, Watched
 from ray_nodes import Nodes
 from small_store import Interrupted
 
@@ -20,9 +20,12 @@ from ensembed.encoders import open_encoder
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.engines import Ray, Resources
 from ensembed.engines.ray import embedding
+from ensembed.engines.ray.jobs import Job, Room
 from ensembed.errors import CorpusError, EncoderError, EngineError, InputError, StoreBusyError
+from ensembed.progress import silent
 from ensembed.shards import MANIFEST
 from ensembed.testing import Recorder, files_of
+from ensembed.view_files import ViewFiles
 from ensembed.views import View, ViewStore
 
 pytestmark = [
@@ -230,6 +233,43 @@ def test_pending_shards_of_a_run_that_was_cut_off_are_used(
     assert kept
     views = Ray(resources=ONE).embed_all(store, corpus, [Poisoned(4, "poisonous", marks)])
     check_as_local(views, corpus, tmp_path)
+    assert not pending.parent.exists()
+
+
+def test_pending_shards_of_other_sizes_or_torn_do_not_stop_a_run(
+    corpus: TextCorpus, store: ViewStore, marks: Path, tmp_path: Path
+) -> None:
+    folder, spec = store.folder(corpus, DemoEncoder(4).spec), DemoEncoder(4).spec
+    other = ViewFiles(folder, corpus.key, spec, ROWS, SHARD_ROWS // 2)
+    for start in range(0, ROWS, SHARD_ROWS):
+        other.keep_pending(start, np.ones((SHARD_ROWS // 2, 4), np.float32))
+    torn = other.pending / other.keep_pending(SHARD_ROWS, np.ones((SHARD_ROWS, 4), np.float32))
+    torn.write_bytes(torn.read_bytes()[:-1])
+    # One worker is long at the first shard, while the other finds sentences of it again and looks where they are.
+    views = Ray(resources=TWO).embed_all(store, corpus, [Watched(4, marks, 0.05)])
+    check_as_local(views, corpus, tmp_path)
+
+
+def test_an_encoder_is_given_so_many_sentences_at_a_time(
+    corpus: TextCorpus, store: ViewStore, marks: Path, tmp_path: Path
+) -> None:
+    engine = Ray(resources=Resources(actors=(1, 1), batch_size=3))
+    views = engine.embed_all(store, corpus, [Sized(4, marks)])
+    sizes = [int(path.name.partition("-")[0]) for path in marks.iterdir()]
+    assert set(sizes) == {1, 2, 3}
+    assert sum(sizes) == len(set(sentences()))
+    check_as_local(views, corpus, tmp_path)
+
+
+def test_blocks_that_were_lost_do_not_wait_for_a_node_that_went(
+    corpus: TextCorpus, store: ViewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Room, "of", lambda _: Room([]))
+    with store.unfinished(corpus, [DemoEncoder(4)]) as [(files, encoder)]:
+        job = Job(0, files, ONE, corpus, silent, {})
+        run = embedding._Run(Ray(), corpus, {0: encoder})
+        with pytest.raises(EngineError, match="room for 0"):
+            run._try_again([job], None)
 
 
 def test_a_second_shard_of_the_same_rows_is_removed(store: ViewStore, tmp_path: Path) -> None:

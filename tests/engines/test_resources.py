@@ -9,9 +9,11 @@ from ensembed.errors import InputError
 
 
 def test_all_settings_are_read() -> None:
-    found = parse_resources(["num_cpus=2", "minilm:num_cpus=0.5,num_gpus=0.25,actors=2-8,shards=4", "demo:actors=3"])
+    found = parse_resources(
+        ["num_cpus=2", "minilm:num_cpus=0.5,num_gpus=0.25,actors=2-8,shards=4,batch_size=64", "demo:actors=3"]
+    )
     assert found[""] == Resources(num_cpus=2)
-    assert found["minilm"] == Resources(0.5, 0.25, (2, 8), 4)
+    assert found["minilm"] == Resources(0.5, 0.25, (2, 8), 4, 64)
     assert found["demo"] == Resources(actors=(3, 3))
     assert Resources.parse("actors=2-").actors == (2, None)
 
@@ -36,7 +38,9 @@ def test_a_name_may_hold_what_the_settings_hold(name: str) -> None:
         ("actors=0", "from 1 on"),
         ("actors=5-2", "in order"),
         ("actors=-3", "cannot be read"),
-        ("shards=0", "at least 1"),
+        ("shards=0", "shards must be a whole number of at least 1, not 0"),
+        ("batch_size=0", "batch_size must be a whole number of at least 1, not 0"),
+        ("batch_size=2.5", "cannot be read: .*'2.5'"),
         ("num_cpus=1,num_cpus=2", "twice"),
     ],
 )
@@ -67,3 +71,8 @@ def test_actors_that_take_nothing_need_a_most() -> None:
     with pytest.raises(InputError, match="need a most"):
         Resources(num_cpus=0)
     assert Resources(num_cpus=0, num_gpus=0.5).actors == (1, None)
+
+
+def test_a_batch_size_is_a_whole_number() -> None:
+    with pytest.raises(InputError, match=r"at least 1, not 2\.5; write it as in"):
+        Resources(batch_size=2.5)  # type: ignore[arg-type]  # that is the point

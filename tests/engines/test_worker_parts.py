@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import gzip
 import random
+import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ensembed.corpus import ListCorpus, TextCorpus
+from ensembed.encoders import open_encoder
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.engines.ray.jobs import Job, Room, waves
 from ensembed.engines.resources import Resources
-from ensembed.errors import CorpusError, EngineError
+from ensembed.errors import CorpusError, EngineError, InputError
 from ensembed.progress import silent
 from ensembed.view_files import ViewFiles
 from ensembed.workers.opening import Source
 from ensembed.workers.reading import Reader
 from ensembed.workers.results import Result
 from ensembed.workers.tries import DiedError, Tries
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "encoders"))  # small transformers are made there
+
+from make_st import make_st
 
 LINES = [f"line {i}" for i in range(9000)]
 
@@ -50,9 +59,6 @@ def test_a_shard_that_was_begun_too_often_is_given_up(tmp_path: Path) -> None:
     with pytest.raises(KeyError), tries.one_more(0):
         raise KeyError
     assert not list((tmp_path / "pending").iterdir())
-    tries.one_more(0).__enter__()
-    tries.forget()
-    assert not list((tmp_path / "pending").iterdir())
 
 
 def job(number: int, resources: Resources, rows: int = 64) -> Job:
@@ -61,8 +67,11 @@ def job(number: int, resources: Resources, rows: int = 64) -> Job:
     return Job(number, files, resources, corpus, silent, {})
 
 
+def room() -> Room:
+    return Room([{"CPU": 4.0}, {"CPU": 2.0, "GPU": 1.0}])
+
+
 def test_views_share_the_cluster_if_they_fit_together() -> None:
-    room = Room([{"CPU": 4.0}, {"CPU": 2.0, "GPU": 1.0}])
     jobs = [job(0, Resources(2)), job(1, Resources(1, 1)), job(2, Resources(4))]
     found = [[(one.number, count) for one, count in wave] for wave in waves(jobs, room)]
     # The third one wants the whole of the first node, of which the first one gets what is left to share out.
@@ -70,15 +79,22 @@ def test_views_share_the_cluster_if_they_fit_together() -> None:
 
 
 def test_no_more_actors_than_shards_or_than_asked_for() -> None:
-    room = Room([{"CPU": 16.0}])
-    assert [[count for _, count in wave] for wave in waves([job(0, Resources())], room)] == [[8]]
-    assert [[count for _, count in wave] for wave in waves([job(0, Resources(actors=(1, 3)))], room)] == [[3]]
-    assert [[count for _, count in wave] for wave in waves([job(0, Resources(shards=3))], room)] == [[3]]
+    for resources, expected in ((Resources(), 8), (Resources(actors=(1, 3)), 3), (Resources(shards=3), 3)):
+        found = list(waves([job(0, resources)], lambda: Room([{"CPU": 16.0}])))
+        assert [[count for _, count in wave] for wave in found] == [[expected]]
+
+
+def test_a_node_that_went_between_waves_is_said() -> None:
+    rooms = iter([room(), Room([{"CPU": 2.0, "GPU": 1.0}])])
+    coming = waves([job(0, Resources(2)), job(1, Resources(4))], lambda: next(rooms))
+    assert [one.number for one, _ in next(coming)] == [0]
+    with pytest.raises(EngineError, match=r"of 4 CPU and 0 GPU, .* room for 0 \(its nodes: 2 CPU, 1 GPU\)"):
+        next(coming)
 
 
 def test_an_actor_must_fit_on_one_node() -> None:
     with pytest.raises(EngineError, match=r"room for 0 \(its nodes: 2 CPU, 0 GPU; 2 CPU, 0 GPU\)"):
-        Room([{"CPU": 2.0}, {"CPU": 2.0}]).check(job(0, Resources(3)))
+        Room([{"CPU": 2.0}, {"CPU": 2.0}]).check(job(0, Resources(3)), 1)
 
 
 def test_a_result_that_comes_twice_counts_once() -> None:
@@ -92,3 +108,61 @@ def test_a_result_that_comes_twice_counts_once() -> None:
 def test_encoders_of_the_catalogue_travel_by_name_and_others_do_not() -> None:
     assert Source.of(DemoEncoder(4), 1).pickled is None
     assert Source.of(DemoEncoder(4), 1).open().spec == DemoEncoder(4).spec
+
+
+class Counted(DemoEncoder):
+    """Remembers how many sentences it was given in each call."""
+
+    def embed(self, sentences: list[str]) -> NDArray[Any]:
+        self.calls = [*getattr(self, "calls", []), len(sentences)]
+        return super().embed(sentences)
+
+
+def test_an_encoder_without_a_batch_size_is_given_so_many_sentences_in_a_call() -> None:
+    encoder = Counted(4)
+    found = Source(encoder.spec, 1, 4).encode(encoder, LINES[:10])
+    assert encoder.calls == [4, 4, 2]
+    np.testing.assert_array_equal(found, DemoEncoder(4).encode(LINES[:10]))
+    assert Source(encoder.spec, 1, 4).encode(encoder, []).shape == (0, 4)
+    Source(encoder.spec, 1).encode(encoder, LINES[:10])
+    assert encoder.calls[3:] == [10]
+
+
+@pytest.mark.parametrize("options", ["", "?prompt=query"])
+def test_an_encoder_that_has_a_batch_size_is_opened_with_it(tmp_path: Path, options: str) -> None:
+    encoder = open_encoder(make_st(tmp_path) + options)
+    source = Source.of(encoder, 1, 3)
+    opened = source.open()
+    assert opened.spec.key == encoder.spec.key
+    sizes: list[int] = []
+    opened._model.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0]["input_ids"])))  # type: ignore[attr-defined]
+    found = source.encode(opened, LINES[:7])
+    assert sorted(sizes) == [1, 3, 3]
+    np.testing.assert_allclose(found, encoder.encode(LINES[:7]), rtol=0, atol=1e-5)
+    assert Source.of(encoder, 1).open()._arguments["batch_size"] == 32  # type: ignore[attr-defined]
+
+
+def test_a_batch_size_that_belongs_into_the_name_is_refused(tmp_path: Path) -> None:
+    name = make_st(tmp_path)
+    with pytest.raises(InputError, match="says a batch_size, and its resources say 3: say it once"):
+        Source.of(open_encoder(f"{name}?batch_size=8"), 1, 3)
+    rounded = open_encoder(f"{name}?precision=bfloat16")
+    with pytest.raises(InputError, match=r"a part of its name: add &batch_size=3 to it"):
+        Source.of(rounded, 1, 3)
+    assert Source.of(rounded, 1).open().spec == rounded.spec
+
+
+def test_pending_shards_that_cannot_be_used_are_removed(tmp_path: Path) -> None:
+    files = ViewFiles(tmp_path / "corpus" / "encoder", "corpus", DemoEncoder(4).spec, 20, 8)
+    files.clear_pending()  # there is no folder yet
+    shard = DemoEncoder(4).encode(LINES[:8])
+    good = {files.keep_pending(0, shard), files.keep_pending(16, shard[:4])}
+    files.keep_pending(8, shard[:4])  # of 4 rows a shard
+    files.keep_pending(4, shard)
+    files.keep_pending(24, shard)
+    torn = files.pending / files.keep_pending(8, shard)
+    torn.write_bytes(torn.read_bytes()[:-1] + b"x")
+    with Tries(files.pending, 2).one_more(0):  # as a process that died leaves it
+        assert len(list(files.pending.iterdir())) == 7
+        files.clear_pending()
+        assert {path.name for path in files.pending.iterdir()} == good

@@ -162,15 +162,7 @@ class Ray:
         checked = check_views(views)
         if checked[0].shape[0] == 0:
             return Moments.of_views(checked, precision=precision)
-        return fitting.moments(
-            self,
-            checked,
-            normalize=normalize,
-            precision=precision,
-            threads=threads,
-            device=device,
-            progress=progress,
-        )
+        return fitting.moments(self, checked, fitting.Options(normalize, precision, threads, device), progress)
 
     def train(
         self,

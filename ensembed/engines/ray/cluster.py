@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ensembed.errors import EngineError
+from ensembed.workers.results import peak_memory, worker_name
 
 
 @dataclass(frozen=True)
@@ -59,11 +58,6 @@ class Note:
         return len({one.worker for one in notes}), max((one.memory for one in notes), default=0)
 
 
-def note(process: int) -> Note:
+def note() -> Note:
     """In a worker: its note."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return Note(f"{socket.gethostname()}:{process}", 0)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return Note(f"{socket.gethostname()}:{process}", peak if sys.platform == "darwin" else peak * 1024)
+    return Note(worker_name(), peak_memory())

@@ -25,7 +25,6 @@ from ensembed.progress import Progress, silent
 from ensembed.views import View, ViewStore
 from ensembed.workers.opening import Source
 from ensembed.workers.results import Result, peak_memory
-from ensembed.workers.tries import Tries
 from ensembed.workers.work import ShardEncoder, Work, fill
 
 if TYPE_CHECKING:
@@ -106,12 +105,10 @@ class _Run:
 
     def encode(self, jobs: Sequence[Job]) -> None:
         """Encode what is missing, in one wave or several."""
-        room = Room.of(self._ray)
         for job in jobs:
-            room.check(job)
             self._work[job.number] = self._work_of(job)
-            Tries(job.files.pending, 0).forget()
-        for wave in waves(jobs, room):
+            job.files.clear_pending()
+        for wave in waves(jobs, self._room):
             for job, _ in wave:
                 job.begin()
             lost = self._consume(
@@ -123,6 +120,9 @@ class _Run:
         workers = {worker for job in jobs for worker in job.workers}
         read = sum(job.read_seconds for job in jobs) / max(len(workers), 1)
         self._engine.note(Stage("read", sum(job.rows_done for job in jobs), read, len(workers), 0))
+
+    def _room(self) -> Room:
+        return Room.of(self._ray)
 
     def fill(self, jobs: Sequence[Job]) -> None:
         """Fill the open rows of shards: all that they need is there now, unless its block failed."""
@@ -162,14 +162,15 @@ class _Run:
     def _try_again(self, jobs: Sequence[Job], lost: str | None) -> None:
         """Run the blocks that Ray lost once more, one at a time."""
         left = [job for job in jobs if job.missing]
-        if lost is None and left:
-            lost = self._consume([self._encoding(job, 1, alone=True) for job in left], jobs, -1)
         for job in left:
+            if lost is None:
+                self._room().check(job, 1)
+                lost = self._consume([self._encoding(job, 1, alone=True)], jobs, -1)
             if missing := job.missing:
                 job.give_up(missing, lost or "it got lost twice; the cluster's logs say more")
 
     def _work_of(self, job: Job) -> Work:
-        source = Source.of(self._encoders[job.number], job.resources.threads)
+        source = Source.of(self._encoders[job.number], job.resources.threads, job.resources.batch_size)
         return Work(job.number, job.files, self._corpus, source, self._engine.attempts + 1)
 
     def _encoding(self, job: Job, count: int, *, alone: bool = False) -> Callable[[], Any]:

@@ -7,11 +7,10 @@ their numbers, never of who was first.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,26 +36,17 @@ _COLUMNS_PER_CORE = 1024
 
 
 @dataclass(frozen=True)
-class _Options:
-    """How a block is computed."""
+class Options:
+    """How a block is computed, see `Moments.of_views`; `threads` are those of one task."""
 
     normalize: bool
     precision: Precision
-    threads: int
+    threads: int | None
     device: str | None
 
 
-def moments(
-    engine: Ray,
-    views: Views,
-    *,
-    normalize: bool,
-    precision: Precision,
-    threads: int | None,
-    device: str | None,
-    progress: Progress,
-) -> Moments:
-    """The moments of row-aligned views, see `Moments.of_views`; `threads` are those of one task.
+def moments(engine: Ray, views: Views, options: Options, progress: Progress) -> Moments:
+    """The moments of row-aligned views.
 
     Raises:
         EngineError: the workers of a block died again and again; it says of which rows.
@@ -64,21 +54,22 @@ def moments(
     began = time.monotonic()
     ray, cluster = engine.connected(), Cluster.of(engine.connected())
     rows, D = views[0].shape[0], sum(view.shape[1] for view in views)
-    cores = min(threads or max(D // _COLUMNS_PER_CORE, 1), cluster.smallest)
+    cores = min(options.threads or max(D // _COLUMNS_PER_CORE, 1), cluster.smallest)
+    device = options.device
     gpu = device is not None and device.startswith("cuda")
     if gpu and not cluster.gpus:
         raise EngineError(f"device={device!r} needs a GPU, and the Ray cluster has none: leave it out")
     slots = min(cluster.slots(cores), cluster.gpus) if gpu else cluster.slots(cores)
     wanted = engine.blocks or block_count(rows, D, slots, cores)
-    options = {
+    taken = {
         "num_cpus": cores,
         "num_gpus": int(gpu),
         "max_retries": engine.attempts,
         "retry_exceptions": [OSError, MemoryError],  # what another try, or another machine, may not meet
     }
     tree = _Tree(ray.remote(_merged).options(num_cpus=1, max_retries=engine.attempts))
-    block = ray.remote(_block).options(num_returns=2, scheduling_strategy="SPREAD", **options)
-    run = _Run(ray, block, tree, Supply(ray, views), _Options(normalize, precision, cores, device), engine.attempts)
+    block = ray.remote(_block).options(num_returns=2, scheduling_strategy="SPREAD", **taken)
+    run = _Run(ray, block, tree, Supply(ray, views), replace(options, threads=cores), engine.attempts)
     notes = run.all_blocks(cuts(views, wanted), 2 * slots, rows, progress)
     found = run.result()
     engine.note(Stage("moments", rows, time.monotonic() - began, *Note.together(notes)))
@@ -131,7 +122,7 @@ class _Run:
         block: Any,  # noqa: ANN401 - a remote function
         tree: _Tree,
         supply: Supply,
-        options: _Options,
+        options: Options,
         attempts: int,
     ) -> None:
         self._ray, self._block, self._tree, self._supply = ray, block, tree, supply
@@ -200,7 +191,7 @@ class _Run:
             ) from error
 
 
-def _block(start: int, options: _Options, recipe: Recipe, *given: Any) -> tuple[Moments, Note]:  # noqa: ANN401
+def _block(start: int, options: Options, recipe: Recipe, *given: Any) -> tuple[Moments, Note]:  # noqa: ANN401
     """In a task: the moments of the rows from `start` on, and what they took."""
     views = recipe.views(given)
     try:
@@ -214,7 +205,7 @@ def _block(start: int, options: _Options, recipe: Recipe, *given: Any) -> tuple[
     except ViewError as error:
         _say_where(views, start)
         raise ViewError(str(error)) from error
-    return found, note(os.getpid())
+    return found, note()
 
 
 def _merged(left: Moments, right: Moments) -> Moments:

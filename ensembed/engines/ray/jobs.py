@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -197,30 +197,40 @@ class Room:
                 return True
         return False
 
-    def check(self, job: Job) -> None:
-        """Raise an EngineError if the least that a view asks for is more than the whole cluster has.
+    def check(self, job: Job, least: int) -> None:
+        """Raise an EngineError if the whole cluster has no room for so many actors of a view.
 
         Ray would wait for it without end.
         """
-        room, least = self.copy(), job.resources.actors[0]
+        room = self.copy()
         placed = next((k for k in range(least) if not room.take(job.resources)), least)
         if placed < least:
             has = "; ".join(f"{node.get('CPU', 0):g} CPU, {node.get('GPU', 0):g} GPU" for node in self._nodes)
             raise EngineError(
                 f"encoder {job.name!r} asks for at least {least} actor{'s' * (least > 1)} of "
                 f"{job.resources.num_cpus:g} CPU and {job.resources.num_gpus:g} GPU, and the cluster has room for "
-                f"{placed} (its nodes: {has}); ask for less (`resources`, --resources), or start more nodes"
+                f"{placed} (its nodes: {has}); ask for less (`resources`, --resources), or start more nodes; what is "
+                "written is kept"
             )
 
 
-def waves(jobs: Sequence[Job], room: Room) -> Iterator[list[tuple[Job, int]]]:
+def waves(jobs: Sequence[Job], room: Callable[[], Room]) -> Iterator[list[tuple[Job, int]]]:
     """The views that are filled at the same time, with the number of actors that each begins with.
 
     Those whose least demands fit into the cluster together are; what is left is shared out in turns.
+
+    Args:
+        jobs: the views.
+        room: says what the cluster has by now; it is asked before each wave, as nodes may have gone.
+
+    Raises:
+        EngineError: a view that is left asks for more than there is.
     """
     left = list(jobs)
     while left:
-        free, counts = room.copy(), {}
+        free, counts = room(), {}
+        for job in left:
+            free.check(job, job.resources.actors[0])
         for job in list(left):
             trial = free.copy()
             if all(trial.take(job.resources) for _ in range(job.resources.actors[0])):

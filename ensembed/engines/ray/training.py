@@ -7,7 +7,6 @@ lost ends the group; Ray Train starts another one, which goes on from the last c
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import tempfile
 import threading
@@ -333,7 +332,7 @@ def _work(config: Mapping[str, Any]) -> tuple[Network, ...] | None:
             return None
         # The others wait for this one's gradient: only the end of the group tells them.
         raise RuntimeError(str(error)) from error
-    ray.get(work.mailbox.add_note.remote(note(os.getpid())))
+    ray.get(work.mailbox.add_note.remote(note()))
     return networks if group.rank == 0 else None
 
 

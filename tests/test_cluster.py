@@ -168,7 +168,7 @@ def test_what_cannot_be_used_is_refused(store: ViewStore, change: dict[str, obje
     arguments: dict[str, object] = {"sentences": [*PETS, *SHARES]} | change
     sentences = arguments.pop("sentences")
     with pytest.raises(InputError, match=says):
-        find_clusters(sentences, NAME, store=store, **arguments)  # type: ignore[arg-type]
+        find_clusters(sentences, NAME, store=store, **arguments)  # type: ignore[arg-type]  # wrong ones on purpose
 
 
 def test_too_many_for_density() -> None:

@@ -211,7 +211,7 @@ def test_what_cannot_be_used_is_refused(
     arguments: dict[str, object] = {"sentences": TEXTS, "threshold": 0.7, "keep": "first"} | change
     sentences = arguments.pop("sentences")
     with pytest.raises(error, match=says):
-        find_duplicates(sentences, NAME, store=store, **arguments)  # type: ignore[arg-type]
+        find_duplicates(sentences, NAME, store=store, **arguments)  # type: ignore[arg-type]  # wrong ones on purpose
 
 
 def test_large_matrices_are_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +247,7 @@ def test_a_row_that_is_no_number_is_named() -> None:
 
 @pytest.mark.real
 def test_a_real_encoder_finds_what_says_the_same(store: ViewStore, pulled: object) -> None:
-    pulled("minilm")  # type: ignore[operator]
+    pulled("minilm")  # type: ignore[operator]  # a fixture that is a function
     texts = ["A man is playing a guitar.", "Shares fell sharply on Monday.", "A man plays the guitar."]
     found = find_duplicates(texts, open_encoder("minilm"), threshold=0.75, store=store)
     assert [rows.tolist() for rows in found.groups] == [[0, 2]]

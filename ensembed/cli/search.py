@@ -115,6 +115,6 @@ def _typed(opened: Index, as_json: bool) -> Iterator[str]:
 def import_readline() -> None:
     """Let `input` edit lines and remember them, where the system has readline."""
     try:
-        import readline  # noqa: F401
+        import readline  # noqa: F401 - gives the prompt a history
     except ImportError:
         return

@@ -215,7 +215,7 @@ def test_a_first_run_whose_encoder_fails_leaves_the_way_free(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     class Failing(DemoEncoder):
-        def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401
+        def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401 - an array
             if len(sentences) > 2:
                 raise RuntimeError("out of order")
             return super().embed(sentences)

@@ -45,11 +45,11 @@ class Counting(Local):
         self.asked.append("embed")
         return super().embed_all(*arguments, **options)
 
-    def moments(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+    def moments(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as the protocol has it
         self.asked.append("moments")
         return super().moments(*arguments, **options)
 
-    def train(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+    def train(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as the protocol has it
         self.asked.append("train")
         return super().train(*arguments, **options)
 

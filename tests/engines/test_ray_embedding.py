@@ -40,7 +40,7 @@ POISON = 100  # a row in the middle
 
 def sentences() -> list[str]:
     """A third repeat an earlier one, near or far; the poison stands once."""
-    numbers = random.Random(3)  # noqa: S311
+    numbers = random.Random(3)  # noqa: S311 - no secret
     lines: list[str] = []
     for i in range(ROWS):
         new = f"sentence {i} of {numbers.randrange(9)}"

@@ -39,7 +39,7 @@ def test_stretches_are_read_in_any_order(tmp_path: Path, zipped: bool) -> None:
     path.write_bytes(gzip.compress(data) if zipped else data)
     corpus = TextCorpus(path)
     reader = Reader(corpus, len(corpus))
-    numbers = random.Random(0)  # noqa: S311
+    numbers = random.Random(0)  # noqa: S311 - no secret
     starts = [0, 10, 10, 5, 8990, 0, *(numbers.randrange(8990) for _ in range(60)), *range(100, 400, 10)]
     for start in starts:
         assert reader.texts(start, start + 10) == LINES[start : start + 10]
@@ -135,11 +135,11 @@ def test_an_encoder_that_has_a_batch_size_is_opened_with_it(tmp_path: Path, opti
     opened = source.open()
     assert opened.spec.key == encoder.spec.key
     sizes: list[int] = []
-    opened._model.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0]["input_ids"])))  # type: ignore[attr-defined]
+    opened._model.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0]["input_ids"])))  # type: ignore[attr-defined]  # of its own class
     found = source.encode(opened, LINES[:7])
     assert sorted(sizes) == [1, 3, 3]
     np.testing.assert_allclose(found, encoder.encode(LINES[:7]), rtol=0, atol=1e-5)
-    assert Source.of(encoder, 1).open()._arguments["batch_size"] == 32  # type: ignore[attr-defined]
+    assert Source.of(encoder, 1).open()._arguments["batch_size"] == 32  # type: ignore[attr-defined]  # of its own class
 
 
 def test_a_batch_size_that_belongs_into_the_name_is_refused(tmp_path: Path) -> None:

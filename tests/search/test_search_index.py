@@ -72,7 +72,7 @@ def test_another_model_is_refused(index: Index, tmp_path: Path) -> None:
         Index.open(index.folder, "demo?dim=8&seed=5")
 
     class Shifted(DemoEncoder):
-        def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401
+        def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401 - an array
             return super().embed(sentences)[:, ::-1]
 
     with pytest.raises(SearchIndexError, match="probe vectors"):
@@ -151,7 +151,7 @@ def test_unknown_ids_delete_nothing(index: Index) -> None:
         (lambda i: i.delete("abc"), "expected a list of ids"),
     ],
 )
-def test_bad_input_is_refused_and_nothing_changes(index: Index, call: Any, message: str) -> None:  # noqa: ANN401
+def test_bad_input_is_refused_and_nothing_changes(index: Index, call: Any, message: str) -> None:  # noqa: ANN401 - any function
     before = (index.folder / "index.json").read_bytes()
     with pytest.raises(InputError, match=message):
         call(index)
@@ -175,7 +175,7 @@ def test_what_cannot_be_made_or_opened(index: Index, tmp_path: Path) -> None:
         with pytest.raises(SearchIndexError, match="already"):
             Index.create(index.folder, ENCODER, remake=remake)
     with pytest.raises(InputError, match="kind is one of"):
-        Index.create(tmp_path / "x", ENCODER, kind="fast")  # type: ignore[arg-type]
+        Index.create(tmp_path / "x", ENCODER, kind="fast")  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(InputError, match="rescore is a whole number"):
         Index.create(tmp_path / "x", ENCODER, rescore=0)
     with pytest.raises(SearchIndexError, match="is not a search index"):

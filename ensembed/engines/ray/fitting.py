@@ -105,7 +105,7 @@ class _Tree:
             level += 1
         self._open.append((level, result))
 
-    def root(self) -> Any:  # noqa: ANN401
+    def root(self) -> Any:  # noqa: ANN401 - an object reference
         """All of them, merged."""
         result = self._open.pop()[1]
         while self._open:
@@ -146,7 +146,7 @@ class _Run:
             while self._running:
                 done += self._wait(notes)
                 progress("moments", done, rows)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: what was begun must not run on
             for told in self._running:
                 self._ray.cancel(told)
             raise
@@ -191,7 +191,7 @@ class _Run:
             ) from error
 
 
-def _block(start: int, options: Options, recipe: Recipe, *given: Any) -> tuple[Moments, Note]:  # noqa: ANN401
+def _block(start: int, options: Options, recipe: Recipe, *given: Any) -> tuple[Moments, Note]:  # noqa: ANN401 - what Supply.block gives
     """In a task: the moments of the rows from `start` on, and what they took."""
     views = recipe.views(given)
     try:

@@ -132,8 +132,8 @@ def _add_routes(app: FastAPI, openai: OpenAI, endpoints: Endpoints, bounds: Boun
         "POST",
     )
     add("/card", endpoints.card, operation(schemas.CARD, *_REFUSED))
-    add("/health", endpoints.health, operation(schemas.STATUS, "421"))
-    add("/ready", endpoints.ready, operation(schemas.STATUS, "421", "503"))
+    add("/health", endpoints.health, operation(schemas.STATUS))
+    add("/ready", endpoints.ready, operation(schemas.STATUS, "503"))
     add("/metrics", endpoints.metrics, operation({"type": "string"}, *_REFUSED, media="text/plain"))
     app.add_route("/v1/models/{name:path}", openai.model, include_in_schema=False)
     app.add_route("/", page, include_in_schema=False)

@@ -1,4 +1,4 @@
-"""Reading the body of a request: bounded in size and in time, before anything is parsed."""
+"""Reading the body of a request: bounded in size, in time and in what it holds, before anything is parsed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import suppress
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
+from ensembed.serve.outline import check_outline
 from ensembed.serve.replies import ApiError, busy, closing
 from ensembed.serve.settings import Settings
 
@@ -26,13 +27,24 @@ class Bodies:
         self._settings = settings
         self._held = 0
 
-    async def read(self, request: Request) -> bytes:
-        """The whole body.
+    async def read(self, request: Request, param: str = "input", items: int | None = None) -> bytes:
+        """The whole body, which is worth parsing.
+
+        Args:
+            request: whose body it is.
+            param: the field with the texts.
+            items: the most texts, where they are fewer than `max_items`.
 
         Raises:
-            ApiError: it is too large, too slow, not said to be JSON, or packed.
+            ApiError: it is too large, too slow, not said to be JSON, or packed, or holds too much.
             ClientDisconnect: the client has gone.
         """
+        body = await self._received(request)
+        most = self._settings.max_items if items is None else min(items, self._settings.max_items)
+        check_outline(body, param, most, self._settings.max_characters)
+        return body
+
+    async def _received(self, request: Request) -> bytes:
         try:
             self._check_head(request)
         except ApiError as error:

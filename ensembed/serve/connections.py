@@ -7,6 +7,7 @@ from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from ensembed.serve.replies import ApiError, error_reply
 from ensembed.serve.settings import Settings
 
 # The most that the head of a request may take.
@@ -14,15 +15,28 @@ _HEAD_BYTES = 64 << 10
 # How long a client may read nothing of a reply that does not fit in the buffers.
 _READ_SECONDS = 30.0
 
+_overcrowded = error_reply(
+    ApiError(
+        503,
+        "the server has too many connections: come back later",
+        code="too_many_connections",
+        headers={"Retry-After": "1", "Connection": "close"},
+    )
+)
 _Base: Any = AutoHTTPProtocol  # one of two classes, by what is installed
 
 
 def bounded(settings: Settings) -> type[asyncio.Protocol]:
-    """Uvicorn's protocol with limits on the time and size of a request's head, and on the time a reply is not read."""
+    """Uvicorn's protocol with limits on the time and size of a request's head, and on the time a reply is not read.
+
+    A connection beyond the number allowed is told so in the shape of all errors, and closed; those before it go on.
+    """
 
     class Bounded(_Base):  # type: ignore[misc] # a class of either kind, chosen when it runs
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
+            if len(self.connections) > settings.connections:
+                self.app = _overcrowded
             self._head_bytes = 0
             self._head_timer: asyncio.TimerHandle | None = None
             self._write_timer: asyncio.TimerHandle | None = None

@@ -53,7 +53,8 @@ class Endpoints:
 
     async def similarity(self, request: Request) -> Response:
         """How alike texts are under each member and under the model, and where the members disagree."""
-        asked = parse(SimilarityRequest, await self._bodies.read(request))
+        body = await self._bodies.read(request, "texts", self._settings.max_similarity)
+        asked = parse(SimilarityRequest, body)
         check_texts(asked.texts, self._settings, "texts", self._settings.max_similarity)
         rows = np.array(await self._vectors.rows(VIEWS, asked.texts, request))
         views, meta = self._served.split(rows)
@@ -61,7 +62,7 @@ class Endpoints:
 
     async def search(self, request: Request) -> Response:
         """The texts of the index that are nearest to a query."""
-        asked = parse(SearchRequest, await self._bodies.read(request))
+        asked = parse(SearchRequest, await self._bodies.read(request, "query", 1))
         check_texts([asked.query], self._settings, "query")
         if asked.k > self._settings.max_hits:
             message = f"k is {asked.k}, at most {self._settings.max_hits} hits are given"

@@ -29,7 +29,9 @@ _HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-_OPEN = frozenset(["/", "/health", "/ready", "/docs", "/openapi.json"])
+_OPEN = frozenset(["/", "/docs", "/openapi.json"])
+# What watches over a server calls it as it likes: by the address of a container, say. They tell nothing.
+_PROBES = frozenset(["/health", "/ready"])
 _OTHER = "other"
 _STATIC = "/static/"
 
@@ -101,7 +103,7 @@ class Guard:
                 log.info("%s %s %d %.1f ms", _method(scope), route, status, seconds * 1000)
 
     def _refusal(self, scope: Scope, route: str) -> ApiError | None:
-        if not self._hosts and (not self._keys or route in _OPEN):
+        if route in _PROBES or (not self._hosts and (not self._keys or route in _OPEN)):
             return None
         headers = dict(scope["headers"])
         if self._hosts and _hostname(headers.get(b"host", b"")) not in self._hosts:

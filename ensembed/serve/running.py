@@ -72,7 +72,6 @@ def run(app: FastAPI, bound: socket.socket, settings: Settings) -> int:
         access_log=False,  # it would log whatever is in a URL
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=settings.connections,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_seconds),
     )
     server = _Server(config, app, settings.drain_seconds)

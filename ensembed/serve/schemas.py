@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 _NUMBER, _TEXT, _WHOLE = {"type": "number"}, {"type": "string"}, {"type": "integer"}
+_MAYBE = {"type": ["string", "null"]}
 
 
 def _object(**properties: Any) -> dict[str, Any]:  # noqa: ANN401 - schemas
@@ -31,12 +32,13 @@ MODELS = _object(
 )
 SIMILARITY = _object(
     members=_list(_object(name=_TEXT, matrix=_MATRIX)),
+    missing=_list(_TEXT),
     meta=_MATRIX,
     disagreement=_list(
-        _object(first=_WHOLE, second=_WHOLE, spread=_NUMBER, difference=_NUMBER, highest=_TEXT, lowest=_TEXT)
+        _object(first=_WHOLE, second=_WHOLE, spread=_NUMBER, difference=_NUMBER, highest=_MAYBE, lowest=_MAYBE)
     ),
 )
-SEARCH = _object(hits=_list(_object(id=_TEXT, score=_NUMBER, text={"type": ["string", "null"]}, metadata={})))
+SEARCH = _object(hits=_list(_object(id=_TEXT, score=_NUMBER, text=_MAYBE, metadata={})))
 CARD = _object(
     name=_TEXT,
     dim=_WHOLE,
@@ -44,7 +46,7 @@ CARD = _object(
     method={"type": ["object", "null"]},
     members=_list(_object(name=_TEXT, dim=_WHOLE, weight=_NUMBER, whitened={"type": "boolean"})),
     rows=_WHOLE,
-    corpus={"type": ["string", "null"]},
+    corpus=_MAYBE,
     index={"type": ["object", "null"]},
 )
 STATUS = _object(status=_TEXT)

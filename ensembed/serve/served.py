@@ -77,7 +77,10 @@ class Served:
         return rows
 
     def views(self, texts: list[str]) -> FloatArray:
-        """The members' vectors and, behind them, the model's: [n, d_1 + ... + d_J + d]; `split` takes them apart."""
+        """The members' vectors, the model's, and which members gave theirs: [n, d_1 + ... + d_J + d + J].
+
+        `split` takes them apart.
+        """
         if not isinstance(self.model, MetaEncoder):
             return self.vectors(texts)
         views: list[FloatArray | None] = [self._member(encoder, texts) for encoder in self.members]
@@ -89,15 +92,18 @@ class Served:
             np.zeros((len(texts), encoder.spec.dim), np.float32) if view is None else view
             for encoder, view in zip(self.members, views, strict=True)
         ]
-        return np.concatenate([*there, meta], axis=1)
+        # Every row says it for itself: the rows of a request may be of several batches, and a member comes and goes.
+        answered = np.tile(np.array([view is not None for view in views], np.float32), (len(texts), 1))
+        return np.concatenate([*there, meta, answered], axis=1)
 
-    def split(self, rows: NDArray[Any]) -> tuple[list[NDArray[Any]], NDArray[Any]]:
-        """The members' parts of `views`, and the model's."""
+    def split(self, rows: NDArray[Any]) -> tuple[list[NDArray[Any] | None], NDArray[Any]]:
+        """The members' parts of `views`, None of a member that did not give every row; and the model's."""
         if not isinstance(self.model, MetaEncoder):
             return [rows], rows
-        ends = np.cumsum([encoder.spec.dim for encoder in self.members])
-        *members, meta = np.split(rows, ends, axis=1)
-        return members, meta
+        ends = np.cumsum([*(encoder.spec.dim for encoder in self.members), self.dim])
+        *members, meta, answered = np.split(rows, ends, axis=1)
+        whole = np.asarray(answered.all(axis=0))
+        return [view if there else None for view, there in zip(members, whole, strict=True)], meta
 
     def card(self, index: SupportsSearch | None) -> dict[str, Any]:
         """What a person wants to know of the model."""

@@ -9,7 +9,7 @@ from pydantic_core import from_json
 
 from ensembed.serve.replies import ApiError
 
-_TOKENS = (
+TOKENS = (
     "input holds token ids, which mean something else to every member of an ensemble: send the text itself "
     "(LangChain's OpenAIEmbeddings does with check_embedding_ctx_length=False)"
 )
@@ -94,7 +94,7 @@ def _input_problem(value: Any) -> ApiError:  # noqa: ANN401 - whatever JSON hold
         return ApiError(400, "input is empty: send a text, or a list of texts", param="input", code="empty_input")
     if isinstance(value, list):
         if all(isinstance(one, (int, list)) and not isinstance(one, bool) for one in value):
-            return ApiError(400, _TOKENS, param="input", code="token_ids")
+            return ApiError(400, TOKENS, param="input", code="token_ids")
         for i, one in enumerate(value):
             if one == "":
                 return ApiError(400, f"input[{i}] is an empty text: leave it out", param="input", code="empty_input")

@@ -15,17 +15,21 @@ _DISPUTED = 50
 _DIGITS = 6
 
 
-def similarity_facts(names: Sequence[str], views: Sequence[NDArray[Any]], meta: NDArray[Any]) -> dict[str, Any]:
+def similarity_facts(names: Sequence[str], views: Sequence[NDArray[Any] | None], meta: NDArray[Any]) -> dict[str, Any]:
     """The cosines of n texts.
 
     Args:
         names: of the members.
-        views: [n, d_j] of each member.
+        views: [n, d_j] of each member; None of one that is down, which is named and has no matrix.
         meta: [n, d] of the model.
     """
-    matrices = [_cosines(view) for view in views]
-    members = [{"name": name, "matrix": _plain(matrix)} for name, matrix in zip(names, matrices, strict=True)]
-    return {"members": members, "meta": _plain(_cosines(meta)), "disagreement": _disagreement(names, matrices)}
+    matrices = {name: _cosines(view) for name, view in zip(names, views, strict=True) if view is not None}
+    return {
+        "members": [{"name": name, "matrix": _plain(matrix)} for name, matrix in matrices.items()],
+        "missing": [name for name in names if name not in matrices],
+        "meta": _plain(_cosines(meta)),
+        "disagreement": _disagreement(list(matrices), list(matrices.values())),
+    }
 
 
 def _cosines(X: NDArray[Any]) -> NDArray[np.float64]:
@@ -40,26 +44,27 @@ def _disagreement(names: Sequence[str], matrices: Sequence[NDArray[np.float64]])
 
     Members' cosines are not on one scale: 0.8 is little for some and much for others. So the pairs are ranked under
     each member, from 0 for the least alike to 1 for the most, and a pair's `spread` is the difference of its largest
-    and its smallest rank. A single pair has no rank; there the spread is 0, and only the cosines differ.
+    and its smallest rank. A single pair has no rank; there the spread is 0, and only the cosines differ. Where nothing
+    differs, no member is named.
     """
-    n = len(matrices[0])
-    first, second = np.triu_indices(n, 1)
-    if not len(first) or len(matrices) < 2:
+    if len(matrices) < 2 or len(matrices[0]) < 2:
         return []
+    first, second = np.triu_indices(len(matrices[0]), 1)
     cosines = np.array([matrix[first, second] for matrix in matrices])
     steps = max(len(first) - 1, 1)
     ranks = (np.array([rankdata(row) for row in cosines]) - 1) / steps if len(first) > 1 else np.zeros(cosines.shape)
     spread, difference = np.ptp(ranks, axis=0), np.ptp(cosines, axis=0)
     order = np.lexsort((-difference, -spread))[:_DISPUTED]
     judged = ranks if len(first) > 1 else cosines
+    apart = np.round(np.ptp(judged, axis=0), _DIGITS) > 0
     return [
         {
             "first": int(first[pair]),
             "second": int(second[pair]),
             "spread": round(float(spread[pair]), _DIGITS),
             "difference": round(float(difference[pair]), _DIGITS),
-            "highest": names[int(judged[:, pair].argmax())],
-            "lowest": names[int(judged[:, pair].argmin())],
+            "highest": names[int(judged[:, pair].argmax())] if apart[pair] else None,
+            "lowest": names[int(judged[:, pair].argmin())] if apart[pair] else None,
         }
         for pair in order
     ]

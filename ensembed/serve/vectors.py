@@ -11,6 +11,7 @@ from ensembed.encoders.base import FloatArray
 from ensembed.serve.batching import Batcher, QueueFullError
 from ensembed.serve.cache import Recent
 from ensembed.serve.metrics import Metrics
+from ensembed.serve.outline import too_long
 from ensembed.serve.quiet_log import log, where
 from ensembed.serve.replies import ApiError, busy
 from ensembed.serve.served import VECTORS, Served
@@ -111,12 +112,7 @@ def check_texts(texts: Sequence[str], settings: Settings, param: str, most: int 
         raise ApiError(400, message, param=param, code="too_many_texts")
     for i, text in enumerate(texts):
         if len(text) > settings.max_characters:
-            raise ApiError(
-                400,
-                f"{param}[{i}] has {len(text)} characters, at most {settings.max_characters} are taken: shorten it",
-                param=param,
-                code="text_too_long",
-            )
+            raise too_long(param, i, len(text), settings.max_characters)
 
 
 async def _gone(request: Request) -> None:

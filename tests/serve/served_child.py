@@ -19,10 +19,16 @@ from ensembed.encoders.base import Encoder, EncoderSpec
 
 
 class Odd(Encoder):
-    """Takes its time; fails on texts that hold "poison", hangs on those that hold "hang", and gives NaN for "nan"."""
+    """Takes its time; fails on texts that hold "poison", and gives NaN for "nan".
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    Args:
+        seconds: how long a batch takes.
+        gate: a file; while it is there nothing is encoded.
+    """
+
+    def __init__(self, seconds: float = 0.0, gate: str | None = None) -> None:
         self.seconds = seconds
+        self.gate = gate
         self.batches: list[list[str]] = []
 
     @property
@@ -34,7 +40,9 @@ class Odd(Encoder):
 
     def embed(self, sentences: list[str]) -> NDArray[Any]:
         self.batches.append(sentences)
-        time.sleep(1.5 if any("hang" in sentence for sentence in sentences) else self.seconds)
+        time.sleep(self.seconds)
+        while self.gate is not None and os.path.exists(self.gate):  # noqa: PTH110 - a str by way of JSON
+            time.sleep(0.005)
         if any("poison" in sentence for sentence in sentences):
             raise ValueError(f"cannot take {sentences}")
         rows = [[float(len(s)), float(sum(map(ord, s)) % 1009), 1.0, np.nan if s == "nan" else 0.0] for s in sentences]
@@ -60,7 +68,7 @@ def main() -> int:
     from ensembed.serve.running import address_of, listen, run
 
     facts = json.loads(arguments[0])
-    model = Odd(facts.pop("seconds", 0.0))
+    model = Odd(facts.pop("seconds", 0.0), facts.pop("gate", None))
     logging.basicConfig(level=logging.INFO)
     settings = Settings(**facts)
     with listen("127.0.0.1", 0) as bound:

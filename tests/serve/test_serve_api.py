@@ -6,7 +6,9 @@ import base64
 import json
 import logging
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from numpy.typing import NDArray
 from served_child import Odd
 
-from ensembed import Ensemble, MetaEncoder
-from ensembed.methods import GCCA, Auto
+from ensembed import Ensemble, MetaEncoder, ObjectEncoder, open_encoder
+from ensembed.methods import GCCA, Auto, Concat
 from ensembed.search import Index
 from ensembed.serve import Settings, create_app
 
@@ -107,9 +110,7 @@ def test_what_cannot_be_embedded_is_refused(
     assert (error["code"], error["param"], error["type"]) == (code, param, "invalid_request_error")
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"\xff\xfe", b'{"input":"\\ud800","model":"tiny"}', b"[" * 100_000, b"\x00"]
-)
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b'{"input":"\\ud800","model":"tiny"}', b"[" * 1000, b"\x00"])
 def test_what_is_not_json_is_refused(client: TestClient, body: bytes) -> None:
     reply = client.post("/v1/embeddings", content=body, headers={"Content-Type": "application/json"})
     assert reply.status_code == 400
@@ -149,6 +150,49 @@ def test_similarity_is_each_members_and_the_models(client: TestClient, model: Me
     spreads = {pair: abs(a - b) for pair, a, b in zip(pairs, *ranks, strict=True)}
     assert {(pair["first"], pair["second"]): pair["spread"] for pair in facts["disagreement"]} == spreads
     assert [pair["spread"] for pair in facts["disagreement"]] == sorted(spreads.values(), reverse=True)
+
+
+class _Flaky:
+    """Fails on texts that hold "down"."""
+
+    def encode(self, sentences: Sequence[str]) -> NDArray[np.float64]:
+        if any("down" in text for text in sentences):
+            raise OSError("a secret of this machine")
+        return np.array([[len(text), text.count("e"), 1.0] for text in sentences])
+
+
+def test_a_member_that_is_down_is_named_and_has_no_matrix() -> None:
+    flaky = ObjectEncoder(_Flaky(), name="flaky", revision="1")
+    fitted = Ensemble([flaky, "demo?dim=8&seed=1", "demo?dim=6&seed=2"]).fit(CORPUS, Concat())
+    model = MetaEncoder(fitted.ensemble, fitted.meta, missing="drop")
+    with TestClient(create_app(model, settings=Settings(batch_texts=2))) as client:
+        whole = client.post("/similarity", json={"texts": TEXTS}).json()
+        assert [member["name"] for member in whole["members"]] == ["flaky", "demo?dim=8&seed=1", "demo?dim=6&seed=2"]
+        assert whole["missing"] == []
+        # The second batch of the three texts is the one that fails.
+        facts = client.post("/similarity", json={"texts": [*TEXTS[:2], "down"]}).json()
+        assert [member["name"] for member in facts["members"]] == ["demo?dim=8&seed=1", "demo?dim=6&seed=2"]
+        assert facts["missing"] == ["flaky"]
+        assert "flaky" not in {pair[end] for pair in facts["disagreement"] for end in ("highest", "lowest")}
+        again = client.post("/similarity", json={"texts": TEXTS}).json()
+        assert again == whole
+
+
+def test_where_nothing_differs_nobody_is_named() -> None:
+    one = open_encoder("demo?dim=8")
+    twins = Ensemble([one, ObjectEncoder(one, name="twin", revision="1")]).fit(CORPUS, Concat())
+    with TestClient(create_app(twins)) as client:
+        for texts in (TEXTS, TEXTS[:2], ["same", "same"]):
+            for pair in client.post("/similarity", json={"texts": texts}).json()["disagreement"]:
+                assert (pair["spread"], pair["difference"], pair["highest"], pair["lowest"]) == (0, 0, None, None)
+
+
+def test_who_is_named_is_who_ranks_it_so(client: TestClient) -> None:
+    for texts in (CORPUS, TEXTS[:2]):
+        facts = client.post("/similarity", json={"texts": texts}).json()
+        assert facts["disagreement"]
+        for pair in facts["disagreement"]:
+            assert {pair["highest"], pair["lowest"]} == {member["name"] for member in facts["members"]}
 
 
 @pytest.mark.parametrize("texts", [["one"], ["one", "two"], ["same", "same"]])
@@ -258,6 +302,15 @@ def test_pages_load_nothing_from_elsewhere(client: TestClient) -> None:
     assert client.get("/openapi.json").json()["info"]["title"] == "ensembed: tiny"
 
 
+def test_nothing_is_inline_nothing_is_from_elsewhere_and_text_is_never_markup() -> None:
+    folder = resources.files("ensembed.serve") / "page"
+    files = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.is_file()}
+    assert not re.search(r"\bstyle=|\son\w+=|<style|<script(?! [^>]*src=)", files["index.html"])
+    for name, text in files.items():
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text), name
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), name
+
+
 def test_metrics_count_routes_and_not_what_clients_write(client: TestClient) -> None:
     embed(client, input=TEXTS)
     embed(client, input=TEXTS)
@@ -278,6 +331,7 @@ def test_keys_are_wanted_where_there_are_some(model: MetaEncoder) -> None:
                 assert (reply.status_code, reply.json()["error"]["code"]) == (401, "invalid_api_key")
         for key in settings.keys:
             assert client.get("/card", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+        _until_ready(client)
         for path in ("/", "/health", "/ready", "/docs", "/openapi.json"):
             assert client.get(path).status_code == 200
     assert "a-long-key" not in repr(settings)
@@ -287,6 +341,26 @@ def test_only_known_host_names_are_answered(model: MetaEncoder) -> None:
     settings = Settings(hosts=("localhost", "[::1]"))
     with TestClient(create_app(model, settings=settings)) as client:
         for host in ("localhost", "LocalHost:8080", "[::1]:80", "[::1]"):
-            assert client.get("/health", headers={"Host": host}).status_code == 200
+            assert client.get("/card", headers={"Host": host}).status_code == 200
+        _until_ready(client)
         for host in ("evil.example", "localhost.evil.example", "", "[::2]"):
-            assert client.get("/health", headers={"Host": host}).status_code == 421
+            for path in (
+                "/card",
+                "/",
+                "/docs",
+                "/openapi.json",
+                "/metrics",
+                "/v1/models",
+                "/static/page.js",
+                "/healthy",
+            ):
+                assert client.get(path, headers={"Host": host}).status_code == 421
+            for path in ("/health", "/ready"):  # what probes a container calls it by its address
+                assert client.get(path, headers={"Host": host}).status_code == 200
+
+
+def _until_ready(client: TestClient) -> None:
+    deadline = time.monotonic() + 60
+    while client.get("/ready").status_code != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

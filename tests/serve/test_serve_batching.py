@@ -17,11 +17,17 @@ from ensembed.serve.settings import Settings
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 30))
+    asyncio.run(asyncio.wait_for(work, 120))
 
 
 def made(model: Odd, **settings: Any) -> Batcher:  # noqa: ANN401 - settings
     return Batcher({"one": model.encode, "two": model.encode}, Settings(**settings))
+
+
+async def at_work(model: Odd) -> None:
+    """Wait until the model has been given its first batch."""
+    while not model.batches:
+        await asyncio.sleep(0.001)
 
 
 def rows(job: Job) -> list[list[float]]:
@@ -38,7 +44,7 @@ def test_rows_are_those_of_the_model_in_order() -> None:
             np.testing.assert_array_equal(rows(job), Odd().encode(job.texts))
         assert max(map(len, model.batches)) <= 3
         assert batcher.queued == 0
-        await batcher.close(1)
+        await batcher.close(60)
 
     run(work())
 
@@ -48,11 +54,11 @@ def test_what_arrives_while_the_model_works_becomes_one_batch() -> None:
         model = Odd(0.05)
         batcher = made(model)
         first = batcher.submit("one", ["first"])
-        await asyncio.sleep(0.02)
+        await at_work(model)
         others = [batcher.submit("one", [f"other {i}"]) for i in range(10)]
         await asyncio.gather(first.done, *(job.done for job in others))
         assert [len(batch) for batch in model.batches] == [1, 10]
-        await batcher.close(1)
+        await batcher.close(60)
 
     run(work())
 
@@ -101,8 +107,8 @@ def test_a_client_that_is_alone_does_not_wait() -> None:
         start = time.perf_counter()
         for i in range(5):
             await batcher.submit("one", [f"text {i}"]).done
-        assert time.perf_counter() - start < 4
-        await batcher.close(1)
+        assert time.perf_counter() - start < 5  # not one wait
+        await batcher.close(60)
 
     run(work())
 
@@ -110,7 +116,7 @@ def test_a_client_that_is_alone_does_not_wait() -> None:
 def test_others_of_a_moment_ago_are_waited_for_no_longer_than_told() -> None:
     async def work() -> None:
         model = Odd(0.01)
-        batcher = made(model, wait_ms=1000.0)
+        batcher = made(model, wait_ms=2000.0)
         await asyncio.gather(*(batcher.submit("one", [f"{i}"]).done for i in range(4)))
 
         async def back(i: int) -> None:
@@ -120,14 +126,14 @@ def test_others_of_a_moment_ago_are_waited_for_no_longer_than_told() -> None:
         start = time.perf_counter()
         await asyncio.gather(*(back(i) for i in range(4)))
         assert len(model.batches[-1]) == 4  # they were waited for, although each came later than the one before
-        assert time.perf_counter() - start < 0.9  # and no longer than until all were there
+        assert time.perf_counter() - start < 1.9  # and no longer than until all were there
         start = time.perf_counter()
         await batcher.submit("one", ["the others have gone"]).done
-        assert 0.9 < time.perf_counter() - start < 5.0
+        assert time.perf_counter() - start > 1.9
         start = time.perf_counter()
         await batcher.submit("one", ["alone by now"]).done
-        assert time.perf_counter() - start < 0.9
-        await batcher.close(1)
+        assert time.perf_counter() - start < 1.9
+        await batcher.close(60)
 
     run(work())
 
@@ -141,7 +147,7 @@ def test_beyond_the_queue_clients_are_told_when_to_come_back() -> None:
         assert 1 <= told.value.seconds <= 60
         await large.done
         await batcher.submit("one", ["b"]).done
-        await batcher.close(1)
+        await batcher.close(60)
 
     run(work())
 
@@ -151,7 +157,7 @@ def test_what_was_abandoned_is_not_encoded_and_makes_room() -> None:
         model = Odd(0.03)
         batcher = made(model, queue_texts=10)
         first = batcher.submit("one", ["first"])
-        await asyncio.sleep(0.01)
+        await at_work(model)
         gone = [batcher.submit("one", [f"gone {i}"]) for i in range(8)]
         stays = batcher.submit("one", ["stays"])
         for job in gone:
@@ -160,7 +166,7 @@ def test_what_was_abandoned_is_not_encoded_and_makes_room() -> None:
         assert batcher.queued == 1
         await asyncio.gather(first.done, stays.done)
         assert model.batches == [["first"], ["stays"]]
-        await batcher.close(1)
+        await batcher.close(60)
         assert batcher.queued == 0
 
     run(work())
@@ -172,13 +178,13 @@ def test_a_bad_text_fails_its_own_request_only() -> None:
         batcher = made(model)
         texts = [["good"], ["poison"], ["nan"], ["fine", "well"], ["fine", "poison"]]
         first = batcher.submit("one", ["first"])
-        await asyncio.sleep(0.005)
+        await at_work(model)
         jobs = [batcher.submit("one", some) for some in texts]
         results = await asyncio.gather(first.done, *(job.done for job in jobs), return_exceptions=True)
         assert [isinstance(result, Exception) for result in results[1:]] == [False, True, True, False, True]
         np.testing.assert_array_equal(rows(jobs[3]), Odd().encode(["fine", "well"]))
         await batcher.submit("one", ["still there"]).done
-        await batcher.close(1)
+        await batcher.close(60)
 
     run(work())
 
@@ -192,22 +198,24 @@ def test_not_even_an_exit_ends_the_thread() -> None:
         with pytest.raises(RuntimeError, match="SystemExit"):
             await batcher.submit("one", ["a secret"]).done
         await batcher.submit("two", ["a"]).done
-        await batcher.close(1)
+        await batcher.close(60)
 
     run(work())
 
 
 def test_a_large_request_does_not_hold_up_small_ones() -> None:
     async def work() -> None:
-        batcher = made(Odd(0.01), batch_texts=8)
+        model = Odd(0.01)
+        batcher = made(model, batch_texts=8)
         large = batcher.submit("one", [f"{i}" for i in range(400)])
-        await asyncio.sleep(0.015)
+        await at_work(model)
+        left = large.left
         small = [batcher.submit(kind, [f"small {i}"]) for i, kind in enumerate(["one", "two", "one"])]
         await asyncio.gather(*(job.done for job in small))
-        assert large.left > 300
+        assert left - large.left < 100  # some batches of eight, shared
         await large.done
         np.testing.assert_array_equal(rows(large), Odd().encode(large.texts))
-        await batcher.close(1)
+        await batcher.close(60)
 
     run(work())
 
@@ -220,7 +228,7 @@ def test_kinds_are_not_mixed() -> None:
         await asyncio.gather(*(job.done for job in jobs))
         assert all(int(text) % 2 for batch in one.batches for text in batch)
         assert not any(int(text) % 2 for batch in two.batches for text in batch)
-        await batcher.close(1)
+        await batcher.close(60)
 
     run(work())
 
@@ -229,7 +237,7 @@ def test_closing_finishes_what_was_submitted() -> None:
     async def work() -> None:
         batcher = made(Odd(0.01), batch_texts=2)
         jobs = [batcher.submit("one", [f"{i}"]) for i in range(20)]
-        await batcher.close(10)
+        await batcher.close(60)
         assert all(job.done.done() and job.done.exception() is None for job in jobs)
 
     run(work())
@@ -237,12 +245,13 @@ def test_closing_finishes_what_was_submitted() -> None:
 
 def test_closing_gives_up_on_a_model_that_hangs() -> None:
     async def work() -> None:
-        batcher = made(Odd(5.0))
+        model = Odd(5.0)
+        batcher = made(model)
         batcher.submit("one", ["a"])
-        await asyncio.sleep(0.05)
+        await at_work(model)
         assert batcher.busy_seconds > 0
         start = time.perf_counter()
         await batcher.close(0.1)
-        assert time.perf_counter() - start < 2
+        assert time.perf_counter() - start < 4  # not until it has done
 
     run(work())

@@ -44,6 +44,10 @@ function level(view, i, j, shade) {
   return Math.round(Math.min(Math.max(share, 0), 1) * LEVELS);
 }
 
+/** In place of the matrix of a member that is down. */
+const silent = (name) =>
+  el("figure", { class: "matrix silent" }, el("figcaption", {}, el("b", {}, name)), el("p", {}, `no answer from ${name}`));
+
 /** All matrices of one answer. `views` are {name, title, note, matrix, ranks, meta}; `moved(i, j)` is told. */
 export class Matrices {
   #root;
@@ -61,16 +65,17 @@ export class Matrices {
     for (const kind of ["focusin", "pointerover", "click"]) root.addEventListener(kind, (event) => this.#point(event));
   }
 
-  show(views, texts, marks, shade) {
+  /** Members that are `missing` are named where their matrix would be. */
+  show(views, texts, marks, shade, missing) {
     const focused = this.#place(document.activeElement);
     this.#views = views;
     this.#texts = texts;
     this.#marks = marks;
     const last = texts.length - 1;
-    this.active = this.active.map((at) => Math.min(at, last));
-    if (this.active[0] === this.active[1]) this.active = [0, 1];
+    // Only a pair that has gone is left: no answer may move somebody who stands in a matrix, on its diagonal, say.
+    if (Math.max(...this.active) > last) this.active = [0, 1];
     this.#cells = [];
-    this.#root.replaceChildren(...views.map((view, at) => this.#figure(view, at)));
+    this.#root.replaceChildren(...views.map((view, at) => this.#figure(view, at)), ...missing.map(silent));
     this.paint(shade);
     this.activate(...this.active);
     if (focused) this.#cells[Math.min(focused[0], views.length - 1)][this.active[0]][this.active[1]].focus();

@@ -40,6 +40,7 @@ const latest = new Latest("similarity", {
     // In the words of this page.
     problem.message = problem.message
       .replace(/^Texts\[(\d+)\]/, (_, at) => `Sentence ${Number(at) + 1}`)
+      .replace(/^The body holds too many values.* at most (\d+) .*/, "Too many sentences: at most $1 are compared.")
       .replace(/^Texts holds (\d+) texts, at most (\d+) .*/, "$1 sentences are too many: at most $2 are compared.");
     byId("compare-status").textContent = "";
     byId("seen").classList.add("stale");
@@ -84,11 +85,10 @@ function draw() {
   if (!answer) return;
   const facts = new Map((card?.members ?? []).map((member) => [member.name, member]));
   // Of a single encoder there is nothing to put together.
-  const single = answer.members.length === 1;
+  const single = answer.members.length + answer.missing.length === 1;
   views = answer.members.map(({ name, matrix }) => {
-    const silent = matrix.every((row) => row.every((cosine) => cosine === 0));
     const fact = facts.get(name);
-    const note = silent ? "gave no vectors" : fact && !single ? `weight ${fact.weight.toFixed(2)}` : "";
+    const note = fact && !single ? `weight ${fact.weight.toFixed(2)}` : "";
     return { name, title: name, note, matrix, ranks: ranksOf(matrix), meta: false };
   });
   if (!single) {
@@ -104,7 +104,7 @@ function draw() {
   const lone = shownTexts.length === 2; // one pair has no rank
   radio("rank").disabled = lone;
   radio(lone ? "cosine" : wanted).checked = true;
-  matrices.show(views, shownTexts, marks, shade());
+  matrices.show(views, shownTexts, marks, shade(), answer.missing);
   paintScale();
   showDisputed(answer, views, shownTexts, (i, j) => {
     matrices.activate(i, j);
@@ -112,7 +112,8 @@ function draw() {
   });
   byId("compare-status").textContent =
     `${many(shownTexts.length, "sentence")} under ${many(answer.members.length, "member")}` +
-    (listed.length ? `; ${many(listed.length, "pair")} marked.` : ".");
+    (listed.length ? `; ${many(listed.length, "pair")} marked.` : ".") +
+    (answer.missing.length ? ` No answer from ${answer.missing.join(", ")}.` : "");
 }
 
 function paintScale() {

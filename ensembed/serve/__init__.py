@@ -6,6 +6,6 @@ for _module in ("fastapi", "prometheus_client", "uvicorn"):
     import_extra(_module, "serve", "the server")
 
 from ensembed.serve.app import create_app  # noqa: E402 - what it imports may be missing
-from ensembed.serve.settings import Settings  # noqa: E402
+from ensembed.serve.settings import Settings  # noqa: E402 - after the check
 
 __all__ = ["Settings", "create_app"]

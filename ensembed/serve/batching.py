@@ -284,7 +284,7 @@ def encode_parts(function: Encode, parts: Sequence[Part], texts: Sequence[list[s
             continue
         try:
             results.append(_checked(function, some))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - as above
             results.append(error)
     return results
 

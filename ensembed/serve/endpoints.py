@@ -78,11 +78,11 @@ class Endpoints:
         """What the model is made of."""
         return json_reply(self._served.card(self._index))
 
-    async def health(self, request: Request) -> Response:  # noqa: ARG002
+    async def health(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
         """Whether the process answers."""
         return json_reply({"status": "ok"})
 
-    async def ready(self, request: Request) -> Response:  # noqa: ARG002
+    async def ready(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
         """Whether requests should be sent here."""
         if self.stopping or not self.warm:
             state = "the server is stopping" if self.stopping else "the model is not ready yet"
@@ -91,7 +91,7 @@ class Endpoints:
             raise ApiError(503, "the model hangs", code="not_ready")
         return json_reply({"status": "ready"})
 
-    async def metrics(self, request: Request) -> Response:  # noqa: ARG002
+    async def metrics(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
         """What Prometheus reads."""
         text = self._metrics.text(self._vectors.recent, self._vectors.batcher.queued)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -113,7 +113,7 @@ def _kind(value: object) -> str:
     return _KINDS.get(type(value), "something else")
 
 
-def _value(body: bytes, field: str) -> Any:  # noqa: ANN401
+def _value(body: bytes, field: str) -> Any:  # noqa: ANN401 - whatever JSON holds
     try:
         return from_json(body).get(field, _MISSING)
     except (ValueError, AttributeError):

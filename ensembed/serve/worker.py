@@ -49,7 +49,7 @@ class Worker:
             work()
 
 
-def _tell(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401
+def _tell(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401 - whatever it takes
     try:
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:  # the loop was closed meanwhile: nobody waits any more

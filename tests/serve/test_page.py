@@ -389,5 +389,5 @@ def test_there_is_a_name_for_everything(tab: Tab) -> None:
         ("region", "Members"), ("button", "Keys"), ("button", "Dark"), ("group", "Colour"),
         ("region", "Where the members disagree"),
     ]:  # fmt: skip
-        assert page.get_by_role(role, name=name, exact=True).count() == 1, name  # type: ignore[arg-type]
+        assert page.get_by_role(role, name=name, exact=True).count() == 1, name  # type: ignore[arg-type]  # playwright's literal
     assert page.locator("[id]").evaluate_all("all => new Set(all.map(one => one.id)).size === all.length")

@@ -60,7 +60,7 @@ def test_addresses() -> None:
     assert is_loopback("127.0.0.1")
     assert is_loopback("::1")
     assert is_loopback("localhost")
-    assert not is_loopback("0.0.0.0")  # noqa: S104
+    assert not is_loopback("0.0.0.0")  # noqa: S104 - nothing is bound
     assert not is_loopback("example.org")
     with listen("127.0.0.1", 0) as bound:
         assert address_of(bound).startswith("http://127.0.0.1:")

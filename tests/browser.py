@@ -36,7 +36,7 @@ def chromium() -> Iterator[Browser]:
     # Chromium refuses to run as root with its sandbox.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        browser = playwright.chromium.launch(executable_path=path, args=arguments, timeout=120_000)
         try:
             yield browser
         finally:

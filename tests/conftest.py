@@ -27,6 +27,25 @@ _CACHE = cache_dir()
 # What the cache has does not count: the tests keep out of it.
 _DATA = next((folder for folder in data_dirs() if folder != fetched_dir()), None)
 
+# A file is run by one process. These take longest: they come first, or one of them would be left to one process at the
+# end. (`--no-loadscope-reorder`, in pyproject.toml, keeps this order: files with few tests would come last without it.)
+_LONGEST = (
+    "test_ray_embedding.py",
+    "test_docs_integrations.py",
+    "test_real.py",
+    "test_ray_fitting.py",
+    "test_st_real.py",
+    "test_ray_training.py",
+    "test_every_kind.py",
+    "test_scaling_docs.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first."""
+    order = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class Nodes:
         head = {"include_dashboard": False, "_system_config": {"health_check_period_ms": 500}}
         self._cluster = Cluster(initialize_head=True, head_node_args=self._settings() | head)
         self.others = [self._cluster.add_node(wait=False, **self._settings()) for _ in range(count - 1)]
-        self._cluster.wait_for_nodes(timeout=60)
+        self._cluster.wait_for_nodes(timeout=300)
 
     @property
     def address(self) -> str:

@@ -311,7 +311,7 @@ class InTheMiddle(Recorder):
 
     def embed(self, sentences: list[str]) -> FloatArray:
         self._begun.set()
-        assert self._go_on.wait(20)
+        assert self._go_on.wait(120)
         return super().embed(sentences)
 
 
@@ -321,7 +321,7 @@ def test_two_threads_do_not_write_the_same_view(tmp_path: Path, whole: dict[str,
     thread = threading.Thread(target=store.embed, args=(CORPUS, InTheMiddle(ENCODER, begun, go_on)))
     thread.start()
     try:
-        assert begun.wait(20)
+        assert begun.wait(120)
         with pytest.raises(StoreBusyError, match="another process is writing"):
             store.embed(CORPUS, ENCODER)
         store.embed(CORPUS, DemoEncoder(4, seed=9))  # another view is free

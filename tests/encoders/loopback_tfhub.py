@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ class Hub:
         redirects: where else a path sends everybody.
         status: of every answer.
         told: the Content-Length to announce, where it is not that of the archive.
-        delay: seconds before an answer.
+        silent: whether it answers nobody.
         seen: the paths with their queries, in order.
     """
 
@@ -29,19 +28,21 @@ class Hub:
     redirects: dict[str, str] = field(default_factory=dict)
     status: int = 200
     told: int | None = None
-    delay: float = 0
+    silent: bool = False
     seen: list[str] = field(default_factory=list)
 
 
 @contextmanager
 def serving() -> Iterator[Hub]:
     """The server, for as long as the block runs."""
-    hub = Hub()
+    hub, over = Hub(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             hub.seen.append(self.path)
-            time.sleep(hub.delay)
+            if hub.silent:
+                over.wait(60)
+                return
             path, _, query = self.path.partition("?")
             if path.startswith("/moved/") or path in hub.redirects:  # as tfhub.dev sends everybody to kaggle.com
                 self.send_response(302)
@@ -72,6 +73,7 @@ def serving() -> Iterator[Hub]:
     try:
         yield hub
     finally:
+        over.set()
         server.shutdown()
         server.server_close()
         thread.join()

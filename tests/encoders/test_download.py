@@ -54,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
         if site.mode == "404":
             self.send_error(404)
         elif site.mode == "silent":
-            time.sleep(5)
+            time.sleep(30)
         elif site.mode == "nonsense":
             self.wfile.write(b"this is no HTTP\r\n\r\n")
         elif self.path.startswith("/to/"):
@@ -266,7 +266,7 @@ def test_a_server_that_is_not_to_be_had(site: Site) -> None:
     began = time.monotonic()
     with pytest.raises(PullError, match=r"could not be downloaded: .*timed out"):
         download(f"{site.url}/a", timeout=0.2)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         with pytest.raises(PullError, match="refused"):
@@ -305,7 +305,7 @@ def test_ctrl_c_keeps_what_there_is(site: Site) -> None:
         part = next(cache_dir().glob("downloads/*/*.part"), None)
         time.sleep(0.02)
     child.send_signal(signal.SIGINT)
-    assert b"KeyboardInterrupt" in child.communicate(timeout=30)[1]
+    assert b"KeyboardInterrupt" in child.communicate(timeout=60)[1]
     site.mode = ""
     assert download(f"{site.url}/a").read_bytes() == CONTENT
     assert site.requests[-1] == ("/a", "bytes=1000000-")

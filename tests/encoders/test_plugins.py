@@ -1,4 +1,4 @@
-"""Packages that add a kind of encoder, really installed into a folder of their own."""
+"""Packages that add a kind of encoder: the example, really installed, and some that are up to no good."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,39 +14,26 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "ensembed-chargrams"
 
 
 @pytest.fixture(scope="module")
-def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Installs a package into a folder that Python can be pointed at, so that our own environment stays as it is."""
-
-    def run(source: Path, target: Path | None = None) -> Path:
-        target = target or tmp_path_factory.mktemp("site")
-        # A copy, since building leaves files beside the source.
-        copy = shutil.copytree(source, tmp_path_factory.mktemp("source") / source.name)
-        command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--quiet"]
-        subprocess.run(
-            [*command, "--disable-pip-version-check", "--target", str(target), str(copy)], check=True, timeout=300
-        )
-        return target
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def site(install: Callable[..., Path]) -> Path:
-    return install(EXAMPLE)
-
-
-def package(folder: Path, name: str, scheme: str, code: str) -> Path:
-    """A package of one module whose `opener` opens the scheme."""
-    folder.mkdir()
-    module = name.replace("-", "_")
-    (folder / f"{module}.py").write_text(code)
-    (folder / "pyproject.toml").write_text(
-        f'[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
-        f'[project]\nname = "{name}"\nversion = "2.5"\n'
-        f'[project.entry-points."ensembed.encoders"]\n{scheme} = "{module}:opener"\n'
-        f'[tool.setuptools]\npy-modules = ["{module}"]\n'
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, installed into a folder that Python can be pointed at: our own environment stays as it is."""
+    target = tmp_path_factory.mktemp("site")
+    # A copy, since building leaves files beside the source.
+    copy = shutil.copytree(EXAMPLE, tmp_path_factory.mktemp("source") / EXAMPLE.name)
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "--quiet"]
+    subprocess.run(
+        [*command, "--disable-pip-version-check", "--target", str(target), str(copy)], check=True, timeout=300
     )
-    return folder
+    return target
+
+
+def package(site: Path, name: str, scheme: str, code: str) -> None:
+    """Leaves what an installation of a package leaves that has one module, whose `opener` opens the scheme."""
+    module = name.replace("-", "_")
+    (site / f"{module}.py").write_text(code)
+    facts = site / f"{module}-2.5.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.5\n")
+    (facts / "entry_points.txt").write_text(f"[ensembed.encoders]\n{scheme} = {module}:opener\n")
 
 
 def python(site: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
@@ -107,23 +93,21 @@ def test_without_the_package_there_is_no_such_kind(tmp_path: Path) -> None:
         ("other = 1", "opener"),
     ],
 )
-def test_a_package_that_fails_is_named(install: Callable[..., Path], tmp_path: Path, code: str, message: str) -> None:
-    site = install(package(tmp_path / "bad", "bad-plugin", "bad", code))
-    result = python(site, "-m", "ensembed", "encode", "-e", "bad:1", text="a\n")
+def test_a_package_that_fails_is_named(tmp_path: Path, code: str, message: str) -> None:
+    package(tmp_path, "bad-plugin", "bad", code)
+    result = python(tmp_path, "-m", "ensembed", "encode", "-e", "bad:1", text="a\n")
     assert "bad-plugin 2.5" in result.stderr
     assert message in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_two_packages_with_one_scheme_are_both_named_and_ours_cannot_be_taken(
-    install: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_two_packages_with_one_scheme_are_both_named_and_ours_cannot_be_taken(tmp_path: Path) -> None:
     code = "def opener(request): raise SystemExit('taken over')"
-    site = install(package(tmp_path / "one", "plugin-one", "same", code))
-    install(package(tmp_path / "two", "plugin-two", "same", code), site)
-    install(package(tmp_path / "three", "plugin-three", "demo", code), site)
-    clash = python(site, "-m", "ensembed", "encode", "-e", "same:1", text="a\n")
+    package(tmp_path, "plugin-one", "same", code)
+    package(tmp_path, "plugin-two", "same", code)
+    package(tmp_path, "plugin-three", "demo", code)
+    clash = python(tmp_path, "-m", "ensembed", "encode", "-e", "same:1", text="a\n")
     assert "plugin-one 2.5" in clash.stderr
     assert "plugin-two 2.5" in clash.stderr
-    ours = python(site, "-m", "ensembed", "encode", "-e", "demo", "--json", text="a\n")
+    ours = python(tmp_path, "-m", "ensembed", "encode", "-e", "demo", "--json", text="a\n")
     assert ours.returncode == 0, ours.stderr

@@ -37,7 +37,8 @@ with open(here / "calls", "a") as calls:
     calls.write(f"{{os.getpid()}}\\n")
 pathlib.Path("cache").mkdir()
 pathlib.Path("cache/partial").write_bytes(b"x" * 1000)
-time.sleep(float(os.environ.get("FAKE_NPM_SECONDS", "0")))
+while (here / "wait").exists():
+    time.sleep(0.01)
 archive = here / (sys.argv[2].replace("/", "-") + ".tgz")
 if not archive.exists():
     sys.exit("npm error code E404\\nnpm error 404 Not Found: " + sys.argv[2])
@@ -254,7 +255,7 @@ def test_a_cache_that_cannot_be_written_is_named(world: World) -> None:
     (world.root / "bin" / "demo@1.0.0.tgz").write_bytes(tgz({**GOOD, "package/m.bin": bytes(10**6)}))
     world.install({**make_entry("one", npm_source(paths={"model.bin": "m.bin"})), "files": {"model.bin": zeros}})
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n" + DRIVER
-    result = subprocess.run(world.driver(limited), capture_output=True, text=True, check=False, timeout=60)
+    result = subprocess.run(world.driver(limited), capture_output=True, text=True, check=False, timeout=120)
     assert f"PullError: cannot write to the cache {world.cache}: [Errno 27] File too large" in result.stderr
     assert not world.stored()
     shutil.rmtree(world.cache)
@@ -271,7 +272,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -281,18 +282,18 @@ def wait_for(condition: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
 def test_an_interrupted_pull_leaves_nothing_that_counts(world: World, npm: Path, how: signal.Signals) -> None:
     world.install(make_entry("one", npm_source()))
-    world.environ(FAKE_NPM_SECONDS="60")
+    (npm / "wait").touch()
     with subprocess.Popen(world.driver(), stderr=subprocess.DEVNULL) as process:
         wait_for(lambda: any(path.name == "partial" for path in world.cache.rglob("*")))
         (child,) = map(int, (npm / "calls").read_text().split())
         assert alive(child)
         process.send_signal(how)
-        assert process.wait(30) != 0
+        assert process.wait(120) != 0
     wait_for(lambda: not alive(child))
     assert not is_pulled(entry("one"))
     # After Ctrl-C we clean up ourselves, after a kill the next pull does.
     assert (world.cache / ".pulling").exists() == (how != signal.SIGINT)
-    world.environ(FAKE_NPM_SECONDS="0")
+    (npm / "wait").unlink()
     pull(["one"])
     check_stored("one")
     assert world.stored() == files_of("one")
@@ -301,12 +302,17 @@ def test_an_interrupted_pull_leaves_nothing_that_counts(world: World, npm: Path,
 
 def test_of_two_pulls_at_once_one_works_and_the_other_waits(world: World, npm: Path) -> None:
     world.install(make_entry("one", npm_source()))
-    world.environ(FAKE_NPM_SECONDS="1.5")
+    (npm / "wait").touch()
+    reports: list[str] = []
+
+    def report(label: str, _done: int, _total: int | None, /) -> None:
+        reports.append(label)
+        (npm / "wait").unlink(missing_ok=True)  # the other goes on when this one is known to wait
+
     with subprocess.Popen(world.driver(), stdout=subprocess.PIPE, text=True) as other:
         wait_for((npm / "calls").exists)
-        reports: list[str] = []
-        result = pull(["one"], progress=lambda label, *_: reports.append(label))
-        output, _ = other.communicate(timeout=30)
+        result = pull(["one"], progress=report)
+        output, _ = other.communicate(timeout=120)
     assert output == "one npm demo 1.0.0\n"
     assert result[0].already_there
     assert set(reports) == {"waiting for another pull"}

@@ -91,7 +91,7 @@ def test_versions_5_and_6_and_the_onnx_form_agree(folder: Path, pulled: Callable
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), vectors, atol=1e-6)
     # Version 5 runs the code of any folder, unless we look first.
     tests = str(Path(__file__).with_name("test_st.py"))
-    in_version_5(tmp_path, "-m", "pytest", "--no-cov", "-q", tests, "-k", "code or prompt or router or damaged")
+    in_version_5(tmp_path, "-m", "pytest", "--no-cov", "-q", tests, "-k", "test_code or prompt or router or damaged")
 
 
 def in_version_5(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:

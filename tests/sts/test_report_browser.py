@@ -54,6 +54,7 @@ class Opened:
 
     def __init__(self, browser: Browser, address: str, **context: Any) -> None:  # noqa: ANN401 - playwright's options
         self.context = browser.new_context(**{"offline": True, "viewport": {"width": 1280, "height": 900}, **context})
+        self.context.set_default_timeout(120_000)
         self.page: Page = self.context.new_page()
         self.complaints: list[str] = []
         self.requests: list[str] = []

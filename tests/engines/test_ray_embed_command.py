@@ -11,7 +11,7 @@ from ray_nodes import Nodes
 from ensembed.cli import run
 from ensembed.testing import files_of
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_the_command_writes_the_views_and_says_what_it_took(

@@ -30,7 +30,7 @@ from ensembed.views import View, ViewStore
 
 pytestmark = [
     pytest.mark.usefixtures("cluster"),
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(600),
 ]
 
 SHARD_ROWS = 8

@@ -30,7 +30,7 @@ def main(out: Path) -> None:
 
     def on(count: int) -> dict[str, Any]:
         os.sched_setaffinity(0, rest[:count])  # the servers inherit it
-        return load.measured(8_000, 3.0, 3, clients)
+        return load.measured(6_000, 3.0, 2, clients)
 
     counts = [1 << k for k in range(1, 10) if 1 << k <= len(rest)]
     measure(out / FILE, {f"{count} cores": partial(on, count) for count in counts})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,9 +165,8 @@ class ViewFiles:
             self._remove_others(names)
             # Before the manifest: nobody looks for them once the view is complete.
             if self.pending.exists():
+                # Not the folder of the corpus, empty as it may be: a worker may be about to use it for another view.
                 shutil.rmtree(self.pending)
-                with suppress(OSError):  # another view of this corpus has some
-                    self.pending.parent.rmdir()
             write_atomically(self.folder / MANIFEST, manifest.to_bytes())
 
     @contextmanager

@@ -11,14 +11,13 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the package
+from benchmarks import __main__ as frame
+from benchmarks import docs, results
+from benchmarks.startup import TARGETS
+from benchmarks.texts import inbox
+from benchmarks.timing import Comparison, Section, Table, best_in_turn, compare, growth
 
-from benchmarks import __main__ as frame  # noqa: E402 - found by the path above
-from benchmarks import docs, results  # noqa: E402 - found by the path above
-from benchmarks.startup import TARGETS  # noqa: E402 - found by the path above
-from benchmarks.texts import inbox  # noqa: E402 - found by the path above
-from benchmarks.timing import Comparison, Section, Table, best_in_turn, compare, growth  # noqa: E402 - found by the path above
+ROOT = Path(__file__).parents[1]
 
 
 def _area(name: str, found: object, monkeypatch: pytest.MonkeyPatch) -> None:

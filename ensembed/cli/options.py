@@ -94,21 +94,34 @@ class Columns:
     """What a FILE of records is, and where its texts are."""
 
     file_format: FileFormat | None
-    text_column: str
+    text_column: str | None
     id_column: str | None
 
     def file(self, source: Path | BinaryIO, name: str, errors: BadBytes) -> RecordFile:
         """The file, read in this way."""
-        return RecordFile(source, name, self.file_format, self.text_column, self.id_column, errors)
+        file = self._file(source, name, errors)
+        column = self.id_column if self.text_column is None else self.text_column
+        if file.kind == "text" and column is not None:
+            raise InputError(
+                f"{name} is read as text, a line a row, and has no column {column!r}: leave it out, or say with "
+                "--format what the file is"
+            )
+        return file
+
+    def _file(self, source: Path | BinaryIO, name: str, errors: BadBytes) -> RecordFile:
+        return RecordFile(source, name, self.file_format, self.text_column or "text", self.id_column, errors)
 
     @contextmanager
     def corpus(self, path: Path, errors: BadBytes) -> Iterator[Corpus]:
         """Its texts as a corpus; what is no table is one that `open_corpus` knows."""
-        file = self.file(path, str(path), errors)
+        file = self._file(path, str(path), errors)
         if file.kind == "text":
             if self.id_column is not None:
-                raise InputError(f"{path} is read as text, a line a row: it has no column {self.id_column!r}")
-            with open_corpus(path, errors) as corpus:
+                raise InputError(
+                    f"{path}: --id-column is for CSV, TSV and JSON Lines; leave it out, or say with --format that it "
+                    "is one"
+                )
+            with open_corpus(path, errors, self.text_column) as corpus:
                 yield corpus
             return
         with on_disk(path) as (kept, name):
@@ -124,7 +137,7 @@ column_options = gathered(
         type=click.Choice(["text", "csv", "tsv", "jsonl"]),
         help="What FILE is. [default: by its ending; text, a line a row, where that says nothing]",
     ),
-    click.option("--text-column", default="text", show_default=True, help="Of CSV and JSONL: what is encoded."),
+    click.option("--text-column", help="Of CSV and JSONL: what is encoded. [default: text]"),
     click.option("--id-column", help="Of CSV and JSONL: what rows are called. [default: none; rows are numbered]"),
 )
 

@@ -125,7 +125,7 @@ class _Rows:
                 raise CorpusError(f"{self.name} has no column of strings; {have}")
             raise CorpusError(
                 f"{self.name} has {len(texts)} columns of strings: {_some(texts)}; say which holds the sentences "
-                "(column=…, --column)"
+                "(column=…, --column, --text-column of `dedupe` and `cluster`)"
             )
         if schema.names.count(column) > 1:
             raise CorpusError(f"{self.name} has {schema.names.count(column)} columns {column!r}; name them apart")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
 
-from ensembed.corpus import START, BadBytes, Corpus, Mark, TextCorpus, read_lines, shorten
+from ensembed.corpus import START, WAY_OUT, BadBytes, Corpus, Mark, TextCorpus, read_lines, shorten
 from ensembed.errors import CorpusError
 
 FileFormat: TypeAlias = Literal["text", "csv", "tsv", "jsonl"]
@@ -96,7 +96,7 @@ class RecordFile:
         return digest.hexdigest()[:32]
 
     def _lines(self) -> Iterator[str]:
-        return read_lines(self.source, name=self.name, errors=self.errors)
+        return read_lines(self.source, name=self.name, errors=self.errors, way_out=WAY_OUT)
 
     def _json(self) -> Iterator[Record]:
         for number, line in enumerate(self._lines(), 1):

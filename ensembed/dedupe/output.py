@@ -29,16 +29,17 @@ def group_records(found: Duplicates) -> Iterator[dict[str, Any]]:
         while end < len(groups) and (end == begin or size + len(groups[end]) <= _SENTENCES):
             size += len(groups[end])
             end += 1
-        records = dict(found.records(np.concatenate(groups[begin:end])))
+        records = {row: (one.id, one.text) for row, one in found.records(np.concatenate(groups[begin:end]))}
         for number in range(begin, end):
             for row in groups[number].tolist():
+                id_, text = records[row]
                 yield {
                     "group": number,
                     "row": row,
-                    **({} if records[row].id is None else {"id": records[row].id}),
+                    **({} if id_ is None else {"id": id_}),
                     "kept": int(found.kept[row]) == row,
                     "cosine": round(float(found.cosine[row]), 6),
-                    "text": records[row].text,
+                    "text": text,
                 }
         begin = end
 
@@ -52,15 +53,32 @@ def write_groups(found: Duplicates, file: TextIO, form: str) -> int:
 def write_kept(found: Duplicates, file: TextIO) -> int:
     """Write the sentences that stay, one a line, and return how many there were.
 
-    Of a file of records, the records that stay, as they stand there, below its header if it has one.
+    Of a file of records, the records that stay, as they stand there, below its header if it has one; those without a
+    text are nobody's duplicates and stay, too.
     """
-    corpus = found.corpus
-    if isinstance(corpus, RecordCorpus) and (header := corpus.file.header()) is not None:
-        file.write(f"{header}\n")
+    if isinstance(found.corpus, RecordCorpus):
+        return _write_records(found, found.corpus, file)
     rows = 0
     for row, record in found.records(np.flatnonzero(found.is_kept)):
-        if not record.raw and "\n" in record.text:
+        if "\n" in record.text:
             raise InputError(f"row {row} holds a line break, so that it cannot be a line of a file; replace it first")
-        file.write(f"{record.raw or record.text}\n")
+        file.write(f"{record.text}\n")
         rows += 1
+    return rows
+
+
+def _write_records(found: Duplicates, corpus: RecordCorpus, file: TextIO) -> int:
+    if (header := corpus.file.header()) is not None:
+        file.write(f"{header}\n")
+    stay = iter(found.is_kept)
+    rows = 0
+    for record in corpus.file:
+        counted = bool(record.text.strip())
+        # A file that has grown is not read beyond its rows: that it changed is said in the end.
+        if counted and not next(stay, False):
+            continue
+        if record.raw:
+            file.write(f"{record.raw}\n")
+            rows += counted
+    corpus.check_unchanged()
     return rows

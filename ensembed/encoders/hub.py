@@ -186,7 +186,8 @@ def explained(error: Exception, repo: str, revision: str | None, *, or_folder: b
             absent = f"there is no folder {repo!r} here, and the hub has no model of that name"
             return MissingError(
                 f"{absent if or_folder else f'the hub has no model {repo!r}'}, or a private one: check the name; for a "
-                "private model run `hf auth login` or set HF_TOKEN"
+                f"private model run `hf auth login`{' or' if or_folder else ','} set HF_TOKEN"
+                f"{'' if or_folder else ' or pass token='}"
             )
         case errors.RevisionNotFoundError():
             return MissingError(f"the hub's model {repo!r} has no revision {revision!r}: see its page for them")

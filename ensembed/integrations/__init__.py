@@ -1,4 +1,4 @@
 """ensembed at home in other libraries: one module for each, importable with its extra installed.
 
-Nothing here is imported by the rest of ensembed.
+Of the rest of ensembed only the command line imports them.
 """

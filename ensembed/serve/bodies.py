@@ -49,7 +49,7 @@ class Bodies:
             self._check_head(request)
         except ApiError as error:
             if error.status == 413:
-                await _let_go(request)
+                await let_go(request)
             raise
         chunks: list[bytes] = []
         size = 0
@@ -60,7 +60,7 @@ class Bodies:
                 chunks.append(chunk)
                 if size > self._settings.max_body_bytes:  # sent in chunks, without a length
                     chunks.clear()
-                    await _let_go(request)
+                    await let_go(request)
                     raise self._too_large()
                 if self._held > self._settings.held_bytes and self._held > size:
                     raise busy("too many bodies are being received: come back later", 1)
@@ -86,7 +86,7 @@ class Bodies:
         )
 
 
-async def _let_go(request: Request) -> None:
+async def let_go(request: Request) -> None:
     """Read on for a moment and keep nothing: a connection closed on a client that still sends loses it the reply."""
     with suppress(ApiError):
         async for _ in _within(request, _LET_GO_SECONDS):

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from ensembed.serve.bodies import let_go
+from ensembed.serve.quiet_log import log
 from ensembed.serve.replies import ApiError, error_reply
 from ensembed.serve.settings import Settings
 
@@ -15,13 +20,11 @@ _HEAD_BYTES = 64 << 10
 # How long a client may read nothing of a reply that does not fit in the buffers.
 _READ_SECONDS = 30.0
 
-_overcrowded = error_reply(
-    ApiError(
-        503,
-        "the server has too many connections: come back later",
-        code="too_many_connections",
-        headers={"Retry-After": "1", "Connection": "close"},
-    )
+_OVERCROWDED = ApiError(
+    503,
+    "the server has too many connections: come back later",
+    code="too_many_connections",
+    headers={"Retry-After": "1", "Connection": "close"},
 )
 _Base: Any = AutoHTTPProtocol  # one of two classes, by what is installed
 
@@ -36,7 +39,9 @@ def bounded(settings: Settings) -> type[asyncio.Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             if len(self.connections) > settings.connections:
-                self.app = _overcrowded
+                if len(self.connections) == settings.connections + 1:  # not of every one: there may be thousands
+                    log.warning("more than %d connections: new ones are refused", settings.connections)
+                self.app = _refuse
             self._head_bytes = 0
             self._head_timer: asyncio.TimerHandle | None = None
             self._write_timer: asyncio.TimerHandle | None = None
@@ -85,3 +90,9 @@ def bounded(settings: Settings) -> type[asyncio.Protocol]:
                 timer.cancel()
 
     return Bounded
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    with suppress(ClientDisconnect):
+        await let_go(Request(scope, receive))
+        await error_reply(_OVERCROWDED)(scope, receive, send)

@@ -11,8 +11,7 @@ from ensembed.serve.shapes import TOKENS
 # Keys, and values of fields other than the texts: far more than any client sends beside them.
 OTHERS = 1000
 
-_NUMBERS = re.compile(rb"\[\s*-?[0-9]")
-_GLANCE = 4096
+_NUMBERS = rb'"%s"\s*:[\s\[]*-?[0-9]'  # behind a field's name
 _TWO_FOR_ONE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]")  # escapes of one character
 _CONTINUED = bytes(range(0x80, 0xC0))  # bytes of a character after its first
 
@@ -43,7 +42,7 @@ def check_outline(body: bytes, param: str, items: int, characters: int) -> None:
     frame = b"".join(pieces[::2])
     # Every value but the first of its list or object comes after a comma.
     if sum(map(frame.count, (b",", b"[", b"{"))) > most:
-        raise _numbers(param) if _NUMBERS.search(frame, 0, _GLANCE) else _crowded(param, items)
+        raise _numbers(param) if re.search(_NUMBERS % param.encode(), plain) else _crowded(param, items)
     for place, text in enumerate(_texts(pieces, param.encode())):
         if len(text) > characters and count_characters(text) > characters:
             raise too_long(param, place, count_characters(text), characters)

@@ -66,12 +66,12 @@ def test_groups_have_ids_and_what_is_kept_is_the_file(
         ("n4", "a dog runs\nin the park"),
         ("n5", "A dog runs in the park."),
     ]
-    assert kept.read_text() == "\n".join([HEADER, ROWS[0], ROWS[1], ROWS[5]]) + "\n"
+    assert kept.read_text() == "\n".join([HEADER, *ROWS[:3], ROWS[5]]) + "\n"  # n3, which has no text, stays
     # What is kept is read as the file was, and has no duplicates.
     assert data(capsys, "dedupe", NAME, kept, "--threshold", "0.7", *COLUMNS)["groups"] == 0
     longest = tmp_path / "longest.csv"
     data(capsys, "dedupe", NAME, table, "--threshold", "0.5", *COLUMNS, "--keep", "longest", "--kept", longest)
-    assert len(list(csv.DictReader(io.StringIO(longest.read_text())))) == 3
+    assert len(list(csv.DictReader(io.StringIO(longest.read_text())))) == 4
     capsys.readouterr()
     assert run(["dedupe", NAME, str(table), "--threshold", "0.7", *COLUMNS]) == 0
     assert "        n4  a dog runs in the park\n" in capsys.readouterr().out
@@ -125,7 +125,9 @@ def test_what_cannot_be_read_says_where(capsys: pytest.CaptureFixture[str], tabl
     for command in ("dedupe", "cluster"):
         assert "no column 'text' (--text-column); there are 'number'" in failure(capsys, command, NAME, table)
         text = ["--format", "text", "--id-column", "n"]
-        assert "it has no column 'n'" in failure(capsys, command, NAME, table, *text)
+        assert "--id-column is for CSV" in failure(capsys, command, NAME, table, *text)
+        text[2] = "--text-column"
+        assert "is text and has no columns" in failure(capsys, command, NAME, table, *text)
         assert "there is no corpus file" in failure(capsys, command, NAME, tmp_path / "absent.csv")
         (tmp_path / "empty.jsonl").write_text('{"text": " "}\n')
         assert "holds no sentence" in failure(capsys, command, NAME, tmp_path / "empty.jsonl")

@@ -233,7 +233,7 @@ def test_pending_shards_of_a_run_that_was_cut_off_are_used(
     assert kept
     views = Ray(resources=ONE).embed_all(store, corpus, [Poisoned(4, "poisonous", marks)])
     check_as_local(views, corpus, tmp_path)
-    assert not pending.parent.exists()
+    assert not pending.exists()
 
 
 def test_pending_shards_of_other_sizes_or_torn_do_not_stop_a_run(

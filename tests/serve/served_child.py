@@ -35,6 +35,10 @@ class Odd(Encoder):
     def spec(self) -> EncoderSpec:
         return EncoderSpec("odd", "odd", 4, "1")
 
+    @property
+    def concurrent(self) -> bool:
+        return True  # as most of our own encoders are
+
     def encode(self, sentences: Any, **_: Any) -> Any:  # noqa: ANN401 - passes by the checks of `Encoder`
         return self.embed(list(sentences))
 

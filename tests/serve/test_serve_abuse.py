@@ -74,12 +74,17 @@ def test_a_flood_gets_429_with_retry_after_and_nobody_is_lost(tmp_path: Path) ->
 
 
 def test_beyond_the_connections_new_ones_are_told_so_and_the_others_go_on(tmp_path: Path) -> None:
-    with odd(tmp_path, connections=2) as server, httpx.Client(timeout=BOUND) as early, server.connect() as idle:
-        assert early.get(f"{server.url}/health").status_code == 200
-        for reply in (httpx.get(f"{server.url}/health", timeout=BOUND), post(server, asking("fine"))):
+    with (
+        odd(tmp_path, connections=2, header_seconds=BOUND) as server,
+        server.connect() as early,
+        server.connect() as idle,
+    ):
+        for text in ("fine", "a large one " * 20_000):  # which is still being sent when it is refused
+            reply = post(server, asking(text))
             assert (reply.status_code, reply.json()["error"]["code"]) == (503, "too_many_connections")
             assert (reply.headers["retry-after"], reply.headers["connection"]) == ("1", "close")
-        assert early.get(f"{server.url}/health").status_code == 200
+        early.sendall(request_bytes(asking("was there before")))
+        assert status_of(early) == 200
         idle.close()
         until(lambda: httpx.get(f"{server.url}/health", timeout=BOUND).status_code == 200)
 

@@ -183,7 +183,9 @@ def test_where_nothing_differs_nobody_is_named() -> None:
     twins = Ensemble([one, ObjectEncoder(one, name="twin", revision="1")]).fit(CORPUS, Concat())
     with TestClient(create_app(twins)) as client:
         for texts in (TEXTS, TEXTS[:2], ["same", "same"]):
-            for pair in client.post("/similarity", json={"texts": texts}).json()["disagreement"]:
+            pairs = client.post("/similarity", json={"texts": texts}).json()["disagreement"]
+            assert pairs
+            for pair in pairs:
                 assert (pair["spread"], pair["difference"], pair["highest"], pair["lowest"]) == (0, 0, None, None)
 
 

@@ -20,8 +20,11 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 120))
 
 
-def made(model: Odd, **settings: Any) -> Batcher:  # noqa: ANN401 - settings
-    return Batcher({"one": model.encode, "two": model.encode}, Settings(**settings))
+lanes_of_both_kinds = pytest.mark.parametrize("lanes", [1, 2])
+
+
+def made(model: Odd, lanes: int = 1, **settings: Any) -> Batcher:  # noqa: ANN401 - settings
+    return Batcher({"one": model.encode, "two": model.encode}, Settings(**settings), lanes=lanes)
 
 
 async def at_work(model: Odd) -> None:
@@ -34,10 +37,11 @@ def rows(job: Job) -> list[list[float]]:
     return [row.tolist() for row in job.rows]
 
 
-def test_rows_are_those_of_the_model_in_order() -> None:
+@lanes_of_both_kinds
+def test_rows_are_those_of_the_model_in_order(lanes: int) -> None:
     async def work() -> None:
         model = Odd()
-        batcher = made(model, batch_texts=3)
+        batcher = made(model, lanes, batch_texts=3)
         jobs = [batcher.submit("one", [f"{i} {'x' * j}" for j in range(i)]) for i in range(1, 8)]
         await asyncio.gather(*(job.done for job in jobs))
         for job in jobs:
@@ -152,10 +156,11 @@ def test_beyond_the_queue_clients_are_told_when_to_come_back() -> None:
     run(work())
 
 
-def test_what_was_abandoned_is_not_encoded_and_makes_room() -> None:
+@lanes_of_both_kinds
+def test_what_was_abandoned_is_not_encoded_and_makes_room(lanes: int) -> None:
     async def work() -> None:
         model = Odd(0.03)
-        batcher = made(model, queue_texts=10)
+        batcher = made(model, lanes, queue_texts=10)
         first = batcher.submit("one", ["first"])
         await at_work(model)
         gone = [batcher.submit("one", [f"gone {i}"]) for i in range(8)]
@@ -172,10 +177,11 @@ def test_what_was_abandoned_is_not_encoded_and_makes_room() -> None:
     run(work())
 
 
-def test_a_bad_text_fails_its_own_request_only() -> None:
+@lanes_of_both_kinds
+def test_a_bad_text_fails_its_own_request_only(lanes: int) -> None:
     async def work() -> None:
         model = Odd(0.01)
-        batcher = made(model)
+        batcher = made(model, lanes)
         texts = [["good"], ["poison"], ["nan"], ["fine", "well"], ["fine", "poison"]]
         first = batcher.submit("one", ["first"])
         await at_work(model)
@@ -203,10 +209,11 @@ def test_not_even_an_exit_ends_the_thread() -> None:
     run(work())
 
 
-def test_a_large_request_does_not_hold_up_small_ones() -> None:
+@lanes_of_both_kinds
+def test_a_large_request_does_not_hold_up_small_ones(lanes: int) -> None:
     async def work() -> None:
         model = Odd(0.01)
-        batcher = made(model, batch_texts=8)
+        batcher = made(model, lanes, batch_texts=8)
         large = batcher.submit("one", [f"{i}" for i in range(400)])
         await at_work(model)
         left = large.left
@@ -233,9 +240,10 @@ def test_kinds_are_not_mixed() -> None:
     run(work())
 
 
-def test_closing_finishes_what_was_submitted() -> None:
+@lanes_of_both_kinds
+def test_closing_finishes_what_was_submitted(lanes: int) -> None:
     async def work() -> None:
-        batcher = made(Odd(0.01), batch_texts=2)
+        batcher = made(Odd(0.01), lanes, batch_texts=2)
         jobs = [batcher.submit("one", [f"{i}"]) for i in range(20)]
         await batcher.close(60)
         assert all(job.done.done() and job.done.exception() is None for job in jobs)
@@ -243,10 +251,11 @@ def test_closing_finishes_what_was_submitted() -> None:
     run(work())
 
 
-def test_closing_gives_up_on_a_model_that_hangs() -> None:
+@lanes_of_both_kinds
+def test_closing_gives_up_on_a_model_that_hangs(lanes: int) -> None:
     async def work() -> None:
         model = Odd(5.0)
-        batcher = made(model)
+        batcher = made(model, lanes)
         batcher.submit("one", ["a"])
         await at_work(model)
         assert batcher.busy_seconds > 0

@@ -61,7 +61,7 @@ def _answered_so_far(server: Running) -> int:
 def test_what_is_encoded_or_queued_is_finished_and_idle_clients_do_not_hold_it_up(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with (
-        odd(tmp_path, gate=str(gate)) as server,
+        odd(tmp_path, gate=str(gate), header_seconds=BOUND) as server,
         server.connect() as connection,
         server.connect() as later,
         server.connect(),

@@ -31,12 +31,15 @@ _DATA = next((folder for folder in data_dirs() if folder != fetched_dir()), None
 # end. (`--no-loadscope-reorder`, in pyproject.toml, keeps this order: files with few tests would come last without it.)
 _LONGEST = (
     "test_ray_embedding.py",
+    "test_ray_training.py",
     "test_docs_integrations.py",
-    "test_real.py",
     "test_ray_fitting.py",
     "test_st_real.py",
-    "test_ray_training.py",
+    "test_engines.py",
+    "test_real.py",
     "test_every_kind.py",
+    "test_st.py",
+    "test_index_crashes.py",
     "test_scaling_docs.py",
 )
 

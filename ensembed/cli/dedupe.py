@@ -52,7 +52,7 @@ _ROWS = 5
     "--kept",
     "kept_file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write FILE without duplicates: one sentence of each group, and all that have none.",
+    help="Write FILE without duplicates: one sentence of each group, all that have none, records without a text.",
 )
 @column_options
 @out_options("Write every row of every group")

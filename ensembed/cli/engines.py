@@ -65,8 +65,8 @@ _ENGINE = (
         "--resources",
         multiple=True,
         metavar="[NAME:]KEY=VALUE,…",
-        help="What an encoder's actors get, as in minilm:num_cpus=2,num_gpus=1,actors=2-8,batch_size=64; without a "
-        "name, those of all encoders.",
+        help="What an encoder's actors get, as in minilm:num_cpus=2,num_gpus=1,actors=2-8,shards=4,batch_size=64; "
+        "without a name, what all others get.",
     ),
 )
 _TRAIN = click.option(

@@ -109,7 +109,8 @@ class Columns:
         return file
 
     def _file(self, source: Path | BinaryIO, name: str, errors: BadBytes) -> RecordFile:
-        return RecordFile(source, name, self.file_format, self.text_column or "text", self.id_column, errors)
+        text = "text" if self.text_column is None else self.text_column  # a column can be called ""
+        return RecordFile(source, name, self.file_format, text, self.id_column, errors)
 
     @contextmanager
     def corpus(self, path: Path, errors: BadBytes) -> Iterator[Corpus]:
@@ -137,8 +138,8 @@ column_options = gathered(
         type=click.Choice(["text", "csv", "tsv", "jsonl"]),
         help="What FILE is. [default: by its ending; text, a line a row, where that says nothing]",
     ),
-    click.option("--text-column", help="Of CSV and JSONL: what is encoded. [default: text]"),
-    click.option("--id-column", help="Of CSV and JSONL: what rows are called. [default: none; rows are numbered]"),
+    click.option("--text-column", help="Of CSV, TSV and JSONL: what is encoded. [default: text]"),
+    click.option("--id-column", help="Of CSV, TSV and JSONL: what rows are called. [default: none; rows are numbered]"),
 )
 
 

@@ -34,6 +34,10 @@ _ASKING = ("400", "401", "408", "413", "415", "421", "429", "500", "504")
 _REFUSED = ("401", "421")
 _UNLISTED = ("/", "/docs", "/openapi.json")
 _PROBE_AGAIN = 2.0
+_STATUSES = {
+    404: ("there is nothing here: /docs lists what there is", "not_found"),
+    405: ("this path takes another method", "wrong_method"),
+}
 
 
 def create_app(
@@ -151,8 +155,8 @@ async def _told(request: Request, error: Exception) -> Response:  # noqa: ARG001
         return error_reply(error)
     status = error.status_code if isinstance(error, HTTPException) else 500
     headers = dict(getattr(error, "headers", None) or {})
-    messages = {404: "there is nothing here: /docs lists what there is", 405: "this path takes another method"}
-    return error_reply(ApiError(status, messages.get(status, "the request cannot be used"), headers=headers))
+    message, code = _STATUSES.get(status, ("the request cannot be used", None))
+    return error_reply(ApiError(status, message, code=code, headers=headers))
 
 
 async def _warm_up(vectors: Vectors, endpoints: Endpoints) -> None:

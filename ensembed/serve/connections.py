@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +21,9 @@ _HEAD_BYTES = 64 << 10
 # How long a client may read nothing of a reply that does not fit in the buffers.
 _READ_SECONDS = 30.0
 
+# How long nothing more is said of refused connections.
+_WARN_SECONDS = 60.0
+
 _OVERCROWDED = ApiError(
     503,
     "the server has too many connections: come back later",
@@ -35,11 +39,15 @@ def bounded(settings: Settings) -> type[asyncio.Protocol]:
     A connection beyond the number allowed is told so in the shape of all errors, and closed; those before it go on.
     """
 
+    warned = -math.inf
+
     class Bounded(_Base):  # type: ignore[misc] # a class of either kind, chosen when it runs
         def connection_made(self, transport: asyncio.Transport) -> None:
+            nonlocal warned
             super().connection_made(transport)
             if len(self.connections) > settings.connections:
-                if len(self.connections) == settings.connections + 1:  # not of every one: there may be thousands
+                if self.loop.time() - warned > _WARN_SECONDS:  # not of every one: there may be thousands
+                    warned = self.loop.time()
                     log.warning("more than %d connections: new ones are refused", settings.connections)
                 self.app = _refuse
             self._head_bytes = 0

@@ -83,6 +83,7 @@ def test_beyond_the_connections_new_ones_are_told_so_and_the_others_go_on(tmp_pa
             reply = post(server, asking(text))
             assert (reply.status_code, reply.json()["error"]["code"]) == (503, "too_many_connections")
             assert (reply.headers["retry-after"], reply.headers["connection"]) == ("1", "close")
+        assert server.logged.count("more than 2 connections: new ones are refused") == 1
         early.sendall(request_bytes(asking("was there before")))
         assert status_of(early) == 200
         idle.close()

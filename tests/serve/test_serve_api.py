@@ -286,7 +286,9 @@ def test_what_cannot_be_computed_is_a_500_and_never_null(caplog: pytest.LogCaptu
 
 def test_paths_that_are_not_there_are_told_in_the_same_shape(client: TestClient) -> None:
     assert client.get("/nothing").json()["error"]["type"] == "invalid_request_error"
-    assert client.get("/v1/embeddings").status_code == 405
+    for path, status, code in (("/v1/embeddings", 405, "wrong_method"), ("/absent", 404, "not_found")):
+        reply = client.get(path)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
     assert client.get("/static/../app.py").status_code == 404
     assert client.get("/static/%2e%2e%2fapp.py").status_code == 404
     assert client.get("/static/__init__.py").status_code == 404

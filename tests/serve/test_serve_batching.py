@@ -156,11 +156,10 @@ def test_beyond_the_queue_clients_are_told_when_to_come_back() -> None:
     run(work())
 
 
-@lanes_of_both_kinds
-def test_what_was_abandoned_is_not_encoded_and_makes_room(lanes: int) -> None:
+def test_what_was_abandoned_is_not_encoded_and_makes_room() -> None:
     async def work() -> None:
         model = Odd(0.03)
-        batcher = made(model, lanes, queue_texts=10)
+        batcher = made(model, queue_texts=10)
         first = batcher.submit("one", ["first"])
         await at_work(model)
         gone = [batcher.submit("one", [f"gone {i}"]) for i in range(8)]
@@ -181,7 +180,7 @@ def test_what_was_abandoned_is_not_encoded_and_makes_room(lanes: int) -> None:
 def test_a_bad_text_fails_its_own_request_only(lanes: int) -> None:
     async def work() -> None:
         model = Odd(0.01)
-        batcher = made(model, lanes)
+        batcher = made(model, lanes, batch_texts=2)
         texts = [["good"], ["poison"], ["nan"], ["fine", "well"], ["fine", "poison"]]
         first = batcher.submit("one", ["first"])
         await at_work(model)
@@ -255,9 +254,10 @@ def test_closing_finishes_what_was_submitted(lanes: int) -> None:
 def test_closing_gives_up_on_a_model_that_hangs(lanes: int) -> None:
     async def work() -> None:
         model = Odd(5.0)
-        batcher = made(model, lanes)
-        batcher.submit("one", ["a"])
-        await at_work(model)
+        batcher = made(model, lanes, batch_texts=1)
+        for text in ("a", "b"):
+            batcher.submit("one", [text])
+        await until(lambda: len(model.batches) == lanes)
         assert batcher.busy_seconds > 0
         start = time.perf_counter()
         await batcher.close(0.1)

@@ -38,7 +38,6 @@ def bounded(settings: Settings) -> type[asyncio.Protocol]:
 
     A connection beyond the number allowed is told so in the shape of all errors, and closed; those before it go on.
     """
-
     warned = -math.inf
 
     class Bounded(_Base):  # type: ignore[misc] # a class of either kind, chosen when it runs

@@ -71,7 +71,7 @@ def test_too_little_and_too_much(browser: Browser, hosted: Hosted) -> None:
     page.fill("#sentences", "\n".join("abcdefghijk"))
     expect(alert).to_have_text("11 sentences are too many: at most 10 are compared.")
     expect(page.locator("#compare-notice button")).to_have_count(0)  # asking the same again is of no use
-    # Refused before it is parsed. Put there at once: line by line, as playwright types it, Chromium takes half a minute.
+    # Refused before it is parsed. Put there at once: line by line, as playwright types, takes Chromium half a minute.
     page.evaluate("""() => {
         const field = document.getElementById("sentences");
         field.value = "a\\n".repeat(2000);

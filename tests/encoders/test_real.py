@@ -16,14 +16,14 @@ from ensembed.testing import check_encoder
 
 pytestmark = pytest.mark.real
 
-# Pearson and Spearman x 100 on the test set of STS-B, measured independently of this code.
+# Pearson and Spearman x 100 on STS-B dev and test, measured independently of this code.
 KNOWN = {
-    "glove": (44.4, 42.1),
-    "gte-small": (84.4, 85.6),
-    "minilm": (82.7, 82.0),
-    "minilm-int8": (82.7, 82.0),
-    "use-lite": (73.8, 72.3),
-    "wordllama": (77.5, 75.9),
+    "glove": [(49.8, 55.3), (44.4, 42.1)],
+    "gte-small": [(88.5, 89.4), (84.4, 85.6)],
+    "minilm": [(87.0, 86.7), (82.7, 82.0)],
+    "minilm-int8": [(86.9, 86.7), (82.7, 82.0)],
+    "use-lite": [(78.3, 78.4), (73.8, 72.3)],
+    "wordllama": [(82.9, 82.8), (77.5, 75.9)],
 }
 # The known figures of the int8 model come from batches, whose quantisation scales depend on the neighbours: batch
 # sizes from 8 to 128 move them by 0.2. We run it one sentence at a time, so that a vector is the sentence's own.
@@ -52,10 +52,12 @@ def test_the_catalogue_says_the_truth(encoder: Encoder) -> None:
 
 
 def test_sts_benchmark_figures(encoder: Encoder, pulled: Callable[[str], Path]) -> None:
-    score = evaluate(encoder.encode, read_stsb(pulled("stsb"), "test")).score
-    found = 100 * np.array([score.pearson, score.spearman])
-    # The known figures are rounded to one digit, which hides another 0.05.
-    np.testing.assert_allclose(found, KNOWN[encoder.spec.name], rtol=0, atol=TOLERANCE.get(encoder.spec.name, 0.1))
+    folder = pulled("stsb")
+    for split, known in zip(("dev", "test"), KNOWN[encoder.spec.name], strict=True):
+        score = evaluate(encoder.encode, read_stsb(folder, split)).score
+        found = 100 * np.array([score.pearson, score.spearman])
+        # The known figures are rounded to one digit, which hides another 0.05.
+        np.testing.assert_allclose(found, known, rtol=0, atol=TOLERANCE.get(encoder.spec.name, 0.1))
 
 
 def test_threads_do_not_change_the_numbers(pulled: Callable[[str], Path]) -> None:
@@ -82,10 +84,10 @@ def test_a_length_that_the_model_cannot_take_is_refused(pulled: Callable[[str], 
         open_encoder(f"minilm-int8?max_length={length}")
 
 
-def test_a_megabyte_is_no_trouble(pulled: Callable[[str], Path]) -> None:
+def test_ten_megabytes_are_no_trouble(pulled: Callable[[str], Path]) -> None:
     for name in ("minilm", "wordllama", "use-lite"):
         pulled(name)
-        assert np.isfinite(open_encoder(name).encode(["word " * 200_000])).all()
+        assert np.isfinite(open_encoder(name).encode(["word " * 2_000_000])).all()
 
 
 def test_a_length_beyond_the_positions_is_refused_where_no_file_says_them(pulled: Callable[[str], Path]) -> None:

@@ -5,7 +5,7 @@ BIN = .venv/bin
 .PHONY: demo test coverage lint bench browser postgres clean
 
 demo: .venv/ready
-	$(BIN)/python -m ensembed.sts.demo $(ENCODERS)
+	$(BIN)/python -m experiments.demo $(ENCODERS)
 
 # In three processes, a file of tests in one of them: many tests wait for processes that they start.
 test: .venv/dev lint browser postgres

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import docs, results
 from benchmarks.timing import Section
-from ensembed.provenance import provenance
+from ensembed.support.provenance import provenance
 
 OUT = Path("results")
 AREAS = (

@@ -26,12 +26,12 @@ SEEDS = range(8)
 
 def make(path: Path) -> None:
     """Encode, and keep as float16: that is what fits through a narrow door, and no rounding of training is so fine."""
-    from ensembed.corpus import ListCorpus
-    from ensembed.model import Ensemble
-    from ensembed.sts.demo import ENCODERS
+    from ensembed.corpora.corpus import ListCorpus
+    from ensembed.models.ensemble import Ensemble
     from ensembed.sts.find import find_sts
     from ensembed.sts.protocol import distinct_sentences
     from ensembed.views import ViewStore
+    from experiments.demo import ENCODERS
 
     dev = find_sts("stsb-dev")
     sentences = distinct_sentences([dev])

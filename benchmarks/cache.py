@@ -11,10 +11,10 @@ import numpy as np
 from benchmarks.ensemble import ENCODERS
 from benchmarks.texts import news
 from benchmarks.timing import Comparison, Section, best_in_turn
-from ensembed.corpus import ListCorpus
+from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.pull import pull
-from ensembed.model import Ensemble
+from ensembed.fetch.pull import pull
+from ensembed.models.ensemble import Ensemble
 from ensembed.views import ViewStore
 
 SAMPLE = 2000

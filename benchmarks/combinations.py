@@ -13,19 +13,19 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.corpus import ListCorpus
-from ensembed.encoders.pull import pull
-from ensembed.files import write_atomically
+from ensembed.corpora.corpus import ListCorpus
+from ensembed.fetch.pull import pull
 from ensembed.methods import GCCA
 from ensembed.methods.weights import scales
-from ensembed.model import Ensemble
-from ensembed.provenance import provenance
+from ensembed.models.ensemble import Ensemble
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.reliability import Reliability, reliability
 from ensembed.reliability.whitening import POWER
-from ensembed.rows import unit_rows
 from ensembed.sts import Dataset, Score, distinct_sentences, evaluate
 from ensembed.sts.find import find_sts
-from ensembed.tables import markdown_table
+from ensembed.support.atomic_files import write_atomically
+from ensembed.support.provenance import provenance
+from ensembed.support.text_tables import markdown_table
 from ensembed.views import ViewStore
 
 ENSEMBLES = (

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.timing import Comparison, Section, Table
-from ensembed import device as backend
-from ensembed.cores import available_cores
-from ensembed.rows import check_views
+from ensembed.numerics import torch_device as backend
+from ensembed.numerics.row_matrices import check_views
+from ensembed.support.cores import available_cores
 
 ROWS, DIMS, DIM, TAU = 302_000, (1024, 600, 512), 1024, 10.0
 OPTIONAL = ("scipy", "threadpoolctl")
@@ -201,7 +201,7 @@ def _peer(
     missing: list[str],
 ) -> dict[str, Any]:
     """The same with numpy on all cores, and how far the device's results are from it."""
-    from ensembed.moments import Moments, Precision
+    from ensembed.numerics.moments import Moments, Precision
 
     found: dict[str, Any] = {}
     if "threadpoolctl" not in missing:

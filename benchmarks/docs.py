@@ -14,8 +14,8 @@ from pathlib import Path
 
 from benchmarks import results
 from benchmarks.results import Record
-from ensembed.files import write_atomically
-from ensembed.progress import short_count
+from ensembed.support.atomic_files import write_atomically
+from ensembed.support.progress import short_count
 
 PAGES = (Path("docs/speed.md"), Path("docs/scaling.md"))
 PLOT = Path("docs/speed.svg")

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from benchmarks.st_peer import open_peer
 from benchmarks.texts import news
 from benchmarks.timing import Comparison, Section, Table, best_in_turn, seconds
-from ensembed.cores import available_cores
 from ensembed.encoders import open_encoder
-from ensembed.encoders.catalog import require
-from ensembed.encoders.pull import pull
 from ensembed.errors import EnsembedError
-from ensembed.rows import unit_rows
+from ensembed.fetch.catalog import require
+from ensembed.fetch.pull import pull
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.sts import evaluate
 from ensembed.sts.find import find_available, find_sts
+from ensembed.support.cores import available_cores
 
 BATCH_SIZES = (16, 32, 64, 128, 256)
 _LAYERS, _WIDTH, _INNER = 6, 384, 1536

@@ -6,11 +6,11 @@ from functools import partial
 
 from benchmarks.texts import stsb
 from benchmarks.timing import Comparison, Section, Table, best_in_turn, seconds
-from ensembed.cores import available_cores
-from ensembed.encoders.pull import pull
+from ensembed.fetch.pull import pull
 from ensembed.methods import Concat
-from ensembed.model import Ensemble, MetaEncoder
-from ensembed.schedule import Schedule
+from ensembed.models.ensemble import Ensemble, MetaEncoder
+from ensembed.support.cores import available_cores
+from ensembed.views.schedule import Schedule
 
 ENCODERS = ("minilm", "gte-small", "use-lite", "wordllama")
 

@@ -20,19 +20,18 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from benchmarks.groups_page import BANDS, DUPLICATE, MEASURED, RESAMPLES, SEEDS, page
-from ensembed.cluster import choose_number, kmeans_partition
-from ensembed.corpus import ListCorpus
-from ensembed.dedupe import find_threshold, star_groups
+from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.base import FloatArray
-from ensembed.ensembles import named_ensemble
-from ensembed.extras import import_extra
-from ensembed.files import write_atomically
 from ensembed.methods import GCCA, Auto
-from ensembed.model import Ensemble
-from ensembed.provenance import provenance
-from ensembed.rows import unit_rows
+from ensembed.models.ensemble import Ensemble
+from ensembed.models.named_ensembles import named_ensemble
+from ensembed.numerics.row_matrices import unit_rows
+from ensembed.search.groups import choose_number, find_threshold, kmeans_partition, star_groups
 from ensembed.sts import Dataset, distinct_sentences
 from ensembed.sts.find import find_sts
+from ensembed.support.atomic_files import write_atomically
+from ensembed.support.extras import import_extra
+from ensembed.support.provenance import provenance
 from ensembed.views import ViewStore
 
 CHOSEN_ON = ("stsb-train", "stsb-dev")

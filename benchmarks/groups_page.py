@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ensembed.tables import markdown_table
+from ensembed.support.text_tables import markdown_table
 
 MEASURED = ("sts12", "sts13", "sts14", "sts15", "sts16")
 DUPLICATE = 4.8

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from benchmarks.texts import stsb
 from benchmarks.timing import Section, Table
-from ensembed.encoders.pull import pull
+from ensembed.fetch.pull import pull
 from ensembed.methods import GCCA, SVD, Auto, Method
-from ensembed.model import Ensemble, MetaEncoder
+from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.sts import evaluate
 from ensembed.sts.find import find_sts
 

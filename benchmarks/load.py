@@ -19,9 +19,9 @@ import numpy as np
 
 from benchmarks.texts import stsb
 from benchmarks.timing import Comparison, Section, Table, seconds
-from ensembed.cores import available_cores
 from ensembed.encoders import open_encoder
-from ensembed.encoders.pull import pull
+from ensembed.fetch.pull import pull
+from ensembed.support.cores import available_cores
 
 ENCODER = "minilm"
 CLIENTS = (1, 8, 64)

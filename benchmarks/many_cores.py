@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks import encode, ensemble, results
 from benchmarks.parts import measure
 from benchmarks.timing import Comparison, Section, Table, best_in_turn
-from ensembed.cores import available_cores
-from ensembed.encoders.catalog import require
+from ensembed.fetch.catalog import require
+from ensembed.support.cores import available_cores
 
 FILE = "bench-cores.json"
 TOKENS = (16, 32, 64, 128, 256)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import Section, Table, growth
-from ensembed.corpus import Corpus
+from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.methods import GCCA, SVD
 from ensembed.views import View, ViewStore

@@ -11,7 +11,7 @@ from scipy.linalg.blas import dsyrk, ssyrk
 from benchmarks.memory import Noise, Numbered
 from benchmarks.timing import Section, compare
 from ensembed.encoders.base import FloatArray
-from ensembed.moments import Moments
+from ensembed.numerics.moments import Moments
 from ensembed.views import ViewStore
 
 

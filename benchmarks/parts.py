@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ensembed.provenance import provenance
+from ensembed.support.provenance import provenance
 
 
 def measure(file: Path, parts: Mapping[str, Callable[[], Any]]) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from benchmarks.texts import news
 from benchmarks.timing import Comparison, Section, best_in_turn, seconds
-from ensembed.cores import available_cores
-from ensembed.corpus import ListCorpus
+from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders import Encoder, open_encoder
-from ensembed.encoders.pull import pull
 from ensembed.engines import Engine, Local, Ray, Resources
+from ensembed.fetch.pull import pull
 from ensembed.methods import GCCA
+from ensembed.support.cores import available_cores
 from ensembed.views import ViewStore
 
 JOBS = (("wordllama", 100_000), ("minilm", 20_000))

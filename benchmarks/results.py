@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import Section
-from ensembed.files import write_atomically
-from ensembed.tables import markdown_table, text_table
+from ensembed.support.atomic_files import write_atomically
+from ensembed.support.text_tables import markdown_table, text_table
 
 Record = dict[str, Any]
 

@@ -22,7 +22,7 @@ from benchmarks.workers import efficiency
 from ensembed.engines.ray.fitting import block_count
 
 RESULTS = Path("results")
-# Bytes of the index while it is made, and of a sentence: measured in ensembed/corpus.py and on lines of news.
+# Bytes of the index while it is made, and of a sentence: measured in ensembed/corpora/corpus.py and on lines of news.
 INDEX_BYTES, TEXT_BYTES = 44, 120
 FLOAT = {"float32": 4, "float16": 2}
 SIZES = (100_000_000, 1_000_000_000)

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from benchmarks.texts import news
 from benchmarks.timing import Comparison, Section, Table, best_in_turn, seconds
-from ensembed.cores import available_cores
 from ensembed.encoders import open_encoder
-from ensembed.encoders.pull import pull
-from ensembed.rows import unit_rows
+from ensembed.fetch.pull import pull
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search import Index
+from ensembed.support.cores import available_cores
 
 ENCODER = "minilm"
 K = 10

@@ -11,7 +11,7 @@ from scipy.linalg import block_diag, eigh
 from benchmarks import solve_child
 from benchmarks.timing import Comparison, Section, Table, compare, growth
 from ensembed.methods import GCCA
-from ensembed.moments import Moments
+from ensembed.numerics.moments import Moments
 
 TAU = 10.0
 PAPER = (1024, 600, 512)

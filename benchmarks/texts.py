@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from itertools import islice
 
-from ensembed.corpus import TextCorpus
-from ensembed.encoders.catalog import require
-from ensembed.encoders.pull import pull
-from ensembed.paths import data_dirs
+from ensembed.corpora.corpus import TextCorpus
+from ensembed.fetch.catalog import require
+from ensembed.fetch.pull import pull
 from ensembed.sts import read_stsb
+from ensembed.support.paths import data_dirs
 
 NEWS = ("corpus/leipzig_eng_news_2016_raw.txt.gz", "corpus/news_mix_tok.txt.gz")
 

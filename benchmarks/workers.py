@@ -20,10 +20,10 @@ from benchmarks.parts import measure
 from benchmarks.st_peer import open_peer
 from benchmarks.texts import news
 from benchmarks.timing import Section, Table, seconds
-from ensembed.cores import available_cores
-from ensembed.corpus import ListCorpus
+from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders import open_encoder
 from ensembed.engines import Ray, Resources
+from ensembed.support.cores import available_cores
 from ensembed.views import ViewStore
 
 FILE = "bench-workers.json"

@@ -13,14 +13,14 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from ensembed._version import __version__
+from ensembed.support.version import __version__
 
 if TYPE_CHECKING:
-    from ensembed.corpus import ListCorpus, TextCorpus
+    from ensembed.corpora.corpus import ListCorpus, TextCorpus
     from ensembed.encoders import ObjectEncoder, open_encoder
     from ensembed.errors import EnsembedError
-    from ensembed.loading import load
-    from ensembed.model import Ensemble, MetaEncoder
+    from ensembed.models.ensemble import Ensemble, MetaEncoder
+    from ensembed.models.opening import load
     from ensembed.views import ViewStore
 
 __all__ = [
@@ -40,13 +40,13 @@ __all__ = [
 # command line that only prints its help needs neither.
 _PLACES = {
     "EnsembedError": "errors",
-    "Ensemble": "model",
-    "ListCorpus": "corpus",
-    "MetaEncoder": "model",
+    "Ensemble": "models.ensemble",
+    "ListCorpus": "corpora.corpus",
+    "MetaEncoder": "models.ensemble",
     "ObjectEncoder": "encoders",
-    "TextCorpus": "corpus",
+    "TextCorpus": "corpora.corpus",
     "ViewStore": "views",
-    "load": "loading",
+    "load": "models.opening",
     "open_encoder": "encoders",
 }
 # Hidden from type checkers, which would take any name for one that is there.

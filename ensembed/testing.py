@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ensembed.corpus import ListCorpus
+from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.errors import MissingError, SentenceError

@@ -12,9 +12,9 @@ from ray_nodes import Nodes
 from small_store import CORPUS, ENCODER
 from threadpoolctl import threadpool_limits
 
-from ensembed.encoders.catalog import require
-from ensembed.encoders.pull import pull
-from ensembed.paths import cache_dir, data_dirs, fetched_dir
+from ensembed.fetch.catalog import require
+from ensembed.fetch.pull import pull
+from ensembed.support.paths import cache_dir, data_dirs, fetched_dir
 from ensembed.testing import files_of
 from ensembed.views import ViewStore
 

@@ -11,7 +11,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ensembed.corpus import Corpus
+from ensembed.corpora.corpus import Corpus
 
 LINES = ["one", "", "zwei ü", " ", "a\u2028b", "one", "\ufefflater", "  kept  ", "\u3000", "a\rb", *map(str, range(30))]
 SENTENCES = [line for line in LINES if line.strip()]

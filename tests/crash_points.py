@@ -14,7 +14,7 @@ from pathlib import Path
 
 from deaths import die_at, status_of
 
-from ensembed.corpus import ListCorpus
+from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.views import ViewStore
 

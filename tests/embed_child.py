@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from ensembed.corpus import TextCorpus
+from ensembed.corpora.corpus import TextCorpus
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.errors import EnsembedError

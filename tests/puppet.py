@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from ensembed.corpus import TextCorpus
+from ensembed.corpora.corpus import TextCorpus
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.views import ViewStore
@@ -26,7 +26,7 @@ SHARD_ROWS = 4
 _TIMEOUT = 120  # seconds; only a process that hangs takes as long
 
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["pytest", "ensembed.corpus", "ensembed.encoders.demo", "ensembed.views"])
+_server.set_forkserver_preload(["pytest", "ensembed.corpora.corpus", "ensembed.encoders.demo", "ensembed.views"])
 
 
 class Puppet:

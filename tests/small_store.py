@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ensembed.corpus import ListCorpus
+from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.testing import Recorder

@@ -12,8 +12,8 @@ import pytest
 from ensembed import Ensemble
 from ensembed.cli import cli
 from ensembed.methods import METHODS
-from ensembed.sts.reproduce.findings import METRICS, OWN, Findings
-from ensembed.sts.reproduce.verdicts import outcome
+from ensembed.paper.findings import METRICS, OWN, Findings
+from ensembed.paper.verdicts import outcome
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

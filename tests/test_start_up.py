@@ -45,7 +45,7 @@ def test_importing_and_helping_load_nothing_heavy(code: str) -> None:
 
 def test_an_ensemble_is_imported_without_what_only_some_fits_need() -> None:
     loaded = _loaded("from ensembed import Ensemble, load, ViewStore")
-    assert "ensembed.model" in loaded
+    assert "ensembed.models.ensemble" in loaded
     others = {"scipy.optimize", "scipy.sparse", "scipy.stats", "scipy.special"}
     assert loaded.isdisjoint({"onnxruntime", "tokenizers", "torch", "ray", "pyarrow", "rich", *others})
 
@@ -90,7 +90,8 @@ def test_every_module_is_there_by_its_name() -> None:
 
 
 def test_a_name_is_the_one_of_its_module() -> None:
-    from ensembed import errors, model, views
+    from ensembed import errors, views
+    from ensembed.models import ensemble as model
 
     assert ensembed.Ensemble is model.Ensemble
     assert ensembed.ViewStore is views.ViewStore

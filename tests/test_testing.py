@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ensembed.corpus import Corpus
+from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.errors import EncoderError
-from ensembed.progress import Progress, silent
+from ensembed.support.progress import Progress, silent
 from ensembed.testing import Recorder, check_encoder, check_store, files_of
 from ensembed.views import View, ViewStore
 

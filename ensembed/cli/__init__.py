@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import click
 
-from ensembed._version import __version__
 from ensembed.cli.on_demand import OnDemandGroup
 from ensembed.errors import EnsembedError, MissingError
+from ensembed.support.version import __version__
 
 FAILED, MISSING, INTERRUPTED = 1, 3, 130
 _KEPT = ": what was finished is kept (of vectors, whole shards); run the same command to go on"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from ensembed.bench import default_sentences, measure
 from ensembed.cli.common import (
     encoder_option,
     errors_option,
@@ -20,8 +19,9 @@ from ensembed.cli.common import (
     quiet_option,
     threads_option,
 )
-from ensembed.corpus import BadBytes
-from ensembed.provenance import provenance
+from ensembed.corpora.corpus import BadBytes
+from ensembed.models.costs import default_sentences, measure
+from ensembed.support.provenance import provenance
 
 
 @click.command()

@@ -18,8 +18,8 @@ from ensembed.cli.options import (
     out_options,
     sentence_line,
 )
-from ensembed.cluster import Clusters, Method, find_clusters
-from ensembed.records import write_records
+from ensembed.corpora.record_writer import write_records
+from ensembed.search.groups import Clusters, Method, find_clusters
 
 
 @click.command()

@@ -17,16 +17,16 @@ from typing import Any
 import click
 
 from ensembed import corpora
+from ensembed.corpora.corpus import BadBytes, Corpus, read_lines
 from ensembed.corpora.urls import is_url
-from ensembed.corpus import BadBytes, Corpus, read_lines
 from ensembed.encoders import Encoder, open_encoder
-from ensembed.ensembles import ENSEMBLES, named_ensemble
 from ensembed.errors import CorpusError
 from ensembed.integrations.sources import explaining_names
-from ensembed.loading import load
-from ensembed.persistence import CONFIG
-from ensembed.progress import Progress, bars, silent
-from ensembed.tables import text_table
+from ensembed.models.named_ensembles import ENSEMBLES, named_ensemble
+from ensembed.models.opening import load
+from ensembed.models.saved_model import CONFIG
+from ensembed.support.progress import Progress, bars, silent
+from ensembed.support.text_tables import text_table
 
 STDIN = "standard input"
 HUB = "hub:"

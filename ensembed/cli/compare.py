@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 
 from ensembed.cli.common import open_corpus, print_json, print_table, progress_bars
 from ensembed.cli.options import HowKept, how_kept_options
-from ensembed.compare import LEAST_ROWS, Comparison, Pair, check_sample
-from ensembed.compare import compare as compare_views
-from ensembed.corpus import BadBytes, Corpus, ListCorpus
+from ensembed.corpora.corpus import BadBytes, Corpus, ListCorpus
 from ensembed.encoders import Encoder
-from ensembed.files import write_atomically
-from ensembed.heatmap import Panel, can_show, figure, print_heatmap, short_names, svg_heatmap
-from ensembed.provenance import provenance
+from ensembed.reliability.likeness import LEAST_ROWS, Comparison, Pair, check_sample
+from ensembed.reliability.likeness import compare as compare_views
 from ensembed.sts.find import find_sts
 from ensembed.sts.protocol import distinct_sentences
-from ensembed.tables import markdown_table
+from ensembed.support.atomic_files import write_atomically
+from ensembed.support.heatmap import Panel, can_show, figure, print_heatmap, short_names, svg_heatmap
+from ensembed.support.provenance import provenance
+from ensembed.support.text_tables import markdown_table
 
 _DEFAULT = "the distinct sentences of STS-B train"
 _HEADERS = ["encoder", "encoder", "CKA", "cosines", "overlap"]

@@ -8,9 +8,9 @@ import click
 
 from ensembed.cli.common import human_bytes, json_option, print_json, print_table, progress_bars, quiet_option
 from ensembed.errors import DatasetError
-from ensembed.paths import data_dirs
 from ensembed.sts.data import DataSet, Fetched, Place, data_set, data_sets, find, target_folder
 from ensembed.sts.data import fetch as fetch_files
+from ensembed.support.paths import data_dirs
 
 
 @click.group(invoke_without_command=True)

@@ -19,8 +19,8 @@ from ensembed.cli.options import (
     out_options,
     sentence_line,
 )
-from ensembed.dedupe import FALSE_PAIRS, Duplicates, Keep, find_duplicates, write_groups, write_kept
-from ensembed.records import new_file
+from ensembed.corpora.record_writer import new_file
+from ensembed.search.groups import FALSE_PAIRS, Duplicates, Keep, find_duplicates, write_groups, write_kept
 
 # Rows of a group that are shown.
 _ROWS = 5

@@ -24,7 +24,7 @@ from ensembed.cli.common import (
     wait_option,
 )
 from ensembed.cli.engines import EngineChoice, engine_options, print_stages, stages_json
-from ensembed.corpus import BadBytes
+from ensembed.corpora.corpus import BadBytes
 from ensembed.encoders import open_encoder
 from ensembed.views import ViewStore
 

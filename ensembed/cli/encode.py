@@ -19,10 +19,10 @@ from ensembed.cli.common import (
     threads_option,
     trust_option,
 )
-from ensembed.corpus import BadBytes
+from ensembed.corpora.corpus import BadBytes
 from ensembed.encoders import Encoder
 from ensembed.errors import CorpusError, InputError
-from ensembed.npy import RowWriter
+from ensembed.support.npy_files import RowWriter
 
 
 @click.command()

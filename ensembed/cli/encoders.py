@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from ensembed.cli.common import human_bytes, json_option, print_json, print_table
-from ensembed.encoders.catalog import catalog, folder_of, is_pulled
 from ensembed.encoders.schemes import BUILT_IN, package_of, plugins
+from ensembed.fetch.catalog import catalog, folder_of, is_pulled
 
 
 @click.command()

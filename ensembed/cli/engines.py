@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ensembed.cli.common import human_bytes, options
-from ensembed.tables import text_table
+from ensembed.support.text_tables import text_table
 
 if TYPE_CHECKING:
     from ensembed.engines import Engine, Stage

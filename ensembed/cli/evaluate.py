@@ -18,10 +18,10 @@ from ensembed.cli.common import (
     threads_option,
     trust_option,
 )
-from ensembed.provenance import provenance
 from ensembed.sts import LAYOUTS, NAMES, PROTOCOLS, Dataset, Protocol, Result, evaluate_all, read_pairs
 from ensembed.sts.find import TESTS, find_sts, text_version
 from ensembed.sts.once import Vectors
+from ensembed.support.provenance import provenance
 
 
 @click.command()

@@ -24,13 +24,13 @@ from ensembed.cli.common import (
 )
 from ensembed.cli.engines import EngineChoice, engine_options, print_stages, stages_json
 from ensembed.cli.methods import method_option, not_default, option, said_in_options
-from ensembed.corpus import BadBytes
+from ensembed.corpora.corpus import BadBytes
 from ensembed.methods import Meta, Method
 from ensembed.methods.gcca import positive
-from ensembed.model import Ensemble
-from ensembed.persistence import check_folder
+from ensembed.models.ensemble import Ensemble
+from ensembed.models.saved_model import check_folder
+from ensembed.models.tuning import describe
 from ensembed.sts import read_pairs
-from ensembed.tuning import describe
 from ensembed.views import ViewStore
 
 # What is below this part of the largest value of a spectrum is rounding.

@@ -11,13 +11,13 @@ import click
 
 from ensembed.cli.common import STDIN, human_bytes, print_json, print_table, progress_bars, read_batches
 from ensembed.cli.options import Columns, How, column_options, gathered, how_options
-from ensembed.corpora.record_files import RecordFile
-from ensembed.corpus import BadBytes
+from ensembed.corpora.corpus import BadBytes
+from ensembed.corpora.record_reader import RecordFile
 from ensembed.errors import CorpusError, SearchIndexError
-from ensembed.progress import Progress
 from ensembed.search import Index
 from ensembed.search.imports import BATCH, add_file
 from ensembed.search.manifest import MANIFEST, Manifest, read_manifest
+from ensembed.support.progress import Progress
 
 
 def _given(**settings: Any) -> dict[str, Any]:  # noqa: ANN401 - of several types

@@ -25,12 +25,12 @@ from ensembed.cli.common import (
     trust_option,
     wait_option,
 )
-from ensembed.corpora.record_files import FileFormat, RecordCorpus, RecordFile
-from ensembed.corpus import BadBytes, Corpus
+from ensembed.corpora.corpus import BadBytes, Corpus
+from ensembed.corpora.record_reader import FileFormat, RecordCorpus, RecordFile
+from ensembed.corpora.record_writer import FORMS, form_of, new_file
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError
-from ensembed.progress import Progress
-from ensembed.records import FORMS, form_of, new_file
+from ensembed.support.progress import Progress
 from ensembed.views import ViewStore
 
 _Decorator = Callable[[Any], Any]

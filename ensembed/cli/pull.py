@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from ensembed.cli.common import json_option, print_json, print_table, progress_bars, quiet_option
-from ensembed.encoders.catalog import catalog
-from ensembed.encoders.pull import pull as pull_files
+from ensembed.fetch.catalog import catalog
+from ensembed.fetch.pull import pull as pull_files
 
 
 @click.command()

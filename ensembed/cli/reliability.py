@@ -19,17 +19,17 @@ from ensembed.cli.common import (
     progress_bars,
 )
 from ensembed.cli.options import HowKept, how_kept_options
-from ensembed.corpus import Corpus, ListCorpus
+from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError, MissingError
-from ensembed.extras import import_extra
-from ensembed.files import write_atomically
-from ensembed.heatmap import can_show, short_names
-from ensembed.provenance import provenance
 from ensembed.reliability import Reliability
 from ensembed.reliability import reliability as find_reliability
 from ensembed.reliability.estimate import LEAST_ROWS, LEVEL
 from ensembed.reliability.sample import sample_rows, sample_sentences
+from ensembed.support.atomic_files import write_atomically
+from ensembed.support.extras import import_extra
+from ensembed.support.heatmap import can_show, short_names
+from ensembed.support.provenance import provenance
 from ensembed.views import ViewStore
 
 _HEADERS = ["member", "lead", "95%", "agrees with the best", "weight", "95%"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ensembed.paper.report.figures.drawing import draw
+from ensembed.paper.report.figures.style import FAINT, INK, SMALL, edge_text, short
 from ensembed.reliability import Reliability
-from ensembed.sts.report.figures.drawing import draw
-from ensembed.sts.report.figures.style import FAINT, INK, SMALL, edge_text, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

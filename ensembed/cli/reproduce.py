@@ -20,17 +20,17 @@ from ensembed.cli.common import (
     threads_option,
     wait_option,
 )
-from ensembed.corpus import BadBytes
-from ensembed.encoders.catalog import catalog
-from ensembed.encoders.pull import pull
-from ensembed.model import Ensemble
-from ensembed.paths import cache_dir
+from ensembed.corpora.corpus import BadBytes
+from ensembed.fetch.catalog import catalog
+from ensembed.fetch.pull import pull
+from ensembed.models.ensemble import Ensemble
+from ensembed.paper.corpora import open_corpora
+from ensembed.paper.training import TRAININGS, Training
 from ensembed.sts import LAYOUTS, PROTOCOLS, Protocol
 from ensembed.sts.data.places import find
 from ensembed.sts.data.sources import data_set
 from ensembed.sts.find import find_available
-from ensembed.sts.reproduce.corpora import open_corpora
-from ensembed.sts.reproduce.training import TRAININGS, Training
+from ensembed.support.paths import cache_dir
 from ensembed.views import ViewStore
 
 
@@ -105,11 +105,11 @@ def reproduce(
       ensembed reproduce --ensemble minilm,gte-small,wordllama --corpus news.txt.gz --corpus stsb-train --out report
       ensembed reproduce --ensemble paper --corpus billion-word --autoencoder paper
     """
-    from ensembed.sts.report.write import check_before, write_report
-    from ensembed.sts.reproduce.laboratory import Laboratory
-    from ensembed.sts.reproduce.notebook import Notebook
-    from ensembed.sts.reproduce.run import Plan, run_experiments
-    from ensembed.sts.reproduce.tables import main_text
+    from ensembed.paper.laboratory import Laboratory
+    from ensembed.paper.notebook import Notebook
+    from ensembed.paper.report.write import check_before, write_report
+    from ensembed.paper.run import Plan, run_experiments
+    from ensembed.paper.tables import main_text
 
     check_before(out, training=training != "none")
     plan = Plan(

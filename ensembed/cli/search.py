@@ -19,7 +19,7 @@ from ensembed.cli.common import (
     threads_option,
     trust_option,
 )
-from ensembed.corpus import read_lines
+from ensembed.corpora.corpus import read_lines
 from ensembed.errors import InputError, SearchIndexError
 from ensembed.search import Hit, Index
 

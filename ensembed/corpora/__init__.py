@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from ensembed.corpora.parquet import ParquetPart, looks_like_parquet, named_like_parquet
-from ensembed.corpora.parts import Part, PartedCorpus, TextPart
+from ensembed.corpora.corpus import BadBytes, Corpus, ListCorpus, TextCorpus
+from ensembed.corpora.parquet_corpus import ParquetPart, looks_like_parquet, named_like_parquet
+from ensembed.corpora.parted_corpus import Part, PartedCorpus, TextPart
 from ensembed.corpora.places import Place
 from ensembed.corpora.urls import is_url
-from ensembed.corpus import BadBytes, Corpus, ListCorpus, TextCorpus
 from ensembed.errors import CorpusError, InputError
 
 __all__ = ["PartedCorpus", "as_corpus", "open_corpus"]

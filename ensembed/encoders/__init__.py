@@ -17,7 +17,7 @@ from ensembed.encoders.names import Request, at_least, flag, one_of, parse_name
 from ensembed.encoders.objects import ObjectEncoder
 from ensembed.encoders.schemes import open_request
 from ensembed.errors import InputError
-from ensembed.progress import Progress, silent
+from ensembed.support.progress import Progress, silent
 
 EncoderLike: TypeAlias = str | Encoder | SupportsEncode
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.errors import InputError
-from ensembed.rows import unit_rows
+from ensembed.numerics.row_matrices import unit_rows
 
 
 class AdjustedEncoder(Encoder):

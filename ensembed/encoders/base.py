@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.corpus import check_sentences, shorten
+from ensembed.corpora.corpus import check_sentences, shorten
 from ensembed.errors import EncoderError, EnsembedError
-from ensembed.progress import Progress, silent
-from ensembed.rows import unit_rows
+from ensembed.numerics.row_matrices import unit_rows
+from ensembed.support.progress import Progress, silent
 
 FloatArray: TypeAlias = NDArray[np.float32]
 

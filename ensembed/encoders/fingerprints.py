@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ensembed.errors import InputError
-from ensembed.progress import Progress, silent
+from ensembed.support.progress import Progress, silent
 
 _BLOCK = 1 << 20
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from ensembed.encoders.catalog import CatalogEntry, entry, require
 from ensembed.errors import InputError, UnknownEncoderError
-from ensembed.progress import Progress, silent
+from ensembed.fetch.catalog import CatalogEntry, entry, require
+from ensembed.support.progress import Progress, silent
 
 Options: TypeAlias = dict[str, Any]
 Convert: TypeAlias = Callable[[str], Any]

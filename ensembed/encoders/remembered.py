@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ensembed.errors import InputError
-from ensembed.files import write_atomically
-from ensembed.paths import cache_dir
+from ensembed.support.atomic_files import write_atomically
+from ensembed.support.paths import cache_dir
 
 # Clocks of file systems tick as slowly as this: a file that was just written may be written again within the same tick.
 _TICK_NS = 2_000_000_000

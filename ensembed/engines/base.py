@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ensembed.corpus import Corpus
+from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder
 from ensembed.methods.passes import Passes
-from ensembed.progress import Progress, silent
+from ensembed.support.progress import Progress, silent
 from ensembed.views import View, ViewStore
 
 

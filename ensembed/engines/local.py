@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ensembed.corpus import Corpus
+from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder
 from ensembed.engines.base import Stage
 from ensembed.methods.passes import LocalPasses
-from ensembed.progress import Progress, silent
+from ensembed.support.progress import Progress, silent
 from ensembed.views import View, ViewStore
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ensembed.encoders.base import FloatArray
-from ensembed.extras import import_extra
 from ensembed.integrations.sources import ModelLike, Source
-from ensembed.progress import bars
+from ensembed.support.extras import import_extra
+from ensembed.support.progress import bars
 
 import_extra("bertopic", "bertopic", "ensembed.integrations.bertopic")
 

@@ -10,9 +10,9 @@ from weakref import WeakValueDictionary
 
 from ensembed.encoders.base import Encoder
 from ensembed.errors import InputError, ModelError
-from ensembed.extras import import_extra
 from ensembed.integrations.sources import ModelLike, Source
-from ensembed.persistence import CONFIG
+from ensembed.models.saved_model import CONFIG
+from ensembed.support.extras import import_extra
 
 import_extra("chromadb", "chroma", "ensembed.integrations.chroma")
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from ensembed.encoders.base import Encoder
 from ensembed.errors import InputError
-from ensembed.extras import import_extra
 from ensembed.integrations.sources import ModelLike, Source
-from ensembed.progress import bars
+from ensembed.support.extras import import_extra
+from ensembed.support.progress import bars
 
 import_extra("haystack", "haystack", "ensembed.integrations.haystack")
 

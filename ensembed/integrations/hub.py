@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from ensembed.encoders import EncoderLike
-from ensembed.encoders.hub import explained, fetch, is_repo_name
 from ensembed.errors import EnsembedError, InputError, MissingError, ModelError
+from ensembed.fetch.hub import explained, fetch, is_repo_name
 from ensembed.integrations.card_scores import Scores
 from ensembed.integrations.hub_members import check_members
 from ensembed.integrations.model_card import described, model_card
-from ensembed.loading import load
-from ensembed.model import Ensemble, MetaEncoder, Missing
-from ensembed.persistence import CONFIG, TENSORS, SavedModel, read_model
-from ensembed.progress import Progress, silent
+from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
+from ensembed.models.opening import load
+from ensembed.models.saved_model import CONFIG, TENSORS, SavedModel, read_model
+from ensembed.support.progress import Progress, silent
 
 __all__ = ["HubModel", "Pushed", "from_pretrained", "model_card", "push_to_hub"]
 

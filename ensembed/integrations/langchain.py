@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from ensembed.encoders.base import Encoder
-from ensembed.extras import import_extra
 from ensembed.integrations.sources import ModelLike, open_model
+from ensembed.support.extras import import_extra
 
 import_extra("langchain_core", "langchain", "ensembed.integrations.langchain")
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ensembed._version import __version__
 from ensembed.errors import InputError
 from ensembed.integrations.card_scores import Scores, Table, read_scores
 from ensembed.integrations.hub_members import Member, member_of
-from ensembed.model import MetaEncoder
-from ensembed.persistence import SavedModel, read_model
-from ensembed.tables import markdown_table
+from ensembed.models.ensemble import MetaEncoder
+from ensembed.models.saved_model import SavedModel, read_model
+from ensembed.support.text_tables import markdown_table
+from ensembed.support.version import __version__
 
 Described: TypeAlias = MetaEncoder | SavedModel | str | Path
 
@@ -277,6 +277,6 @@ def _usage(saved: SavedModel, members: Sequence[Member], repo: str | None) -> st
 
 
 def _is_short(name: str) -> bool:
-    from ensembed.encoders.catalog import catalog
+    from ensembed.fetch.catalog import catalog
 
     return name.partition("?")[0] in catalog()

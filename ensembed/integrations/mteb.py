@@ -16,11 +16,11 @@ import numpy as np
 from ensembed.encoders import Encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DatasetError, InputError
-from ensembed.extras import import_extra
 from ensembed.integrations.sources import ModelLike, open_model
-from ensembed.model import MetaEncoder
-from ensembed.progress import Progress, silent
+from ensembed.models.ensemble import MetaEncoder
 from ensembed.sts import Dataset
+from ensembed.support.extras import import_extra
+from ensembed.support.progress import Progress, silent
 
 __all__ = ["MtebModel", "local_sts"]
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ensembed.encoders import Encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DimensionError, EnsembedError, InputError, MissingError, SentenceError, StoreError
-from ensembed.extras import import_extra
 from ensembed.integrations.sources import ModelLike
 from ensembed.integrations.vector_stores import (
     Hits,
@@ -27,7 +26,8 @@ from ensembed.integrations.vector_stores import (
     padded,
     store_model,
 )
-from ensembed.model import MetaEncoder
+from ensembed.models.ensemble import MetaEncoder
+from ensembed.support.extras import import_extra
 
 psycopg: Any = import_extra("psycopg", "pgvector", "a table of pgvector")
 sql: Any = import_extra("psycopg.sql", "pgvector", "a table of pgvector")

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ensembed.encoders import Encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import EnsembedError, InputError, StoreBusyError, StoreError
-from ensembed.extras import import_extra
 from ensembed.integrations.qdrant_folders import check_folder
 from ensembed.integrations.sources import ModelLike
 from ensembed.integrations.vector_stores import (
@@ -26,6 +25,7 @@ from ensembed.integrations.vector_stores import (
     padded,
     store_model,
 )
+from ensembed.support.extras import import_extra
 
 qdrant: Any = import_extra("qdrant_client", "qdrant", "a Qdrant collection")
 

@@ -15,13 +15,13 @@ from typing import Any, TypeAlias
 
 from ensembed.encoders import EncoderLike
 from ensembed.errors import ModelError
-from ensembed.extras import import_extra
 from ensembed.integrations.sources import ModelLike, open_model
 from ensembed.integrations.st_modules import MetaEncoderModule, as_meta_encoder, base_modules
 from ensembed.integrations.st_stock import to_stock_sentence_transformer
-from ensembed.loading import load as load_model
-from ensembed.model import Missing
-from ensembed.progress import Progress, silent
+from ensembed.models.ensemble import Missing
+from ensembed.models.opening import load as load_model
+from ensembed.support.extras import import_extra
+from ensembed.support.progress import Progress, silent
 
 __all__ = ["MetaEncoderModule", "load", "to_sentence_transformer", "to_stock_sentence_transformer"]
 

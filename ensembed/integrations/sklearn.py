@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, InputError
-from ensembed.extras import import_extra
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Meta, Method, make_method
 from ensembed.methods.autoencoder.method import Kind, Loss, Precision, Solver
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.projections import Activation, FloatArray
 from ensembed.methods.weights import Weights
-from ensembed.moments import Moments
+from ensembed.numerics.moments import Moments
+from ensembed.support.extras import import_extra
 
 import_extra("sklearn", "sklearn", "ensembed.integrations.sklearn")
 

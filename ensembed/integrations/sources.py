@@ -12,8 +12,8 @@ from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder
 from ensembed.encoders.consent import needs_consent
 from ensembed.errors import InputError, ModelError, UnknownEncoderError
-from ensembed.loading import load
-from ensembed.persistence import CONFIG
+from ensembed.models.opening import load
+from ensembed.models.saved_model import CONFIG
 
 ModelLike: TypeAlias = EncoderLike | Path
 

@@ -10,16 +10,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ensembed.corpus import check_sentences
+from ensembed.corpora.corpus import check_sentences
 from ensembed.encoders import Encoder, open_encoder
 from ensembed.encoders.base import EncoderSpec
 from ensembed.errors import EncoderError, MissingError, ModelError
-from ensembed.extras import import_extra
-from ensembed.loading import load
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import Placement
-from ensembed.model import Ensemble, MetaEncoder, Missing
-from ensembed.persistence import CONFIG, TENSORS
+from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
+from ensembed.models.opening import load
+from ensembed.models.saved_model import CONFIG, TENSORS
+from ensembed.support.extras import import_extra
 
 _WHAT = "the integration with sentence-transformers"
 _LEAST = 6

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from ensembed.encoders import AdjustedEncoder, Encoder
 from ensembed.encoders.st.encoder import SentenceTransformerEncoder
 from ensembed.errors import InputError
-from ensembed.extras import import_extra
 from ensembed.integrations.st_modules import base_modules, torch
 from ensembed.methods.projections import Dense, Placement, Projection
-from ensembed.model import MetaEncoder
+from ensembed.models.ensemble import MetaEncoder
+from ensembed.support.extras import import_extra
 
 Module: TypeAlias = Any
 """A module of the library."""

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import StoreError
-from ensembed.extras import import_extra
 from ensembed.integrations.sources import ModelLike
 from ensembed.integrations.vector_folders import FolderStore
 from ensembed.integrations.vector_stores import Hits, IdArray, Kinds, StoreFacts, checked_settings, padded
+from ensembed.support.extras import import_extra
 
 usearch: Any = import_extra("usearch.index", "usearch", "a usearch index")
 

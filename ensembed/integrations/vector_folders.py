@@ -19,10 +19,10 @@ from filelock import FileLock, Timeout
 
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError, StoreBusyError, StoreError
-from ensembed.files import sync_folder, temporary_beside, write_atomically
 from ensembed.integrations.sources import ModelLike
 from ensembed.integrations.vector_stores import StoreFacts, VectorStore, store_model
-from ensembed.progress import Progress, silent
+from ensembed.support.atomic_files import sync_folder, temporary_beside, write_atomically
+from ensembed.support.progress import Progress, silent
 
 STORE = "store.json"
 _LOCK = ".lock"

@@ -15,12 +15,12 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ensembed.corpus import check_sentences, shorten
+from ensembed.corpora.corpus import check_sentences, shorten
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import InputError, SentenceError, StoreError
 from ensembed.integrations.sources import ModelLike, open_model
-from ensembed.progress import Progress, silent
-from ensembed.rows import unit_rows
+from ensembed.numerics.row_matrices import unit_rows
+from ensembed.support.progress import Progress, silent
 
 IdArray = NDArray[np.int64]
 Kinds: TypeAlias = Mapping[str, tuple[object, ...]]

@@ -11,15 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, InputError, ViewError
-from ensembed.linalg import effective_rank, fix_signs, top_eigh
-from ensembed.methods.base import MomentMethod, check_whole
+from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Meta
 from ensembed.methods.passes import LOCAL, Passes
 from ensembed.methods.projections import Dense, Layer, Network, Placement, Projection
 from ensembed.methods.weights import Weights, scales
-from ensembed.moments import Moments, Precision
-from ensembed.progress import Progress, silent
-from ensembed.rows import Matrix, check_views
+from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh
+from ensembed.numerics.moments import Moments, Precision
+from ensembed.numerics.row_matrices import Matrix, check_views
+from ensembed.support.checks import check_whole
+from ensembed.support.progress import Progress, silent
 
 if TYPE_CHECKING:
     from ensembed.reliability import Reliability

@@ -15,9 +15,9 @@ from ensembed.methods.found import fit_by_reliability
 from ensembed.methods.meta import Meta
 from ensembed.methods.passes import LOCAL, Passes
 from ensembed.methods.weights import Weights, checked_weights
-from ensembed.moments import Moments, Precision
-from ensembed.progress import Progress, silent
-from ensembed.rows import Views, check_views
+from ensembed.numerics.moments import Moments, Precision
+from ensembed.numerics.row_matrices import Views, check_views
+from ensembed.support.progress import Progress, silent
 
 if TYPE_CHECKING:
     from ensembed.reliability import Reliability
@@ -209,9 +209,3 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a parameter is
     if isinstance(value, tuple):
         return list(value)
     return value.item() if isinstance(value, np.generic) else value
-
-
-def check_whole(name: str, value: object, least: int) -> None:
-    """Refuse a hyper-parameter that is not a whole number of at least `least`."""
-    if not (isinstance(value, (int, np.integer)) and value >= least):
-        raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ensembed.corpus import Corpus
+from ensembed.corpora.corpus import Corpus
 from ensembed.errors import InputError
 from ensembed.methods.meta import Meta
-from ensembed.progress import Progress, silent
+from ensembed.support.progress import Progress, silent
 
 if TYPE_CHECKING:
     from ensembed.methods.base import Method

@@ -10,15 +10,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.device import gcca_on
 from ensembed.errors import DimensionError, InputError, ViewError
-from ensembed.linalg import Whitening, fix_signs, top_eigh
-from ensembed.methods.base import MomentMethod, check_whole
+from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Meta
 from ensembed.methods.parts import Parts
 from ensembed.methods.projections import Dense
 from ensembed.methods.weights import Weights
-from ensembed.moments import Moments
+from ensembed.numerics.eigen import Whitening, fix_signs, top_eigh
+from ensembed.numerics.moments import Moments
+from ensembed.numerics.torch_device import gcca_on
+from ensembed.support.checks import check_whole
 
 # A rho below this part of the largest is rounding: two views of different dimensions have several that are zero.
 _ROUNDING = 1e-12

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, ViewError
 from ensembed.methods.projections import FloatArray, Placement, Projection
-from ensembed.rows import batches, check_views, non_finite, unit_rows
+from ensembed.numerics.row_matrices import batches, check_views, non_finite, unit_rows
 
 # Rows transformed at a time: bounds the memory for inputs that are larger than it.
 _BATCH = 8192

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ensembed.methods.projections import Placement, Projection
 from ensembed.methods.weights import Weights, scales
-from ensembed.moments import Moments
+from ensembed.numerics.moments import Moments
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

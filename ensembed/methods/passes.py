@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ensembed.extras import import_extra
-from ensembed.moments import Moments, Precision
-from ensembed.progress import Progress, silent
-from ensembed.rows import Matrix, Views
+from ensembed.numerics.moments import Moments, Precision
+from ensembed.numerics.row_matrices import Matrix, Views
+from ensembed.support.extras import import_extra
+from ensembed.support.progress import Progress, silent
 
 if TYPE_CHECKING:
     from ensembed.methods.autoencoder import Autoencoder

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.rows import unit_rows
+from ensembed.numerics.row_matrices import unit_rows
 
 FloatArray = NDArray[np.float32]
 Activation: TypeAlias = Literal["relu", "tanh"]

@@ -9,13 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from ensembed.errors import DimensionError, ViewError
-from ensembed.linalg import effective_rank, fix_signs, top_eigh
-from ensembed.methods.base import MomentMethod, check_whole
+from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Meta
 from ensembed.methods.parts import Parts
 from ensembed.methods.projections import Dense
 from ensembed.methods.weights import Weights
-from ensembed.moments import Moments
+from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh
+from ensembed.numerics.moments import Moments
+from ensembed.support.checks import check_whole
 
 
 @dataclass(frozen=True)

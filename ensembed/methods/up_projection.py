@@ -9,9 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from ensembed.errors import ViewError
-from ensembed.methods.base import NaiveMethod, check_whole
+from ensembed.methods.base import NaiveMethod
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import Dense
+from ensembed.support.checks import check_whole
 
 
 @dataclass(frozen=True)

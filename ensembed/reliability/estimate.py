@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.corpus import Corpus
+from ensembed.corpora.corpus import Corpus
 from ensembed.errors import InputError
-from ensembed.progress import Progress, silent
+from ensembed.numerics.row_matrices import check_views
 from ensembed.reliability.agreement import correlations, cosines, near_pairs, weights
 from ensembed.reliability.lexical import DIM, Lexical
 from ensembed.reliability.result import Decided, Reliability
@@ -19,7 +19,7 @@ from ensembed.reliability.roles import Near, Roles, near_sentences, roles_of
 from ensembed.reliability.sample import sample_rows, sample_sentences, sample_vectors
 from ensembed.reliability.sufficiency import known, lead, predictions
 from ensembed.reliability.whitening import SoftWhitening
-from ensembed.rows import check_views
+from ensembed.support.progress import Progress, silent
 
 Matrix64 = NDArray[np.float64]
 

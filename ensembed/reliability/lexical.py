@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ensembed.rows import unit_rows
+from ensembed.numerics.row_matrices import unit_rows
 
 Matrix64 = NDArray[np.float64]
 

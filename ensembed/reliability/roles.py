@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from ensembed.errors import ViewError
-from ensembed.progress import Progress
 from ensembed.reliability.agreement import correlations, cosines, near_pairs, nearest
 from ensembed.reliability.lexical import Lexical
+from ensembed.support.progress import Progress
 
 Matrix64 = NDArray[np.float64]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.corpus import Corpus, check_sentences
+from ensembed.corpora.corpus import Corpus, check_sentences
 from ensembed.errors import InputError, ViewError
-from ensembed.rows import Matrix, non_finite, unit_rows
+from ensembed.numerics.row_matrices import Matrix, non_finite, unit_rows
 
 Matrix64 = NDArray[np.float64]
 

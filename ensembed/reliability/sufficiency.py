@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.progress import Progress
+from ensembed.support.progress import Progress
 
 Matrix64 = NDArray[np.float64]
 Matrix32 = NDArray[np.float32]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.linalg import top_eigh
-from ensembed.rows import unit_rows
+from ensembed.numerics.eigen import top_eigh
+from ensembed.numerics.row_matrices import unit_rows
 
 Matrix64 = NDArray[np.float64]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ensembed.corpus import check_sentences, shorten
+from ensembed.corpora.corpus import check_sentences, shorten
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import InputError, SentenceError
-from ensembed.rows import unit_rows
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search.segment import record_line
 
 

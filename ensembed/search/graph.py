@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DamagedIndexError
-from ensembed.extras import import_extra
-from ensembed.files import temporary_beside
-from ensembed.progress import Progress, silent
 from ensembed.search.codes import encode_rows
 from ensembed.search.manifest import WAY_OUT, FileFacts, GraphFacts, read_manifest
 from ensembed.search.snapshot import Snapshot
 from ensembed.search.storage import check_bytes, facts_of
+from ensembed.support.atomic_files import temporary_beside
+from ensembed.support.extras import import_extra
+from ensembed.support.progress import Progress, silent
 
 # Fewer rows than these are compared faster than a graph is walked, whatever kind the index is.
 _LEAST = 1000

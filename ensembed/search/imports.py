@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from ensembed.corpora.record_files import Record, RecordFile
+from ensembed.corpora.record_reader import Record, RecordFile
 from ensembed.errors import CorpusError
-from ensembed.progress import Progress, silent
 from ensembed.search.index import Index
+from ensembed.support.progress import Progress, silent
 
 # Records that are encoded and kept together: what an interruption loses at the most.
 BATCH = 1024

@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from ensembed.corpus import shorten
+from ensembed.corpora.corpus import shorten
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import InputError, SearchIndexError
-from ensembed.files import why_not_writable, write_atomically
-from ensembed.persistence import PROBES
-from ensembed.progress import Progress, silent
+from ensembed.models.saved_model import PROBES
 from ensembed.search import graph, tidy
 from ensembed.search.checks import check_count, check_ids, check_metadata, check_texts, check_vectors
 from ensembed.search.hits import Hit, compared, hit_of
@@ -30,6 +28,8 @@ from ensembed.search.remembered import check_model, open_source, source_of
 from ensembed.search.segment import Part, id_hashes, record_line, write_segment
 from ensembed.search.snapshot import Snapshot, open_snapshot
 from ensembed.search.storage import write_npy
+from ensembed.support.atomic_files import why_not_writable, write_atomically
+from ensembed.support.progress import Progress, silent
 
 _LOCK = ".lock"
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from ensembed._version import __version__
 from ensembed.encoders.base import EncoderSpec
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
+from ensembed.support.version import __version__
 
 FORMAT_VERSION = 1
 MANIFEST = "index.json"

@@ -11,11 +11,11 @@ from ensembed.encoders import open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.openai.revisions import PROBED
 from ensembed.errors import SearchIndexError
-from ensembed.loading import load
-from ensembed.persistence import CONFIG, PROBES
-from ensembed.progress import Progress, silent
+from ensembed.models.opening import load
+from ensembed.models.saved_model import CONFIG, PROBES
 from ensembed.search.manifest import Manifest
 from ensembed.search.storage import check_bytes, map_npy
+from ensembed.support.progress import Progress, silent
 
 # How far probe vectors may be from the saved ones, as a part of their length: machines round differently.
 _SAME_MODEL = 0.2

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import DamagedIndexError
-from ensembed.files import temporary_beside
 from ensembed.search.manifest import WAY_OUT, FileFacts
+from ensembed.support.atomic_files import temporary_beside
 
 _BLOCK = 1 << 20
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ensembed.progress import Progress, silent
 from ensembed.search.manifest import Manifest, SegmentFacts
 from ensembed.search.segment import Part, Segment, write_segment
 from ensembed.search.snapshot import Snapshot
 from ensembed.search.storage import check_bytes
+from ensembed.support.progress import Progress, silent
 
 # A segment is written anew when this part of it is deleted.
 _DELETED = 1 / 3

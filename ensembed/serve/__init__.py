@@ -1,6 +1,6 @@
 """An HTTP server for a model: what OpenAI's clients ask for, similarities, search, and a page to try it on."""
 
-from ensembed.extras import import_extra
+from ensembed.support.extras import import_extra
 
 for _module in ("fastapi", "prometheus_client", "uvicorn"):
     import_extra(_module, "serve", "the server")

@@ -12,7 +12,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ensembed._version import __version__
 from ensembed.encoders.base import Encoder
 from ensembed.serve import schemas
 from ensembed.serve.bodies import Bodies
@@ -28,6 +27,7 @@ from ensembed.serve.replies import ApiError, error_reply
 from ensembed.serve.served import Served, SupportsSearch
 from ensembed.serve.settings import Settings
 from ensembed.serve.vectors import Vectors
+from ensembed.support.version import __version__
 
 _ABOUT = "Sentence embeddings of an ensemble. /v1/embeddings takes what OpenAI's clients send."
 _ASKING = ("400", "401", "408", "413", "415", "421", "429", "500", "504")

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, FloatArray
-from ensembed.encoders.catalog import catalog
 from ensembed.errors import EncoderError, EnsembedError
-from ensembed.model import MetaEncoder
+from ensembed.fetch.catalog import catalog
+from ensembed.models.ensemble import MetaEncoder
 from ensembed.serve.quiet_log import log, where
 
 VECTORS, VIEWS = "vectors", "views"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from ensembed.rows import unit_rows
+from ensembed.numerics.row_matrices import unit_rows
 
 _DISPUTED = 50
 _DIGITS = 6

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from ensembed.encoders.catalog import entry, is_pulled, require
 from ensembed.errors import AbsentDatasetError
-from ensembed.paths import data_dirs
+from ensembed.fetch.catalog import entry, is_pulled, require
 from ensembed.sts.datasets import SPLITS, Dataset, load_sts, read_stsb
 from ensembed.sts.protocol import Result
+from ensembed.support.paths import data_dirs
 
 YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 TESTS = (*YEARS, "stsb-test")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.model import Ensemble, MetaEncoder
-from ensembed.progress import Progress, silent
+from ensembed.models.ensemble import Ensemble, MetaEncoder
+from ensembed.support.progress import Progress, silent
 
 
 class Vectors:

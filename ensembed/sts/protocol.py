@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from ensembed.corpus import shorten
+from ensembed.corpora.corpus import shorten
 from ensembed.encoders.base import SupportsEncode, as_numbers, naming_failures
 from ensembed.errors import DatasetError, EncoderError, InputError
 

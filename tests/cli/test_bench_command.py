@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from ensembed.bench import default_sentences, measure
-from ensembed.bench.texts import MOST
 from ensembed.cli import run
 from ensembed.encoders import DemoEncoder
 from ensembed.errors import InputError
-from ensembed.schedule import Schedule
+from ensembed.models.costs import default_sentences, measure
+from ensembed.models.costs.texts import MOST
+from ensembed.views.schedule import Schedule
 
 MEMBERS = ["-e", "demo?dim=8&seed=1", "-e", "demo?dim=4&seed=2"]
 
@@ -150,7 +150,7 @@ def test_the_made_up_sentences_are_distinct_and_always_the_same() -> None:
 def test_memory_at_its_peak_is_seen_after_it_was_given_back() -> None:
     # In a process of its own: one that has run other tests may hold memory that it need not ask the system for.
     program = """
-from ensembed.bench.memory import PeakMemory
+from ensembed.models.costs.memory import PeakMemory
 with PeakMemory() as memory:
     block = bytearray(80_000_000)
     for _ in range(100):

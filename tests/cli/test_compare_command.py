@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from ensembed.cli import run
-from ensembed.compare import compare
 from ensembed.encoders import DemoEncoder, Encoder, open_encoder
+from ensembed.reliability.likeness import compare
 
 SENTENCES = [
     f"the {a} {b} {c}" for a in ("red", "blue", "old") for b in ("dog", "cat", "fox") for c in ("runs", "eats")

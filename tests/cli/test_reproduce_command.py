@@ -12,7 +12,7 @@ import pytest
 
 from ensembed.cli import run
 from ensembed.encoders import DemoEncoder
-from ensembed.sts.reproduce.findings import Findings
+from ensembed.paper.findings import Findings
 
 WORDS = ["dog", "cat", "fox", "man", "red", "old", "blue", "runs", "eats", "sleeps"]
 MEMBERS = ["demo?dim=8&seed=1", "demo?dim=6&seed=2", "demo?dim=5&seed=3"]

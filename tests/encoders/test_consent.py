@@ -10,7 +10,7 @@ from ensembed.cli import run
 from ensembed.encoders.consent import needs_consent
 from ensembed.errors import InputError, ModelError
 from ensembed.methods import Concat
-from ensembed.persistence import read_model, write_model
+from ensembed.models.saved_model import read_model, write_model
 
 REMOTE = "openai:https://embeddings.example.org/v1#model"
 
@@ -53,7 +53,7 @@ def strangers_model(tmp_path: Path) -> Path:
 
 def test_a_saved_model_asks_no_strange_server(strangers_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr("ensembed.loading.open_encoder", lambda name, **_: opened.append(name))
+    monkeypatch.setattr("ensembed.models.opening.open_encoder", lambda name, **_: opened.append(name))
     with pytest.raises(ModelError, match=r"sends your sentences to https://embeddings.example.org.*trust=True"):
         load(strangers_model)
     assert not opened

@@ -6,7 +6,7 @@ import pytest
 
 from ensembed.encoders.fingerprints import revision_of
 from ensembed.errors import InputError, MissingError
-from ensembed.extras import import_extra
+from ensembed.support.extras import import_extra
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ensembed.encoders import DemoEncoder, ObjectEncoder, open_encoder
-from ensembed.encoders.catalog import catalog
 from ensembed.errors import InputError, MissingError, UnknownEncoderError
+from ensembed.fetch.catalog import catalog
 
 ENCODERS = [entry.name for entry in catalog().values() if entry.dim is not None]
 

@@ -15,7 +15,7 @@ from loopback_openai import Behaviour, Exchange, LoopbackOpenAI, as_base64, drop
 from make_openai import make_openai
 
 from ensembed import Ensemble, load
-from ensembed.corpus import ListCorpus
+from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders import DemoEncoder, open_encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.openai.revisions import PROBES

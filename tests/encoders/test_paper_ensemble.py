@@ -15,11 +15,12 @@ from make_paranmt import make_paranmt_zip
 from make_st import make_st
 from make_tfhub import make_tf1
 
-from ensembed import ensembles, load
+from ensembed import load
 from ensembed.cli import run
 from ensembed.encoders import open_encoder
 from ensembed.encoders.names import parse_name
-from ensembed.ensembles import ENSEMBLES
+from ensembed.models import named_ensembles as ensembles
+from ensembed.models.named_ensembles import ENSEMBLES
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ensembed.encoders import Encoder, open_encoder
-from ensembed.encoders.catalog import catalog
 from ensembed.errors import InputError
+from ensembed.fetch.catalog import catalog
 from ensembed.sts import evaluate, read_stsb
 from ensembed.testing import check_encoder
 

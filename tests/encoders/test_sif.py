@@ -14,7 +14,7 @@ import wordfreq
 from make_words import glove_text, small_vectors
 from numpy.typing import NDArray
 
-from ensembed.corpus import ListCorpus
+from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.words import bags as word_bags
 from ensembed.encoders.words.encoder import WordsEncoder
 from ensembed.encoders.words.frequencies import CorpusFrequencies, WordfreqFrequencies

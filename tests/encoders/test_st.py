@@ -31,7 +31,7 @@ from safetensors.numpy import load_file, save_file
 
 from ensembed.encoders import open_encoder
 from ensembed.errors import EncoderError, InputError, MissingError
-from ensembed.rows import unit_rows
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.testing import SENTENCES, check_encoder
 
 Library: TypeAlias = Any  # a SentenceTransformer of the library, whose types are not read

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 from ensembed.encoders import open_encoder
 from ensembed.encoders.st.files import revision_of_model
 from ensembed.errors import EncoderError
-from ensembed.progress import silent
+from ensembed.support.progress import silent
 from ensembed.testing import SENTENCES
 
 
@@ -136,7 +136,7 @@ def test_the_code_of_a_model_may_read_any_file(folder: Path) -> None:
 PROGRAM = """
 import sys
 from ensembed.encoders.st.files import fetch
-from ensembed.progress import silent
+from ensembed.support.progress import silent
 
 folder = fetch("me/model", sys.argv[1], code=sys.argv[2] == "code", progress=silent)
 print(*sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()))

@@ -14,8 +14,8 @@ import pytest
 from make_st import write_json, write_modules
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.catalog import CatalogEntry, PinnedFile, PypiSource, catalog
-from ensembed.rows import unit_rows
+from ensembed.fetch.catalog import CatalogEntry, PinnedFile, PypiSource, catalog
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.sts import read_stsb
 
 pytestmark = pytest.mark.real
@@ -60,7 +60,7 @@ print(sentence_transformers.__version__, encoder.spec.key)
 def folder(pulled: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The model, in the layout in which it was published."""
     entries = {**catalog(), ENTRY.name: ENTRY}
-    monkeypatch.setattr("ensembed.encoders.catalog.catalog", lambda: entries)
+    monkeypatch.setattr("ensembed.fetch.catalog.catalog", lambda: entries)
     files = pulled(ENTRY.name)
     folder = tmp_path / "all-MiniLM-L6-v2"
     folder.mkdir()

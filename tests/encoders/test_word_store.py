@@ -19,8 +19,8 @@ from ensembed.encoders.words import files as word_files
 from ensembed.encoders.words import store as word_store
 from ensembed.encoders.words.store import WordVectors, open_word_vectors
 from ensembed.errors import EncoderError, InputError
-from ensembed.npy import RowWriter
-from ensembed.paths import cache_dir
+from ensembed.support.npy_files import RowWriter
+from ensembed.support.paths import cache_dir
 from ensembed.testing import files_of
 
 VECTORS = small_vectors()

@@ -12,7 +12,7 @@ import pytest
 from make_words import all_formats, make_words, small_vectors
 from numpy.typing import NDArray
 
-from ensembed.corpus import ListCorpus, TextCorpus
+from ensembed.corpora.corpus import ListCorpus, TextCorpus
 from ensembed.encoders import Encoder, open_encoder
 from ensembed.encoders import remembered as remembered_module
 from ensembed.encoders.words import bags as word_bags
@@ -22,7 +22,7 @@ from ensembed.encoders.words.encoder import WordsEncoder
 from ensembed.encoders.words.sif import Pooling
 from ensembed.encoders.words.tokens import WordFinder
 from ensembed.errors import CorpusError, EncoderError, InputError, MissingError
-from ensembed.paths import cache_dir
+from ensembed.support.paths import cache_dir
 from ensembed.testing import check_encoder
 
 VECTORS = small_vectors()

@@ -21,7 +21,7 @@ from ensembed.engines.ray.cluster import Cluster, Note
 from ensembed.errors import EngineError, InputError, MissingError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Concat, Method
 from ensembed.methods.passes import LOCAL
-from ensembed.progress import Progress, silent
+from ensembed.support.progress import Progress, silent
 
 # Ray's own: its data sets warn of settings that they make themselves.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")
@@ -139,7 +139,7 @@ ALONE = """
 import numpy as np, ray
 from ensembed.engines import Ray
 from ensembed.errors import EngineError
-from ensembed.moments import Moments
+from ensembed.numerics.moments import Moments
 X = np.random.default_rng(0).standard_normal((500, 4))
 with Ray() as engine:
     found = engine.moments([X])

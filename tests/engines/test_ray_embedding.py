@@ -15,18 +15,18 @@ from ray_encoders import Changing, Down, Locked, Poisoned, Sized, Watched
 from ray_nodes import Nodes
 from small_store import Interrupted
 
-from ensembed.corpus import Corpus, ListCorpus, TextCorpus
+from ensembed.corpora.corpus import Corpus, ListCorpus, TextCorpus
 from ensembed.encoders import open_encoder
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.engines import Ray, Resources
 from ensembed.engines.ray import embedding
 from ensembed.engines.ray.jobs import Job, Room
 from ensembed.errors import CorpusError, EncoderError, EngineError, InputError, StoreBusyError
-from ensembed.progress import silent
-from ensembed.shards import MANIFEST
+from ensembed.support.progress import silent
 from ensembed.testing import Recorder, files_of
-from ensembed.view_files import ViewFiles
 from ensembed.views import View, ViewStore
+from ensembed.views.shards import MANIFEST
+from ensembed.views.view_folder import ViewFiles
 
 pytestmark = [
     pytest.mark.usefixtures("cluster"),

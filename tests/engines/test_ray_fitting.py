@@ -20,7 +20,7 @@ from ensembed.engines import Ray
 from ensembed.engines.ray.blocks import StoredRows, cuts, equal_parts
 from ensembed.errors import CorruptViewError, EngineError, ViewError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Meta, Method
-from ensembed.moments import Moments
+from ensembed.numerics.moments import Moments
 from ensembed.views import View
 
 Array = NDArray[Any]

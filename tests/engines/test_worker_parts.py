@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ensembed.corpus import ListCorpus, TextCorpus
+from ensembed.corpora.corpus import ListCorpus, TextCorpus
 from ensembed.encoders import open_encoder
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.engines.ray.jobs import Job, Room, waves
+from ensembed.engines.ray.worker_opening import Source
+from ensembed.engines.ray.worker_reading import Reader
+from ensembed.engines.ray.worker_results import Result
+from ensembed.engines.ray.worker_tries import DiedError, Tries
 from ensembed.engines.resources import Resources
 from ensembed.errors import CorpusError, EngineError, InputError
-from ensembed.progress import silent
-from ensembed.view_files import ViewFiles
-from ensembed.workers.opening import Source
-from ensembed.workers.reading import Reader
-from ensembed.workers.results import Result
-from ensembed.workers.tries import DiedError, Tries
+from ensembed.support.progress import silent
+from ensembed.views.view_folder import ViewFiles
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "encoders"))  # small transformers are made there
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from postgres import postgres
 
-from ensembed.encoders.catalog import catalog
+from ensembed.fetch.catalog import catalog
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "integrations").glob("*.md"))

@@ -16,7 +16,7 @@ from ensembed.integrations.usearch import UsearchStore
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Method, UpProjection
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import Layer, Network
-from ensembed.rows import unit_rows
+from ensembed.numerics.row_matrices import unit_rows
 
 SENTENCES = [f"the {who} {does} {what}" for who in ("dog", "cat", "man") for does in "abcde" for what in "fghij"]
 QUERIES = ["a dog", "the cat b g", "nothing of that"]

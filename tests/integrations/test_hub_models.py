@@ -23,8 +23,8 @@ from ensembed.errors import InputError, MissingError, ModelError
 from ensembed.integrations.hub import HubModel, Pushed, from_pretrained, parse_hub_name, push_to_hub
 from ensembed.integrations.model_card import model_card
 from ensembed.methods import GCCA, Concat
-from ensembed.model import MetaEncoder
-from ensembed.persistence import SavedModel, read_model, write_model
+from ensembed.models.ensemble import MetaEncoder
+from ensembed.models.saved_model import SavedModel, read_model, write_model
 
 pytestmark = UPLOADS
 

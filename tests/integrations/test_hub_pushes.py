@@ -18,7 +18,7 @@ from ensembed.encoders.objects import ObjectEncoder
 from ensembed.errors import EnsembedError, InputError, MissingError, ModelError
 from ensembed.integrations.hub import from_pretrained, push_to_hub
 from ensembed.methods import GCCA, Concat
-from ensembed.model import MetaEncoder
+from ensembed.models.ensemble import MetaEncoder
 
 pytestmark = UPLOADS
 

@@ -19,8 +19,8 @@ from ensembed.integrations.hub_members import member_of
 from ensembed.integrations.model_card import escaped, model_card
 from ensembed.methods import GCCA, Concat
 from ensembed.methods.found import origin
-from ensembed.model import MetaEncoder
-from ensembed.persistence import SavedModel
+from ensembed.models.ensemble import MetaEncoder
+from ensembed.models.saved_model import SavedModel
 from ensembed.sts import Dataset, Pairs, evaluate
 
 SENTENCES = [f"the {color} {animal} {verb}" for color in ("red", "blue") for animal in ("dog", "cat")

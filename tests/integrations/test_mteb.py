@@ -18,7 +18,7 @@ from ensembed.errors import DatasetError, InputError
 from ensembed.integrations.mteb import MtebModel, local_sts
 from ensembed.integrations.sentence_transformers import to_sentence_transformer
 from ensembed.methods import Concat
-from ensembed.model import MetaEncoder
+from ensembed.models.ensemble import MetaEncoder
 from ensembed.sts import Dataset, Pairs, evaluate
 from ensembed.sts.find import find_sts
 from ensembed.testing import SENTENCES, Recorder

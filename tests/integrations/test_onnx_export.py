@@ -20,7 +20,7 @@ from ensembed.encoders import open_encoder
 from ensembed.errors import InputError, ModelError
 from ensembed.integrations.onnx import OnnxModel, export_meta, export_model
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Meta, UpProjection
-from ensembed.model import MetaEncoder
+from ensembed.models.ensemble import MetaEncoder
 from ensembed.testing import SENTENCES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "encoders"))  # small transformers are made there

@@ -21,8 +21,8 @@ from ensembed.errors import EncoderError, InputError, ModelError, SentenceError
 from ensembed.integrations.sentence_transformers import load, to_sentence_transformer
 from ensembed.integrations.st_modules import MetaEncoderModule
 from ensembed.methods import GCCA, Concat
-from ensembed.model import MetaEncoder
-from ensembed.rows import unit_rows
+from ensembed.models.ensemble import MetaEncoder
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.testing import SENTENCES
 from ensembed.views import ViewStore
 

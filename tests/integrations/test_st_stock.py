@@ -15,7 +15,7 @@ from ensembed.integrations.sentence_transformers import to_stock_sentence_transf
 from ensembed.methods import SVD, Autoencoder, Average, Concat, Method, UpProjection
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import Layer, Network
-from ensembed.model import MetaEncoder
+from ensembed.models.ensemble import MetaEncoder
 from ensembed.testing import SENTENCES
 from ensembed.views import ViewStore
 

@@ -12,7 +12,7 @@ from method_views import KINDS, SHAPES, Array, make_views
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import SVD, Auto
 from ensembed.methods.projections import Network
-from ensembed.moments import Moments
+from ensembed.numerics.moments import Moments
 from ensembed.reliability import reliability
 from ensembed.reliability.whitening import SoftWhitening
 

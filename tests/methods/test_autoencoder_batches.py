@@ -18,7 +18,7 @@ from ensembed.errors import CorruptViewError, ViewError
 from ensembed.methods import Autoencoder
 from ensembed.methods.autoencoder import batches
 from ensembed.methods.autoencoder.batches import Batches, Resident, Streamed, draw_kept, make_batches
-from ensembed.progress import silent
+from ensembed.support.progress import silent
 from ensembed.views import ViewStore
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,7 +13,7 @@ from method_views import KINDS, SHAPES, TYPES, Array, best_cut, cast, make_views
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import GCCA, Meta
 from ensembed.methods.gcca import positive
-from ensembed.moments import Moments
+from ensembed.numerics.moments import Moments
 
 SEVERAL = [(n, dims) for n, dims in SHAPES if len(dims) > 1]
 

@@ -11,7 +11,7 @@ from method_views import KINDS, SHAPES, TYPES, Array, cast, make_views
 
 from ensembed.errors import InputError, ViewError
 from ensembed.methods import Average, Concat, UpProjection
-from ensembed.rows import unit_rows
+from ensembed.numerics.row_matrices import unit_rows
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,7 +9,7 @@ from method_views import KINDS, SHAPES, TYPES, best_cut, cast, make_views
 
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import SVD
-from ensembed.moments import Moments
+from ensembed.numerics.moments import Moments
 
 
 def _rank(variances: np.ndarray) -> int:

@@ -17,8 +17,8 @@ from ensembed.encoders import DemoEncoder
 from ensembed.encoders.base import Encoder
 from ensembed.errors import EncoderError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Method
-from ensembed.progress import Progress
 from ensembed.reliability import Reliability
+from ensembed.support.progress import Progress
 from ensembed.testing import Recorder
 
 NAMES = ["demo?dim=5&seed=1", "demo?dim=4&seed=2", "demo?dim=6&seed=3"]

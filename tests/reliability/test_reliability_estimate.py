@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ensembed.corpus import ListCorpus
+from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders import DemoEncoder
 from ensembed.errors import InputError, ViewError
 from ensembed.reliability import Reliability, reliability

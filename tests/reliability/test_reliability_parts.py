@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ensembed.progress import silent
 from ensembed.reliability import agreement, sufficiency, whitening
 from ensembed.reliability.lexical import Lexical
 from ensembed.reliability.whitening import SoftWhitening
+from ensembed.support.progress import silent
 
 SENTENCES = [
     f"the {a} {b} {c}" for a in ("red", "blue", "old") for b in ("dog", "cat", "fox") for c in ("runs", "eats")

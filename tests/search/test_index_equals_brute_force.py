@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ensembed.encoders.demo import DemoEncoder
-from ensembed.rows import unit_rows
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search import Index
 from ensembed.search.manifest import Codes
 

@@ -10,7 +10,7 @@ import pytest
 
 from ensembed.encoders.demo import DemoEncoder
 from ensembed.errors import DamagedIndexError, InputError
-from ensembed.rows import unit_rows
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search import Index
 from ensembed.search.manifest import Codes
 

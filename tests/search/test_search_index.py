@@ -13,7 +13,7 @@ from ensembed.encoders.demo import DemoEncoder
 from ensembed.encoders.objects import ObjectEncoder
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
 from ensembed.methods import Concat
-from ensembed.model import Ensemble
+from ensembed.models.ensemble import Ensemble
 from ensembed.search import Index
 
 ENCODER = DemoEncoder(8)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ensembed.encoders.catalog import catalog, folder_of
 from ensembed.errors import AbsentDatasetError, DatasetError, MissingError
+from ensembed.fetch.catalog import catalog, folder_of
 from ensembed.sts import Dataset, Pairs
 from ensembed.sts.find import find_sts, text_version
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ensembed.errors import DatasetError, EncoderError, InputError
+from ensembed.paper import published as paper
 from ensembed.sts import (
     PARTS,
     PROTOCOLS,
@@ -27,7 +28,6 @@ from ensembed.sts import (
     distinct_sentences,
     evaluate,
     evaluate_all,
-    paper,
     pearson,
     predict,
     score,

@@ -16,12 +16,12 @@ from typing import NoReturn
 
 import numpy as np
 
-from ensembed.corpus import shorten
+from ensembed.corpora.corpus import shorten
 from ensembed.encoders.base import FloatArray, naming_failures
 from ensembed.encoders.openai.replies import ReplyError, error_of, parse, read_reply, retry_after
 from ensembed.encoders.openai.server import Server
 from ensembed.errors import EncoderError
-from ensembed.extras import import_extra
+from ensembed.support.extras import import_extra
 
 # What may pass when the same request is sent again, and what may be the fault of a single sentence.
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ensembed.corpus import shorten
+from ensembed.corpora.corpus import shorten
 from ensembed.encoders.base import FloatArray
 
 

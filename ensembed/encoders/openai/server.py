@@ -19,9 +19,9 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, quote, urlsplit, urlunsplit
 
-from ensembed._version import __version__
-from ensembed.corpus import shorten
+from ensembed.corpora.corpus import shorten
 from ensembed.errors import InputError
+from ensembed.support.version import __version__
 
 EXAMPLE = "openai:https://api.openai.com/v1#text-embedding-3-small"
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import EncoderError
-from ensembed.progress import Progress, silent
+from ensembed.support.progress import Progress, silent
 
 # Bytes at a time: a length that the file claims but does not have must not be allocated.
 _BLOCK = 1 << 24

@@ -20,9 +20,9 @@ from ensembed.encoders.base import FloatArray
 from ensembed.encoders.paranmt.safe_pickle import read_pickle
 from ensembed.encoders.remembered import remembered
 from ensembed.errors import EncoderError, InputError
-from ensembed.files import write_atomically
-from ensembed.paths import cache_dir
-from ensembed.progress import Progress
+from ensembed.support.atomic_files import write_atomically
+from ensembed.support.paths import cache_dir
+from ensembed.support.progress import Progress
 
 UNKNOWN = "UUUNKKK"
 # The 600-dimensional trigram-word model, among others in the release's archive.

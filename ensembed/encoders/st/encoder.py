@@ -10,7 +10,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ensembed.encoders import hub
 from ensembed.encoders.base import Encoder, EncoderSpec
 from ensembed.encoders.long_texts import cut
 from ensembed.encoders.names import Request, at_least, flag, one_of
@@ -18,6 +17,7 @@ from ensembed.encoders.st.files import fetch, revision_of_model
 from ensembed.encoders.st.loading import code_repositories, import_libraries, load, quiet
 from ensembed.encoders.st.threads import using_threads
 from ensembed.errors import EncoderError, InputError
+from ensembed.fetch import hub
 
 # Names that the library's `encode_query` and `encode_document` look for among the prompts, in this order.
 _TASKS = {"query": ("query",), "document": ("document", "passage", "corpus")}

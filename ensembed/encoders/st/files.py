@@ -9,9 +9,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from ensembed.encoders import hub
 from ensembed.encoders.fingerprints import revision_of
-from ensembed.progress import Progress
+from ensembed.fetch import hub
+from ensembed.support.progress import Progress
 
 # What neither the library nor a model's own code reads: texts and pictures, the same weights for other programs, what
 # training left behind. A star crosses slashes.

@@ -15,7 +15,7 @@ from typing import Any
 
 from ensembed.encoders.st.files import outside
 from ensembed.errors import EncoderError
-from ensembed.extras import import_extra
+from ensembed.support.extras import import_extra
 
 _ELSEWHERE = re.compile(r'"([\w.-]+/[\w.-]+?)--[\w.]+"')
 

@@ -7,7 +7,7 @@ import os
 import tarfile
 from pathlib import Path, PurePosixPath
 
-from ensembed.progress import Progress, silent
+from ensembed.support.progress import Progress, silent
 
 _BLOCK = 1 << 20
 # The largest encoders have 2 GB. Weights compress badly: what grows a hundredfold is no model, unless it is small.

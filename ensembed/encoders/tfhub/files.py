@@ -16,15 +16,15 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
-from ensembed.encoders.download import TIMEOUT, download, forget
 from ensembed.encoders.fingerprints import revision_of
 from ensembed.encoders.tfhub.archives import extract
 from ensembed.encoders.tfhub.tensorflow import one_line
 from ensembed.errors import EncoderError, InputError, MissingError, PullError
-from ensembed.files import sync_folder, temporary_beside
-from ensembed.locks import alone
-from ensembed.paths import cache_dir
-from ensembed.progress import Progress, silent
+from ensembed.fetch.download import TIMEOUT, download, forget
+from ensembed.support.atomic_files import sync_folder, temporary_beside
+from ensembed.support.locks import alone
+from ensembed.support.paths import cache_dir
+from ensembed.support.progress import Progress, silent
 
 # Seconds without a byte after which a download has failed.
 _PATIENCE = TIMEOUT

@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from ensembed.errors import MissingError
-from ensembed.extras import import_extra
+from ensembed.support.extras import import_extra
 
 # Lines of TensorFlow's C++ log.
 _LOG = re.compile(rb"[IWE]\d{4} \d\d:|WARNING: All log messages before absl|To enable the following instructions:")

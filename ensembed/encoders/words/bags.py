@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ensembed.corpus import Corpus
+from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.words.store import WordVectors
 from ensembed.encoders.words.tokens import WordFinder
 from ensembed.errors import InputError
-from ensembed.progress import Progress
+from ensembed.support.progress import Progress
 
 # Tokens summed at a time: bounds the memory that one very long sentence takes.
 _BLOCK = 1 << 16

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ensembed.corpora import as_corpus
-from ensembed.corpus import Corpus
+from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.names import Request, flag, one_of, user_path
 from ensembed.encoders.remembered import remembered
@@ -20,7 +20,7 @@ from ensembed.encoders.words.frequencies import WordfreqFrequencies
 from ensembed.encoders.words.sif import KINDS, SOURCES, CommonComponents, Kind, Pooling
 from ensembed.encoders.words.store import open_word_vectors
 from ensembed.errors import InputError
-from ensembed.progress import Progress, silent
+from ensembed.support.progress import Progress, silent
 
 
 class WordsEncoder(Encoder):

@@ -29,9 +29,9 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.corpus import shorten
+from ensembed.corpora.corpus import shorten
 from ensembed.errors import EncoderError, InputError
-from ensembed.progress import Progress, silent
+from ensembed.support.progress import Progress, silent
 
 FORMATS = ("glove", "word2vec", "word2vec-bin", "fasttext", "wink")
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.corpus import Corpus
+from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.words import tokens
 from ensembed.encoders.words.bags import WordBags, count_words, second_moment
 from ensembed.encoders.words.frequencies import CorpusFrequencies, Frequencies
@@ -29,9 +29,9 @@ from ensembed.encoders.words.sif import (
     usif_weight,
 )
 from ensembed.encoders.words.store import WordVectors
-from ensembed.files import write_atomically
-from ensembed.paths import cache_dir
-from ensembed.progress import Progress
+from ensembed.support.atomic_files import write_atomically
+from ensembed.support.paths import cache_dir
+from ensembed.support.progress import Progress
 
 Arrays = Mapping[str, NDArray[Any]]
 

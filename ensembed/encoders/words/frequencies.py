@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError, MissingError
-from ensembed.extras import import_extra
+from ensembed.support.extras import import_extra
 
 
 class Frequencies(Protocol):

@@ -24,11 +24,11 @@ from ensembed.encoders.fingerprints import revision_of
 from ensembed.encoders.remembered import remembered, state_of
 from ensembed.encoders.words.files import Block, detect_format, read_word_vectors
 from ensembed.errors import EncoderError, InputError
-from ensembed.files import sync_folder, temporary_beside, write_atomically
-from ensembed.locks import alone
-from ensembed.npy import RowWriter
-from ensembed.paths import cache_dir
-from ensembed.progress import Progress, silent
+from ensembed.support.atomic_files import sync_folder, temporary_beside, write_atomically
+from ensembed.support.locks import alone
+from ensembed.support.npy_files import RowWriter
+from ensembed.support.paths import cache_dir
+from ensembed.support.progress import Progress, silent
 
 _VERSION = 2
 # What the catalogue calls a file of vectors: the same file has the same key, whichever way it came.

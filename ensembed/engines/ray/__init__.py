@@ -10,15 +10,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ensembed.corpus import Corpus
+from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder
 from ensembed.engines.base import Stage
 from ensembed.engines.resources import Resources
 from ensembed.errors import EngineError, InputError
-from ensembed.extras import import_extra
-from ensembed.moments import Moments, Precision
-from ensembed.progress import Progress, silent
-from ensembed.rows import Matrix, Views, check_views
+from ensembed.numerics.moments import Moments, Precision
+from ensembed.numerics.row_matrices import Matrix, Views, check_views
+from ensembed.support.extras import import_extra
+from ensembed.support.progress import Progress, silent
 from ensembed.views import View, ViewStore
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.methods.auto import Composed
-from ensembed.rows import Matrix
-from ensembed.scatter import STRETCH
-from ensembed.shards import load_shard
+from ensembed.numerics.row_matrices import Matrix
+from ensembed.numerics.scatter import STRETCH
 from ensembed.views import View
+from ensembed.views.shards import load_shard
 
 
 @runtime_checkable

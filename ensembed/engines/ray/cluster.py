@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ensembed.engines.ray.worker_results import peak_memory, worker_name
 from ensembed.errors import EngineError
-from ensembed.workers.results import peak_memory, worker_name
 
 
 @dataclass(frozen=True)

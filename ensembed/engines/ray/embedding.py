@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ensembed.corpus import Corpus
+from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder
 from ensembed.engines.base import Stage
 from ensembed.engines.ray.jobs import Job, Room, most_actors, waves
+from ensembed.engines.ray.worker_opening import Source
+from ensembed.engines.ray.worker_results import Result, peak_memory
+from ensembed.engines.ray.worker_work import ShardEncoder, Work, fill
 from ensembed.engines.resources import resources_for
 from ensembed.errors import EncoderError, EngineError
-from ensembed.extras import import_extra
-from ensembed.progress import Progress, silent
+from ensembed.support.extras import import_extra
+from ensembed.support.progress import Progress, silent
 from ensembed.views import View, ViewStore
-from ensembed.workers.opening import Source
-from ensembed.workers.results import Result, peak_memory
-from ensembed.workers.work import ShardEncoder, Work, fill
 
 if TYPE_CHECKING:
     from ensembed.engines.ray import Ray

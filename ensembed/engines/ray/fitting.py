@@ -19,10 +19,10 @@ from ensembed.engines.base import Stage
 from ensembed.engines.ray.blocks import Recipe, Supply, cuts
 from ensembed.engines.ray.cluster import Cluster, Note, note
 from ensembed.errors import EngineError, EnsembedError, ViewError
-from ensembed.moments import Moments, Precision
-from ensembed.progress import Progress
-from ensembed.rows import Matrix, Views, non_finite
-from ensembed.scatter import STRETCH
+from ensembed.numerics.moments import Moments, Precision
+from ensembed.numerics.row_matrices import Matrix, Views, non_finite
+from ensembed.numerics.scatter import STRETCH
+from ensembed.support.progress import Progress
 
 if TYPE_CHECKING:
     from ensembed.engines.ray import Ray

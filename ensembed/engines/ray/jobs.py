@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ensembed.corpus import Corpus
+from ensembed.corpora.corpus import Corpus
 from ensembed.engines.base import Stage
+from ensembed.engines.ray.worker_results import Result
 from ensembed.engines.resources import Resources
 from ensembed.errors import EncoderError, EngineError, StoreError
-from ensembed.progress import Progress
-from ensembed.view_files import Repeats, ViewFiles
-from ensembed.workers.results import Result
+from ensembed.support.progress import Progress
+from ensembed.views.view_folder import Repeats, ViewFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,9 +23,9 @@ from ensembed.engines.ray.cluster import Cluster, Note, note
 from ensembed.engines.ray.jobs import Room
 from ensembed.engines.resources import Resources
 from ensembed.errors import EngineError, EnsembedError, TrainingError
-from ensembed.extras import import_extra
-from ensembed.progress import Progress
-from ensembed.rows import Matrix
+from ensembed.numerics.row_matrices import Matrix
+from ensembed.support.extras import import_extra
+from ensembed.support.progress import Progress
 
 if TYPE_CHECKING:
     from ensembed.engines.ray import Ray

@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ensembed._version import __version__
 from ensembed.encoders import Encoder, open_encoder
 from ensembed.errors import InputError, ModelError
-from ensembed.files import why_not_writable, write_atomically
 from ensembed.integrations.onnx.combiner import combine, used_views
 from ensembed.integrations.onnx.members import Member, Text, add_member, member_of, read_member, version_of
 from ensembed.integrations.onnx.nodes import Nodes, onnx_package
 from ensembed.integrations.onnx.reader import CONFIG, KIND, VERSION
-from ensembed.loading import load
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import Placement
-from ensembed.model import MetaEncoder
+from ensembed.models.ensemble import MetaEncoder
+from ensembed.models.opening import load
+from ensembed.support.atomic_files import why_not_writable, write_atomically
+from ensembed.support.version import __version__
 
 # Understood by every runtime since the end of 2020.
 _OPSET = 13

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError
-from ensembed.extras import import_extra
+from ensembed.support.extras import import_extra
 
 # From this version on, an operation takes the axes that it reduces as an input, not as an attribute.
 _AXES_AS_INPUT = {"ReduceSum": 13, "ReduceMax": 18}

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.cores import available_cores
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.tokens import first_ids, open_tokenizer
 from ensembed.errors import ModelError
+from ensembed.support.cores import available_cores
 
 CONFIG = "config.json"
 KIND = "ensembed-onnx"

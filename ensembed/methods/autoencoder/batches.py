@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ensembed.errors import ViewError
-from ensembed.progress import Progress
-from ensembed.rows import Matrix, non_finite
+from ensembed.numerics.row_matrices import Matrix, non_finite
+from ensembed.support.progress import Progress
 
 # Rows that are read together: a shard of a stored view has as many.
 _CHUNK = 4096

@@ -15,8 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from ensembed.errors import ModelError
-from ensembed.files import write_atomically
-from ensembed.rows import Matrix
+from ensembed.numerics.row_matrices import Matrix
+from ensembed.support.atomic_files import write_atomically
 
 _NAME = "training.safetensors"
 _TEMPORARIES = f".{_NAME}.*.tmp"

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ensembed.errors import DimensionError, ViewError
-from ensembed.linalg import effective_rank, fix_signs, top_eigh, whitener
 from ensembed.methods.meta import Meta
 from ensembed.methods.parts import Parts
 from ensembed.methods.projections import Dense
-from ensembed.moments import Moments
+from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh, whitener
+from ensembed.numerics.moments import Moments
 
 
 def solve_linear(moments: Moments, parts: Parts, d: int, method: Mapping[str, Any]) -> Meta:

@@ -12,16 +12,17 @@ import numpy as np
 
 from ensembed.errors import InputError
 from ensembed.methods.autoencoder.linear import solve_linear
-from ensembed.methods.base import TrainedMethod, check_whole
+from ensembed.methods.base import TrainedMethod
 from ensembed.methods.found import fit_by_reliability
 from ensembed.methods.meta import Meta
 from ensembed.methods.parts import Parts
 from ensembed.methods.passes import LOCAL, Passes
 from ensembed.methods.projections import ACTIVATIONS, Activation
 from ensembed.methods.weights import Weights
-from ensembed.moments import Moments
-from ensembed.progress import Progress, silent
-from ensembed.rows import check_views
+from ensembed.numerics.moments import Moments
+from ensembed.numerics.row_matrices import check_views
+from ensembed.support.checks import check_whole
+from ensembed.support.progress import Progress, silent
 
 Loss: TypeAlias = Literal["mse", "mae", "kld", "cos"]
 Kind: TypeAlias = Literal["cross", "averaged", "concatenated", "decoupled"]

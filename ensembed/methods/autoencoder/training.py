@@ -20,8 +20,8 @@ from ensembed.methods.autoencoder.network import Design
 from ensembed.methods.autoencoder.parameters import Parameters
 from ensembed.methods.autoencoder.steps import Stepper
 from ensembed.methods.projections import FloatArray, Layer, Network
-from ensembed.progress import Progress
-from ensembed.rows import Matrix
+from ensembed.numerics.row_matrices import Matrix
+from ensembed.support.progress import Progress
 
 if TYPE_CHECKING:
     from ensembed.methods.autoencoder.method import Autoencoder

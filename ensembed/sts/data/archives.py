@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from ensembed.progress import Progress, silent
+from ensembed.support.progress import Progress, silent
 
 _BLOCK = 1 << 20
 # The archives whose hash is not known have less than 2 MB, and less than 5 MB unpacked.

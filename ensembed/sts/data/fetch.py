@@ -1,7 +1,7 @@
 """Fetch a data set: its archive from the first address that has it, and out of that only files with the pinned hashes.
 
 Files get their names when all of them are there and have been checked. What breaks off is taken up again, see
-`ensembed.encoders.download`; an archive that turns out to be no good is forgotten, so that the next try gets another.
+`ensembed.fetch.download`; an archive that turns out to be no good is forgotten, so that the next try gets another.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ensembed.encoders.catalog import entry
-from ensembed.encoders.download import download, forget
-from ensembed.encoders.pull import pull
 from ensembed.errors import DatasetError, MissingError
-from ensembed.files import sync_folder
-from ensembed.locks import alone
-from ensembed.paths import fetched_dir
-from ensembed.progress import Progress, silent
+from ensembed.fetch.catalog import entry
+from ensembed.fetch.download import download, forget
+from ensembed.fetch.pull import pull
 from ensembed.sts.data.archives import MOST_BYTES, ArchiveError, read_members
 from ensembed.sts.data.places import by_hand, is_in, target_folder
 from ensembed.sts.data.sources import DataFile, DataSet
+from ensembed.support.atomic_files import sync_folder
+from ensembed.support.locks import alone
+from ensembed.support.paths import fetched_dir
+from ensembed.support.progress import Progress, silent
 
 
 @dataclass(frozen=True)

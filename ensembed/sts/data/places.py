@@ -6,11 +6,11 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ensembed.encoders.catalog import entry, folder_of, is_pulled
 from ensembed.errors import AbsentDatasetError, DatasetError
-from ensembed.paths import chosen_data_dir, data_dirs, fetched_dir
+from ensembed.fetch.catalog import entry, folder_of, is_pulled
 from ensembed.sts.data.sources import DataSet
 from ensembed.sts.datasets import PARTS, SPLITS, load_sts
+from ensembed.support.paths import chosen_data_dir, data_dirs, fetched_dir
 
 
 @dataclass(frozen=True)

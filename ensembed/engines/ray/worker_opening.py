@@ -1,0 +1,155 @@
+"""How an encoder comes to a worker: by its name, which the worker opens for itself, or as a pickled object."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ensembed.encoders import Encoder, EncoderSpec, open_encoder
+from ensembed.encoders.base import FloatArray
+from ensembed.encoders.names import parse_name
+from ensembed.encoders.openai.revisions import PROBED
+from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError
+
+_BATCH_SIZE = "batch_size"
+# Kinds of encoders whose names have that option: sentences of one run of the model.
+_BATCHING = ("st", "tfhub")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a worker needs to come by an encoder.
+
+    Attributes:
+        spec: what it has to be.
+        threads: cores it may use, where it is opened by name.
+        batch_size: sentences that it takes at a time, at the most; None leaves it to the encoder.
+        pickled: a reference to the object's bytes in the object store; None for an encoder that is opened by name.
+    """
+
+    spec: EncoderSpec
+    threads: int
+    batch_size: int | None = None
+    pickled: Any = None
+
+    @classmethod
+    def of(cls, encoder: Encoder, threads: int, batch_size: int | None = None) -> Source:
+        """The source of an encoder that is open here.
+
+        Raises:
+            EncoderError: it can neither be opened by name nor pickled.
+            InputError: its name says another batch size, or has to say it.
+        """
+        if _has_name(encoder):
+            source = cls(encoder.spec, threads, batch_size)
+            source._check_batch_size()
+            return source
+        import ray
+        from ray import cloudpickle
+
+        try:
+            data = cloudpickle.dumps(encoder)  # type: ignore[no-untyped-call] # the library has no types
+        except Exception as error:  # whatever an object's own pickling raises
+            raise EncoderError(
+                f"encoder {encoder.spec.name!r} is an object that cannot be sent to other processes: {error!r}; name "
+                "an encoder that workers open themselves, or give the object's class a `__reduce__`"
+            ) from error
+        return cls(encoder.spec, threads, batch_size, ray.put(data))
+
+    @property
+    def batches_itself(self) -> bool:
+        """Whether the encoder is told of the batch size, and takes any number of sentences in a call."""
+        return self.batch_size is None or (self.pickled is None and parse_name(self.spec.name).scheme in _BATCHING)
+
+    def encode(self, encoder: Encoder, sentences: list[str]) -> FloatArray:
+        """The vectors of the sentences by the opened encoder, so many at a time."""
+        if self.batch_size is None or self.batches_itself or not sentences:
+            return encoder.encode(sentences)
+        starts = range(0, len(sentences), self.batch_size)
+        return np.concatenate([encoder.encode(sentences[k : k + self.batch_size]) for k in starts])
+
+    def open(self) -> Encoder:
+        """The encoder, in a worker; the files of one in the catalogue are fetched if this node lacks them.
+
+        Raises:
+            EncoderError: it cannot be opened here, or is another one than on the driver.
+        """
+        where = f"encoder {self.spec.name!r} on the node {socket.gethostname()}"
+        try:
+            encoder = self._open()
+        except EnsembedError as error:
+            raise type(error)(f"{where}: {error}") from error
+        except Exception as error:  # a class that cannot be imported here, a model that does not load
+            raise EncoderError(f"{where} cannot be opened: {error!r}") from error
+        if not _same(encoder.spec, self.spec):
+            raise EncoderError(
+                f"{where} is not the one the driver has: it has the key {encoder.spec.key}, not {self.spec.key}; use "
+                "the same files and the same ensembed on all nodes"
+            )
+        return encoder
+
+    def _open(self) -> Encoder:
+        if self.pickled is not None:
+            import ray
+            from ray import cloudpickle
+
+            encoder: Encoder = cloudpickle.loads(ray.get(self.pickled))
+            return encoder
+        known = parse_name(self.spec.name).entry
+        try:
+            return self._by_name()
+        except MissingError:
+            if known is None:
+                raise
+            from ensembed.fetch.pull import pull
+
+            pull([known.name])
+            return self._by_name()
+
+    def _by_name(self) -> Encoder:
+        name = self.spec.name
+        if self.batch_size is not None and self.batches_itself:
+            name += f"{'&' if self._has_options else '?'}{_BATCH_SIZE}={self.batch_size}"
+        return open_encoder(name, threads=self.threads, pinned=self.spec.revision)
+
+    @property
+    def _has_options(self) -> bool:
+        # As `parse_name` finds them: behind the `#` of a name that has one.
+        head, _, tail = self.spec.name.partition("#")
+        return "?" in (tail or head)
+
+    def _check_batch_size(self) -> None:
+        if self.batch_size is None or not self.batches_itself:
+            return
+        name = self.spec.name
+        if _BATCH_SIZE in parse_name(name).query:
+            raise InputError(
+                f"the name of {name!r} says a {_BATCH_SIZE}, and its resources say {self.batch_size}: say it once"
+            )
+        if _BATCH_SIZE in dict(self.spec.extra):
+            raise InputError(
+                f"the vectors of {name!r} depend on its {_BATCH_SIZE}, which is therefore a part of its name: add "
+                f"{'&' if self._has_options else '?'}{_BATCH_SIZE}={self.batch_size} to it, and leave it out of the "
+                "resources"
+            )
+
+
+def _has_name(encoder: Encoder) -> bool:
+    """Whether a worker would get the same encoder by name; a wrapper around one may well carry its name."""
+    if encoder.spec.kind == "object" or not type(encoder).__module__.startswith("ensembed.encoders."):
+        return False
+    try:
+        parse_name(encoder.spec.name)
+    except InputError:
+        return False
+    return True
+
+
+def _same(found: EncoderSpec, wanted: EncoderSpec) -> bool:
+    # The revision of a server is the hash of the vectors that one machine saw first, with their noise.
+    if found.revision.startswith(PROBED) and wanted.revision.startswith(PROBED) and found.kind == wanted.kind:
+        found = replace(found, revision=wanted.revision)
+    return found.key == wanted.key

@@ -1,0 +1,297 @@
+"""Ensembles and the meta-encoders that are fitted on them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from ensembed.corpora import as_corpus
+from ensembed.corpora.corpus import Corpus
+from ensembed.encoders import EncoderLike, open_encoder
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.engines import Engine, Local
+from ensembed.errors import DimensionError, EncoderError, EnsembedError, InputError
+from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Meta, Method
+from ensembed.methods.base import TrainedMethod
+from ensembed.methods.found import fit_by_reliability
+from ensembed.methods.parts import Parts
+from ensembed.methods.weights import Weights
+from ensembed.models.saved_model import PROBES, SavedModel, write_model
+from ensembed.models.tuning import LabelledPairs, Labels, tune_method
+from ensembed.support.progress import Progress, silent
+from ensembed.views import ViewStore
+from ensembed.views.schedule import Schedule
+
+Missing: TypeAlias = Literal["error", "drop"]
+
+
+class Ensemble:
+    """An ordered list of encoders.
+
+    Args:
+        encoders: names (`"minilm"`), encoders, or any objects that have `encode`.
+        threads: cores per encoder; None leaves it to each encoder.
+        progress: told of long work that opening a member takes, such as the conversion of a file of word vectors.
+
+    Example:
+        >>> from ensembed.methods import SVD
+        >>> ensemble = Ensemble(["demo?dim=8&seed=1", "demo?dim=6&seed=2"])
+        >>> sentences = ["a dog barks", "a cat sleeps", "the dog sleeps", "the cat barks"]
+        >>> ensemble.fit(sentences, SVD(dim=2)).encode(["a dog sleeps"]).shape
+        (1, 2)
+    """
+
+    def __init__(
+        self, encoders: Sequence[EncoderLike], *, threads: int | None = None, progress: Progress = silent
+    ) -> None:
+        if isinstance(encoders, str):
+            raise InputError(f"an ensemble is a list of encoders: write [{encoders!r}]")
+        self.encoders: tuple[Encoder, ...] = tuple(
+            open_encoder(encoder, threads=threads, progress=progress) for encoder in encoders
+        )
+        if not self.encoders:
+            raise InputError("an ensemble needs at least one encoder")
+        names = [encoder.spec.name for encoder in self.encoders]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(
+                f"{twice!r} is a member twice: leave one out; two objects of one class need ObjectEncoder(it, name=...)"
+            )
+
+    def __repr__(self) -> str:
+        return f"Ensemble({[encoder.spec.name for encoder in self.encoders]})"
+
+    @property
+    def dims(self) -> list[int]:
+        """The members' dimensions."""
+        return [encoder.spec.dim for encoder in self.encoders]
+
+    def fit(
+        self,
+        sentences: Corpus | Path | Sequence[str],
+        method: Method | None = None,
+        *,
+        tune: Labels | None = None,
+        store: ViewStore | None = None,
+        engine: Engine | None = None,
+        threads: int | None = None,
+        progress: Progress = silent,
+    ) -> MetaEncoder:
+        """Fit a method on what the members say about unlabelled sentences.
+
+        Args:
+            sentences: a list, the path of a text or Parquet file or of a folder of them, or a corpus
+                (`ensembed.corpora.open_corpus` has one for URLs).
+            method: how to combine the views; None is `Auto()`, which finds out how far each member can be trusted.
+                Weights by reliability are found with the help of the sentences' words.
+            tune: labelled pairs to choose weights, tau, dim and method on, if there are any: a list of
+                (score, text, text), or what `ensembed.sts.read_pairs` gives. `method` stays unless choosing gains
+                more than its standard error. Without them no score is read.
+            store: where the views are cached, so that nothing is encoded twice; by default the user's cache. An
+                autoencoder's training is kept there, too, while it runs: after an interruption the same call goes on.
+            engine: where to encode and to fit: `ensembed.engines.Ray()` is a cluster; None is this process. A few
+                thousand rows, to find weights and whitenings on, are read here in any case.
+            threads: for the fit; None leaves BLAS its own choice.
+            progress: told of rows and epochs.
+
+        Raises:
+            InputError: the method does not suit the members (`check`), or the labelled pairs cannot be tuned on; before
+                anything is encoded.
+            StoreBusyError: another process is encoding or training the same.
+        """
+        method = Auto() if method is None else method
+        self.check(method)
+        corpus = as_corpus(sentences)
+        pairs = None if tune is None else LabelledPairs.of(tune)
+        if pairs is None and not method.needs_rows:
+            return MetaEncoder(self, method.build(self.dims))
+        store = store or ViewStore()
+        engine = engine or Local()
+        views = engine.embed_all(store, corpus, self.encoders, progress=progress)
+
+        def fitted(weighted: Method) -> Meta:
+            if isinstance(weighted, TrainedMethod) and weighted.trains:
+                with store.training(self._training_key(corpus, weighted)) as kept:
+                    return weighted.fit(views, threads=threads, progress=progress, checkpoint=kept, passes=engine)
+            return weighted.fit(views, threads=threads, progress=progress, passes=engine)
+
+        names = [encoder.spec.name for encoder in self.encoders]
+        if pairs is not None:
+            pair_views = engine.embed_all(store, pairs.corpus, self.encoders, progress=progress)
+            meta = tune_method(
+                method,
+                views,
+                pairs,
+                pair_views,
+                fit=fitted,
+                sentences=corpus,
+                names=names,
+                threads=threads,
+                progress=progress,
+                passes=engine,
+            )
+        elif method.wants_reliability:
+            meta = fit_by_reliability(method, views, fitted, sentences=corpus, names=names, progress=progress)
+        else:
+            meta = fitted(method)
+        return MetaEncoder(self, meta, corpus=corpus.key)
+
+    def check(self, method: Method) -> None:
+        """Refuse a method that these members cannot have, whatever the sentences; `fit` asks before it encodes.
+
+        Raises:
+            InputError: there are more or fewer weights than members, or it takes more or fewer members.
+            DimensionError: it cannot have more dimensions than its members together, and is to.
+        """
+        if not isinstance(method, Method):
+            raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
+        if not method.needs_rows:
+            method.build(self.dims)
+        # Which members will be left out is not known before weights are found.
+        weights: Weights = "equal" if method.wants_reliability else getattr(method, "weights", "equal")
+        dims = Parts.of(weights, self.dims).dims
+        dim, most = getattr(method, "dim", None), sum(dims)
+        projects = isinstance(method, (Auto, SVD, GCCA)) or (isinstance(method, Autoencoder) and method.solved)
+        if projects and dim is not None and dim > most:
+            raise DimensionError(
+                f"{method.name} with dim={dim}: the members have {most} dimensions together "
+                f"({' + '.join(map(str, dims))}), so at most dim={most} can be had",
+                most,
+            )
+
+    def _training_key(self, corpus: Corpus, method: TrainedMethod) -> str:
+        """Of everything that makes a training what it is: of the weights, only which members take part."""
+        taken = [self.encoders[j].spec.key for j in Parts.of(method.weights, self.dims).members]
+        facts = [corpus.key, taken, method.with_weights("equal").to_json()]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class MetaEncoder(Encoder):
+    """An ensemble with a fitted meta-embedding; itself an encoder.
+
+    Args:
+        ensemble: the members.
+        meta: what was fitted on their views.
+        name: what to call it.
+        missing: "error" stops when a member fails; "drop" warns and goes on with the others.
+        corpus: the key of the corpus that was fitted on.
+    """
+
+    def __init__(
+        self,
+        ensemble: Ensemble,
+        meta: Meta,
+        *,
+        name: str | None = None,
+        missing: Missing = "error",
+        corpus: str = "",
+    ) -> None:
+        if list(meta.view_dims) != ensemble.dims:
+            raise InputError(
+                f"the meta-embedding takes views of {list(meta.view_dims)}, the members give {ensemble.dims}"
+            )
+        if missing not in ("error", "drop"):
+            raise InputError(f"missing is 'error' or 'drop', not {missing!r}")
+        self.ensemble = ensemble
+        self.meta = meta
+        self.missing = missing
+        self.corpus = corpus
+        self.schedule = Schedule()
+        members = ", ".join(encoder.spec.name for encoder in ensemble.encoders)
+        self._name = name or f"{meta.method['name']}({members})"
+
+    @cached_property
+    def spec(self) -> EncoderSpec:
+        """Everything that changes the numbers: the members and what was fitted."""
+        facts = hashlib.sha256("".join(encoder.spec.key for encoder in self.ensemble.encoders).encode())
+        self.meta.update(facts)
+        return EncoderSpec(self._name, "meta", self.meta.dim, facts.hexdigest()[:16], pooling=self.meta.method["name"])
+
+    @property
+    def cacheable(self) -> bool:
+        """Not with missing="drop": vectors that lack a member must not be kept as if they were whole."""
+        return self.missing == "error"
+
+    @property
+    def concurrent(self) -> bool:
+        """Where all members are; not with missing="drop", which warns."""
+        return self.missing == "error" and all(encoder.concurrent for encoder in self.ensemble.encoders)
+
+    def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> FloatArray:
+        """Vectors [n, d] of the sentences, in their order.
+
+        With missing="drop" a member that fails is left out of the whole call, with a warning: all rows of one call are
+        made of the same members and can be compared.
+        """
+        absent: set[int] = set()
+        while True:
+            try:
+                return _Combination(self, frozenset(absent)).encode(sentences, progress=progress)
+            except _MemberFailedError as failure:
+                if self.missing == "error":
+                    raise failure.error from failure.error.__cause__
+                absent.add(failure.member)
+                name = self.ensemble.encoders[failure.member].spec.name
+                warnings.warn(f"going on without encoder {name!r}: {failure.error}", RuntimeWarning, stacklevel=2)
+                if len(absent) == len(self.meta.counted):
+                    raise EncoderError(f"every member of {self._name} failed; the last: {failure.error}") from failure
+
+    def embed(self, sentences: list[str]) -> FloatArray:
+        """The members' vectors, combined."""
+        return _Combination(self, frozenset()).embed(sentences)
+
+    def truncate(self, k: int) -> MetaEncoder:
+        """The meta-encoder of the first k dimensions."""
+        return MetaEncoder(
+            self.ensemble, self.meta.truncate(k), name=f"{self._name}[:{k}]", missing=self.missing, corpus=self.corpus
+        )
+
+    def save(self, folder: str | Path) -> None:
+        """Save as `config.json` and `model.safetensors`; the members are saved by name, not by weight."""
+        encoders = self.ensemble.encoders
+        fingerprints = tuple(encoder.encode(PROBES) for encoder in encoders)
+        members = tuple(encoder.spec for encoder in encoders)
+        write_model(Path(folder), SavedModel(self.meta, members, fingerprints, self.corpus))
+
+    def __repr__(self) -> str:
+        return f"MetaEncoder({self._name!r}, dim={self.meta.dim})"
+
+
+class _MemberFailedError(EnsembedError):
+    """Says which member of an ensemble failed, and how."""
+
+    def __init__(self, member: int, error: EnsembedError) -> None:
+        super().__init__(str(error))
+        self.member = member
+        self.error = error
+
+
+class _Combination(Encoder):
+    """A meta-encoder with some of its members."""
+
+    def __init__(self, model: MetaEncoder, absent: frozenset[int]) -> None:
+        self._model = model
+        self._absent = absent
+
+    @property
+    def spec(self) -> EncoderSpec:
+        return self._model.spec
+
+    def embed(self, sentences: list[str]) -> FloatArray:
+        encoders = self._model.ensemble.encoders
+        # What counts nothing need not be encoded.
+        present = [j for j in self._model.meta.counted if j not in self._absent]
+        jobs = [partial(self._member, j, sentences) for j in present]
+        views = dict(zip(present, self._model.schedule.run(jobs, len(sentences)), strict=True))
+        return self._model.meta.transform([views.get(j) for j in range(len(encoders))])
+
+    def _member(self, j: int, sentences: list[str], progress: Progress) -> FloatArray:
+        try:
+            return self._model.ensemble.encoders[j].encode(sentences, progress=progress)
+        except EnsembedError as error:
+            raise _MemberFailedError(j, error) from error

@@ -1,0 +1,205 @@
+"""Saved models: a folder with `config.json` (facts) and `model.safetensors` (numbers). No code, no pickle.
+
+Both are written to a temporary name and renamed. The configuration comes last and holds the hash of its own facts and
+of the tensors, so that a save that was torn in the middle and any damage show.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from ensembed.encoders.base import EncoderSpec, FloatArray
+from ensembed.errors import ModelError
+from ensembed.methods.meta import Meta
+from ensembed.methods.projections import BETWEEN, Dense, Layer, Network, Placement, Projection
+from ensembed.support.atomic_files import why_not_writable, write_all_atomically
+from ensembed.support.version import __version__
+
+FORMAT_VERSION = 1
+# What fingerprints are vectors of: part of the format.
+PROBES = ["A man is playing a guitar on the stage.", "Stock prices fell sharply after the report."]
+CONFIG = "config.json"
+TENSORS = "model.safetensors"
+_FACTS = {
+    "method": dict,
+    "dim": int,
+    "normalize": bool,
+    "rows": int,
+    "corpus": str,
+    "members": list,
+    "projections": list,
+    "has_spectrum": bool,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class SavedModel:
+    """What is kept of a meta-encoder.
+
+    Attributes:
+        meta: the fitted meta-embedding.
+        members: the encoders' specs, in the ensemble's order.
+        fingerprints: per encoder its vectors of the probe sentences, by which a changed encoder shows.
+        corpus: the key of the corpus it was fitted on; empty where none was needed.
+    """
+
+    meta: Meta
+    members: tuple[EncoderSpec, ...]
+    fingerprints: tuple[FloatArray, ...]
+    corpus: str = ""
+
+
+def write_model(folder: Path, model: SavedModel) -> None:
+    """Save the model in a folder, which is made; a model that is there already is replaced."""
+    data = save(_tensors(model))
+    facts = _config(model)
+    config = facts | {"sha256": _seal(facts, data)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_all_atomically({folder / TENSORS: data, folder / CONFIG: json.dumps(config, indent=1).encode() + b"\n"})
+    except OSError as error:
+        raise ModelError(f"cannot save the model in {folder}: {error}") from error
+
+
+def check_folder(folder: Path) -> None:
+    """Raise a ModelError unless a model could be saved there; nothing is made yet."""
+    if problem := why_not_writable(folder):
+        raise ModelError(f"cannot save the model in {folder}: {problem}")
+
+
+def read_model(folder: Path) -> SavedModel:
+    """Read a saved model, or raise a ModelError that says what is wrong with it."""
+    try:
+        config = json.loads((folder / CONFIG).read_bytes())
+        data = (folder / TENSORS).read_bytes()
+    except FileNotFoundError as error:
+        raise ModelError(f"{folder} is not a saved model: {Path(error.filename).name} is missing") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{folder} cannot be read: {error}") from error
+    version = config.get("format") if isinstance(config, dict) else None
+    if version is None:
+        raise ModelError(f"{folder} is not a saved model: its {CONFIG} is of another kind")
+    if version != FORMAT_VERSION:
+        raise ModelError(
+            f"{folder} has model format {version!r}; ensembed {__version__} reads {FORMAT_VERSION}: upgrade ensembed"
+        )
+    if config.pop("sha256", None) != _seal(config, data):
+        raise ModelError(f"{folder}: {CONFIG} and {TENSORS} do not fit; the save was torn, or a file was changed")
+    try:
+        return _model(config, load(data))
+    except (KeyError, TypeError, ValueError, AttributeError, SafetensorError) as error:
+        raise ModelError(f"{folder} is damaged: {error!r}") from error
+
+
+def _seal(facts: Mapping[str, Any], data: bytes) -> str:
+    """The hash of the facts, however they are laid out, and of the tensors' file."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\0" + data).hexdigest()
+
+
+def _config(model: SavedModel) -> dict[str, Any]:
+    meta = model.meta
+    return {
+        "format": FORMAT_VERSION,
+        "ensembed": __version__,
+        "method": dict(meta.method),
+        "dim": meta.dim,
+        "normalize": meta.normalize,
+        "rows": meta.rows,
+        "corpus": model.corpus,
+        "members": [spec.to_json() for spec in model.members],
+        "projections": [_facts(projection) for projection in meta.projections],
+        "has_spectrum": meta.spectrum is not None,
+    }
+
+
+def _facts(projection: Projection) -> dict[str, Any]:
+    if isinstance(projection, Placement):
+        return {
+            "kind": "placement",
+            "start": projection.start,
+            "columns": projection.columns,
+            "scale": projection.scale,
+        }
+    if isinstance(projection, Dense):
+        return {"kind": "dense"}
+    widths = [layer.matrix.shape[1] for layer in projection.layers]
+    return {"kind": "network", "start": projection.start, "activation": projection.activation, "widths": widths}
+
+
+def _tensors(model: SavedModel) -> dict[str, NDArray[Any]]:
+    tensors: dict[str, NDArray[Any]] = {}
+    for j, projection in enumerate(model.meta.projections):
+        if isinstance(projection, Dense):
+            tensors[f"projection.{j}.matrix"] = projection.matrix
+            tensors[f"projection.{j}.offset"] = projection.offset
+        elif isinstance(projection, Network):
+            for i, layer in enumerate(projection.layers):
+                tensors[f"projection.{j}.layer.{i}.matrix"] = layer.matrix
+                tensors[f"projection.{j}.layer.{i}.bias"] = layer.bias
+    if model.meta.spectrum is not None:
+        tensors["spectrum"] = model.meta.spectrum
+    for j, fingerprint in enumerate(model.fingerprints):
+        tensors[f"fingerprint.{j}"] = fingerprint
+    # safetensors writes the buffer as it lies in memory: a transposed array would come back scrambled.
+    return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+
+
+def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> SavedModel:
+    for name, kind in _FACTS.items():
+        if type(config[name]) is not kind:
+            raise TypeError(f"{name} is {config[name]!r}")
+
+    def take(name: str, *shape: int) -> NDArray[Any]:
+        tensor = tensors.pop(name)
+        if tensor.shape != shape:
+            raise ValueError(f"{name} has shape {tensor.shape} instead of {shape}")
+        return tensor
+
+    dim = config["dim"]
+    members = tuple(EncoderSpec.from_json(spec) for spec in config["members"])
+    projections: list[Projection] = []
+    for j, (facts, spec) in enumerate(zip(config["projections"], members, strict=True)):
+        if facts["kind"] == "dense":
+            matrix = take(f"projection.{j}.matrix", spec.dim, dim)
+            projections.append(Dense(matrix, take(f"projection.{j}.offset", dim)))
+        elif facts["kind"] == "placement":
+            projections.append(Placement(facts["start"], facts["columns"], facts["scale"]))
+        elif facts["kind"] == "network":
+            projections.append(
+                _network(facts, spec.dim, dim, lambda name, *shape, j=j: take(f"projection.{j}.{name}", *shape))
+            )
+        else:
+            raise ValueError(f"unknown projection {facts['kind']!r}")
+    spectrum = take("spectrum", dim) if config["has_spectrum"] else None
+    fingerprints = tuple(take(f"fingerprint.{j}", len(PROBES), spec.dim) for j, spec in enumerate(members))
+    if tensors:
+        raise ValueError(f"unexpected tensors {sorted(tensors)}")
+    if "name" not in config["method"]:
+        raise KeyError("name")
+    meta = Meta(config["method"], dim, tuple(projections), config["normalize"], spectrum, config["rows"])
+    if meta.view_dims != tuple(spec.dim for spec in members):
+        raise ValueError(f"projections take {meta.view_dims}, members give {[spec.dim for spec in members]}")
+    return SavedModel(meta, members, fingerprints, config["corpus"])
+
+
+def _network(facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]]) -> Network:
+    start, widths = facts["start"], facts["widths"]
+    if type(start) is not int or start < 0 or not widths or (widths[-1] and start + widths[-1] > dim):
+        raise ValueError(f"layers of widths {widths!r} do not end in {dim} columns from {start!r} on")
+    if facts["activation"] not in BETWEEN:
+        raise ValueError(f"unknown activation {facts['activation']!r}")
+    layers = []
+    for i, width in enumerate(widths):
+        layers.append(Layer(take(f"layer.{i}.matrix", columns, width), take(f"layer.{i}.bias", width)))
+        columns = width
+    return Network(tuple(layers), facts["activation"], start)

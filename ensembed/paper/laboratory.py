@@ -1,0 +1,270 @@
+"""Trials on cached views: fit a method on a corpus and see what it says about STS pairs, encoding nothing twice."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.corpora.corpus import Corpus, ListCorpus
+from ensembed.encoders.base import FloatArray
+from ensembed.errors import DimensionError, InputError
+from ensembed.methods import Autoencoder, Meta, Method
+from ensembed.methods.base import MomentMethod, NaiveMethod, TrainedMethod
+from ensembed.models.ensemble import Ensemble
+from ensembed.numerics.moments import Moments
+from ensembed.numerics.row_matrices import Views, batches
+from ensembed.paper.findings import NO_CORPUS
+from ensembed.paper.notebook import Notebook
+from ensembed.sts.datasets import Dataset
+from ensembed.sts.protocol import distinct_sentences, predict
+from ensembed.support.progress import Progress, silent
+from ensembed.support.provenance import provenance
+from ensembed.views import View, ViewStore
+
+# Fitted meta-embeddings in memory, so that one that is tried at several lengths is fitted once.
+_FITTED = 24
+# Samples of a corpus in memory: all methods look at one before the next is drawn.
+_SAMPLES = 1
+# Rows read at a time.
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is tried.
+
+    Attributes:
+        method: the method; None for a member as it is.
+        members: which members, by their place in the ensemble.
+        corpus: the name of the corpus to fit on, or `none`.
+        rows: how many of its sentences, drawn at random; None for all.
+        draw: which drawing; the smaller samples of a drawing are parts of the larger ones.
+        keep: how many of the first dimensions are kept; None for all.
+    """
+
+    method: Method | None
+    members: tuple[int, ...]
+    corpus: str = NO_CORPUS
+    rows: int | None = None
+    draw: int = 0
+    keep: int | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a trial.
+
+    Attributes:
+        dim: the length of a vector; less than was asked for where the data does not support more.
+        predictions: the cosines of all pairs by data set, a list per sub-testset.
+        spectrum: what each dimension is worth, where the method says so.
+        fitting: seconds that fitting took, less what trials share.
+    """
+
+    dim: int
+    predictions: dict[str, tuple[tuple[float, ...], ...]]
+    spectrum: tuple[float, ...] | None
+    fitting: float
+
+    def cosines(self, dataset: str) -> list[NDArray[np.float64]]:
+        """An array per sub-testset."""
+        return [np.array(part) for part in self.predictions[dataset]]
+
+
+@dataclass(frozen=True, eq=False)
+class Laboratory:
+    """The members' views of corpora and of every sentence that is scored.
+
+    Attributes:
+        ensemble: the members.
+        corpora: by name, the members' views; the first is the main one.
+        evaluation: the members' vectors of the distinct sentences of `datasets`, in that order.
+        datasets: what may be scored.
+        notebook: keeps outcomes.
+        store: keeps what is trained, while it is trained.
+        progress: told of rows and epochs.
+        texts: the corpora's sentences, as far as they are known: weights by reliability are surer with them.
+    """
+
+    ensemble: Ensemble
+    corpora: Mapping[str, Sequence[View]]
+    evaluation: Sequence[FloatArray]
+    datasets: Sequence[Dataset]
+    notebook: Notebook
+    store: ViewStore
+    progress: Progress = silent
+    texts: Mapping[str, Corpus] = field(default_factory=dict)
+    _moments: dict[tuple[str, bool], Moments] = field(default_factory=dict)
+    _samples: OrderedDict[tuple[str, int, int], Views] = field(default_factory=OrderedDict)
+    _metas: OrderedDict[Trial, Meta] = field(default_factory=OrderedDict)
+
+    @classmethod
+    def prepare(
+        cls,
+        ensemble: Ensemble,
+        corpora: Mapping[str, Corpus],
+        datasets: Sequence[Dataset],
+        *,
+        store: ViewStore,
+        notebook: Notebook,
+        progress: Progress = silent,
+    ) -> Laboratory:
+        """Encode what is not in the store yet."""
+        sentences = ListCorpus(distinct_sentences(datasets))
+        evaluation = store.embed_all(sentences, ensemble.encoders, progress=progress)
+        views = {
+            name: store.embed_all(corpus, ensemble.encoders, progress=progress) for name, corpus in corpora.items()
+        }
+        vectors = [np.asarray(view) for view in evaluation]
+        return cls(ensemble, views, vectors, datasets, notebook, store, progress, corpora)
+
+    @property
+    def everyone(self) -> tuple[int, ...]:
+        """All members."""
+        return tuple(range(len(self.ensemble.encoders)))
+
+    def sentences(self, corpus: str) -> int:
+        """The number of sentences of a corpus."""
+        return len(self.corpora[corpus][0])
+
+    def corpus_key(self, corpus: str) -> str:
+        """The hash of its content."""
+        return "" if corpus == NO_CORPUS else self.corpora[corpus][0].manifest.corpus
+
+    def outcome(self, trial: Trial, datasets: Sequence[Dataset]) -> Outcome:
+        """What a trial says about these data sets, from the notebook if it is there."""
+        facts = [*self.facts(trial), trial.keep, [[one.name, one.fingerprint] for one in datasets]]
+        return self.notebook.record(Outcome, facts, lambda: self._try(trial, datasets))
+
+    def combining(self, trial: Trial, vectors: Sequence[FloatArray]) -> Callable[[], object]:
+        """What combines the vectors of all members [n, d_j] as the trial does, to be timed."""
+        meta = self._fit(trial)
+        views = [vectors[j] for j in trial.members]
+        return lambda: meta.transform(views)
+
+    def facts(self, trial: Trial) -> list[Any]:
+        """Everything that a fit depends on: with other libraries, or on another machine, it is done anew."""
+        method = trial.method.to_json() if trial.method else None
+        members = [self.ensemble.encoders[j].spec.key for j in trial.members]
+        known = provenance()
+        torch = [known["torch"], known.get("gpu", "")] if isinstance(trial.method, Autoencoder) else []
+        made_with = [known["numpy"], known["scipy"], known["processor"], *torch]
+        return [method, members, self.corpus_key(trial.corpus), trial.rows, trial.draw, made_with]
+
+    def _try(self, trial: Trial, datasets: Sequence[Dataset]) -> Outcome:
+        start = time.perf_counter()
+        meta = self._fit(trial) if trial.method else None
+        fitting = time.perf_counter() - start
+        place = {text: i for i, text in enumerate(distinct_sentences(self.datasets))}
+        rows = [place[text] for text in distinct_sentences(datasets)]
+        views = [self.evaluation[j][rows] for j in trial.members]
+        if meta is not None:
+            vectors = meta.truncate(trial.keep or meta.dim).transform(views)
+        else:
+            [view] = views
+            vectors = view[:, : trial.keep]
+        predicted = predict(lambda _sentences: vectors, datasets)
+        return Outcome(
+            vectors.shape[1],
+            {
+                dataset.name: tuple(tuple(part.tolist()) for part in parts)
+                for dataset, parts in zip(datasets, predicted, strict=True)
+            },
+            None if meta is None or meta.spectrum is None else tuple(meta.spectrum.tolist()),
+            round(fitting, 3),
+        )
+
+    def _fit(self, trial: Trial) -> Meta:
+        whole = replace(trial, keep=None)
+        if isinstance(trial.method, NaiveMethod):  # quicker to build than to keep
+            return self._fitted(whole)
+        if whole not in self._metas:
+            self._metas[whole] = self._fitted(whole)
+            _drop_oldest(self._metas, _FITTED)
+        self._metas.move_to_end(whole)
+        return self._metas[whole]
+
+    def _fitted(self, trial: Trial) -> Meta:
+        method, dims = trial.method, [self.ensemble.dims[j] for j in trial.members]
+        if isinstance(method, NaiveMethod):
+            return method.build(dims)
+        if trial.corpus not in self.corpora:
+            raise InputError(f"{trial} has to be fitted on one of: {', '.join(self.corpora)}")
+        if isinstance(method, MomentMethod) and method.solvable:
+            return solve_within(method, self._moments_for(trial, normalize=method.normalize), dims)
+        if isinstance(method, Autoencoder) and method.solved:
+            return solve_within(method, self._moments_for(trial, normalize=False), dims)
+        views = [self._training(trial)[j] for j in trial.members]
+        if isinstance(method, TrainedMethod) and method.trains:
+            key = self.notebook.key("training", self.facts(trial))
+            with self.store.training(key) as kept:
+                if self.notebook.fresh:
+                    shutil.rmtree(kept)
+                    kept.mkdir()
+                return method.fit(views, progress=self.progress, checkpoint=kept)
+        if method is None:
+            raise InputError("a member as it is needs no fitting")
+        return method.fit(views, progress=self.progress)
+
+    def _moments_for(self, trial: Trial, *, normalize: bool) -> Moments:
+        """Of the members of the trial; one pass over a corpus serves all of them."""
+        if trial.rows is not None:
+            moments = Moments.of_views(self._training(trial), normalize=normalize)
+        else:
+            key = (trial.corpus, normalize)
+            if key not in self._moments:
+                views = self.corpora[trial.corpus]
+                self._moments[key] = Moments.of_views(views, normalize=normalize, progress=self.progress)
+            moments = self._moments[key]
+        if trial.members == self.everyone:
+            return moments
+        places = np.split(np.arange(sum(self.ensemble.dims)), np.cumsum(self.ensemble.dims)[:-1])
+        return moments.of_columns(np.concatenate([places[j] for j in trial.members]))
+
+    def _training(self, trial: Trial) -> Views:
+        """Every member's vectors of the sentences that the trial is fitted on."""
+        views = self.corpora[trial.corpus]
+        if trial.rows is None:
+            return list(views)
+        key = (trial.corpus, trial.rows, trial.draw)
+        if key not in self._samples:
+            drawn = np.random.default_rng(trial.draw).permutation(len(views[0]))[: trial.rows]
+            self._samples[key] = _rows(views, np.sort(drawn))
+            _drop_oldest(self._samples, _SAMPLES)
+        return self._samples[key]
+
+
+def solve_within(method: MomentMethod | Autoencoder, moments: Moments, dims: Sequence[int]) -> Meta:
+    """Solve a method, with as many dimensions as the data supports if that is less than was asked for."""
+    try:
+        return method.solve(moments, dims)
+    except DimensionError as error:
+        if error.supported is None:
+            raise
+        anything: Any = method  # all that can say so have a `dim`, which their common type does not know
+        meta: Meta = replace(anything, dim=error.supported).solve(moments, dims)
+        return meta
+
+
+def _rows(views: Sequence[View], rows: NDArray[np.int64]) -> Views:
+    """Those rows of every view, in memory; the views are read once, from the beginning."""
+    found: list[list[NDArray[Any]]] = [[] for _ in views]
+    start = 0
+    for blocks in batches(list(views), _BLOCK):
+        inside = rows[(rows >= start) & (rows < start + len(blocks[0]))] - start
+        for kept, block in zip(found, blocks, strict=True):
+            kept.append(block[inside])
+        start += len(blocks[0])
+    return [np.concatenate(kept) for kept in found]
+
+
+def _drop_oldest(cache: OrderedDict[Any, Any], size: int) -> None:
+    while len(cache) > size:
+        cache.popitem(last=False)

@@ -1,0 +1,218 @@
+"""A table of findings before it is text: cells that still know their numbers, and which of them are the best.
+
+Correlations are fractions here. `Table.pieces` says how a cell reads (x 100) and which parts of it are marked; every
+format that can show marks takes them from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeAlias
+
+from ensembed.errors import InputError
+from ensembed.paper.findings import MEAN, METRICS, Metric
+from ensembed.sts.protocol import Score
+
+RowKind: TypeAlias = Literal["single", "up", "meta", "paper", "literature", ""]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number and how it reads.
+
+    Attributes:
+        value: for machines.
+        text: for people.
+    """
+
+    value: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Aside:
+    """Two correlations that compete with nobody for a mark: quoted figures, a spread, a difference.
+
+    Attributes:
+        pearson: a fraction; None where nothing was printed.
+        spearman: the same.
+        sign: `*` for a figure over other sub-testsets than ours, `±` for a spread, `+` for a difference, or nothing.
+    """
+
+    pearson: float | None
+    spearman: float | None
+    sign: Literal["", "*", "±", "+"] = ""
+
+
+Pair: TypeAlias = Score | Aside
+Cell: TypeAlias = str | int | Number | Score | Aside | None
+
+
+class Piece(NamedTuple):
+    """A part of a cell's text.
+
+    Attributes:
+        text: what it says.
+        best: whether it is the best figure among all of ours: bold.
+        best_member: whether it is the best among single encoders: underlined, or italic in Markdown.
+    """
+
+    text: str
+    best: bool = False
+    best_member: bool = False
+
+
+class Row(NamedTuple):
+    """One row: whose figures it has, and its cells."""
+
+    kind: RowKind
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under headers, with a name for its files.
+
+    Attributes:
+        name: the stem of its files, such as `table2-main`.
+        title: for people.
+        headers: one per column, all different; the first column names the row.
+        rows: in the order in which they are shown.
+        notes: what a reader of this table has to know, beyond what holds for all tables of a run.
+        left: how many columns, from the first, hold words and are set left.
+        marks: whether the best is that of each column, of the whole table, or not marked.
+
+    Example:
+        >>> rows = (Row("single", ("a", Score(0.7, 0.72))), Row("meta", ("b", Score(0.75, 0.72))))
+        >>> table = Table("toy", "A toy", ("system", "stsb-dev"), rows)
+        >>> [piece.text for piece in table.pieces(1, 1)]
+        ['75.0', '/', '72.0']
+        >>> [piece.best for piece in table.pieces(1, 1)], [piece.best for piece in table.pieces(0, 1)]
+        ([True, False, True], [False, False, True])
+        >>> [piece.best_member for piece in table.pieces(0, 1)]
+        [True, False, True]
+    """
+
+    name: str
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    left: int = 1
+    marks: Literal["columns", "table", "none"] = "columns"
+
+    def __post_init__(self) -> None:
+        if len(set(self.headers)) != len(self.headers):
+            raise InputError(f"the headers of table {self.name!r} are not all different: {', '.join(self.headers)}")
+        for row in self.rows:
+            if len(row.cells) != len(self.headers):
+                raise InputError(
+                    f"table {self.name!r} has {len(self.headers)} columns, but a row of {len(row.cells)}: {row.cells}"
+                )
+
+    def pieces(self, row: int, column: int) -> list[Piece]:
+        """The text of a cell in parts, Pearson and Spearman apart, each with its marks; no parts for an empty cell."""
+        kind, cells = self.rows[row]
+        cell = cells[column]
+        if not isinstance(cell, Score):
+            text = cell_text(cell)
+            return [Piece(text)] if text else []
+        best, best_member = self._best[column], self._best_member[column]
+        pearson, spearman = (
+            Piece(text, text == best[metric], kind == "single" and text == best_member[metric])
+            for metric, text in zip(METRICS, _figures(cell), strict=True)
+        )
+        return [pearson, Piece("/"), spearman]
+
+    def is_pair(self, column: int) -> bool:
+        """Whether the column holds pairs of correlations."""
+        return any(isinstance(row.cells[column], Score | Aside) for row in self.rows)
+
+    @cached_property
+    def _best(self) -> list[dict[Metric, str]]:
+        return self._highest(self.rows)
+
+    @cached_property
+    def _best_member(self) -> list[dict[Metric, str]]:
+        return self._highest([row for row in self.rows if row.kind == "single"])
+
+    def _highest(self, rows: Sequence[Row]) -> list[dict[Metric, str]]:
+        """For each column and metric the highest figure as it is printed: what reads the same is equally good."""
+        columns = [_scores(row.cells[j] for row in rows) for j in range(len(self.headers))]
+        if self.marks == "none":
+            columns = [[] for _ in columns]
+        elif self.marks == "table":
+            columns = [[score for column in columns for score in column]] * len(columns)
+        return [
+            {metric: figure(max((getattr(score, metric) for score in column), default=None)) for metric in METRICS}
+            for column in columns
+        ]
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell as it reads, without marks.
+
+    >>> [cell_text(cell) for cell in (Score(0.7, 0.725), Aside(0.675, None, "*"), Aside(-0.012, 0.003, "+"), None)]
+    ['70.0/72.5', '67.5/-*', '-1.2/+0.3', '']
+    """
+    if cell is None:
+        return ""
+    if isinstance(cell, Number):
+        return cell.text
+    if not isinstance(cell, Score | Aside):
+        return str(cell)
+    text = "/".join(_figures(cell))
+    if isinstance(cell, Score) or cell.sign in ("", "+"):
+        return text
+    return f"±{text}" if cell.sign == "±" else f"{text}*"
+
+
+def spread(score: Score | None) -> Aside | None:
+    """A standard deviation beside the score that it belongs to."""
+    return None if score is None else Aside(score.pearson, score.spearman, "±")
+
+
+def with_mean(tests: Sequence[str]) -> list[str]:
+    """The columns of the test sets: a single one is its own mean.
+
+    >>> with_mean(["sts12", "sts13"]), with_mean(["sts12"])
+    (['sts12', 'sts13', 'mean'], ['sts12'])
+    """
+    return [*tests, MEAN] if len(tests) > 1 else list(tests)
+
+
+def points(value: float) -> Number:
+    """A difference of correlations: a fraction for machines, points with their sign for people."""
+    return Number(value, figure(value, signed=True))
+
+
+def probability(value: float) -> Number:
+    """A p-value.
+
+    >>> probability(0.0123).text, probability(0.0002).text
+    ('0.012', '< 0.001')
+    """
+    return Number(value, "< 0.001" if value < 0.001 else f"{value:.3f}")
+
+
+def _figures(pair: Pair) -> tuple[str, str]:
+    signed = isinstance(pair, Aside) and pair.sign == "+"
+    return figure(pair.pearson, signed=signed), figure(pair.spearman, signed=signed)
+
+
+def figure(value: float | None, *, signed: bool = False) -> str:
+    """X 100 with one digit, as papers print correlations; a dash for none.
+
+    >>> figure(0.7831), figure(0.0042, signed=True), figure(-0.00001), figure(None)
+    ('78.3', '+0.4', '0.0', '-')
+    """
+    if value is None:
+        return "-"
+    text = f"{100 * value:+.1f}" if signed else f"{100 * value:.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text  # a rounded nothing has no sign
+
+
+def _scores(cells: Iterable[Cell]) -> list[Score]:
+    return [cell for cell in cells if isinstance(cell, Score)]

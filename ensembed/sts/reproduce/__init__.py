@@ -1,1 +1,0 @@
-"""The paper's experiments, and some beyond them, on any ensemble."""

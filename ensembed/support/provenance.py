@@ -1,0 +1,46 @@
+"""What a result file has to say about how it came to be."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from ensembed.support.version import __version__
+
+_PACKAGES = ("numpy", "scipy", "onnxruntime", "tokenizers", "torch")
+
+
+def provenance() -> dict[str, str]:
+    """Versions, machine and time."""
+    facts = {"ensembed": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            facts[package] = "absent"
+    facts["system"] = f"{platform.system()} {platform.machine()}"
+    facts["processor"] = f"{_processor()}, {os.cpu_count()} cores"
+    if gpu := _gpu():
+        facts["gpu"] = gpu
+    facts["time"] = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return facts
+
+
+def _gpu() -> str:
+    """The name of the GPU that torch uses, if torch is in use: it is not imported for a line in a table."""
+    torch = sys.modules.get("torch")
+    return str(torch.cuda.get_device_name()) if torch is not None and torch.cuda.is_available() else ""
+
+
+def _processor() -> str:
+    """The processor's name; Python itself knows it on some systems only."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown processor"
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown processor"

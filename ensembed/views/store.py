@@ -1,0 +1,283 @@
+"""Views on disk: what an encoder says about a corpus, in checksummed shards that survive interruption.
+
+A view is a folder `<root>/<corpus key>/<encoder key>/` of real `.npy` files. A shard's name holds its first row and
+the hash of its bytes; it is written under a temporary name, synced and renamed, so that a shard that is there is whole.
+`manifest.json` comes last and makes the view complete. Nothing in the folder depends on when or in how many runs it
+was written, so an interrupted view that is finished later has the same bytes as one written at a stretch.
+
+Beside the views, `<root>/training/` keeps what is trained on them while it is trained.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from ensembed.corpora.corpus import Corpus
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.errors import CorruptViewError, StoreBusyError, StoreError
+from ensembed.support.cores import available_cores
+from ensembed.support.paths import cache_dir
+from ensembed.support.progress import Progress, part_of, silent
+from ensembed.views.schedule import Schedule
+from ensembed.views.shards import MANIFEST, REPAIR, is_whole, load_shard, shard_size
+from ensembed.views.view_folder import Repeats, ViewFiles, read_manifest
+
+
+class View:
+    """One encoder's vectors of one corpus, read as needed: `view[a:b]` is a float32 array [b - a, d].
+
+    Opening checks that every shard is there with the right size; reading a stretch checks every byte of its shards;
+    `damaged` checks them all.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest = read_manifest(folder)
+        self.shape = (self.manifest.rows, self.manifest.spec.dim)
+        self.dtype = np.dtype(np.float32)
+        self.ndim = 2
+        for k, name in enumerate(self.manifest.shards):
+            _check_size(folder / name, shard_size(self.manifest.rows_of(k), self.shape[1]))
+        self._shard = lru_cache(maxsize=2)(self._load)
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """The encoder that made the vectors."""
+        return self.manifest.spec
+
+    def __len__(self) -> int:
+        return self.manifest.rows
+
+    def __reduce__(self) -> tuple[type[View], tuple[Path]]:
+        # Another process opens it where it is; on another machine, in the folder that they share.
+        return View, (self.folder.absolute(),)
+
+    def __getitem__(self, rows: slice) -> FloatArray:
+        """A stretch of rows [m, d]; inside one shard it is not copied."""
+        if not isinstance(rows, slice):  # a TypeError, because an IndexError would end `for row in view` in silence
+            raise TypeError(f"a view is read in stretches, view[a:b]; for {rows!r} use np.asarray(view)")
+        if rows.step not in (None, 1):
+            raise IndexError("a view is read in stretches: the step must be 1")
+        start, stop, _ = rows.indices(len(self))
+        stop = max(start, stop)
+        size = self.manifest.shard_rows
+        parts = [
+            self._shard(k)[max(start - k * size, 0) : stop - k * size] for k in range(start // size, -(-stop // size))
+        ]
+        if not parts:
+            return np.empty((0, self.shape[1]), np.float32)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401 - numpy's own
+        if copy is False:
+            raise ValueError("a view spans several files: an array of it is always a copy")
+        whole = np.empty(self.shape, np.float32)
+        size = self.manifest.shard_rows
+
+        def fill(k: int) -> None:
+            whole[k * size : (k + 1) * size] = self._load(k)
+
+        # Most of the time goes into checking the bytes, which lets other threads run. Each shard goes to its place and
+        # is let go, so that no more than one per core is in memory beside the result.
+        with ThreadPoolExecutor(available_cores()) as pool:
+            for _ in pool.map(fill, range(len(self.manifest.shards))):
+                pass
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def damaged(self, *, progress: Progress = silent) -> list[str]:
+        """The names of the shards whose bytes are not those that were written."""
+        bad = []
+        for k, name in enumerate(self.manifest.shards):
+            if not is_whole(self.folder / name):
+                bad.append(name)
+            progress(f"verify {self.spec.name}", k + 1, len(self.manifest.shards))
+        return bad
+
+    def _load(self, k: int) -> FloatArray:
+        return load_shard(self.folder / self.manifest.shards[k], self.manifest.rows_of(k), self.shape[1])
+
+
+class ViewStore:
+    """A folder of views.
+
+    Args:
+        root: the folder; by default `views` in the cache.
+        shard_rows: rows per shard of new views: what an interruption can lose at the most. A view that was begun with
+            another value keeps its own.
+        wait: seconds to wait for another process that writes the same view before giving up.
+
+    Example:
+        >>> import tempfile
+        >>> from ensembed.corpora.corpus import ListCorpus
+        >>> from ensembed.encoders.demo import DemoEncoder
+        >>> store = ViewStore(tempfile.mkdtemp())
+        >>> store.embed(ListCorpus(["one sentence", "another"]), DemoEncoder(dim=8)).shape
+        (2, 8)
+    """
+
+    def __init__(self, root: str | Path | None = None, *, shard_rows: int = 4096, wait: float = 0.0) -> None:
+        if shard_rows < 1:
+            raise StoreError(f"shard_rows must be at least 1, not {shard_rows}")
+        if wait < 0:
+            raise StoreError(f"wait must not be negative, not {wait}")
+        self.root = Path(root) if root is not None else cache_dir() / "views"
+        self._shard_rows = shard_rows
+        self._wait = wait
+
+    def folder(self, corpus: Corpus, spec: EncoderSpec) -> Path:
+        """Where this encoder's view of this corpus is kept."""
+        return self.root / corpus.key / spec.key
+
+    def view(self, corpus: Corpus, spec: EncoderSpec) -> View:
+        """The complete view, or a MissingError."""
+        return View(self.folder(corpus, spec))
+
+    def embed(self, corpus: Corpus, encoder: Encoder, *, verify: bool = False, progress: Progress = silent) -> View:
+        """Fill the view from where the last run left it and return it; see `embed_all`."""
+        return self.embed_all(corpus, [encoder], verify=verify, progress=progress)[0]
+
+    def embed_all(
+        self, corpus: Corpus, encoders: Sequence[Encoder], *, verify: bool = False, progress: Progress = silent
+    ) -> list[View]:
+        """Fill the views of several encoders, shard by shard, one after the other or side by side.
+
+        Args:
+            corpus: the sentences; each distinct one is encoded once.
+            encoders: the encoders.
+            verify: check a view that is complete too: read every shard, and encode the damaged ones again.
+            progress: told of rows.
+
+        Raises:
+            StoreBusyError: another process is writing this view.
+            StoreError: the disk is full or not writable. What was written stays.
+        """
+        with self.unfinished(corpus, encoders, verify=verify) as views:
+            writers = [_Writer(files, corpus, encoder, progress) for files, encoder in views]
+            schedule = Schedule()
+            while jobs := [writer.write_next for writer in writers if not writer.finished]:
+                schedule.run(jobs, self._shard_rows, progress)
+        return [self.view(corpus, encoder.spec) for encoder in encoders]
+
+    @contextmanager
+    def unfinished(
+        self, corpus: Corpus, encoders: Sequence[Encoder], *, verify: bool = False
+    ) -> Iterator[list[tuple[ViewFiles, Encoder]]]:
+        """The views that have to be filled, each once, held for this process alone until the end of the block.
+
+        Args:
+            corpus: the sentences.
+            encoders: the encoders.
+            verify: take those that are complete, too.
+
+        Raises:
+            StoreBusyError: another process is writing one of them.
+            StoreError: the store is not writable, or the vectors of an encoder are not to be kept.
+        """
+        for encoder in encoders:
+            if not encoder.cacheable:
+                raise StoreError(f"the vectors of {encoder.spec.name!r} are not always the same: they are not kept")
+        views = []
+        with ExitStack() as locks:
+            # Each view once, and in one order for all processes: two that wait for each other would stand still.
+            for folder, encoder in sorted({self.folder(corpus, e.spec): e for e in encoders}.items()):
+                if verify or not (folder / MANIFEST).exists():
+                    locks.enter_context(self._locked(folder, "writing the view"))
+                    # Another process may have finished the view while we waited for the lock.
+                    if verify or not (folder / MANIFEST).exists():
+                        views.append((ViewFiles.of(folder, corpus, encoder.spec, self._shard_rows), encoder))
+            yield views
+
+    @contextmanager
+    def training(self, key: str) -> Iterator[Path]:
+        """The folder in which the training of that key is kept, for one process at a time.
+
+        Raises:
+            StoreBusyError: another process has it.
+            StoreError: the store is not writable.
+        """
+        folder = self.root / "training" / key
+        with self._locked(folder, "training what is kept in"):
+            yield folder
+
+    @contextmanager
+    def _locked(self, folder: Path, doing: str) -> Iterator[None]:
+        """Hold the one write lock of a folder, which is made; the system releases it when a process dies."""
+        path = self.root / "locks" / f"{folder.parent.name}-{folder.name}.lock"
+        lock = FileLock(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=self._wait)
+        except Timeout:
+            raise StoreBusyError(
+                f"another process is {doing} {folder}; wait for it (`wait`, --wait), or choose another store"
+            ) from None
+        except OSError as error:
+            raise StoreError(f"cannot write in the view store {self.root}: {error}") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+class _Writer:
+    """Fills one view's folder, a shard at a time; the caller holds its lock."""
+
+    def __init__(self, files: ViewFiles, corpus: Corpus, encoder: Encoder, progress: Progress) -> None:
+        self.finished = False
+        self._files = files
+        self._corpus = corpus
+        self._encoder = encoder
+        self._names = files.find(progress)
+        self._missing = self._missing_shards(progress)
+
+    def write_next(self, progress: Progress) -> None:
+        """Encode and write the next shard that is missing; after the last one, write the manifest."""
+        found = next(self._missing, None)
+        if found is None:
+            self._files.finish(self._names)
+            self.finished = True
+            return
+        start, texts = found
+        spec, rows = self._encoder.spec, len(self._corpus)
+        repeats = Repeats.among(self._corpus.index.first_rows[start : start + len(texts)], start)
+        fresh = repeats.fresh(len(texts))
+        shard = np.empty((len(texts), spec.dim), np.float32)
+        shard[fresh] = self._encoder.encode(
+            [texts[i] for i in fresh.tolist()], progress=part_of(progress, spec.name, start, rows)
+        )
+        self._files.copy_repeats(shard, start, repeats, lambda first: self._files.folder / self._names[first])
+        self._corpus.check_unchanged()
+        self._names[start] = self._files.write(start, shard)
+        progress(spec.name, start + len(texts), rows)
+
+    def _missing_shards(self, progress: Progress) -> Iterator[tuple[int, list[str]]]:
+        """First row and sentences of every shard that is not there yet; those that are there are reported as done."""
+        sentences = iter(self._corpus)
+        for start in range(0, len(self._corpus), self._files.shard_rows):
+            texts = list(itertools.islice(sentences, self._files.shard_rows))
+            if start not in self._names:
+                yield start, texts
+            else:
+                progress(self._encoder.spec.name, start + len(texts), len(self._corpus))
+
+
+def _check_size(path: Path, expected: int) -> None:
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise CorruptViewError(f"{path} is missing; {REPAIR}") from None
+    except OSError as error:
+        raise CorruptViewError(f"{path} cannot be read: {error}; {REPAIR}") from error
+    if size != expected:
+        raise CorruptViewError(f"{path} has {size} bytes instead of {expected}; {REPAIR}")

@@ -1,0 +1,41 @@
+"""The pages on encoders name every kind and every option."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ensembed.encoders import open_encoder
+from ensembed.encoders.schemes import BUILT_IN
+from ensembed.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "encoders.md").read_text()
+KINDS = sorted(BUILT_IN.keys() - {"demo", "use-lite"})  # those two are part of the catalogue's section
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_readme_has_a_line_for_every_kind(kind: str) -> None:
+    assert re.search(rf"^\| `{kind}:[^|]+\| [^|]+\| [^|]*\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_option_is_documented(kind: str) -> None:
+    with pytest.raises(InputError, match="has no option") as failure:
+        open_encoder(f"{kind}:http://localhost#x?no-such-option=1")
+    options = str(failure.value).rpartition("it has: ")[2].split(", ")
+    headings = [part for part in PAGE.split("\n## ") if f"`{kind}:" in part.partition("\n")[0]]
+    section = "\n".join([*headings, next(part for part in PAGE.split("\n## ") if part.startswith("Options of every"))])
+    for option in options:
+        assert re.search(rf"`{option}[`=]", section), f"docs/encoders.md does not explain {option} of {kind}:"
+
+
+def test_every_extra_is_in_the_readme() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    section = text[text.index("[project.optional-dependencies]") : text.index("[project.scripts]")]
+    extras = set(re.findall(r"^([\w-]+) = \[", section, re.MULTILINE)) - {"dev", "all"}
+    readme = (ROOT / "README.md").read_text()
+    assert extras
+    assert all(f"| `{extra}` |" in readme or f"extra `{extra}`" in readme for extra in extras)

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import hashlib
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from ensembed.encoders.schemes import BUILT_IN
+from ensembed.errors import MissingError, UnknownEncoderError
+from ensembed.fetch.catalog import (
+    CatalogEntry,
+    HubSource,
+    NpmSource,
+    PinnedFile,
+    PypiSource,
+    catalog,
+    entry,
+    folder_of,
+    is_pulled,
+    require,
+)
+
+# By name: `ensembed.encoders` exports the function under the name of its module.
+catalog_module = importlib.import_module("ensembed.fetch.catalog")
+ENTRIES = list(catalog().values())
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ENSEMBED_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_the_catalogue_has_the_entries_the_documentation_names() -> None:
+    encoders = {"minilm": 384, "minilm-int8": 384, "gte-small": 384, "wordllama": 256, "use-lite": 512, "glove": 100}
+    assert {e.name: e.dim for e in ENTRIES} == {**encoders, "stsb": None}
+
+
+@pytest.mark.parametrize("found", ENTRIES, ids=lambda e: e.name)
+def test_every_entry_is_complete_and_pinned(found: CatalogEntry) -> None:
+    assert found.title
+    assert found.licence
+    assert found.kind in {*BUILT_IN, "dataset"}
+    assert (found.dim is None) == (found.kind == "dataset")
+    assert found.sources
+    for name, file in found.files.items():
+        assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name)  # a plain name: it becomes a path in the cache
+        assert re.fullmatch(r"[0-9a-f]{64}", file.sha256)
+        assert file.size > 0
+    for source in found.sources:
+        assert source.paths.keys() == found.files.keys()
+        assert len(set(source.paths.values())) == len(source.paths)
+        assert source.size > 0
+        if isinstance(source, HubSource):
+            assert re.fullmatch(r"[0-9a-f]{40}", source.revision)
+
+
+def test_the_settings_of_onnx_encoders_are_those_of_the_reference_implementations() -> None:
+    settings = {e.name: e.settings for e in ENTRIES if e.kind == "onnx"}
+    shared = {"pooling": "mean", "positions": 512}
+    assert settings == {
+        "minilm": {"max_length": 256, "batch_size": 32, **shared},
+        "minilm-int8": {"max_length": 256, "batch_size": 1, **shared},
+        "gte-small": {"max_length": 512, "batch_size": 32, **shared},
+    }
+
+
+def test_minilm_and_gte_small_share_one_archive_and_have_the_hub_behind_it() -> None:
+    first, second = entry("minilm").sources, entry("gte-small").sources
+    assert isinstance(first[0], NpmSource)
+    assert first[0].label == second[0].label
+    assert isinstance(first[1], HubSource)
+    assert first[1].label != entry("minilm-int8").sources[1].label  # the same repository, but another file
+
+
+def test_the_platform_wheel_is_chosen_explicitly() -> None:
+    (source,) = entry("wordllama").sources
+    assert isinstance(source, PypiSource)
+    assert (source.platform, source.python) == ("manylinux2014_x86_64", "3.11")
+
+
+def test_the_catalogue_is_read_once() -> None:
+    assert catalog() is catalog()
+
+
+def test_the_revision_changes_with_any_file_and_with_nothing_else() -> None:
+    found = entry("minilm")
+    files = {"model.onnx": PinnedFile("0" * 64, 1), "tokenizer.json": found.files["tokenizer.json"]}
+    other = CatalogEntry(**{**vars(found), "files": files})
+    renamed = CatalogEntry(**{**vars(found), "title": "x", "files": dict(sorted(found.files.items(), reverse=True))})
+    assert re.fullmatch(r"[0-9a-f]{16}", found.revision)
+    assert other.revision != found.revision == renamed.revision
+    assert len({e.revision for e in ENTRIES}) == len(ENTRIES)
+
+
+def test_an_unknown_name_gets_suggestions_and_the_list() -> None:
+    with pytest.raises(UnknownEncoderError, match=r"no 'minlm' \(did you mean 'minilm'.*it has: minilm, mini"):
+        entry("minlm")
+    with pytest.raises(UnknownEncoderError, match=r"no 'zzz'; it has"):
+        entry("zzz")
+
+
+def test_encoders_and_data_sets_have_their_own_folders(cache: Path) -> None:
+    assert folder_of(entry("minilm")) == cache / "encoders" / "minilm"
+    assert folder_of(entry("stsb")) == cache / "datasets" / "stsb"
+
+
+def test_an_entry_is_there_when_all_files_have_their_size_and_usable_when_they_have_their_hash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = {"a": PinnedFile(hashlib.sha256(b"abc").hexdigest(), 3), "b": PinnedFile(hashlib.sha256().hexdigest(), 0)}
+    tiny = CatalogEntry(**{**vars(entry("minilm")), "name": "tiny", "files": files})
+    monkeypatch.setattr(catalog_module, "catalog", lambda: {"tiny": tiny})
+    folder = folder_of(tiny)
+    assert not is_pulled(tiny)
+    folder.mkdir(parents=True)
+    (folder / "a").write_bytes(b"ab")
+    (folder / "b").touch()
+    assert not is_pulled(tiny)
+    with pytest.raises(MissingError, match=r"ensembed pull tiny$"):
+        require("tiny")
+    (folder / "a").write_bytes(b"abc")
+    assert is_pulled(tiny)
+    assert require("tiny") == folder
+    (folder / "a").write_bytes(b"abd")
+    assert is_pulled(tiny)
+    with pytest.raises(MissingError, match=r"a is damaged: .* ensembed pull tiny$"):
+        require("tiny")
+    (folder / "b").unlink()
+    assert not is_pulled(tiny)
+
+
+def test_require_refuses_an_unknown_name() -> None:
+    with pytest.raises(UnknownEncoderError):
+        require("zzz")

@@ -1,0 +1,311 @@
+"""Downloads from a server of our own: once, whole, resumed, and refused where they have to be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.request import Request
+
+import pytest
+
+from ensembed.errors import InputError, PullError
+from ensembed.fetch import download as download_module
+from ensembed.fetch.download import download, forget
+from ensembed.support.paths import cache_dir
+
+CONTENT = os.urandom(3_000_000)
+
+
+class Site(ThreadingHTTPServer):
+    """Serves `content` at every address, less what `mode` spoils."""
+
+    daemon_threads = True
+    content = CONTENT
+    mode = ""
+    tag = '"one"'
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests: list[tuple[str, str | None]] = []
+
+    def handle_error(self, *_: object) -> None:
+        """Clients that go away in the middle are what we test."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Site
+
+    def do_GET(self) -> None:
+        site = self.server
+        site.requests.append((self.path, self.headers["Range"]))
+        if site.mode == "404":
+            self.send_error(404)
+        elif site.mode == "silent":
+            time.sleep(30)
+        elif site.mode == "nonsense":
+            self.wfile.write(b"this is no HTTP\r\n\r\n")
+        elif self.path.startswith("/to/"):
+            self.send_response(302)
+            self.send_header("Location", self.path[4:].replace("SITE", site.url))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            self.serve(site)
+
+    def serve(self, site: Site) -> None:
+        start = 0
+        asked = self.headers["Range"]
+        if asked and self.headers["If-Range"] == site.tag and site.mode != "no ranges":
+            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        if start >= len(site.content):
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(site.content)}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(site.content) - 1}/{len(site.content)}")
+        if site.mode == "enormous":
+            self.send_header("Content-Length", str(10**18))
+        elif site.mode != "no length":
+            self.send_header("Content-Length", str(len(site.content) - start))
+        if site.tag:
+            self.send_header("ETag", site.tag)
+        self.end_headers()
+        stop = len(site.content)
+        if site.mode in ("breaks off", "slow"):
+            stop = min(stop, start + 1_000_000)
+        self.wfile.write(site.content[start:stop])
+        if site.mode == "slow":
+            time.sleep(30)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(site: Site) -> Iterator[Site]:
+    thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield site
+    finally:
+        site.shutdown()
+        thread.join()
+        site.server_close()
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving(Site()) as running:
+        yield running
+
+
+def test_a_file_is_downloaded_once(site: Site) -> None:
+    reports: list[tuple[str, int, int | None]] = []
+    path = download(f"{site.url}/a%20b/the%20file.zip", progress=lambda *report: reports.append(report))
+    assert path.read_bytes() == CONTENT
+    assert path.suffix == ".zip"
+    assert cache_dir() in path.parents
+    assert reports[-1] == ("download the_file.zip", len(CONTENT), len(CONTENT))
+    assert download(f"{site.url}/a%20b/the%20file.zip#fragment") == path
+    assert len(site.requests) == 1
+    assert download(f"{site.url}/other.zip") != path
+    site.mode = "404"  # what is here needs no server
+    assert download(f"{site.url}/other.zip").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("name", ["", "..", ".source.json", ".lock", "a" * 500])
+def test_odd_names(site: Site, name: str) -> None:
+    assert download(f"{site.url}/{name}").read_bytes() == CONTENT
+    assert download(f"{site.url}/{name}").read_bytes() == CONTENT
+    assert len(site.requests) == 1
+
+
+def test_a_transfer_that_breaks_off_is_taken_up(site: Site) -> None:
+    site.mode = "breaks off"
+    assert download(f"{site.url}/a").read_bytes() == CONTENT
+    assert [asked for _, asked in site.requests] == [None, "bytes=1000000-", "bytes=2000000-"]
+
+
+def test_a_server_without_ranges_or_marks_begins_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, (mode, tag) in enumerate([("no ranges", '"one"'), ("", ""), ("", 'W/"weak"')]):
+        site.mode, site.tag = "breaks off", tag
+        with monkeypatch.context() as patch:
+            patch.setattr(download_module, "_TRIES", 1)
+            with pytest.raises(PullError, match="broke off 1 times"):
+                download(f"{site.url}/{number}")
+        site.mode = mode
+        assert download(f"{site.url}/{number}").read_bytes() == CONTENT
+
+
+def test_a_part_of_an_older_file_is_thrown_away(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.mode = "breaks off"
+    monkeypatch.setattr(download_module, "_TRIES", 1)
+    with pytest.raises(PullError, match="run it again to go on"):
+        download(f"{site.url}/a")
+    site.content, site.tag, site.mode = CONTENT[::-1], '"two"', ""
+    assert download(f"{site.url}/a").read_bytes() == CONTENT[::-1]
+
+
+def test_a_part_that_is_whole_or_too_long(site: Site) -> None:
+    path = download(f"{site.url}/a")
+    for extra in (b"", b"more"):
+        part = path.with_name(f"{path.name}.part")
+        part.write_bytes(CONTENT + extra)
+        part.with_name(f"{part.name}.json").write_text('{"tag": "\\"one\\""}')
+        path.unlink()
+        assert download(f"{site.url}/a").read_bytes() == CONTENT
+        assert not part.exists()
+
+
+def test_a_server_that_stops_every_time_at_the_same_place(site: Site) -> None:
+    site.mode, site.tag = "breaks off", ""
+    with pytest.raises(PullError, match=r"/a could not be downloaded: it broke off after 1,000,000 of 3,000,000 bytes"):
+        download(f"{site.url}/a")
+
+
+def test_no_length_and_no_room(site: Site) -> None:
+    site.mode = "no length"
+    assert download(f"{site.url}/a").read_bytes() == CONTENT
+    site.mode = "enormous"
+    with pytest.raises(PullError, match=r"has 1,000,000,000,000 MB, but .* MB left"):
+        download(f"{site.url}/b")
+
+
+def test_another_file_under_the_same_address_is_refused(site: Site) -> None:
+    path = download(f"{site.url}/a")
+    path.unlink()
+    assert download(f"{site.url}/a").read_bytes() == CONTENT
+    path.unlink()
+    site.content, site.tag = b"another", '"two"'
+    with pytest.raises(PullError, match=r"is another file than it was.*delete .*\.source\.json"):
+        download(f"{site.url}/a")
+    assert not path.exists()
+    (path.parent / ".source.json").unlink()
+    assert download(f"{site.url}/a").read_bytes() == b"another"
+
+
+def test_a_file_that_was_shortened_is_fetched_again(site: Site) -> None:
+    path = download(f"{site.url}/a")
+    os.truncate(path, 100)
+    assert download(f"{site.url}/a").read_bytes() == CONTENT
+
+
+def test_redirects(site: Site) -> None:
+    assert download(f"{site.url}/to/SITE/a").read_bytes() == CONTENT
+    for target in ("file:///etc/hostname", "ftp://127.0.0.1/a", "data:,abc"):
+        with pytest.raises(PullError, match="could not be downloaded"):
+            download(f"{site.url}/to/{target}")
+    with pytest.raises(PullError, match=r"infinite loop|Found"):
+        download(f"{site.url}/to/SITE/to/SITE" + "/to/SITE" * 20)
+
+
+def test_https_is_never_left() -> None:
+    handler = download_module._Redirects()
+    request = Request("https://127.0.0.1/a")
+    with pytest.raises(OSError, match="redirects from https to http://"):
+        handler.redirect_request(request, None, 302, "", None, "http://127.0.0.1/a")  # type: ignore[arg-type] # neither is looked at
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/hostname",
+        "ftp://127.0.0.1/a",
+        "data://a",
+        "http://",
+        "https:///a",
+        "http://[a/b",
+        "http://a:99999/b",
+    ],
+)
+def test_other_addresses_are_refused(url: str) -> None:
+    with pytest.raises(InputError, match="not an address of the form http"):
+        download(url)
+
+
+def test_a_file_that_was_no_good_is_forgotten_with_its_hash(site: Site) -> None:
+    path = download(f"{site.url}/f")
+    forget(f"{site.url}/f")
+    assert not path.exists()
+    site.content = b"another"
+    assert download(f"{site.url}/f").read_bytes() == b"another"
+    forget(f"{site.url}/never")  # as well
+
+
+def test_reports_have_the_name_that_was_asked_for(site: Site) -> None:
+    reports: list[str] = []
+    download(f"{site.url}/1", progress=lambda label, _done, _size: reports.append(label), label="download a model")
+    assert set(reports) == {"download a model"}
+
+
+def test_a_server_that_is_not_to_be_had(site: Site) -> None:
+    site.mode = "404"
+    with pytest.raises(PullError, match=r"/a could not be downloaded: HTTP Error 404: Not Found"):
+        download(f"{site.url}/a")
+    site.mode = "nonsense"
+    with pytest.raises(PullError, match="could not be downloaded"):
+        download(f"{site.url}/a")
+    site.mode = "silent"
+    began = time.monotonic()
+    with pytest.raises(PullError, match=r"could not be downloaded: .*timed out"):
+        download(f"{site.url}/a", timeout=0.2)
+    assert time.monotonic() - began < 20
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        with pytest.raises(PullError, match="refused"):
+            download(f"http://127.0.0.1:{free.getsockname()[1]}/a")
+    with pytest.raises(PullError, match="could not be downloaded"):
+        download("http://name.invalid/a")
+
+
+def test_a_cache_that_cannot_be_written(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ENSEMBED_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(PullError, match="could not be stored"):
+        download(f"{site.url}/a")
+
+
+def test_threads_fetch_it_once(site: Site) -> None:
+    paths: list[Path] = []
+    threads = [threading.Thread(target=lambda: paths.append(download(f"{site.url}/a"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(paths)) == 1
+    assert paths[0].read_bytes() == CONTENT
+    assert len(site.requests) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+def test_ctrl_c_keeps_what_there_is(site: Site) -> None:
+    site.mode = "slow"
+    program = f"from ensembed.fetch.download import download; download('{site.url}/a')"
+    child = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE)
+    part = None
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (part and part.stat().st_size >= 1_000_000):
+        part = next(cache_dir().glob("downloads/*/*.part"), None)
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    assert b"KeyboardInterrupt" in child.communicate(timeout=60)[1]
+    site.mode = ""
+    assert download(f"{site.url}/a").read_bytes() == CONTENT
+    assert site.requests[-1] == ("/a", "bytes=1000000-")

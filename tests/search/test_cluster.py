@@ -1,0 +1,199 @@
+"""Clusters: found where they are, described by their own sentences and words, the same with the same seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ensembed.corpora.corpus import TextCorpus
+from ensembed.encoders.base import FloatArray
+from ensembed.errors import CorpusError, InputError, MissingError
+from ensembed.numerics.row_matrices import unit_rows
+from ensembed.search.groups import (
+    choose_number,
+    density_partition,
+    distinguishing_words,
+    find_clusters,
+    kmeans_partition,
+    partition,
+)
+from ensembed.search.groups.clusters import _SENTENCES
+from ensembed.views import ViewStore
+
+NAME = "demo?dim=64&seed=1"
+PETS = [f"the {a} {b} {c}" for a in ("old", "red", "big") for b in ("dog", "cat") for c in ("sleeps", "barks")]
+SHARES = [f"{a} stocks {b} on {c}" for a in ("tech", "bank") for b in ("fell", "rose") for c in ("Monday", "Friday")]
+
+
+def blobs(n: int, k: int, dim: int = 12, seed: int = 0) -> tuple[FloatArray, list[int]]:
+    """Rows of length one around k directions, and which each belongs to."""
+    random = np.random.default_rng(seed)
+    centres = np.linalg.qr(random.standard_normal((dim, dim)))[0][:k]
+    labels = np.arange(n) % k
+    return unit_rows((centres[labels] + 0.1 * random.standard_normal((n, dim))).astype(np.float32)), labels.tolist()
+
+
+def same_partition(one: list[int], other: list[int]) -> bool:
+    pairs = set(zip(one, other, strict=True))
+    return len(pairs) == len(set(one)) == len(set(other))
+
+
+def test_kmeans_finds_what_is_there() -> None:
+    U, labels = blobs(300, 5)
+    found = kmeans_partition(U, 5)
+    assert same_partition(found.labels.tolist(), labels)
+    np.testing.assert_allclose(np.linalg.norm(found.centres, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(found.cosine, (U * found.centres[found.labels]).sum(axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_stream_finds_the_same(monkeypatch: pytest.MonkeyPatch, in_order: bool) -> None:
+    monkeypatch.setattr(partition, "_SAMPLE", 100)
+    monkeypatch.setattr(partition, "_BATCH", 64)
+    U, labels = blobs(1000, 5)
+    if in_order:  # a batch holds one cluster, or two
+        U, labels = U[np.argsort(labels, kind="stable")], sorted(labels)
+    reports: list[tuple[int, int | None]] = []
+    found = kmeans_partition(U, 5, progress=lambda _, done, total: reports.append((done, total)))
+    assert same_partition(found.labels.tolist(), labels)
+    assert reports[-1] == (1000, 1000)
+    assert len(reports) > 10
+
+
+def test_the_largest_comes_first() -> None:
+    U, _ = blobs(300, 3)
+    skewed = np.concatenate([U[0::3][:20], U[1::3][:80], U[2::3][:50]])
+    assert kmeans_partition(skewed, 3).sizes.tolist() == [80, 50, 20]
+
+
+def test_the_seed_decides() -> None:
+    U = unit_rows(np.random.default_rng(0).standard_normal((200, 8)).astype(np.float32))
+    one, again, other = (kmeans_partition(U, 6, seed=seed).labels for seed in (1, 1, 2))
+    assert (one == again).all()
+    assert (one != other).any()
+
+
+@pytest.mark.parametrize("k", [2, 4, 8])
+def test_the_number_is_found(k: int) -> None:
+    U, _ = blobs(400, k)
+    number, silhouettes = choose_number(U)
+    assert number == k
+    assert max(silhouettes, key=lambda tried: silhouettes[tried]) == k
+
+
+def test_density_leaves_out_what_belongs_nowhere() -> None:
+    U, labels = blobs(120, 3)
+    far = unit_rows(np.random.default_rng(5).standard_normal((6, 12)).astype(np.float32))
+    found = density_partition(np.concatenate([U, far]), least=10)
+    assert same_partition(found.labels[:120].tolist(), labels)
+    assert (found.labels[120:] == -1).sum() >= 4
+    assert found.sizes.tolist()[0] >= 40
+    assert len(found.centres) == 3
+
+
+def test_density_may_find_nothing() -> None:
+    U = unit_rows(np.random.default_rng(0).standard_normal((60, 30)).astype(np.float32))
+    found = density_partition(U, least=20)
+    assert (found.labels == -1).all()
+    assert found.centres.shape == (0, 30)
+
+
+def test_clusters_of_sentences(store: ViewStore) -> None:
+    found = find_clusters([*PETS, *SHARES, *PETS[:3]], NAME, clusters=2, store=store)
+    assert found.labels.tolist() == [0] * 12 + [1] * 8 + [0] * 3
+    pets, shares = found.clusters
+    assert (pets.size, shares.size) == (15, 8)
+    assert "the" in pets.words
+    assert {"stocks", "on"} <= set(shares.words)
+    assert len({text for _, _, text in pets.sentences}) == 3
+    for one in found.clusters:
+        cosines = [cosine for _, cosine, _ in one.sentences]
+        assert cosines == sorted(cosines, reverse=True)
+        own = found.labels == one.number
+        assert cosines[0] == pytest.approx(found.cosine[own].max(), abs=1e-5)
+        for row, cosine, text in one.sentences:
+            assert text == [*PETS, *SHARES][row]
+            assert cosine == pytest.approx(found.cosine[row], abs=1e-5)
+
+
+def test_the_number_is_chosen_where_none_is_given(store: ViewStore) -> None:
+    found = find_clusters([*PETS, *SHARES], NAME, store=store)
+    assert len(found.clusters) == max(found.silhouettes, key=lambda k: found.silhouettes[k])
+
+
+def test_records_are_in_the_order_of_the_file(store: ViewStore, tmp_path: Path) -> None:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join([*PETS, "", *SHARES]))
+    found = find_clusters(path, NAME, clusters=2, store=store)
+    records = list(found.records())
+    assert [one["text"] for one in records] == [*PETS, *SHARES]
+    assert [one["row"] for one in records] == list(range(20))
+    assert [one["cluster"] for one in records] == found.labels.tolist()
+
+
+def test_a_file_that_changes_is_refused(store: ViewStore, tmp_path: Path) -> None:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(PETS))
+    found = find_clusters(TextCorpus(path), NAME, clusters=2, store=store)
+    path.write_text("\n".join([*PETS, "more"]))
+    with pytest.raises(CorpusError, match="changed while"):
+        list(found.records())
+
+
+def test_hdbscan_of_sentences(store: ViewStore) -> None:
+    found = find_clusters([*PETS, *SHARES], NAME, method="hdbscan", least=4, store=store)
+    for row, label in enumerate(found.labels.tolist()):
+        assert label == -1 or (label == found.labels[0]) == (row < 12)
+    assert found.silhouettes == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"clusters": 0}, "clusters must be a whole number of at least 1"),
+        ({"clusters": 21}, "20 distinct sentences cannot make 21 clusters"),
+        ({"method": "agglomerative"}, "'kmeans' or 'hdbscan'"),
+        ({"method": "hdbscan", "clusters": 2}, "hdbscan finds the number"),
+        ({"method": "hdbscan", "least": 11}, "no two clusters of 11"),
+        ({"representatives": 0}, "representatives"),
+        ({"seed": -1}, "seed"),
+        ({"sentences": []}, "no sentence"),
+        ({"sentences": ["one", "two"]}, "2 distinct sentences are too few"),
+        ({"sentences": ["a b", "b a", "a  b"], "clusters": 2}, "fewer than 2 different vectors"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(store: ViewStore, change: dict[str, object], says: str) -> None:
+    arguments: dict[str, object] = {"sentences": [*PETS, *SHARES]} | change
+    sentences = arguments.pop("sentences")
+    with pytest.raises(InputError, match=says):
+        find_clusters(sentences, NAME, store=store, **arguments)  # type: ignore[arg-type]  # wrong ones on purpose
+
+
+def test_too_many_for_density() -> None:
+    with pytest.raises(InputError, match="at most 20000 sentences, not 20001: use kmeans"):
+        density_partition(np.zeros((20_001, 1), np.float32))
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib
+
+    def absent(name: str) -> object:
+        raise ModuleNotFoundError(name=name)
+
+    monkeypatch.setattr(importlib, "import_module", absent)
+    with pytest.raises(MissingError, match=r"pip install 'ensembed\[cluster\]'"):
+        kmeans_partition(blobs(20, 2)[0], 2)
+
+
+def test_words_of_nobody_and_rare_words() -> None:
+    said = distinguishing_words([(0, "x y1 rare dog"), (0, "a dog"), (1, "a cat"), (1, "cat"), (-1, "bird bird")], 3)
+    assert said == [["dog"], ["cat"], []]
+    assert distinguishing_words([(0, "a dog"), (0, "a dog")], 1, most=0) == [[]]
+
+
+def test_words_of_large_clusters_are_of_a_sample(store: ViewStore) -> None:
+    texts = [f"{animal} number {i}" for i in range(_SENTENCES + 200) for animal in ("dog", "stock")]
+    found = find_clusters(texts, NAME, clusters=2, store=ViewStore(store.root, shard_rows=4096))
+    assert {one.words[0] for one in found.clusters} == {"dog", "stock"}

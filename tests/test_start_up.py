@@ -84,7 +84,7 @@ def test_a_misspelt_command_is_answered_with_those_that_are_there(capsys: pytest
 
 
 def test_every_module_is_there_by_its_name() -> None:
-    for name in ("moments", "reliability", "sts", "tuning"):
+    for name in ("numerics", "reliability", "sts", "views"):
         assert getattr(ensembed, name).__name__ == f"ensembed.{name}"
         assert name in dir(ensembed)
 

@@ -237,7 +237,7 @@ def test_a_busy_view_is_waited_for_as_long_as_was_said(
         waits.append(timeout)
         raise PermissionError("not today")
 
-    monkeypatch.setattr("ensembed.views.FileLock.acquire", acquire)
+    monkeypatch.setattr("ensembed.views.store.FileLock.acquire", acquire)
     arguments = [command, corpus, *MEMBERS, "--store", ViewStore(tmp_path / "store").root]
     arguments += ["-o", tmp_path / "m"] if command == "fit" else []
     assert "not today" in fails(*arguments, "--wait", "2.5")

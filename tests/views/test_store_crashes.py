@@ -21,7 +21,7 @@ from ensembed.testing import Recorder, files_of
 from ensembed.views import ViewStore
 from ensembed.views.shards import MANIFEST
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]  # of the programs that are killed
 KILLS = 24
 SHARDS = 150
 ENCODER = DemoEncoder(4)

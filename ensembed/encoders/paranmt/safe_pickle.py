@@ -47,7 +47,7 @@ _PLAIN = """
 _CODES = {operation.name: ord(operation.code) for operation in pickletools.opcodes}
 _NAMES = {code: name for name, code in _CODES.items()}
 _CONTAINERS = frozenset(
-    _CODES[name] for name in "MARK EMPTY_LIST EMPTY_DICT EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3".split()
+    _CODES[name] for name in ["MARK", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"]
 )
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.fingerprints import revision_of
 from ensembed.encoders.remembered import remembered, state_of
-from ensembed.encoders.words.files import Block, detect_format, read_word_vectors
+from ensembed.encoders.words.word_vector_files import Block, detect_format, read_word_vectors
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.atomic_files import sync_folder, temporary_beside, write_atomically
 from ensembed.support.locks import alone

@@ -141,14 +141,17 @@ class _Operations(dict[int, Callable[["_DataUnpickler"], None]]):
         raise _RefusedError(f"it uses the pickle operation {_NAMES[code]}, which word vectors do not need")
 
 
-class _DataUnpickler(pickle._Unpickler):  # type: ignore[name-defined,misc] # it is not in the types
+_PythonUnpickler: Any = pickle._Unpickler  # its types are those of the one in C
+
+
+class _DataUnpickler(_PythonUnpickler):  # type: ignore[misc] # see above
     """Python's unpickler with fewer operations; those that change a value check what kind of value it is."""
 
     def __init__(self, file: _BoundedFile, size: int) -> None:
         super().__init__(file, encoding="bytes")
         self._size = size
         self._made = 0
-        known = type(self).__base__.dispatch
+        known = _PythonUnpickler.dispatch
         self.dispatch = _Operations({_CODES[name]: known[_CODES[name]] for name in _PLAIN.split()})
         self.dispatch[_CODES["BYTEARRAY8"]] = known[_CODES["BINBYTES8"]]  # pickle's would allocate what is claimed
         for name in ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "REDUCE", "BUILD", "INST", "STOP"):
@@ -231,6 +234,7 @@ class _Dtype:
             shown = text[:100] if isinstance(text, str) else type(text).__name__
             what = " (objects)" if shown.lstrip("|<>=").startswith("O") else ""
             raise _RefusedError(f"it has an array of dtype {shown!r}{what}, not of numbers")
+        self._code = text
         self.dtype = np.dtype(text)
 
     def set_order(self, state: object) -> None:
@@ -239,7 +243,7 @@ class _Dtype:
         order = state[1].decode("latin-1") if isinstance(state[1], bytes) else state[1]
         if not isinstance(order, str) or order not in ("<", ">", "=", "|"):
             raise ValueError("it has an array with an unknown byte order")
-        self.dtype = self.dtype.newbyteorder(order)
+        self.dtype = np.dtype(order + self._code)
 
 
 def _ndarray(*_arguments: object) -> NoReturn:

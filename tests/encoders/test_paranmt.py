@@ -19,9 +19,9 @@ from make_paranmt import UNKNOWN, make_paranmt, make_paranmt_zip, model_data
 
 from ensembed.encoders import open_encoder, remembered
 from ensembed.encoders.base import FloatArray
-from ensembed.encoders.paranmt import store as paranmt_store
-from ensembed.encoders.paranmt.encoder import ParaNMTEncoder
-from ensembed.encoders.paranmt.store import MEMBER
+from ensembed.encoders.paranmt import paranmt_tables as paranmt_store
+from ensembed.encoders.paranmt.paranmt_encoder import ParaNMTEncoder
+from ensembed.encoders.paranmt.paranmt_tables import MEMBER
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.machine import cache_dir
 from ensembed.testing import SENTENCES, check_encoder

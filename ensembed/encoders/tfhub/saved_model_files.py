@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from ensembed.encoders.fingerprints import revision_of
 from ensembed.encoders.tfhub.archives import extract
-from ensembed.encoders.tfhub.tensorflow import one_line
+from ensembed.encoders.tfhub.tensorflow_start import one_line
 from ensembed.errors import EncoderError, InputError, MissingError, PullError
 from ensembed.fetch.download import TIMEOUT, download, forget
 from ensembed.support.atomic_files import alone, new_folder

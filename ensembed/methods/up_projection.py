@@ -37,6 +37,7 @@ class UpProjection(NaiveMethod):
     seed: int = 0
 
     name: ClassVar[str] = "up"
+    order: ClassVar[int] = 6
 
     def __post_init__(self) -> None:
         check_whole("dim", self.dim, 1)

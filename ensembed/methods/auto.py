@@ -42,9 +42,9 @@ class Auto(MomentMethod):
     sentences best (Eckart and Young 1936), and these are the cosines that the weights are for.
 
     Args:
-        dim: d; None keeps the whole concatenation, the sum of the members' dimensions.
-        weights: what each member's cosine counts: "reliability", found without labels; "equal"; or a number per member.
-            Members of weight 0 are left out and take no room.
+        dim: the dimension of the result. None is the largest member's; for auto, that of the members together.
+        weights: what each member counts: equal, reliability (found without labels), or a number per member, as in
+            1,0.5,0.2. A weight is that of the member's cosine. Members of weight 0 are left out and take no room.
         whitened: the places of the members that are softly whitened. With weights by reliability they are found, too.
 
     The spectrum holds the mean square along each dimension; there is none without `dim`.

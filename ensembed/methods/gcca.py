@@ -43,9 +43,9 @@ class GCCA(MomentMethod):
     other (rho < 0): they carry disagreement. `positive` counts the others; `truncate` to that many leaves these out.
 
     Args:
-        dim: d; None takes the dimension of the largest member, as the paper does.
-        tau: the regularisation; the paper's best on STS-B dev is 10. Directions in which a view does not vary are
-            left out whatever it is.
+        dim: the dimension d of the result. None takes that of the largest member, as the paper does.
+        tau: the strength of the regularisation. The paper's best on STS-B dev is 10. Directions in which a view does
+            not vary are left out whatever it is.
         weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
             member. Each member's part of the sum is multiplied by their roots. (The views cannot be scaled before: the
             whitening undoes that.) rho is that of the unweighted problem. Members of weight 0 are left out.

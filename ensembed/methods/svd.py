@@ -26,7 +26,7 @@ class SVD(MomentMethod):
     length-normalised views are enough. The mean is that of the training corpus, whatever is transformed later.
 
     Args:
-        dim: d; None takes the dimension of the largest member, as the paper does.
+        dim: the dimension d of the result. None takes that of the largest member, as the paper does.
         weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
             member. The vectors of length one are scaled by their roots before the decomposition, so that it keeps more
             of the members that count more. Members of weight 0 are left out.

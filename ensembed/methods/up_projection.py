@@ -23,8 +23,8 @@ class UpProjection(NaiveMethod):
     mean over ten seeds.
 
     Args:
-        dim: d.
-        seed: of the random matrix.
+        dim: the dimension d of the result.
+        seed: seed of the random matrix.
 
     Reference: Poerner, Waltinger and Schütze 2020, section 4.5.
 

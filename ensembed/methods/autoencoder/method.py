@@ -54,31 +54,33 @@ class Autoencoder(Method):
     cosines may be better.
 
     Args:
-        dim: d; None takes the dimension of the largest member, as the paper does.
-        hidden_layers: 0, 1 or 2; the paper's best on STS-B dev is 1.
-        hidden_dim: units of a hidden layer; None takes d.
-        activation: `relu` or `tanh`.
-        loss: `mse`, `mae`, `kld` (the paper's best) or `cos`.
-        temperature: of kld's softmax.
-        kind: `cross` is the paper's. The others are those of Bollegala and Bao (2018), for any number of views:
-            `averaged` reconstructs every view from the mean of all E_j(x_j); `concatenated` from their concatenation,
-            each E_j having d / J dimensions; `decoupled` reconstructs each view from its own E_j(x_j), again of d / J
-            dimensions, which are drawn together by the mean squared distance between them, and concatenates. Unlike
-            there, codes and views are not scaled to length one, the code has no activation, and no noise is added.
-        view_dropout: the part of views that are left out at random in training, never all of a row, so that the result
-            bears a missing member. (`cross` always encodes each view alone.)
-        epochs: passes over the data.
-        batch_size: rows per step.
-        learning_rate: Adam's.
-        betas: Adam's.
-        patience: stop when the loss has not fallen by a ten-thousandth in so many epochs; None never does, as in the
-            paper.
-        seed: of weights, batches and dropout. The same seed gives the same result on the same device.
-        device: `cpu`, `cuda`, `cuda:1`, `mps`; None takes a GPU if there is one.
-        precision: of the products and gradients; sums, losses and Adam are float32 or wider. "auto" is bfloat16 on a
-            CUDA device with up to one hidden layer, and float32 elsewhere. Over seeds, no precision changes STS-B dev
-            by more than 0.15; with two hidden layers a single run may (results/bench-autoencoder.md).
-        solver: "moments" solves the linear case from the moments, "batches" trains; "auto" solves what can be solved.
+        dim: the dimension d of the result. None takes that of the largest member, as the paper does.
+        hidden_layers: hidden layers of every encoder and decoder: 0, 1 or 2. The paper's best on STS-B dev is 1.
+        hidden_dim: units of a hidden layer. None takes d.
+        activation: what comes after a hidden layer: relu or tanh.
+        loss: the loss of a reconstruction: mse, mae, kld (the paper's best) or cos.
+        temperature: temperature of the softmax of kld.
+        kind: what views are reconstructed from. `cross`, each from each, is the paper's. The others are those of
+            Bollegala and Bao (2018), for any number of views: `averaged` reconstructs every view from the mean of all
+            E_j(x_j); `concatenated` from their concatenation, each E_j having d / J dimensions; `decoupled`
+            reconstructs each view from its own E_j(x_j), again of d / J dimensions, which are drawn together by the
+            mean squared distance between them, and concatenates. Unlike there, codes and views are not scaled to length
+            one, the code has no activation, and no noise is added.
+        view_dropout: the part of views that are left out at random in training. It is never all of a row. The result
+            bears a missing member better. (`cross` always encodes each view alone.)
+        epochs: passes over the corpus.
+        batch_size: sentences per step.
+        learning_rate: the learning rate of Adam.
+        betas: the betas of Adam.
+        patience: stop when the loss has not fallen by a ten-thousandth in so many epochs. None never does, as
+            in the paper.
+        seed: seed of initial weights, batches and dropout. The same seed gives the same result on the same device.
+        device: the device to train on: cpu, cuda, cuda:1 or mps. None takes a GPU if there is one.
+        precision: precision of products and gradients. Sums, losses and Adam are float32 or wider. "auto" is bfloat16
+            on a CUDA device with up to one hidden layer, and float32 elsewhere. Over seeds, no precision changes STS-B
+            dev by more than 0.15; with two hidden layers a single run may (results/bench-autoencoder.md).
+        solver: how mse without hidden layers is fitted: moments solves it, batches trains, auto solves it. All else is
+            trained.
         weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
             member. The trained encoders' outputs are multiplied by their roots. (Scaled views would only be scaled back
             by what is learned.) So the training is the same whatever they are; only members of weight 0 are left out.

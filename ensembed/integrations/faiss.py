@@ -20,7 +20,7 @@ from ensembed.integrations.vector_stores import (
     checked_settings,
 )
 from ensembed.methods.meta import Meta
-from ensembed.methods.projections import as_network
+from ensembed.methods.projections import Layer, as_network
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import ModelLike
 from ensembed.numerics.row_matrices import unit_rows
@@ -184,7 +184,7 @@ def linear_map(meta: Meta) -> tuple[FloatArray, FloatArray]:
     Raises:
         InputError: it is not linear.
     """
-    layers = []
+    layers: list[Layer] = []
     for j in meta.counted:
         network = as_network(meta.projections[j], meta.dim)
         if len(network.layers) > 1:

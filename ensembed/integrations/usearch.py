@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import StoreError
-from ensembed.models.opening import ModelLike
 from ensembed.integrations.vector_stores import (
     Allowed,
     FolderStore,
@@ -20,6 +19,7 @@ from ensembed.integrations.vector_stores import (
     checked_settings,
     padded,
 )
+from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
 
 usearch: Any = import_extra("usearch.index", "usearch", "a usearch index")

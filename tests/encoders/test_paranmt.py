@@ -20,7 +20,7 @@ from make_paranmt import UNKNOWN, make_paranmt, make_paranmt_zip, model_data
 from ensembed.encoders import open_encoder, remembered
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.paranmt import store as paranmt_store
-from ensembed.encoders.paranmt.encoder import ParaNMTEncoder
+from ensembed.encoders.paranmt.paranmt_encoder import ParaNMTEncoder
 from ensembed.encoders.paranmt.store import MEMBER
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.paths import cache_dir

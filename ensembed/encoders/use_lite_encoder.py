@@ -26,6 +26,8 @@ from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramToken
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.cores import available_cores
 
+OPENS = "folder with the TF.js Universal Sentence Encoder lite"
+
 # Token rows in one pass through the layers: enough for the matrix products to run at full speed, few enough for the
 # activations (up to 1,536 floats a row) to stay small.
 _ROWS = 1024

@@ -23,6 +23,8 @@ from ensembed.errors import EncoderError, InputError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.cores import available_cores
 
+OPENS = "folder with model.onnx and tokenizer.json"
+
 # A lone run of so many tokens gets all threads, in a session of its own, which takes 0.2 s to open and the weights'
 # memory again. All threads win at any length (16 tokens: 5.1 against 2.9 ms on two cores, 6.5 against 2.3 on sixteen;
 # 256: 63 against 35, 61 against 11), but only long texts win what that session costs within a few of them.

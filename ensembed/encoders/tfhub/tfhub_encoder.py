@@ -16,6 +16,8 @@ from ensembed.encoders.tfhub.graphs import check_graph
 from ensembed.encoders.tfhub.tensorflow import import_quietly, one_line, start_tensorflow
 from ensembed.errors import EncoderError, InputError, MissingError
 
+OPENS = "URL, folder or .tar.gz of a TensorFlow SavedModel"
+
 _Run: TypeAlias = Callable[[Any], Any]
 
 # Characters per run, the longest sentence counting for all: attention costs memory with the square of the length.

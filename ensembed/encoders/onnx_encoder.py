@@ -21,7 +21,7 @@ from ensembed.encoders.onnx.settings import OnnxSettings, read_settings
 from ensembed.encoders.tokens import first_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
 
 OPENS = "folder with model.onnx and tokenizer.json"
 

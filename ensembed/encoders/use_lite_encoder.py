@@ -24,7 +24,7 @@ from ensembed.encoders.fingerprints import revision_of
 from ensembed.encoders.names import Request
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
 from ensembed.errors import EncoderError, InputError
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
 
 OPENS = "folder with the TF.js Universal Sentence Encoder lite"
 

@@ -89,7 +89,7 @@ def check_members(specs: tuple[EncoderSpec, ...], *, allow_local: bool) -> None:
 
 def _why_it_stays(request: Request) -> str:
     if request.scheme == "openai":
-        from ensembed.encoders.openai.server import find_server
+        from ensembed.encoders.openai.api_servers import find_server
 
         near = find_server(request.location.partition("#")[0], request.shown).nearby
         return "its server is on this machine" if near else ""

@@ -17,8 +17,8 @@ from filelock import FileLock
 from ensembed.corpora.corpus import shorten
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, FloatArray
+from ensembed.encoders.identity import PROBES
 from ensembed.errors import InputError, SearchIndexError
-from ensembed.models.saved_model import PROBES
 from ensembed.search import graph, tidy
 from ensembed.search.checks import check_count, check_ids, check_metadata, check_texts, check_vectors
 from ensembed.search.hits import Hit, compared, hit_of

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from ensembed.encoders import open_encoder
-from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.openai.revisions import PROBED
+from ensembed.encoders.base import Encoder, EncoderSpec
+from ensembed.encoders.identity import PROBES, difference, same_settings
 from ensembed.errors import SearchIndexError
 from ensembed.models.opening import load
-from ensembed.models.saved_model import CONFIG, PROBES
+from ensembed.models.saved_model import CONFIG
 from ensembed.search.manifest import Manifest
 from ensembed.search.storage import check_bytes, map_npy
 from ensembed.support.progress import Progress, silent
-
-# How far probe vectors may be from the saved ones, as a part of their length: machines round differently.
-_SAME_MODEL = 0.2
 
 
 def source_of(model: Encoder, given: str | None) -> str | None:
@@ -54,28 +48,19 @@ def open_source(
 
 def check_model(model: Encoder, manifest: Manifest, folder: Path) -> None:
     """Refuse a model that is not the index's: cosines between vectors of two models mean nothing."""
-    found, saved = model.spec, manifest.spec
-    # The revision of a server is what one machine saw first; whether it is the same model, the probes say.
-    if found.revision.startswith(PROBED) and saved.revision.startswith(PROBED):
-        found = replace(found, revision=saved.revision)
-    if found.key != saved.key:
+    saved = manifest.spec
+    if not same_settings(model.spec, saved):
         raise SearchIndexError(
-            f"{folder} was made with {_called(saved)}, not with {_called(found)}: their vectors cannot be compared; "
-            "give the model it was made with, or make another index"
+            f"{folder} was made with {_called(saved)}, not with {_called(model.spec)}: their vectors cannot be "
+            "compared; give the model it was made with, or make another index"
         )
     check_bytes(folder, manifest.fingerprint)
-    saved_probes = map_npy(folder, manifest.fingerprint, (len(PROBES), saved.dim), "<f4")
-    distance = _distance(model.encode(PROBES), saved_probes)
-    if distance > _SAME_MODEL:
+    probes = map_npy(folder, manifest.fingerprint, (len(PROBES), saved.dim), "<f4")
+    if change := difference(model, saved, probes):
         raise SearchIndexError(
-            f"{folder} was made with another {_called(saved)}: its probe vectors are {distance:.0%} of their length "
-            "away from the saved ones; give the model it was made with, or make another index"
+            f"{folder} was made with another {_called(saved)}: this one {change}; give the model it was made with, or "
+            "make another index"
         )
-
-
-def _distance(probes: FloatArray, saved: FloatArray) -> float:
-    lengths = np.linalg.norm(saved, axis=1) + np.finfo(np.float32).tiny
-    return float((np.linalg.norm(probes - saved, axis=1) / lengths).max())
 
 
 def _called(spec: EncoderSpec) -> str:

@@ -6,9 +6,9 @@ from typing import Any
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, naming_failures
 from ensembed.encoders.names import Request, at_least, one_of
-from ensembed.encoders.openai.client import EmbeddingAPI, Limits
+from ensembed.encoders.openai.api_client import EmbeddingAPI, Limits
+from ensembed.encoders.openai.api_servers import EXAMPLE, find_server
 from ensembed.encoders.openai.revisions import PROBES, probed_revision
-from ensembed.encoders.openai.server import EXAMPLE, find_server
 from ensembed.errors import InputError
 
 OPENS = "URL#MODEL of an OpenAI-compatible server"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.names import Request, one_of
-from ensembed.encoders.paranmt.store import UNKNOWN, Table, read_tables
+from ensembed.encoders.paranmt.paranmt_tables import UNKNOWN, Table, read_tables
 from ensembed.errors import InputError, PullError
 from ensembed.fetch.download import download, is_url
 

@@ -100,12 +100,11 @@ def naming_failures(name: str) -> Iterator[None]:
 class Encoder(ABC):
     """One frozen pre-trained model: `encode(list[str]) -> float32 [n, d]`.
 
-    A subclass writes `embed`, and gives its spec to `__init__` or overrides `spec`. The checks, the removal of
-    duplicates and the progress reports are here.
+    A subclass writes `embed`, and sets `_spec` or overrides `spec`. The checks, the removal of duplicates and the
+    progress reports are here.
     """
 
-    def __init__(self, spec: EncoderSpec) -> None:
-        self._spec = spec
+    _spec: EncoderSpec
 
     @property
     def spec(self) -> EncoderSpec:

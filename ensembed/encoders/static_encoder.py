@@ -94,7 +94,7 @@ class StaticEncoder(Encoder):
         self, vectors: TokenVectors, tokenizer: Tokenizer, spec: EncoderSpec, *, dtype: type[np.floating] = np.float32
     ) -> None:
         vectors.check(tokenizer, spec.name)
-        super().__init__(spec)
+        self._spec = spec
         self._vectors = vectors
         self._tokenizer = tokenizer
         self._dtype = dtype
@@ -163,6 +163,6 @@ def read_tensor(file: Path, tensor: str) -> NDArray[Any]:
         if kind != "BF16":
             return np.asarray(tensors.get_tensor(tensor))
     # numpy has no bfloat16, which is the upper half of a float32.
-    content = dict(deserialize(file.read_bytes()))[tensor]
+    content = dict(deserialize(file.read_bytes()))[tensor]  # type: ignore[no-untyped-call]  # of the library
     halves = np.frombuffer(content["data"], "<u2")
     return np.asarray((halves.astype(np.uint32) << 16).view(np.float32).reshape(content["shape"]))

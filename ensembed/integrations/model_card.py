@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from ensembed.encoders.base import EncoderSpec
+from ensembed.encoders.kinds import built_in
 from ensembed.encoders.names import Request, parse_name
-from ensembed.encoders.schemes import BUILT_IN
 from ensembed.errors import InputError
 from ensembed.fetch.catalog import catalog
 from ensembed.models.ensemble import MetaEncoder
@@ -186,7 +186,7 @@ def member_of(spec: EncoderSpec, licences: Mapping[str, str] | None = None) -> M
 
 def _why_local(request: Request) -> str:
     if request.scheme == "openai":
-        from ensembed.encoders.openai.server import find_server
+        from ensembed.encoders.openai.api_servers import find_server
 
         near = find_server(request.location.partition("#")[0], request.shown).nearby
         return "its server is on this machine" if near else ""
@@ -194,7 +194,7 @@ def _why_local(request: Request) -> str:
         return ""
     # What follows the scheme of another package may be anything; but a path that exists here is a path.
     try:
-        path = request.scheme in BUILT_IN or bool(request.location and Path(request.location).expanduser().exists())
+        path = request.scheme in built_in() or bool(request.location and Path(request.location).expanduser().exists())
     except (OSError, RuntimeError, ValueError):
         path = False
     return "it is a file or folder" if path else ""

@@ -7,7 +7,6 @@ refuses any other model: a cosine between vectors of two models means nothing.
 from __future__ import annotations
 
 import json
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import EnsembedError, InputError, SentenceError, StoreBusyError, StoreError
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.support.atomic_files import sha256_of, sync_folder, temporary_beside, write_atomically
+from ensembed.support.atomic_files import sha256_of, sync, temporary_beside, write_atomically
 from ensembed.support.progress import Progress, silent
 
 IdArray = NDArray[np.int64]
@@ -368,13 +367,12 @@ class FolderStore(VectorStore):
         try:
             self._write_index(temporary)
             digest = sha256_of(temporary)
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
+            sync(temporary)
             name = f"index-{digest[:16]}"
             temporary.replace(folder / name)
         finally:
             temporary.unlink(missing_ok=True)
-        sync_folder(folder)
+        sync(folder)
         data = json.dumps(self.facts.to_json() | {"index": name, "sha256": digest}, indent=1).encode() + b"\n"
         write_atomically(folder / STORE, data)
         self._on_disk = data

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ensembed.encoders.base import Encoder, FloatArray
-from ensembed.encoders.demo import DemoEncoder
-from ensembed.encoders.openai.client import EmbeddingAPI, Limits
-from ensembed.encoders.openai.server import Server
+from ensembed.encoders.demo_encoder import DemoEncoder
+from ensembed.encoders.openai.api_client import EmbeddingAPI, Limits
+from ensembed.encoders.openai.api_servers import Server
 
 
 @dataclass(frozen=True)

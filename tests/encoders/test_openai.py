@@ -204,10 +204,10 @@ def test_a_model_is_not_loaded_with_other_settings(
     Ensemble([f"openai:{server.url}#m{options}", "demo?dim=4"]).fit(["a dog"], Concat()).save(tmp_path / "model")
     load(tmp_path / "model")
     if option == "revision":
-        monkeypatch.setattr("ensembed.encoders.openai.encoder._text", lambda value: f"{value}-02")
+        monkeypatch.setattr("ensembed.encoders.openai.openai_encoder._text", lambda value: f"{value}-02")
     else:
         monkeypatch.setattr(
-            "ensembed.encoders.openai.encoder.OpenAIEncoder.__init__.__kwdefaults__",
+            "ensembed.encoders.openai.openai_encoder.OpenAIEncoder.__init__.__kwdefaults__",
             {"max_chars": 3, "dimensions": None, "revision": None},
         )
     with pytest.raises(ModelError, match=r"has changed: .*; fit again"):

@@ -21,7 +21,7 @@ from filelock import FileLock
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.identity import PROBED
 from ensembed.support.atomic_files import write_atomically
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 
 # A change of these changes every revision.
 PROBES = (

@@ -11,10 +11,12 @@ import numpy as np
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.names import Request, at_least
-from ensembed.encoders.tfhub.files import downloaded, revision_of_saved_model, unpacked
-from ensembed.encoders.tfhub.graphs import check_graph
-from ensembed.encoders.tfhub.tensorflow import import_quietly, one_line, start_tensorflow
+from ensembed.encoders.tfhub.saved_model_checks import check_graph
+from ensembed.encoders.tfhub.saved_model_files import downloaded, revision_of_saved_model, unpacked
+from ensembed.encoders.tfhub.tensorflow_start import import_quietly, one_line, start_tensorflow
 from ensembed.errors import EncoderError, InputError, MissingError
+
+OPENS = "URL, folder or .tar.gz of a TensorFlow SavedModel"
 
 _Run: TypeAlias = Callable[[Any], Any]
 

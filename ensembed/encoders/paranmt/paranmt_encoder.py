@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.names import Request, one_of
-from ensembed.encoders.paranmt.store import UNKNOWN, Table, read_tables
+from ensembed.encoders.paranmt.paranmt_tables import UNKNOWN, Table, read_tables
 from ensembed.errors import InputError, PullError
 from ensembed.fetch.download import download, is_url
+
+OPENS = "pickle of Wieting and Gimpel's word and trigram vectors"
 
 # Words or trigrams, and rows of vectors, at a time: they bound the memory that one very long sentence takes.
 _UNITS = 65536

@@ -18,8 +18,8 @@ import numpy as np
 
 from ensembed.corpora.corpus import shorten
 from ensembed.encoders.base import FloatArray, naming_failures
-from ensembed.encoders.openai.replies import ReplyError, error_of, parse, read_reply, retry_after
-from ensembed.encoders.openai.server import Server
+from ensembed.encoders.openai.api_replies import ReplyError, error_of, parse, read_reply, retry_after
+from ensembed.encoders.openai.api_servers import Server
 from ensembed.errors import EncoderError
 from ensembed.support.extras import import_extra
 

@@ -6,10 +6,12 @@ from typing import Any
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, naming_failures
 from ensembed.encoders.names import Request, at_least, one_of
-from ensembed.encoders.openai.client import EmbeddingAPI, Limits
+from ensembed.encoders.openai.api_client import EmbeddingAPI, Limits
+from ensembed.encoders.openai.api_servers import EXAMPLE, find_server
 from ensembed.encoders.openai.revisions import PROBES, probed_revision
-from ensembed.encoders.openai.server import EXAMPLE, find_server
 from ensembed.errors import InputError
+
+OPENS = "URL#MODEL of an OpenAI-compatible server"
 
 # OpenAI takes 8,192 tokens. In most scripts a character is a token at the most and a third of one in English, so that
 # what is cut here fits, and it is more than two pages. A model that takes less has to be told so, or says so itself.

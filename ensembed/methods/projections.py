@@ -139,6 +139,6 @@ def as_network(projection: Projection, dim: int) -> Network:
             return Network((Layer(matrix, -offset),), "relu")
         case Network(layers, activation, start):
             last = layers[-1]
-            around = (start, dim - start - last.matrix.shape[1])
+            around = (min(start, dim), max(dim - start - last.matrix.shape[1], 0))  # truncation may have cut all off
             padded = Layer(np.pad(last.matrix, ((0, 0), around)), np.pad(last.bias, around))
             return Network((*layers[:-1], padded), activation)

@@ -10,7 +10,6 @@ import numpy as np
 from ensembed.cli.common import (
     errors_option,
     json_option,
-    open_model,
     options,
     print_json,
     progress_bars,
@@ -22,6 +21,7 @@ from ensembed.cli.common import (
 from ensembed.corpora.corpus import BadBytes
 from ensembed.encoders import Encoder
 from ensembed.errors import CorpusError, InputError
+from ensembed.models.opening import open_model
 from ensembed.support.npy_files import RowWriter
 
 
@@ -66,7 +66,7 @@ def encode(
     if str(source) != "-" and not source.exists():  # better now than when the model is open
         raise CorpusError(f"there is no file {str(source)!r}")
     with progress_bars(quiet) as progress:
-        encoder = open_model(model, threads, progress, trust=trust)
+        encoder = open_model(model, threads=threads, progress=progress, trust=trust)
     if out is not None:
         facts = {"file": str(out), "rows": _write(encoder, source, out, errors, quiet), "dim": encoder.spec.dim}
         if as_json:

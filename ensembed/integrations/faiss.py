@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DimensionError, InputError, StoreError
-from ensembed.integrations.sources import ModelLike
 from ensembed.integrations.vector_folders import FolderStore
 from ensembed.integrations.vector_stores import NO_ID, Hits, IdArray, Kinds, StoreFacts, checked_settings
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import Dense, Network, Placement
 from ensembed.models.ensemble import MetaEncoder
+from ensembed.models.opening import ModelLike
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.extras import import_extra
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ensembed.encoders import Encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DimensionError, EnsembedError, InputError, MissingError, SentenceError, StoreError
-from ensembed.integrations.sources import ModelLike
 from ensembed.integrations.vector_stores import (
     Hits,
     IdArray,
@@ -27,6 +26,7 @@ from ensembed.integrations.vector_stores import (
     store_model,
 )
 from ensembed.models.ensemble import MetaEncoder
+from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
 
 psycopg: Any = import_extra("psycopg", "pgvector", "a table of pgvector")

@@ -14,7 +14,6 @@ from ensembed.encoders import Encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import EnsembedError, InputError, StoreBusyError, StoreError
 from ensembed.integrations.qdrant_folders import check_folder
-from ensembed.integrations.sources import ModelLike
 from ensembed.integrations.vector_stores import (
     Hits,
     IdArray,
@@ -25,6 +24,7 @@ from ensembed.integrations.vector_stores import (
     padded,
     store_model,
 )
+from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
 
 qdrant: Any = import_extra("qdrant_client", "qdrant", "a Qdrant collection")

@@ -3,59 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder
-from ensembed.encoders.consent import needs_consent
-from ensembed.errors import InputError, ModelError, UnknownEncoderError
-from ensembed.models.opening import load
+from ensembed.errors import InputError
+from ensembed.models.opening import ModelLike, open_model
 from ensembed.models.saved_model import CONFIG
-
-ModelLike: TypeAlias = EncoderLike | Path
-
-
-def open_model(given: ModelLike, *, threads: int | None = None, trust: bool = False) -> Encoder:
-    """The saved model in that folder, the encoder of that name, or the given object as an encoder.
-
-    Args:
-        given: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name. A folder counts only if
-            a model was saved in it: any other may share its name with an encoder.
-        threads: cores per encoder; None leaves it to each encoder.
-        trust: also open what runs code that comes with its weights, or sends sentences to a server that is neither on
-            this machine nor has its key set. The configuration of another library can come from a stranger.
-
-    Raises:
-        ModelError: the folder is not a model, is damaged, or needs `trust`.
-        UnknownEncoderError: it is neither a folder with a model nor a name.
-    """
-    if isinstance(given, Path):
-        return load(given, threads=threads, trust=trust)
-    if not isinstance(given, str):
-        return open_encoder(given, threads=threads)
-    if given and (Path(given) / CONFIG).is_file():
-        return load(given, threads=threads, trust=trust)
-    with explaining_names(given):
-        if not trust and (deed := needs_consent(given)):
-            raise ModelError(f"encoder {given!r} {deed}; if you want that, say so: trust=True")
-        return open_encoder(given, threads=threads)
-
-
-@contextmanager
-def explaining_names(name: str) -> Iterator[None]:
-    """Say of a name that opens no encoder that it is no saved model either, and what it may be."""
-    try:
-        yield
-    except UnknownEncoderError as error:
-        if name and Path(name).exists():
-            raise ModelError(
-                f"{name} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
-                f"as in st:{name}, onnx:{name} or words:{name}"
-            ) from None
-        raise UnknownEncoderError(f"{name!r} is neither a folder with a saved model nor an encoder: {error}") from None
 
 
 class Source:
@@ -90,7 +44,7 @@ class Source:
         """The model, opened once, whichever thread asks."""
         with self._lock:
             if self._model is None:
-                self._model = open_model(self._given, threads=self._threads, trust=self._trust)
+                self._model = open_model(self._given, threads=self._threads, trust=self._trust, from_file=True)
             return self._model
 
     @property

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import StoreError
-from ensembed.integrations.sources import ModelLike
 from ensembed.integrations.vector_folders import FolderStore
 from ensembed.integrations.vector_stores import Hits, IdArray, Kinds, StoreFacts, checked_settings, padded
+from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
 
 usearch: Any = import_extra("usearch.index", "usearch", "a usearch index")

@@ -19,8 +19,8 @@ from filelock import FileLock, Timeout
 
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError, StoreBusyError, StoreError
-from ensembed.integrations.sources import ModelLike
 from ensembed.integrations.vector_stores import StoreFacts, VectorStore, store_model
+from ensembed.models.opening import ModelLike
 from ensembed.support.atomic_files import sync_folder, temporary_beside, write_atomically
 from ensembed.support.progress import Progress, silent
 

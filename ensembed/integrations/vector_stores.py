@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from ensembed.corpora.corpus import check_sentences, shorten
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import InputError, SentenceError, StoreError
-from ensembed.integrations.sources import ModelLike, open_model
+from ensembed.models.opening import ModelLike, open_model
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.progress import Progress, silent
 
@@ -297,7 +297,7 @@ def _choices(allowed: tuple[object, ...]) -> str:
 
 def store_model(model: ModelLike) -> Encoder:
     """The model, the one saved in that folder, or the encoder of that name; its vectors must always be the same."""
-    opened = open_model(model)
+    opened = open_model(model, from_file=True)
     if not opened.cacheable:
         raise StoreError(
             f"the vectors of {opened.spec.name!r} are not always the same (missing='drop'): they cannot be kept in a "

@@ -210,7 +210,7 @@ def test_a_model_is_not_loaded_with_other_settings(
             "ensembed.encoders.openai.encoder.OpenAIEncoder.__init__.__kwdefaults__",
             {"max_chars": 3, "dimensions": None, "revision": None},
         )
-    with pytest.raises(ModelError, match=r"has changed since .*; fit again"):
+    with pytest.raises(ModelError, match=r"has changed: .*; fit again"):
         load(tmp_path / "model")
 
 

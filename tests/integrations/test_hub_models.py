@@ -20,10 +20,11 @@ from small_hub import MEMBERS, REPO, SENTENCES, UPLOADS, hub_model
 from ensembed import Ensemble
 from ensembed.cli import run
 from ensembed.errors import InputError, MissingError, ModelError
-from ensembed.integrations.hub import HubModel, Pushed, from_pretrained, parse_hub_name, push_to_hub
+from ensembed.integrations.hub import HubModel, Pushed, from_pretrained, push_to_hub
 from ensembed.integrations.model_card import model_card
 from ensembed.methods import GCCA, Concat
 from ensembed.models.ensemble import MetaEncoder
+from ensembed.models.hub_models import parse_hub_name
 from ensembed.models.saved_model import SavedModel, read_model, write_model
 
 pytestmark = UPLOADS

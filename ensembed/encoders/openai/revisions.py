@@ -19,6 +19,7 @@ import numpy as np
 from filelock import FileLock
 
 from ensembed.encoders.base import FloatArray
+from ensembed.encoders.identity import PROBED
 from ensembed.support.atomic_files import write_atomically
 from ensembed.support.paths import cache_dir
 
@@ -28,8 +29,6 @@ PROBES = (
     "Stock prices fell sharply after the report, analysts said on Tuesday.",
     "Zwei Hunde laufen durch den Schnee.",
 )
-# The prefix of revisions found by probing. `ensembed.models.opening` does not compare these between machines.
-PROBED = "probed-"
 
 # How far a row may be from the remembered one, as a part of its length: half precision and other batches move vectors
 # by some thousandths, other weights by much more.

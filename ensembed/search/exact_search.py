@@ -30,9 +30,7 @@ def search_all_rows(snapshot: Snapshot, queries: FloatArray, k: int) -> Iterator
         yield rank(snapshot, query, places, k)
 
 
-def find_candidates(
-    snapshot: Snapshot, queries: FloatArray, count: int, first: int = 0
-) -> Iterator[NDArray[np.int64]]:
+def find_candidates(snapshot: Snapshot, queries: FloatArray, count: int, first: int = 0) -> Iterator[NDArray[np.int64]]:
     """Yield the places, from `first` on, of the `count` nearest rows of every query, by what the index compares first.
 
     Rows that are as near as the last one, up to rounding, are included.

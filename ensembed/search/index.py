@@ -298,7 +298,7 @@ class Index:
                 raise InputError(f"no row has the id {shorten(unknown[0])}{more}: nothing was deleted")
             if places:
                 segments = self._snapshot.with_deleted(places.values())
-                self._commit(dataclasses.replace(self.manifest, segments=segments, next_segment=self.manifest.next_segment + 1))
+                self._commit(self._next_manifest(segments=segments))
                 self._maintain(progress)
         return len(places)
 
@@ -369,7 +369,7 @@ class Index:
         with self.writing():
             graph = hnsw_graph.build_graph(self._snapshot, threads, progress)
             if graph != self.manifest.graph:
-                self._commit(dataclasses.replace(self.manifest, graph=graph, next_segment=self.manifest.next_segment + 1))
+                self._commit(self._next_manifest(graph=graph))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -439,12 +439,14 @@ class Index:
 
     def _with_rows(self, ids: list[str], vectors: FloatArray, lines: list[bytes]) -> Manifest:
         """Write a segment of new rows, which replace rows with the same ids, and return the manifest that names it."""
-        manifest = self.manifest
-        number, key = manifest.next_segment, manifest.next_key
+        key = self.manifest.next_key
         part = Part(vectors, np.arange(len(ids), dtype=np.int64) + key, id_hashes(ids), lines)
-        written = write_segment(self.folder, number, manifest, len(ids), lambda: [part])
+        written = write_segment(self.folder, self.manifest.next_segment, self.manifest, len(ids), lambda: [part])
         segments = (*self._snapshot.with_deleted(self._snapshot.find(ids).values()), written)
-        return dataclasses.replace(manifest, segments=segments, next_segment=number + 1, next_key=key + len(ids))
+        return self._next_manifest(segments=segments, next_key=key + len(ids))
+
+    def _next_manifest(self, **changes: Any) -> Manifest:  # noqa: ANN401 - fields of all types
+        return dataclasses.replace(self.manifest, next_segment=self.manifest.next_segment + 1, **changes)
 
     def _commit(self, manifest: Manifest) -> None:
         """Replace the manifest: this is the moment at which all written files begin to count."""

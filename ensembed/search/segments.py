@@ -1,9 +1,9 @@
 """The rows of an index: segments, which never change, and a snapshot, which is the segments of one manifest.
 
 The files of a segment are `vectors` (float32, length one), `keys` (the rows' numbers in the order of adding, which
-compaction keeps), `ids` (hash and row, sorted by hash), `records` (a line of JSON per row: id, text, metadata), `places`
-(where each line begins, and its checksum), and `codes` and `scales` if the index compares short codes first. Deleted rows
-are listed in a file of their own. Compaction copies rows into new segments without the deleted ones.
+compaction keeps), `ids` (hash and row, sorted by hash), `records` (a line of JSON per row: id, text, metadata),
+`places` (where each line begins, and its checksum), and `codes` and `scales` if the index compares short codes first.
+Deleted rows are listed in a file of their own. Compaction copies rows into new segments without the deleted ones.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def write_segment(
     order = np.argsort(hashes, kind="stable")
     places = np.zeros((count + 1, 2), np.int64)
 
-    def npy(content: str, dtype: str, width: tuple[int, ...], blocks: Iterable[NDArray[Any]], rows: int = count) -> None:
-        files[content] = write_npy(folder / f"{name}.{content}.npy", (rows, *width), dtype, blocks)
+    def npy(content: str, dtype: str, shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]) -> None:
+        files[content] = write_npy(folder / f"{name}.{content}.npy", shape, dtype, blocks)
 
     def lines() -> Iterator[bytes]:
         end = 0
@@ -127,14 +127,14 @@ def write_segment(
         places[count] = end, 0
 
     files = {"records": write_blocks(folder / f"{name}.records.jsonl", lines())}
-    npy("vectors", "<f4", (dim,), (part.vectors for part in parts()))
-    npy("keys", "<i8", (), [keys])
-    npy("ids", "<u8", (2,), [np.stack([hashes[order], order.astype(np.uint64)], axis=1)])
-    npy("places", "<i8", (2,), [places], count + 1)
+    npy("vectors", "<f4", (count, dim), (part.vectors for part in parts()))
+    npy("keys", "<i8", (count,), [keys])
+    npy("ids", "<u8", (count, 2), [np.stack([hashes[order], order.astype(np.uint64)], axis=1)])
+    npy("places", "<i8", (count + 1, 2), [places])
     if dtype != "float32":
         code_type, width = code_layout(dtype, dim)
-        npy("codes", code_type, (width,), (encode_rows(part.vectors, dtype)[0] for part in parts()))
-        npy("scales", "<f4", (), (encode_rows(part.vectors, dtype)[1] for part in parts()))
+        npy("codes", code_type, (count, width), (encode_rows(part.vectors, dtype)[0] for part in parts()))
+        npy("scales", "<f4", (count,), (encode_rows(part.vectors, dtype)[1] for part in parts()))
     return SegmentFacts(name, count, files, None, count)
 
 
@@ -312,7 +312,7 @@ def due_compactions(snapshot: Snapshot) -> list[tuple[int, int]]:
     ranges = [(i, i + 1) for i, one in enumerate(segments) if one.rows - one.live >= _DELETED_PART * one.rows]
     size = _FAN
     while not ranges and size <= SEGMENT_ROWS:
-        small = sum(1 for _ in itertools.takewhile(lambda facts: facts.live < size, reversed(segments)))
+        small = next((i for i, facts in enumerate(reversed(segments)) if facts.live >= size), len(segments))
         if small >= _FAN:
             ranges = [(len(segments) - small, len(segments))]
         size *= _FAN

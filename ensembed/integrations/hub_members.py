@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ensembed.encoders.base import EncoderSpec
+from ensembed.encoders.kinds import built_in
 from ensembed.encoders.names import Request, parse_name
-from ensembed.encoders.schemes import BUILT_IN
 from ensembed.errors import InputError
 
 # The revision of a model that came from the hub: its commit, and perhaps those of the repositories with its code.
@@ -95,7 +95,7 @@ def _why_it_stays(request: Request) -> str:
         return "its server is on this machine" if near else ""
     if request.scheme == "tfhub" and request.location.startswith(("http://", "https://")):
         return ""
-    if request.scheme in BUILT_IN:
+    if request.scheme in built_in():
         return "it is a file or folder"
     # What a package's scheme takes is the package's affair; but a path that is here is a path.
     try:

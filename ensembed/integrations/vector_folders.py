@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from ensembed.encoders import Encoder
 from ensembed.errors import InputError, StoreBusyError, StoreError
 from ensembed.integrations.vector_stores import StoreFacts, VectorStore, store_model
 from ensembed.models.opening import ModelLike
-from ensembed.support.atomic_files import sync_folder, temporary_beside, write_atomically
+from ensembed.support.atomic_files import sync, temporary_beside, write_atomically
 from ensembed.support.progress import Progress, silent
 
 STORE = "store.json"
@@ -145,13 +144,12 @@ class FolderStore(VectorStore):
         try:
             self._write_index(temporary)
             digest = _sha256(temporary)
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
+            sync(temporary)
             name = f"index-{digest[:16]}"
             temporary.replace(folder / name)
         finally:
             temporary.unlink(missing_ok=True)
-        sync_folder(folder)
+        sync(folder)
         data = json.dumps(self.facts.to_json() | {"index": name, "sha256": digest}, indent=1).encode() + b"\n"
         write_atomically(folder / STORE, data)
         self._seen = data

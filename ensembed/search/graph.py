@@ -7,7 +7,6 @@ are scored from the rows.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -23,7 +22,7 @@ from ensembed.search.codes import encode_rows
 from ensembed.search.manifest import WAY_OUT, FileFacts, GraphFacts, read_manifest
 from ensembed.search.snapshot import Snapshot
 from ensembed.search.storage import check_bytes, facts_of
-from ensembed.support.atomic_files import temporary_beside
+from ensembed.support.atomic_files import new_file
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
 
@@ -77,14 +76,8 @@ def make(snapshot: Snapshot, number: int, threads: int = 1, progress: Progress =
         walked.add(snapshot.keys[some].astype(np.uint64), _vectors(snapshot, snapshot.vectors(some)), threads=threads)
         progress("graph", start + len(some), len(places))
     path = snapshot.folder / f"graph-{number:06d}.usearch"
-    temporary = temporary_beside(path)
-    try:
+    with new_file(path, sync_name=False) as temporary:
         walked.save(str(temporary))
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return GraphFacts(facts_of(path), len(walked), snapshot.manifest.next_key)
 
 

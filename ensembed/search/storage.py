@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from ensembed.errors import DamagedIndexError
 from ensembed.search.manifest import WAY_OUT, FileFacts
-from ensembed.support.atomic_files import temporary_beside
+from ensembed.support.atomic_files import new_file
 
 _BLOCK = 1 << 20
 
@@ -24,19 +23,12 @@ def write_blocks(path: Path, blocks: Iterable[bytes | memoryview]) -> FileFacts:
 
     The folder is synced with the manifest, which comes last: before that nobody looks for the name.
     """
-    temporary = temporary_beside(path)
     digest, size = hashlib.sha256(), 0
-    try:
-        with temporary.open("wb") as file:
-            for block in blocks:
-                file.write(block)
-                digest.update(block)
-                size += len(block)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with new_file(path, sync_name=False) as temporary, temporary.open("wb") as file:
+        for block in blocks:
+            file.write(block)
+            digest.update(block)
+            size += len(block)
     return FileFacts(path.name, size, digest.hexdigest())
 
 

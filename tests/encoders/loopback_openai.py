@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ensembed.encoders.base import Encoder, FloatArray
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.encoders.openai.api_client import EmbeddingAPI, RequestOptions
 from ensembed.encoders.openai.api_servers import Server
 

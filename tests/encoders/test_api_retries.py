@@ -121,9 +121,7 @@ def test_a_quota_that_is_used_up_does_not_come_back(server: LoopbackOpenAI, fiel
 
 def test_a_server_that_hangs_is_given_up(server: LoopbackOpenAI) -> None:
     server.script += [hangs, hangs]
-    with pytest.raises(
-        EncoderError, match=r"failed 2 times; the last time: no reply within 0.1 seconds \(ReadTimeout\)"
-    ):
+    with pytest.raises(EncoderError, match=r"failed 2 times; the last time: no reply within 0.1 s.* \(ReadTimeout\)"):
         server.connect(timeout=0.1, retries=1).embed(TEXTS)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.openai.openai_encoder import SERVER_PROBES, probed_revision
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 
 
 def drawn(seed: int = 0, dim: int = 16) -> FloatArray:

@@ -22,7 +22,7 @@ from ensembed.encoders.words.tokens import WordFinder
 from ensembed.encoders.words.word_pooling import Pooling
 from ensembed.encoders.words.words_encoder import WordsEncoder
 from ensembed.errors import CorpusError, EncoderError, InputError, MissingError
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 from ensembed.testing import check_encoder
 
 VECTORS = small_vectors()

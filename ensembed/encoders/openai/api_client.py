@@ -194,10 +194,8 @@ class EmbeddingAPI:
                 retries = self.options.retries if self._answered else min(self.options.retries, _FIRST_RETRIES)
                 if attempt >= retries:
                     self._fail(f"failed {attempt + 1} time{'s' if attempt else ''}; the last time: {failure}")
-                back_off = secrets.SystemRandom().uniform(
-                    0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(attempt, 10))
-                )
-                self._pause(stop, max(failure.seconds, back_off))
+                longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(attempt, 10))
+                self._pause(stop, max(failure.seconds, secrets.SystemRandom().uniform(0, longest)))
             attempt += 1
 
     def _send(self, body: bytes, texts: Sequence[str]) -> FloatArray:

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
+from datetime import timezone
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -118,7 +119,7 @@ def retry_after(value: str | None) -> float:
     if re.fullmatch(r"[0-9]+(\.[0-9]*)?", value):
         return float(value)
     try:
-        seconds = parsedate_to_datetime(value).timestamp() - time.time()
+        date = parsedate_to_datetime(value)
     except (TypeError, ValueError):
         return 0.0
-    return max(0.0, seconds)
+    return max(0.0, date.replace(tzinfo=date.tzinfo or timezone.utc).timestamp() - time.time())

@@ -20,8 +20,9 @@ from ensembed.encoders.openai.api_client import EmbeddingAPI, RequestOptions
 from ensembed.encoders.openai.api_servers import EXAMPLE, find_server
 from ensembed.errors import InputError
 from ensembed.support.atomic_files import write_atomically
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 
+OPENS = "URL#MODEL of an OpenAI-compatible server"
 SERVER_PROBES = (
     "A man is playing a guitar on the stage.",
     "Stock prices fell sharply after the report, analysts said on Tuesday.",
@@ -66,7 +67,8 @@ class OpenAIEncoder(Encoder):
         extra = {"model": api.model, "max_chars": str(max_chars)}
         if dimensions is not None:
             extra["dimensions"] = str(dimensions)
-        self._spec = EncoderSpec(
+        # Neither the server's address nor how it is asked changes the numbers.
+        self.spec = EncoderSpec(
             name,
             "openai",
             vectors.shape[1],
@@ -74,11 +76,6 @@ class OpenAIEncoder(Encoder):
             pooling="unknown",
             extra=tuple(sorted(extra.items())),
         )
-
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that changes the numbers: not the server's address, and not how it is asked."""
-        return self._spec
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Return the server's vectors of the sentences, which are cut where they are too long."""

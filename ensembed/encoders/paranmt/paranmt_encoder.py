@@ -25,6 +25,8 @@ from ensembed.encoders.paranmt.paranmt_tables import UNKNOWN, Table, read_tables
 from ensembed.errors import InputError, PullError
 from ensembed.fetch.download import download, is_url
 
+OPENS = "pickle of Wieting and Gimpel's word and trigram vectors"
+
 # Words or trigrams, and rows of vectors, at a time: they bound the memory that one very long sentence takes.
 _UNITS = 65536
 _ROWS = 4096

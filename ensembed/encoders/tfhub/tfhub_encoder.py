@@ -16,6 +16,8 @@ from ensembed.encoders.tfhub.saved_model_files import downloaded, revision_of_sa
 from ensembed.encoders.tfhub.tensorflow_start import import_quietly, one_line, start_tensorflow
 from ensembed.errors import EncoderError, InputError, MissingError
 
+OPENS = "URL, folder or .tar.gz of a TensorFlow SavedModel"
+
 _Run: TypeAlias = Callable[[Any], Any]
 
 # Characters per run, the longest sentence counting for all: attention costs memory with the square of the length.

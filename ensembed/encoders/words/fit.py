@@ -30,7 +30,7 @@ from ensembed.encoders.words.word_pooling import (
 )
 from ensembed.encoders.words.word_vectors import WordVectors
 from ensembed.support.atomic_files import write_atomically
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress
 
 Arrays = Mapping[str, NDArray[Any]]

@@ -22,6 +22,8 @@ from ensembed.encoders.words.word_vectors import open_word_vectors
 from ensembed.errors import InputError
 from ensembed.support.progress import Progress, silent
 
+OPENS = "file of word vectors: GloVe, word2vec, fastText, wink"
+
 
 class WordsEncoder(Encoder):
     r"""A sentence is the pooled vectors of its words; words that have none are left out, and no word gives zeros.

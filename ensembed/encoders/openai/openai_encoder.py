@@ -68,7 +68,7 @@ class OpenAIEncoder(Encoder):
         if dimensions is not None:
             extra["dimensions"] = str(dimensions)
         # Neither the server's address nor how it is asked changes the numbers.
-        self.spec = EncoderSpec(
+        self._spec = EncoderSpec(
             name,
             "openai",
             vectors.shape[1],

@@ -25,10 +25,10 @@ from ensembed.search.index_files import (
     Manifest,
     check_bytes,
     facts_of,
-    new_file,
     read_manifest,
 )
 from ensembed.search.segments import Snapshot, encode_rows
+from ensembed.support.atomic_files import new_file
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
 
@@ -78,7 +78,7 @@ def build_graph(snapshot: Snapshot, threads: int = 1, progress: Progress = silen
         built.add(snapshot.keys[batch].astype(np.uint64), rows, threads=threads)
         progress("graph", start + len(batch), len(places))
     path = snapshot.folder / f"graph-{snapshot.manifest.next_segment:06d}.usearch"
-    with new_file(path) as temporary:
+    with new_file(path, sync_name=False) as temporary:
         built.save(str(temporary))
     return GraphFacts(facts_of(path), len(built), snapshot.manifest.next_key)
 

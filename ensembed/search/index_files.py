@@ -8,9 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -20,7 +18,7 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import EncoderSpec
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
-from ensembed.support.atomic_files import temporary_beside
+from ensembed.support.atomic_files import new_file, sha256_of
 from ensembed.support.version import __version__
 
 FORMAT_VERSION = 1
@@ -207,31 +205,11 @@ def _json_hash(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-@contextmanager
-def new_file(path: Path) -> Iterator[Path]:
-    """Give a temporary name to write to; at the end of the block the file is synced and gets its own name.
-
-    The folder is synced when `index.json` is replaced: before that nothing refers to the new name.
-    """
-    temporary = temporary_beside(path)
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def write_blocks(path: Path, blocks: Iterable[bytes]) -> FileFacts:
-    """Write a file block by block."""
-    digest, size = hashlib.sha256(), 0
-    with new_file(path) as temporary, temporary.open("wb") as file:
-        for block in blocks:
-            file.write(block)
-            digest.update(block)
-            size += len(block)
-    return FileFacts(path.name, size, digest.hexdigest())
+    """Write a file block by block. Its name is synced when `index.json`, which names it, is replaced."""
+    with new_file(path, sync_name=False) as temporary, temporary.open("wb") as file:
+        file.writelines(blocks)
+    return facts_of(path)
 
 
 def write_npy(path: Path, shape: tuple[int, ...], dtype: str, blocks: Iterable[NDArray[Any]]) -> FileFacts:
@@ -249,12 +227,7 @@ def write_npy(path: Path, shape: tuple[int, ...], dtype: str, blocks: Iterable[N
 
 def facts_of(path: Path) -> FileFacts:
     """Read a file completely and return its size and hash."""
-    digest, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-            size += len(block)
-    return FileFacts(path.name, size, digest.hexdigest())
+    return FileFacts(path.name, path.stat().st_size, sha256_of(path))
 
 
 def check_bytes(folder: Path, facts: FileFacts) -> None:

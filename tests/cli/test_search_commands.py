@@ -16,7 +16,7 @@ import pytest
 
 from ensembed.cli import run
 from ensembed.corpora.record_reader import RecordFile
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import CorpusError, EncoderError, SearchIndexError
 from ensembed.search import Index
 from ensembed.search.index_input import add_file

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import DamagedIndexError, InputError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search import Index

@@ -24,7 +24,9 @@ from ensembed.encoders.fingerprints import revision_of
 from ensembed.encoders.names import Request
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
 from ensembed.errors import EncoderError, InputError
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
+
+OPENS = "folder with the TF.js Universal Sentence Encoder lite"
 
 # Token rows in one pass through the layers: enough for the matrix products to run at full speed, few enough for the
 # activations (up to 1,536 floats a row) to stay small.

@@ -1,4 +1,4 @@
-"""What an adaptor is given: a model, or the folder or name that opens one."""
+"""The model of an adaptor: opened on first use, and written to another library's files by its folder or name."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 from ensembed.encoders.base import Encoder
 from ensembed.errors import InputError
 from ensembed.models.opening import ModelLike, open_model
-from ensembed.models.saved_model import CONFIG
+from ensembed.models.saved_model import is_model
 
 
 class Source:
-    """A model that is opened when it is first asked for, and what can be written down of it.
+    """A model that is opened when it is first used.
 
     Args:
         given: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: as for `open_model`.
+        trust: as for `open_model`; the name may come from another library's configuration file.
 
     Example:
         >>> source = Source("demo?dim=4")
@@ -41,7 +41,7 @@ class Source:
 
     @property
     def model(self) -> Encoder:
-        """The model, opened once, whichever thread asks."""
+        """The model; it is opened once, also if several threads ask."""
         with self._lock:
             if self._model is None:
                 self._model = open_model(self._given, threads=self._threads, trust=self._trust, from_file=True)
@@ -49,13 +49,13 @@ class Source:
 
     @property
     def lasting_name(self) -> str | None:
-        """The name for another working directory: a folder's is its whole path; None for an object in memory."""
-        if self.name is not None and (isinstance(self._given, Path) or (Path(self.name) / CONFIG).is_file()):
+        """The name for use in another working directory, a folder's absolute path; None for an object in memory."""
+        if self.name is not None and (isinstance(self._given, Path) or is_model(self.name)):
             return str(Path(self.name).absolute())
         return self.name
 
     def require_name(self, what: str) -> str:
-        """The folder or name as it was given, or an InputError: `what` needs one, and the model is an object."""
+        """Return the folder or name; raise an InputError, which says that `what` needs one, for an object in memory."""
         if self.name is None:
             raise InputError(
                 f"{what} keeps a model by its folder or name, and this one is an object in memory "
@@ -63,17 +63,17 @@ class Source:
             )
         return self.name
 
-    def __copy__(self) -> Source:
-        """Itself: a model is frozen, and one in memory could not be opened a second time."""
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Source:
+        """Return the source itself: a model is frozen, and one in memory could not be opened a second time."""
         return self
 
-    def __deepcopy__(self, _memo: dict[int, Any]) -> Source:
+    def __copy__(self) -> Source:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle: the name, by which the model is opened again; weights and sessions do not travel."""
+        """Pickle the name, which opens the model again, and not the weights."""
         self.require_name("pickle")
         return {"given": self.lasting_name, "threads": self._threads, "trust": self._trust}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc] # a new object, made as any other
+        self.__init__(**state)  # type: ignore[misc] # a new object

@@ -14,13 +14,15 @@ from ensembed.encoders.names import Request, flag, one_of, user_path
 from ensembed.encoders.remembered import remembered
 from ensembed.encoders.words import tokens
 from ensembed.encoders.words.bags import WordBags
-from ensembed.encoders.words.files import FORMATS
 from ensembed.encoders.words.fit import PoolingFit
 from ensembed.encoders.words.frequencies import WordfreqFrequencies
-from ensembed.encoders.words.sif import KINDS, SOURCES, CommonComponents, Kind, Pooling
-from ensembed.encoders.words.store import open_word_vectors
+from ensembed.encoders.words.word_pooling import KINDS, SOURCES, CommonComponents, Kind, Pooling
+from ensembed.encoders.words.word_vector_files import FORMATS
+from ensembed.encoders.words.word_vectors import open_word_vectors
 from ensembed.errors import InputError
 from ensembed.support.progress import Progress, silent
+
+OPENS = "file of word vectors: GloVe, word2vec, fastText, wink"
 
 
 class WordsEncoder(Encoder):
@@ -80,11 +82,6 @@ class WordsEncoder(Encoder):
         self._spec = EncoderSpec(
             name, "words", vectors.dim, vectors.revision, pooling=pooling.kind, extra=tuple(sorted(facts.items()))
         )
-
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that changes the numbers."""
-        return self._spec
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """The pooled vectors, less the common components."""

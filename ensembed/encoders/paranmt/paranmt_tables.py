@@ -21,7 +21,7 @@ from ensembed.encoders.paranmt.safe_pickle import read_pickle
 from ensembed.encoders.remembered import remembered
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.atomic_files import write_atomically
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress
 
 UNKNOWN = "UUUNKKK"

@@ -11,10 +11,12 @@ import numpy as np
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.names import Request, at_least
-from ensembed.encoders.tfhub.files import downloaded, revision_of_saved_model, unpacked
-from ensembed.encoders.tfhub.graphs import check_graph
-from ensembed.encoders.tfhub.tensorflow import import_quietly, one_line, start_tensorflow
+from ensembed.encoders.tfhub.saved_model_checks import check_graph
+from ensembed.encoders.tfhub.saved_model_files import downloaded, revision_of_saved_model, unpacked
+from ensembed.encoders.tfhub.tensorflow_start import import_quietly, one_line, start_tensorflow
 from ensembed.errors import EncoderError, InputError, MissingError
+
+OPENS = "URL, folder or .tar.gz of a TensorFlow SavedModel"
 
 _Run: TypeAlias = Callable[[Any], Any]
 
@@ -67,11 +69,6 @@ class TfHubEncoder(Encoder):
         self._output, dim = self._probe(output, name)
         extra = {"max_chars": str(max_chars), "output": self._output, "signature": chosen}
         self._spec = EncoderSpec(name, "tfhub", dim, revision, pooling="unknown", extra=tuple(sorted(extra.items())))
-
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that changes the numbers."""
-        return self._spec
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """The model's vectors; sentences of like length run together, so that models which pad do so little."""

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from ensembed.encoders.tfhub.ops import RESTORERS, TABLE_READERS, WRITERS, is_admitted
-from ensembed.encoders.tfhub.tensorflow import import_quietly, one_line
+from ensembed.encoders.tfhub.tensorflow_start import import_quietly, one_line
 from ensembed.errors import EncoderError
 
 Proto: TypeAlias = Any  # protobuf messages have no types

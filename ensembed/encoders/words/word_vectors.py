@@ -10,8 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
-import os
-import shutil
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,12 +20,11 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.fingerprints import revision_of
 from ensembed.encoders.remembered import remembered, state_of
-from ensembed.encoders.words.files import Block, detect_format, read_word_vectors
+from ensembed.encoders.words.word_vector_files import Block, detect_format, read_word_vectors
 from ensembed.errors import EncoderError, InputError
-from ensembed.support.atomic_files import sync_folder, temporary_beside, write_atomically
-from ensembed.support.locks import alone
-from ensembed.support.npy_files import RowWriter
-from ensembed.support.paths import cache_dir
+from ensembed.support.atomic_files import alone, new_folder, sync, write_atomically
+from ensembed.support.machine import cache_dir
+from ensembed.support.npy_files import write_rows
 from ensembed.support.progress import Progress, silent
 
 _VERSION = 2
@@ -133,11 +130,7 @@ def open_word_vectors(
 def _convert(path: Path, format: str, revision: str, folder: Path, progress: Progress) -> None:  # noqa: A002 - what the option is called
     """Make the folder, under a temporary name first."""
     before = state_of(path)
-    for left in folder.parent.glob(f".{folder.name}.*.tmp"):  # of a process that was killed
-        shutil.rmtree(left)
-    temporary = temporary_beside(folder)
-    temporary.mkdir()
-    try:
+    with new_folder(folder) as temporary:
         rows, dim = _write(read_word_vectors(path, format, progress=progress), temporary)
         if state_of(path) != before:
             raise InputError(f"{path} changed while it was being converted; run again")
@@ -150,12 +143,6 @@ def _convert(path: Path, format: str, revision: str, folder: Path, progress: Pro
             "files": {file.name: revision_of({file.name: file}) for file in sorted(temporary.iterdir())},
         }
         write_atomically(temporary / _MANIFEST, json.dumps(facts | {"checksum": _checksum(facts)}).encode())
-        if folder.exists():  # damaged, or we would not be here
-            shutil.rmtree(folder)
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    sync_folder(folder.parent)
 
 
 def _write(blocks: Iterator[Block], folder: Path) -> tuple[int, int]:
@@ -163,7 +150,7 @@ def _write(blocks: Iterator[Block], folder: Path) -> tuple[int, int]:
     hashes, offsets = array("Q"), array("q", [0])
     first = next(blocks)
     dim = first[1].shape[1]
-    with (folder / _WORDS).open("wb") as text, RowWriter(folder / _VECTORS, dim) as vectors:
+    with (folder / _WORDS).open("wb") as text, write_rows(folder / _VECTORS, dim) as vectors:
         block: Block | None = first
         while block is not None:
             words, numbers = block
@@ -173,7 +160,7 @@ def _write(blocks: Iterator[Block], folder: Path) -> tuple[int, int]:
                 offsets.append(offsets[-1] + len(word) + 1)
             text.write(b"\n".join(words) + b"\n")
             block = next(blocks, None)
-        _sync(text)
+    sync(folder / _WORDS)
     keys = np.frombuffer(hashes, np.uint64)
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
@@ -186,9 +173,8 @@ def _write(blocks: Iterator[Block], folder: Path) -> tuple[int, int]:
         (_ROWS, order[keep].astype(np.uint32)),
         (_OFFSETS, np.frombuffer(offsets, np.int64)),
     ):
-        with (folder / name).open("wb") as file:
-            np.save(file, values)
-            _sync(file)
+        np.save(folder / name, values)
+        sync(folder / name)
     return len(hashes), dim
 
 
@@ -237,8 +223,3 @@ def _mapped(path: Path) -> NDArray[Any]:
 
 def _hash(word: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(word, digest_size=8).digest(), "little")
-
-
-def _sync(file: Any) -> None:  # noqa: ANN401 - any open file
-    file.flush()
-    os.fsync(file.fileno())

@@ -12,6 +12,8 @@ from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.names import Request
 from ensembed.errors import InputError
 
+OPENS = "nothing: vectors of hashed words, for trying things out"
+
 _MOST = 65536  # each of as many cached words takes so many numbers
 _WORD = re.compile(r"\w+|[^\w\s]")
 

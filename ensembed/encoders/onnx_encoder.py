@@ -21,7 +21,9 @@ from ensembed.encoders.onnx.settings import OnnxSettings, read_settings
 from ensembed.encoders.tokens import first_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
+
+OPENS = "folder with model.onnx and tokenizer.json"
 
 # A lone run of so many tokens gets all threads, in a session of its own, which takes 0.2 s to open and the weights'
 # memory again. All threads win at any length (16 tokens: 5.1 against 2.9 ms on two cores, 6.5 against 2.3 on sixteen;

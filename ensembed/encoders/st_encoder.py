@@ -19,6 +19,8 @@ from ensembed.encoders.st.threads import using_threads
 from ensembed.errors import EncoderError, InputError
 from ensembed.fetch import hub
 
+OPENS = "NAME-OR-PATH of a sentence-transformers model"
+
 # Names that the library's `encode_query` and `encode_document` look for among the prompts, in this order.
 _TASKS = {"query": ("query",), "document": ("document", "passage", "corpus")}
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from benchmarks.timing import Comparison, Section, Table
 from ensembed.numerics import torch_device as backend
 from ensembed.numerics.row_matrices import check_views
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
 
 ROWS, DIMS, DIM, TAU = 302_000, (1024, 600, 512), 1024, 10.0
 OPTIONAL = ("scipy", "threadpoolctl")

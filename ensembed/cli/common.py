@@ -19,17 +19,12 @@ import click
 from ensembed import corpora
 from ensembed.corpora.corpus import BadBytes, Corpus, read_lines
 from ensembed.corpora.urls import is_url
-from ensembed.encoders import Encoder, open_encoder
 from ensembed.errors import CorpusError
-from ensembed.integrations.sources import explaining_names
 from ensembed.models.named_ensembles import ENSEMBLES, named_ensemble
-from ensembed.models.opening import load
-from ensembed.models.saved_model import CONFIG
-from ensembed.support.progress import Progress, bars, silent
+from ensembed.support.progress import Progress, bars
 from ensembed.support.text_tables import text_table
 
 STDIN = "standard input"
-HUB = "hub:"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program instead of a table.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Draw no progress bars.")
@@ -161,22 +156,6 @@ def on_disk(path: Path) -> Iterator[tuple[Path, str | None]]:
                 "folder, or give the corpus as a file"
             ) from error
         yield spool, name
-
-
-def open_model(source: str, threads: int | None = None, progress: Progress = silent, *, trust: bool = False) -> Encoder:
-    """The saved model in that folder, that of the hub (`hub:org/name@revision`), or the encoder of that name.
-
-    A folder counts only if a model was saved in it: any other may share its name with an encoder.
-    """
-    if source and (Path(source) / CONFIG).is_file():
-        return load(source, threads=threads, trust=trust, progress=progress)
-    if source.startswith(HUB):
-        from ensembed.integrations.hub import from_pretrained, parse_hub_name
-
-        repo, revision = parse_hub_name(source)
-        return from_pretrained(repo, revision=revision, threads=threads, trust=trust, progress=progress)
-    with explaining_names(source):
-        return open_encoder(source, threads=threads, progress=progress)
 
 
 def read_batches(path: Path, errors: BadBytes = "strict", size: int = 1024) -> Iterator[list[str]]:

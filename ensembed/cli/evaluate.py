@@ -9,7 +9,6 @@ import click
 
 from ensembed.cli.common import (
     json_option,
-    open_model,
     options,
     print_json,
     print_table,
@@ -18,6 +17,7 @@ from ensembed.cli.common import (
     threads_option,
     trust_option,
 )
+from ensembed.models.opening import open_model
 from ensembed.sts import LAYOUTS, NAMES, PROTOCOLS, Dataset, Protocol, Result, evaluate_all, read_pairs
 from ensembed.sts.find import TESTS, find_sts, text_version
 from ensembed.sts.once import Vectors
@@ -70,7 +70,7 @@ def evaluate(
     with progress_bars(quiet) as progress:
         vectors = Vectors()  # models often share members
         for source in dict.fromkeys(models):
-            encoder = vectors.remember(open_model(source, threads, progress, trust=trust))
+            encoder = vectors.remember(open_model(source, threads=threads, progress=progress, trust=trust))
             results[source] = evaluate_all(partial(encoder.encode, progress=progress), datasets, protocol)
     if as_json:
         print_json(

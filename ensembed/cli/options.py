@@ -17,7 +17,6 @@ from ensembed.cli.common import (
     json_option,
     on_disk,
     open_corpus,
-    open_model,
     options,
     quiet_option,
     store_option,
@@ -30,6 +29,7 @@ from ensembed.corpora.record_reader import FileFormat, RecordCorpus, RecordFile
 from ensembed.corpora.record_writer import FORMS, form_of, new_file
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError
+from ensembed.models.opening import open_model
 from ensembed.support.progress import Progress
 from ensembed.views import ViewStore
 
@@ -63,7 +63,7 @@ class How:
 
     def open_model(self, source: str, progress: Progress) -> Encoder:
         """The saved model of that folder, or the encoder of that name."""
-        return open_model(source, self.threads, progress, trust=self.trust)
+        return open_model(source, threads=self.threads, progress=progress, trust=self.trust)
 
 
 @dataclass(frozen=True)

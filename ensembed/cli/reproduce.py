@@ -30,7 +30,7 @@ from ensembed.sts import LAYOUTS, PROTOCOLS, Protocol
 from ensembed.sts.data.places import find
 from ensembed.sts.data.sources import data_set
 from ensembed.sts.find import find_available
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 from ensembed.views import ViewStore
 
 

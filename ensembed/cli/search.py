@@ -11,7 +11,6 @@ import click
 from ensembed.cli.common import (
     STDIN,
     json_option,
-    open_model,
     options,
     print_json,
     print_table,
@@ -21,6 +20,7 @@ from ensembed.cli.common import (
 )
 from ensembed.corpora.corpus import read_lines
 from ensembed.errors import InputError, SearchIndexError
+from ensembed.models.opening import open_model
 from ensembed.search import Hit, Index
 
 _SHOWN = 100
@@ -53,7 +53,7 @@ def search(
       ensembed search my-index
     """
     with progress_bars(quiet=False) as progress:
-        encoder = None if model is None else open_model(model, threads, progress, trust=trust)
+        encoder = None if model is None else open_model(model, threads=threads, progress=progress, trust=trust)
         opened = Index.open(folder, encoder, threads=threads, trust=trust, progress=progress)
         if not len(opened):
             raise SearchIndexError(f"{folder} holds no rows: add some with ensembed index {folder} FILE")

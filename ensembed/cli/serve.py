@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ensembed.cli.common import open_model, options, progress_bars, quiet_option, threads_option, trust_option
+from ensembed.cli.common import options, progress_bars, quiet_option, threads_option, trust_option
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError
+from ensembed.models.opening import open_model
 
 if TYPE_CHECKING:
     from ensembed.serve.index_search import SupportsSearch
@@ -94,7 +95,7 @@ def serve(**given: Any) -> None:  # noqa: ANN401 - the options above
         if not is_loopback(host) and not keys:
             click.echo(f"warning: {host} is open to others, and no API keys are wanted: see --keys", err=True)
         with progress_bars(given["quiet"]) as progress:
-            model = open_model(given["model"], given["threads"], progress, trust=given["trust"])
+            model = open_model(given["model"], threads=given["threads"], progress=progress, trust=given["trust"])
         app = create_app(
             model,
             name=given["name"] or Path(model.spec.name).name,

@@ -10,7 +10,6 @@ import click
 from ensembed.cli.common import (
     STDIN,
     json_option,
-    open_model,
     options,
     print_json,
     print_table,
@@ -20,6 +19,7 @@ from ensembed.cli.common import (
     trust_option,
 )
 from ensembed.errors import CorpusError
+from ensembed.models.opening import open_model
 from ensembed.sts.protocol import cosine
 
 
@@ -49,7 +49,7 @@ def similarity(
     if pairs is None and len(sentences) == 1:
         raise click.UsageError("give at least two sentences: the first is compared with each of the others")
     with progress_bars(quiet=False) as progress:
-        encoder = open_model(model, threads, progress, trust=trust)
+        encoder = open_model(model, threads=threads, progress=progress, trust=trust)
     batches: Iterable[list[tuple[str, str]]] = (
         _read_pairs(pairs) if pairs is not None else [[(sentences[0], other) for other in sentences[1:]]]
     )

@@ -24,7 +24,7 @@ def needs_consent(name: str) -> str | None:
     if asked.get("trust_remote_code"):
         return "runs code that comes with its weights"
     if request.scheme == "openai":
-        from ensembed.encoders.openai.server import find_server
+        from ensembed.encoders.openai.api_servers import find_server
 
         server = find_server(request.location.partition("#")[0], request.shown)
         if not (server.nearby or server.key):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ensembed.errors import InputError
 from ensembed.support.atomic_files import write_atomically
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 
 # Clocks of file systems tick as slowly as this: a file that was just written may be written again within the same tick.
 _TICK_NS = 2_000_000_000

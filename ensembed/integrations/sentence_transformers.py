@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 from ensembed.encoders import EncoderLike
 from ensembed.errors import ModelError
-from ensembed.integrations.sources import ModelLike, open_model
 from ensembed.integrations.st_modules import MetaEncoderModule, as_meta_encoder, base_modules
 from ensembed.integrations.st_stock import to_stock_sentence_transformer
 from ensembed.models.ensemble import Missing
+from ensembed.models.opening import ModelLike, open_model
 from ensembed.models.opening import load as load_model
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
@@ -64,7 +64,7 @@ def to_sentence_transformer(
         (1, 14)
     """
     return _build(
-        [MetaEncoderModule(as_meta_encoder(open_model(model, trust=trust)))],
+        [MetaEncoderModule(as_meta_encoder(open_model(model, trust=trust, from_file=True)))],
         prompts=dict(prompts or {}),
         default_prompt_name=default_prompt_name,
         similarity_fn_name=similarity_fn_name,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders import AdjustedEncoder, Encoder
-from ensembed.encoders.st.encoder import SentenceTransformerEncoder
+from ensembed.encoders.st_encoder import SentenceTransformerEncoder
 from ensembed.errors import InputError
 from ensembed.integrations.st_modules import base_modules, torch
 from ensembed.methods.projections import Dense, Placement, Projection

@@ -14,6 +14,7 @@ from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.identity import PROBES
 from ensembed.engines import Engine, Local
 from ensembed.errors import DimensionError, EncoderError, EnsembedError, InputError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Meta, Method
@@ -21,7 +22,7 @@ from ensembed.methods.base import TrainedMethod
 from ensembed.methods.found import fit_by_reliability
 from ensembed.methods.parts import Parts
 from ensembed.methods.weights import Weights
-from ensembed.models.saved_model import PROBES, SavedModel, write_model
+from ensembed.models.saved_model import SavedModel, write_model
 from ensembed.models.tuning import LabelledPairs, Labels, tune_method
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ensembed.encoders.base import EncoderSpec, FloatArray
+from ensembed.encoders.identity import PROBES
 from ensembed.errors import ModelError
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import BETWEEN, Dense, Layer, Network, Placement, Projection
@@ -26,8 +27,6 @@ from ensembed.support.atomic_files import why_not_writable, write_all_atomically
 from ensembed.support.version import __version__
 
 FORMAT_VERSION = 1
-# What fingerprints are vectors of: part of the format.
-PROBES = ["A man is playing a guitar on the stage.", "Stock prices fell sharply after the report."]
 CONFIG = "config.json"
 TENSORS = "model.safetensors"
 _FACTS = {
@@ -69,6 +68,11 @@ def write_model(folder: Path, model: SavedModel) -> None:
         write_all_atomically({folder / TENSORS: data, folder / CONFIG: json.dumps(config, indent=1).encode() + b"\n"})
     except OSError as error:
         raise ModelError(f"cannot save the model in {folder}: {error}") from error
+
+
+def is_model(folder: str | Path) -> bool:
+    """Return whether a model was saved in a folder."""
+    return bool(str(folder)) and (Path(folder) / CONFIG).is_file()
 
 
 def check_folder(folder: Path) -> None:

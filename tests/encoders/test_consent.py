@@ -64,6 +64,6 @@ def test_a_saved_model_asks_no_strange_server(strangers_model: Path, monkeypatch
 
 def test_the_command_line_has_a_way_to_say_it(strangers_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["similarity", str(strangers_model), "a", "b"]) != 0
-    assert "say so" in capsys.readouterr().err
+    assert "--trust" in capsys.readouterr().err
     config = json.loads((strangers_model / "config.json").read_text())
     assert REMOTE in config["members"][0]["name"]

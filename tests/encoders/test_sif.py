@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.words import bags as word_bags
-from ensembed.encoders.words.encoder import WordsEncoder
 from ensembed.encoders.words.frequencies import CorpusFrequencies, WordfreqFrequencies
-from ensembed.encoders.words.sif import CommonComponents, Pooling, usif_a
+from ensembed.encoders.words.word_pooling import CommonComponents, Pooling, usif_a
+from ensembed.encoders.words.words_encoder import WordsEncoder
 from ensembed.errors import InputError, MissingError
 
 VECTORS = small_vectors()

@@ -18,11 +18,11 @@ from ensembed.encoders import remembered as remembered_module
 from ensembed.encoders.words import bags as word_bags
 from ensembed.encoders.words import fit as word_fit
 from ensembed.encoders.words import tokens as word_tokens
-from ensembed.encoders.words.encoder import WordsEncoder
-from ensembed.encoders.words.sif import Pooling
 from ensembed.encoders.words.tokens import WordFinder
+from ensembed.encoders.words.word_pooling import Pooling
+from ensembed.encoders.words.words_encoder import WordsEncoder
 from ensembed.errors import CorpusError, EncoderError, InputError, MissingError
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 from ensembed.testing import check_encoder
 
 VECTORS = small_vectors()

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ensembed.corpora.corpus import Corpus
-from ensembed.encoders.words.store import WordVectors
 from ensembed.encoders.words.tokens import WordFinder
+from ensembed.encoders.words.word_vectors import WordVectors
 from ensembed.errors import InputError
 from ensembed.support.progress import Progress
 

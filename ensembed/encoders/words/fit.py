@@ -19,7 +19,7 @@ from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.words import tokens
 from ensembed.encoders.words.bags import WordBags, count_words, second_moment
 from ensembed.encoders.words.frequencies import CorpusFrequencies, Frequencies
-from ensembed.encoders.words.sif import (
+from ensembed.encoders.words.word_pooling import (
     PAPER_LENGTH,
     VERSION,
     CommonComponents,
@@ -28,9 +28,9 @@ from ensembed.encoders.words.sif import (
     usif_a,
     usif_weight,
 )
-from ensembed.encoders.words.store import WordVectors
+from ensembed.encoders.words.word_vectors import WordVectors
 from ensembed.support.atomic_files import write_atomically
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress
 
 Arrays = Mapping[str, NDArray[Any]]

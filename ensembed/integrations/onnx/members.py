@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ensembed.encoders import AdjustedEncoder, Encoder
-from ensembed.encoders.onnx.encoder import OnnxEncoder
+from ensembed.encoders.onnx_encoder import OnnxEncoder
 from ensembed.errors import InputError
 from ensembed.integrations.onnx.nodes import Nodes, onnx_package
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.tokens import first_ids, open_tokenizer
 from ensembed.errors import ModelError
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
 
 CONFIG = "config.json"
 KIND = "ensembed-onnx"

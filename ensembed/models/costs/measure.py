@@ -19,7 +19,7 @@ from ensembed.methods import GCCA, SVD, Auto, Concat, Meta, Method
 from ensembed.models.costs.costs import EnsembleCosts, MemberCosts
 from ensembed.models.costs.memory import PeakMemory
 from ensembed.models.ensemble import Ensemble, MetaEncoder
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
 from ensembed.views.schedule import Schedule

@@ -83,11 +83,6 @@ class WordsEncoder(Encoder):
             name, "words", vectors.dim, vectors.revision, pooling=pooling.kind, extra=tuple(sorted(facts.items()))
         )
 
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that changes the numbers."""
-        return self._spec
-
     def embed(self, sentences: list[str]) -> FloatArray:
         """The pooled vectors, less the common components."""
         means = self._bags.means(sentences)

@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 from ensembed.encoders.adjusted import AdjustedEncoder
 from ensembed.encoders.base import Encoder, EncoderSpec, SupportsEncode
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
+from ensembed.encoders.kinds import open_request
 from ensembed.encoders.names import Request, at_least, flag, one_of, parse_name
 from ensembed.encoders.objects import ObjectEncoder
-from ensembed.encoders.schemes import open_request
 from ensembed.errors import InputError
 from ensembed.support.progress import Progress, silent
 

@@ -19,7 +19,7 @@ class AdjustedEncoder(Encoder):
         normalize: scale the vectors to length one; a zero vector stays zero. None leaves them as they are.
 
     Example:
-        >>> from ensembed.encoders.demo import DemoEncoder
+        >>> from ensembed.encoders.demo_encoder import DemoEncoder
         >>> AdjustedEncoder(DemoEncoder(dim=8), prefix="query: ", truncate_dim=4).encode(["a dog"]).shape
         (1, 4)
     """

@@ -100,13 +100,16 @@ def naming_failures(name: str) -> Iterator[None]:
 class Encoder(ABC):
     """One frozen pre-trained model: `encode(list[str]) -> float32 [n, d]`.
 
-    A subclass writes `spec` and `embed`; the checks, the removal of duplicates and the progress reports are here.
+    A subclass writes `embed`, and sets `_spec` or overrides `spec`. The checks, the removal of duplicates and the
+    progress reports are here.
     """
 
+    _spec: EncoderSpec
+
     @property
-    @abstractmethod
     def spec(self) -> EncoderSpec:
         """Everything that changes the numbers."""
+        return self._spec
 
     @property
     def cacheable(self) -> bool:

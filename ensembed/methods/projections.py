@@ -257,3 +257,24 @@ Projection: TypeAlias = Placement | Dense | Network
 
 PROJECTIONS: dict[str, type[Projection]] = {kind.kind: kind for kind in (Placement, Dense, Network)}
 """The kinds of projection by the name that saved models give them."""
+
+
+def as_network(projection: Projection, dim: int) -> Network:
+    """Return the network [d_j] -> [dim] that gives what the projection adds to a result of `dim` columns.
+
+    Example:
+        >>> as_network(Placement(1, 2, 0.5), 3).layers[0].matrix
+        array([[0. , 0.5, 0. ],
+               [0. , 0. , 0.5]], dtype=float32)
+    """
+    match projection:
+        case Placement(start, columns, scale):
+            matrix = np.eye(columns, dim, start, np.float32) * np.float32(scale)
+            return Network((Layer(matrix, np.zeros(dim, np.float32)),), "relu")
+        case Dense(matrix, offset):
+            return Network((Layer(matrix, -offset),), "relu")
+        case Network(layers, activation, start):
+            last = layers[-1]
+            around = (min(start, dim), max(dim - start - last.matrix.shape[1], 0))  # truncation may have cut all off
+            padded = Layer(np.pad(last.matrix, ((0, 0), around)), np.pad(last.bias, around))
+            return Network((*layers[:-1], padded), activation)

@@ -39,7 +39,7 @@ def test_a_saved_folder_is_pushed_without_opening_its_members(
 ) -> None:
     model.save(tmp_path / "saved")
     (tmp_path / "saved" / "notes.txt").write_text("mine")
-    monkeypatch.setattr("ensembed.encoders.demo.DemoEncoder.embed", None)
+    monkeypatch.setattr("ensembed.encoders.demo_encoder.DemoEncoder.embed", None)
     push_to_hub(tmp_path / "saved", REPO, commit_message="first", card=False)
     assert set(hub.files(REPO)) == {".gitattributes", "config.json", "model.safetensors"}
     for name in ("config.json", "model.safetensors"):

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import ListCorpus
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import InputError, ViewError
 from ensembed.methods import GCCA, SVD, Auto
 from ensembed.numerics.eigen import top_eigh

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.encoders.objects import ObjectEncoder
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
 from ensembed.methods import Concat

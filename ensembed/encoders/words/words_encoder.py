@@ -22,6 +22,8 @@ from ensembed.encoders.words.word_vectors import open_word_vectors
 from ensembed.errors import InputError
 from ensembed.support.progress import Progress, silent
 
+OPENS = "file of word vectors: GloVe, word2vec, fastText, wink"
+
 
 class WordsEncoder(Encoder):
     r"""A sentence is the pooled vectors of its words; words that have none are left out, and no word gives zeros.
@@ -80,11 +82,6 @@ class WordsEncoder(Encoder):
         self._spec = EncoderSpec(
             name, "words", vectors.dim, vectors.revision, pooling=pooling.kind, extra=tuple(sorted(facts.items()))
         )
-
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that changes the numbers."""
-        return self._spec
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """The pooled vectors, less the common components."""

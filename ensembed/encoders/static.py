@@ -16,7 +16,7 @@ from ensembed.encoders.fingerprints import revision_of
 from ensembed.encoders.names import Request, at_least
 from ensembed.encoders.tokens import all_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
-from ensembed.fetch.hub import chosen_commit, is_hub_name, snapshot
+from ensembed.fetch.hub_files import chosen_commit, is_hub_name, snapshot
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

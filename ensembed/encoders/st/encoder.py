@@ -17,7 +17,7 @@ from ensembed.encoders.st.files import fetch, revision_of_model
 from ensembed.encoders.st.loading import code_repositories, import_libraries, load, quiet
 from ensembed.encoders.st.threads import using_threads
 from ensembed.errors import EncoderError, InputError
-from ensembed.fetch import hub
+from ensembed.fetch import hub_files as hub
 
 # Names that the library's `encode_query` and `encode_document` look for among the prompts, in this order.
 _TASKS = {"query": ("query",), "document": ("document", "passage", "corpus")}

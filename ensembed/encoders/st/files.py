@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ensembed.encoders.fingerprints import revision_of
-from ensembed.fetch import hub
+from ensembed.fetch import hub_files as hub
 from ensembed.support.progress import Progress
 
 # What neither the library nor a model's own code reads: texts and pictures, the same weights for other programs, what

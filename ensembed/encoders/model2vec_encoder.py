@@ -19,7 +19,7 @@ from ensembed.encoders.static_encoder import (
     revision_of_tensors,
     tensor_names,
 )
-from ensembed.encoders.tokens import open_tokenizer
+from ensembed.encoders.token_ids import open_tokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.fetch.hub import chosen_commit, is_hub_name, snapshot
 

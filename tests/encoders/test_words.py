@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import ListCorpus, TextCorpus
 from ensembed.encoders import Encoder, open_encoder
-from ensembed.encoders import remembered as remembered_module
+from ensembed.encoders import file_hashes as remembered_module
 from ensembed.encoders.words import bags as word_bags
 from ensembed.encoders.words import fit as word_fit
 from ensembed.encoders.words import tokens as word_tokens

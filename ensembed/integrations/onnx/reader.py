@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.tokens import first_ids, open_tokenizer
+from ensembed.encoders.token_ids import first_ids, open_tokenizer
 from ensembed.errors import ModelError
 from ensembed.support.machine import available_cores
 

@@ -1,4 +1,4 @@
-"""The vectors of a corpus at length one, in any order, as one matrix: in memory, or on disk where it is large."""
+"""The rows that duplicates and clusters are made of: their vectors at length one, and their texts for output."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import Corpus
+from ensembed.corpora.record_reader import Record, records_of
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import StoreError, ViewError
 from ensembed.methods import Meta
@@ -21,17 +22,36 @@ from ensembed.numerics.row_matrices import Matrix, check_views, non_finite, unit
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
 
-# What is larger than this many bytes goes to a temporary file; the system keeps it in memory as far as there is room.
+# A matrix of more bytes goes to a temporary file, which the system keeps in memory as far as there is room.
 _IN_MEMORY = 1 << 29
 # Rows read at a time.
 _BLOCK = 4096
 
 
-def stored_vectors(corpus: Corpus, encoder: Encoder, store: ViewStore, *, progress: Progress = silent) -> Matrix:
-    """The encoder's vectors of the corpus [n, d], encoded where they are not kept yet.
+def numbered_records(corpus: Corpus, rows: int) -> Iterator[tuple[int, Record]]:
+    """Yield the number and record of every row, and raise a CorpusError at the end if the corpus has changed."""
+    # A file that has grown is not read beyond its rows.
+    yield from zip(range(rows), records_of(corpus), strict=False)
+    corpus.check_unchanged()
 
-    Of a meta-encoder the members' views are kept, and combined as they are read: every model of the same members, and
-    `fit` itself, share them.
+
+def row_facts(row: int, record: Record, cosine: float, **more: object) -> dict[str, Any]:
+    """Return a row for output: its number, its id if it has one, `more`, its cosine and its text."""
+    id_ = {} if record.id is None else {"id": record.id}
+    return {"row": row, **id_, **more, "cosine": round(float(cosine), 6), "text": record.text}
+
+
+def distinct_rows(corpus: Corpus) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first row [n] with the text of each row, and the rows that repeat no earlier one."""
+    first = corpus.index.first_rows
+    return first, np.flatnonzero(first == np.arange(len(first)))
+
+
+def stored_vectors(corpus: Corpus, encoder: Encoder, store: ViewStore, *, progress: Progress = silent) -> Matrix:
+    """Return the encoder's vectors of the corpus [n, d], which are encoded if they are not in the store.
+
+    The views of the members of a meta-encoder are stored, and combined when they are read: all models of the same
+    members, and `fit` itself, share them.
     """
     if isinstance(encoder, MetaEncoder) and encoder.cacheable:
         counted = encoder.meta.counted
@@ -45,10 +65,10 @@ def stored_vectors(corpus: Corpus, encoder: Encoder, store: ViewStore, *, progre
 def unit_matrix(
     vectors: Matrix | Sequence[Any], rows: NDArray[np.int64] | None = None, *, progress: Progress = silent
 ) -> Iterator[FloatArray]:
-    """The rows of a matrix [n, d], those with these numbers in this order, scaled to length one.
+    """Give the rows of a matrix [n, d] with these numbers, in this order, scaled to length one.
 
-    They are read once, from the first to the last. A large result is a temporary file, memory-mapped; it is gone after
-    the block.
+    They are read once, from the first to the last. A large result is a memory-mapped temporary file, which is removed
+    after the block.
 
     Raises:
         ViewError: a row holds NaN or Inf.
@@ -59,7 +79,7 @@ def unit_matrix(
     rows = np.arange(n) if rows is None else rows
     place = np.full(n, -1, np.int64)
     place[rows] = np.arange(len(rows))
-    with _room(len(rows), dim) as result:
+    with _empty_matrix(len(rows), dim) as result:
         for start in range(0, n, _BLOCK):
             to = place[start : start + _BLOCK]
             wanted = to >= 0
@@ -73,27 +93,28 @@ def unit_matrix(
 
 
 @contextmanager
-def _room(n: int, dim: int) -> Iterator[FloatArray]:
-    if n * dim * 4 <= _IN_MEMORY:
+def _empty_matrix(n: int, dim: int) -> Iterator[FloatArray]:
+    size = n * dim * 4
+    if size <= _IN_MEMORY:
         yield np.empty((n, dim), np.float32)
         return
     with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
         path = Path(folder) / "vectors.npy"
         try:
             with path.open("wb") as file:
-                # Room is taken now: a disk that is full when a mapped page is written kills the process.
+                # Reserve the disk space now: a full disk kills a process that writes to a mapped page.
                 if hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(file.fileno(), 0, n * dim * 4)
+                    os.posix_fallocate(file.fileno(), 0, size)
                 else:
-                    file.truncate(n * dim * 4)
-            room = np.memmap(path, np.float32, "r+", shape=(n, dim))
+                    file.truncate(size)
+            matrix = np.memmap(path, np.float32, "r+", shape=(n, dim))
         except OSError as error:
             raise StoreError(
-                f"no room for {n * dim * 4 / 1e9:.1f} GB of vectors in {tempfile.gettempdir()}: {error}; set TMPDIR to "
+                f"no room for {size / 1e9:.1f} GB of vectors in {tempfile.gettempdir()}: {error}; set TMPDIR to "
                 "another folder"
             ) from error
-        yield room
-        del room  # before the file goes: not every system removes one that is mapped
+        yield matrix
+        del matrix  # before the file is removed: not every system removes a mapped file
 
 
 class _Combined:

@@ -19,7 +19,7 @@ from ensembed.cli.options import (
     sentence_line,
 )
 from ensembed.corpora.record_writer import write_records
-from ensembed.search.groups import Clusters, Method, find_clusters
+from ensembed.search.groups import Method, find_clusters
 
 
 @click.command()
@@ -96,36 +96,13 @@ def cluster(
             progress=progress,
         )
         out.write(lambda file, form: write_records(found.records(), found.fields, file, form))
-    facts = _facts(found, encoder.spec.name)
+    facts = {"model": encoder.spec.name} | found.to_json()
     if how.as_json:
         print_json(facts | ({"out": str(out.path)} if out.path is not None else {}))
         return
     _print(facts)
     if out.path is not None:
         click.echo(f"\n{out.path}: the cluster of every sentence")
-
-
-def _facts(found: Clusters, model: str) -> dict[str, Any]:
-    return {
-        "model": model,
-        "rows": len(found.labels),
-        "method": found.method,
-        "seed": found.seed,
-        "left_out": int((found.labels < 0).sum()),
-        "silhouettes": {str(k): round(value, 6) for k, value in found.silhouettes.items()},
-        "clusters": [
-            {
-                "cluster": one.number,
-                "size": one.size,
-                "words": list(one.words),
-                "sentences": [
-                    {"row": row, **({"id": one.ids[i]} if one.ids else {}), "cosine": cosine, "text": text}
-                    for i, (row, cosine, text) in enumerate(one.sentences)
-                ],
-            }
-            for one in found.clusters
-        ],
-    }
 
 
 def _print(facts: dict[str, Any]) -> None:

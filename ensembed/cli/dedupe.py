@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from ensembed.cli.common import print_json, progress_bars
 from ensembed.cli.options import (
@@ -20,10 +19,7 @@ from ensembed.cli.options import (
     sentence_line,
 )
 from ensembed.corpora.record_writer import new_file
-from ensembed.search.groups import FALSE_PAIRS, Duplicates, Keep, find_duplicates, write_groups, write_kept
-
-# Rows of a group that are shown.
-_ROWS = 5
+from ensembed.search.groups import FALSE_PAIRS, Keep, find_duplicates, write_groups, write_kept
 
 
 @click.command()
@@ -104,7 +100,7 @@ def dedupe(
         if kept_file is not None:
             with new_file(kept_file) as file:
                 write_kept(found, file)
-        facts = _facts(found, encoder.spec.name, show)
+        facts = {"model": encoder.spec.name} | found.to_json(show)
     files = {name: str(path) for name, path in (("out", out.path), ("kept_file", kept_file)) if path is not None}
     if how.as_json:
         print_json(facts | files)
@@ -114,43 +110,6 @@ def dedupe(
         click.echo(f"\n{out.path}: every row of every group")
     if kept_file is not None:
         click.echo(f"\n{kept_file}: the {facts['kept']} that stay")
-
-
-def _facts(found: Duplicates, model: str, show: int) -> dict[str, Any]:
-    largest = sorted(range(len(found.groups)), key=lambda number: -len(found.groups[number]))[:show]
-    shown = {number: found.groups[number][:_ROWS] for number in largest}
-    records = dict(found.records(np.concatenate(list(shown.values())))) if shown else {}
-    threshold = found.threshold
-    return {
-        "model": model,
-        "rows": len(found),
-        "repeats": found.repeats,
-        "groups": len(found.groups),
-        "kept": int(found.is_kept.sum()),
-        "keep": found.keep,
-        "threshold": round(threshold.value, 6),
-        "false_pairs": threshold.false_pairs,
-        "levels": [
-            {"cosine": round(cosine, 4), "unrelated": unrelated, "found": round(there, 6)}
-            for cosine, unrelated, there in threshold.levels
-        ],
-        "largest": [
-            {
-                "group": number,
-                "size": len(found.groups[number]),
-                "rows": [
-                    {
-                        "row": row,
-                        **({} if records[row].id is None else {"id": records[row].id}),
-                        "cosine": round(float(found.cosine[row]), 6),
-                        "text": records[row].text,
-                    }
-                    for row in rows.tolist()
-                ],
-            }
-            for number, rows in shown.items()
-        ],
-    }
 
 
 def _print(facts: dict[str, Any]) -> None:

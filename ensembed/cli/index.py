@@ -15,8 +15,8 @@ from ensembed.corpora.corpus import BadBytes
 from ensembed.corpora.record_reader import RecordFile
 from ensembed.errors import CorpusError, SearchIndexError
 from ensembed.search import Index
-from ensembed.search.imports import BATCH, add_file
-from ensembed.search.manifest import MANIFEST, Manifest, read_manifest
+from ensembed.search.index_files import MANIFEST, Manifest, read_manifest
+from ensembed.search.index_input import BATCH, add_file
 from ensembed.support.progress import Progress
 
 

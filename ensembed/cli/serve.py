@@ -15,7 +15,7 @@ from ensembed.errors import InputError
 from ensembed.models.opening import open_model
 
 if TYPE_CHECKING:
-    from ensembed.serve.served import SupportsSearch
+    from ensembed.serve.index_search import SupportsSearch
 
 _MB = 1 << 20
 
@@ -72,8 +72,8 @@ def serve(**given: Any) -> None:  # noqa: ANN401 - the options above
       ENSEMBED_API_KEYS="$(cat key)" ensembed serve my-model --host 0.0.0.0 --name text-embedding-3-small
     """
     from ensembed.serve import Settings, create_app
-    from ensembed.serve.keys import read_keys
-    from ensembed.serve.running import LOOPBACK, address_of, is_loopback, listen, run
+    from ensembed.serve.access import read_keys
+    from ensembed.serve.uvicorn_server import LOOPBACK, address_of, is_loopback, listen, run
 
     keys, host = read_keys(given["keys_file"]), given["host"]
     settings = Settings(

@@ -66,7 +66,7 @@ def test_too_little_and_too_much(browser: Browser, hosted: Hosted) -> None:
     drawn(page, "two")
     page.fill("#sentences", "one\n" + "x" * 101)
     alert = page.get_by_role("alert")
-    expect(alert).to_have_text("Sentence 2 has 101 characters, at most 100 are taken: shorten it.")
+    expect(alert).to_have_text("Sentence 2 has 101 characters, the limit is 100: shorten it.")
     expect(page.locator("#seen.stale")).to_be_visible()  # still there, but faint
     page.fill("#sentences", "\n".join("abcdefghijk"))
     expect(alert).to_have_text("11 sentences are too many: at most 10 are compared.")

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 from numpy.typing import NDArray
 from served_child import Odd
+from starlette.testclient import TestClient
 
 from ensembed import Ensemble, MetaEncoder, ObjectEncoder, open_encoder
 from ensembed.methods import GCCA, Auto, Concat

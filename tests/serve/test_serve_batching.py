@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from served_child import Odd
 
-from ensembed.serve.batching import Batcher, Job, QueueFullError
-from ensembed.serve.settings import Settings
+from ensembed.serve import Settings
+from ensembed.serve.api_errors import ApiError
+from ensembed.serve.batching import Batcher, Job
+from ensembed.serve.metrics import Metrics
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -24,7 +26,7 @@ lanes_of_both_kinds = pytest.mark.parametrize("lanes", [1, 2])
 
 
 def made(model: Odd, lanes: int = 1, **settings: Any) -> Batcher:  # noqa: ANN401 - settings
-    return Batcher({"one": model.encode, "two": model.encode}, Settings(**settings), lanes=lanes)
+    return Batcher({"one": model.encode, "two": model.encode}, Settings(**settings), Metrics(), lanes)
 
 
 async def at_work(model: Odd) -> None:
@@ -78,7 +80,7 @@ def test_a_second_batch_is_begun_beside_the_first_once_a_whole_one_waits() -> No
                 assert held[len(begun) - 1].wait(30)
             return model.encode(texts)
 
-        batcher = Batcher({"one": encode}, Settings(batch_requests=4), lanes=2)
+        batcher = Batcher({"one": encode}, Settings(batch_requests=4), Metrics(), lanes=2)
         first = batcher.submit("one", ["first"])
         await until(lambda: len(begun) == 1)
         others = [batcher.submit("one", [f"other {i}"]) for i in range(3)]
@@ -146,9 +148,10 @@ def test_beyond_the_queue_clients_are_told_when_to_come_back() -> None:
     async def work() -> None:
         batcher = made(Odd(0.05), queue_texts=4, batch_texts=2)
         large = batcher.submit("one", ["a"] * 9)  # larger than the queue: an empty one has room
-        with pytest.raises(QueueFullError) as told:
+        with pytest.raises(ApiError) as full:
             batcher.submit("one", ["b"])
-        assert 1 <= told.value.seconds <= 60
+        assert full.value.status == 429
+        assert 1 <= int(full.value.headers["Retry-After"]) <= 60
         await large.done
         await batcher.submit("one", ["b"]).done
         await batcher.close(60)
@@ -199,7 +202,7 @@ def test_not_even_an_exit_ends_the_thread() -> None:
         def leaves(texts: list[str]) -> Any:  # noqa: ANN401 - never returns
             raise SystemExit(texts[0])
 
-        batcher = Batcher({"one": leaves, "two": Odd().encode}, Settings())
+        batcher = Batcher({"one": leaves, "two": Odd().encode}, Settings(), Metrics())
         with pytest.raises(RuntimeError, match="SystemExit"):
             await batcher.submit("one", ["a secret"]).done
         await batcher.submit("two", ["a"]).done
@@ -215,10 +218,10 @@ def test_a_large_request_does_not_hold_up_small_ones(lanes: int) -> None:
         batcher = made(model, lanes, batch_texts=8)
         large = batcher.submit("one", [f"{i}" for i in range(400)])
         await at_work(model)
-        left = large.left
+        left = large.unencoded
         small = [batcher.submit(kind, [f"small {i}"]) for i, kind in enumerate(["one", "two", "one"])]
         await asyncio.gather(*(job.done for job in small))
-        assert left - large.left < 100  # some batches of eight, shared
+        assert left - large.unencoded < 100  # some batches of eight, shared
         await large.done
         np.testing.assert_array_equal(rows(large), Odd().encode(large.texts))
         await batcher.close(60)
@@ -229,7 +232,7 @@ def test_a_large_request_does_not_hold_up_small_ones(lanes: int) -> None:
 def test_kinds_are_not_mixed() -> None:
     async def work() -> None:
         one, two = Odd(0.01), Odd(0.01)
-        batcher = Batcher({"one": one.encode, "two": two.encode}, Settings())
+        batcher = Batcher({"one": one.encode, "two": two.encode}, Settings(), Metrics())
         jobs = [batcher.submit("one" if i % 2 else "two", [str(i)]) for i in range(20)]
         await asyncio.gather(*(job.done for job in jobs))
         assert all(int(text) % 2 for batch in one.batches for text in batch)

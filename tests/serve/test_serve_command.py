@@ -12,7 +12,7 @@ from serving import serving
 from ensembed import Ensemble
 from ensembed.cli import run
 from ensembed.methods import SVD
-from ensembed.serve.running import address_of, is_loopback, listen
+from ensembed.serve.uvicorn_server import address_of, is_loopback, listen
 
 
 def test_a_saved_model_is_served_under_its_folders_name(tmp_path: Path) -> None:

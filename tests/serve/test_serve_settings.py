@@ -9,7 +9,7 @@ import pytest
 
 from ensembed.errors import InputError
 from ensembed.serve import Settings
-from ensembed.serve.keys import read_keys
+from ensembed.serve.access import read_keys
 
 
 @pytest.mark.parametrize(

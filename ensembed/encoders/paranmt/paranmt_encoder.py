@@ -69,11 +69,6 @@ class ParaNMTEncoder(Encoder):
         extra = (("combination", combination),) if len(dims) == 2 else ()
         self._spec = EncoderSpec(name, "paranmt", dims[0] if self._add else sum(dims), revision, extra=extra)
 
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that changes the numbers."""
-        return self._spec
-
     def embed(self, sentences: list[str]) -> FloatArray:
         """One sentence at a time, summed in double precision: a vector cannot depend on the batch."""
         result = np.empty((len(sentences), self._spec.dim), np.float32)

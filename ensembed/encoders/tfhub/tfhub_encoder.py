@@ -70,11 +70,6 @@ class TfHubEncoder(Encoder):
         extra = {"max_chars": str(max_chars), "output": self._output, "signature": chosen}
         self._spec = EncoderSpec(name, "tfhub", dim, revision, pooling="unknown", extra=tuple(sorted(extra.items())))
 
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that changes the numbers."""
-        return self._spec
-
     def embed(self, sentences: list[str]) -> FloatArray:
         """The model's vectors; sentences of like length run together, so that models which pad do so little."""
         texts = [sentence[: self._max_chars] for sentence in sentences]

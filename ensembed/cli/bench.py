@@ -20,7 +20,7 @@ from ensembed.cli.common import (
     threads_option,
 )
 from ensembed.corpora.corpus import BadBytes
-from ensembed.models.costs import default_sentences, measure
+from ensembed.models.ensemble_costs import default_sentences, measure
 from ensembed.support.provenance import provenance
 
 

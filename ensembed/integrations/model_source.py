@@ -8,6 +8,9 @@ from typing import Any
 
 from ensembed.encoders.base import Encoder
 from ensembed.errors import InputError
+from ensembed.methods.meta import Meta
+from ensembed.methods.projections import Placement
+from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.models.saved_model import is_model
 
@@ -77,3 +80,12 @@ class Source:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc] # a new object
+
+
+def as_meta_encoder(encoder: Encoder) -> MetaEncoder:
+    """Return a meta-encoder itself, and any other encoder as the only member of one that gives the same vectors."""
+    if isinstance(encoder, MetaEncoder):
+        return encoder
+    dim = encoder.spec.dim
+    meta = Meta({"name": "single"}, dim, (Placement(0, dim),), normalize=False)
+    return MetaEncoder(Ensemble([encoder]), meta, name=encoder.spec.name)

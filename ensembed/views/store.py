@@ -118,7 +118,7 @@ class ViewStore:
     Example:
         >>> import tempfile
         >>> from ensembed.corpora.corpus import ListCorpus
-        >>> from ensembed.encoders.demo import DemoEncoder
+        >>> from ensembed.encoders.demo_encoder import DemoEncoder
         >>> store = ViewStore(tempfile.mkdtemp())
         >>> store.embed(ListCorpus(["one sentence", "another"]), DemoEncoder(dim=8)).shape
         (2, 8)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
-from ensembed.encoders.fingerprints import revision_of
+from ensembed.encoders.file_hashes import revision_of
 from ensembed.encoders.tfhub.tensorflow_start import one_line
 from ensembed.errors import EncoderError, InputError, MissingError, PullError
 from ensembed.fetch.archives import ArchiveError, extract

@@ -12,7 +12,7 @@ import ensembed.reliability as reliability_package
 from ensembed.methods import Auto
 from ensembed.paper.laboratory import Laboratory
 from ensembed.reliability import reliability
-from ensembed.reliability.result import Decided
+from ensembed.reliability.estimate import Decided
 from ensembed.support.provenance import provenance
 
 _BY: dict[Decided, str] = {

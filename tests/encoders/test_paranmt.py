@@ -17,11 +17,9 @@ import numpy as np
 import pytest
 from make_paranmt import UNKNOWN, make_paranmt, make_paranmt_zip, model_data
 
-from ensembed.encoders import open_encoder, remembered
+from ensembed.encoders import open_encoder, paranmt_encoder, remembered
 from ensembed.encoders.base import FloatArray
-from ensembed.encoders.paranmt import paranmt_tables as paranmt_store
-from ensembed.encoders.paranmt.paranmt_encoder import ParaNMTEncoder
-from ensembed.encoders.paranmt.paranmt_tables import MEMBER
+from ensembed.encoders.paranmt_encoder import MEMBER, ParaNMTEncoder
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.machine import cache_dir
 from ensembed.testing import SENTENCES, check_encoder
@@ -176,13 +174,13 @@ def test_it_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def counted(monkeypatch: pytest.MonkeyPatch, function: str) -> list[object]:
     calls: list[object] = []
-    original: Callable[..., object] = getattr(paranmt_store, function)
+    original: Callable[..., object] = getattr(paranmt_encoder, function)
 
     def count(*arguments: Any, **options: Any) -> object:  # noqa: ANN401 - it passes them on
         calls.append(arguments)
         return original(*arguments, **options)
 
-    monkeypatch.setattr(paranmt_store, function, count)
+    monkeypatch.setattr(paranmt_encoder, function, count)
     return calls
 
 

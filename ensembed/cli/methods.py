@@ -14,7 +14,7 @@ import click
 from ensembed.cli.common import options
 from ensembed.errors import InputError
 from ensembed.methods import METHODS, Method, make_method
-from ensembed.methods.autoencoder.method import Kind, Loss, Precision, Solver
+from ensembed.methods.autoencoder.autoencoder_method import Kind, Loss, Precision, Solver
 from ensembed.methods.projections import ACTIVATIONS
 from ensembed.methods.weights import Weights, checked_weights
 

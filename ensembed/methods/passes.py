@@ -78,7 +78,7 @@ class LocalPasses:
             MissingError: torch is not installed.
         """
         import_extra("torch", "ae", "training an autoencoder")
-        from ensembed.methods.autoencoder.training import train
+        from ensembed.methods.autoencoder.training_loop import train
 
         return train(method, views, d, threads=threads, progress=progress, checkpoint=checkpoint)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ensembed.methods import Method
-from ensembed.methods.autoencoder.method import Autoencoder
+from ensembed.methods.autoencoder.autoencoder_method import Autoencoder
 from ensembed.paper.findings import Ablation, CurvePoint, mean_score
 from ensembed.paper.laboratory import Laboratory, Outcome, Trial
 from ensembed.paper.systems import deviation

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ensembed.errors import InputError
 from ensembed.methods import GCCA, SVD, Average, Concat, Method
-from ensembed.methods.autoencoder.method import Loss
+from ensembed.methods.autoencoder.autoencoder_method import Loss
 from ensembed.paper.bootstrap import resample
 from ensembed.paper.cost import Times, costs, measure
 from ensembed.paper.curves import Curves

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ensembed.methods import GCCA
-from ensembed.methods.autoencoder.method import Autoencoder, Loss
+from ensembed.methods.autoencoder.autoencoder_method import Autoencoder, Loss
 from ensembed.paper.findings import AutoencoderPoint, TauPoint
 from ensembed.paper.laboratory import Laboratory, Outcome, Trial
 from ensembed.paper.training import Training, autoencoder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, get_args
 
-from ensembed.methods.autoencoder.method import Autoencoder, Loss
+from ensembed.methods.autoencoder.autoencoder_method import Autoencoder, Loss
 
 Training: TypeAlias = Literal["reduced", "paper"]
 

@@ -26,7 +26,7 @@ from ensembed.paper.run import Plan, run_experiments
 from ensembed.paper.tables import main_text
 from ensembed.sts.find import find_available
 from ensembed.support.atomic_files import write_atomically
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 from ensembed.support.progress import bars
 from ensembed.views import ViewStore
 

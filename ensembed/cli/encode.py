@@ -22,7 +22,7 @@ from ensembed.corpora.corpus import BadBytes
 from ensembed.encoders import Encoder
 from ensembed.errors import CorpusError, InputError
 from ensembed.models.opening import open_model
-from ensembed.support.npy_files import RowWriter
+from ensembed.support.npy_files import write_rows
 
 
 @click.command()
@@ -87,7 +87,7 @@ def encode(
 
 def _write(encoder: Encoder, file: Path, out: Path, errors: BadBytes, quiet: bool) -> int:
     try:
-        with RowWriter(out, encoder.spec.dim) as writer, progress_bars(quiet) as progress:
+        with write_rows(out, encoder.spec.dim) as writer, progress_bars(quiet) as progress:
             for sentences in read_batches(file, errors):
                 writer.append(encoder.encode(sentences))
                 progress("encode", writer.rows, None)

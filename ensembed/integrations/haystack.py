@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from ensembed.encoders.base import Encoder
 from ensembed.errors import InputError
-from ensembed.integrations.sources import Source
+from ensembed.integrations.model_source import Source
 from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import bars

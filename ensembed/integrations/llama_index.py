@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from ensembed.errors import ModelError
-from ensembed.integrations.sources import Source
+from ensembed.integrations.model_source import Source
 from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
 

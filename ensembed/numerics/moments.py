@@ -18,17 +18,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError, ViewError
+from ensembed.numerics.passes import Pass, Precision
 from ensembed.numerics.row_matrices import Views, check_views, non_finite, unit_rows
-from ensembed.support.cores import available_cores
-from ensembed.support.progress import Progress, silent
+from ensembed.support.machine import available_cores
+from ensembed.support.progress import Progress
 
-Precision: TypeAlias = Literal["float64", "float32"]
 Array64: TypeAlias = NDArray[np.float64]
 
 # A variance below this part of the largest one is rounding noise, not a direction of the data. float32 inputs have
@@ -73,7 +73,7 @@ class Moments:
         return cls(0, np.zeros(dim), np.zeros((dim, dim)))
 
     @classmethod
-    def of(cls, X: NDArray[Any], *, precision: Precision = "float64", threads: int | None = None) -> Moments:
+    def of(cls, X: NDArray[Any], how: Pass = Pass()) -> Moments:
         """Return the moments of the rows of one array [n, D].
 
         Example:
@@ -81,51 +81,33 @@ class Moments:
             array([[1., 2.],
                    [2., 4.]])
         """
-        return cls.of_views([X], precision=precision, threads=threads)
+        return cls.of_views([X], how)
 
     @classmethod
-    def of_views(
-        cls,
-        views: Views,
-        *,
-        normalize: bool = False,
-        precision: Precision = "float64",
-        threads: int | None = None,
-        device: str | None = None,
-        progress: Progress = silent,
-    ) -> Moments:
+    def of_views(cls, views: Views, how: Pass = Pass(), *, normalize: bool = False) -> Moments:
         """Return the moments of row-aligned views [n, d_j], concatenated, in one pass.
 
         Args:
-            views: arrays, memory maps, stored views or torch tensors. Each is read by one thread at a time.
+            views: arrays, memory maps, stored views or torch tensors. Each is read by one thread at a time; tensors
+                that are on the device of the pass already are not copied.
+            how: how the pass runs.
             normalize: scale every row of every view to length one first; a zero row stays zero.
-            precision: "float32" multiplies blocks of rows, shifted by the mean of the first, in float32 and adds
-                them up in float64: twice as fast, with errors near 1e-7 (up to 6e-6 for columns of few values).
-            threads: threads of the pass; None takes as many as BLAS would. The result does not depend on it.
-            device: compute with torch on that device, for instance "cuda", always in float64; tensors that are on it
-                already are not copied.
-            progress: receives the number of rows.
         """
-        if precision not in get_args(Precision):
-            raise InputError(f"precision is 'float64' or 'float32', not {precision!r}")
         views = check_views(views)
         n = views[0].shape[0]
         if n == 0:
             return cls.zero(sum(view.shape[1] for view in views))
-        if device is not None:
+        precision: Precision = how.precision if how.device is None else "float64"
+        if how.device is not None:
             from ensembed.numerics.torch_device import shifted_sums_on
 
-            precision = "float64"
-            shift, total, scatter = shifted_sums_on(device, views, normalize=normalize, progress=progress)
+            shift, total, scatter = shifted_sums_on(how.device, views, normalize=normalize, progress=how.progress)
         else:
-            dtype = np.float64 if precision == "float64" else np.float32
-            shift, total, scatter = shifted_sums(
-                views, normalize=normalize, dtype=dtype, threads=threads, progress=progress
-            )
+            shift, total, scatter = shifted_sums(views, how, normalize)
         # Symmetric to the bit; what overflows is reported below.
         with np.errstate(over="ignore", invalid="ignore"):
             scatter -= np.outer(total / np.sqrt(n), total / np.sqrt(n))
-        moments = cls(n, shift + total / n, scatter, _RESOLUTION[precision], device)
+        moments = cls(n, shift + total / n, scatter, _RESOLUTION[precision], how.device)
         if not np.isfinite(moments.scatter).all():
             raise ViewError(f"the views hold values whose squares are too large for {precision}; scale them down")
         return moments
@@ -159,24 +141,22 @@ class Moments:
         return bool(variance > _ROUNDING * np.square(self.mean[columns]).sum())
 
 
-def shifted_sums(
-    views: Views, *, normalize: bool, dtype: type[np.floating[Any]], threads: int | None, progress: Progress
-) -> tuple[Array64, Array64, Array64]:
+def shifted_sums(views: Views, how: Pass, normalize: bool) -> tuple[Array64, Array64, Array64]:
     """Return a shift c [D], and the sums of x - c [D] and of (x - c)(x - c)' [D, D] over the concatenated rows x.
 
     The shift, the mean of the first rows, keeps the digits: encoders' means are often much longer than the spread
-    around them, and X'X - n m m' of unshifted rows cancels. `dtype` is the type of the products of a stretch of rows,
-    which are summed in float64. A ViewError names the view and the row of NaN or Inf.
+    around them, and X'X - n m m' of unshifted rows cancels. A ViewError names the view and the row of NaN or Inf.
     """
+    threads = how.threads
     if threads is not None and threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
-    run = _Pass(views, normalize, dtype)
+    run = _Sums(views, normalize, np.float64 if how.precision == "float64" else np.float32)
     with one_blas_thread() as usual:
         if threads is None and run.work < _SMALL:
-            run.all_rows(_in_turn, progress)
+            run.all_rows(_call, how.progress)
         else:
             with ThreadPoolExecutor(threads or usual) as pool:
-                run.all_rows(pool.submit, progress)
+                run.all_rows(pool.submit, how.progress)
     return run.shift.astype(np.float64), run.total, run.products
 
 
@@ -216,7 +196,7 @@ _LOCK = threading.Lock()
 _INSIDE: list[tuple[int, Any]] = []
 
 
-class _Pass:
+class _Sums:
     """One pass over the views and its sums so far.
 
     Of three buffers one is filled, one is multiplied, and one still has unfinished tiles: no core waits for the others
@@ -309,7 +289,7 @@ def _wait(tasks: list[Future[None]] | list[None]) -> None:
             task.result()
 
 
-def _in_turn(function: Callable[..., None], *arguments: Any) -> Future[None]:  # noqa: ANN401 - the function's own
+def _call(function: Callable[..., None], *arguments: Any) -> Future[None]:  # noqa: ANN401 - the function's own
     """Call a function at once, with the signature of an executor's `submit`."""
     done: Future[None] = Future()
     function(*arguments)

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from ensembed.errors import InputError
 from ensembed.paper.records import from_json, to_json
-from ensembed.support.atomic_files import write_atomically
-from ensembed.support.locks import alone
+from ensembed.support.atomic_files import alone, write_atomically
 from ensembed.support.progress import Progress, silent
 from ensembed.support.version import __version__
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import ListCorpus, TextCorpus
 from ensembed.encoders import open_encoder
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.engines.ray.cluster_resources import Resources, Room
 from ensembed.engines.ray.shard_worker import DiedError, Reader, Result, Tries
 from ensembed.engines.ray.view_filling import Job, waves

@@ -91,7 +91,7 @@ def test_a_revision_is_pinned(hub: HubServer, model: MetaEncoder) -> None:
     assert hub.files(REPO, "small") != hub.files(REPO)
     with pytest.raises(MissingError, match=r"the hub's model 'me/model' has no revision 'v9'"):
         from_pretrained(REPO, revision="v9")
-    with pytest.raises(InputError, match="is a commit, which is as it is: name the branch"):
+    with pytest.raises(InputError, match="is a commit, which cannot change: name the branch"):
         push_to_hub(model, REPO, revision=first.revision)
 
 

@@ -1,4 +1,9 @@
-"""A client for `/v1/embeddings`: requests in batches, side by side, tried again; replies checked before they count."""
+"""A client for `/v1/embeddings`: concurrent requests in batches, retries, and replies that are checked.
+
+httpx keeps the connections, the timeouts and the proxies. The rest is here, because its own retries are for failed
+connections alone (no status codes, no `Retry-After`, no back-off), its read timeout starts again with every block, and
+its asynchronous client would lose its connections between two calls of a synchronous program.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,12 @@ import secrets
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import NoReturn
 
 import numpy as np
@@ -23,18 +29,18 @@ from ensembed.encoders.openai.api_servers import Server
 from ensembed.errors import EncoderError
 from ensembed.support.extras import import_extra
 
-# What may pass when the same request is sent again, and what may be the fault of a single sentence.
-_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+# Statuses that a second try may change, and statuses that a single sentence may cause.
+_TEMPORARY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _REFUSED = frozenset({400, 413, 422})
-# Seconds. The n-th back-off is drawn from 0 to min(_LONGEST, _FIRST * 2^n): clients that failed together come back
-# apart. A server that wants a longer break than _PATIENCE had better be asked another time.
-_FIRST = 0.5
-_LONGEST = 30.0
-_PATIENCE = 120.0
-_CONNECT = 10.0
-# How often a server is tried again that has never answered: a wrong name should show soon.
-_RETRIES_OF_A_STRANGER = 2
-# The most bytes of a reply: as text a number takes some 20, and a dimension that is not known yet may be that large.
+# Seconds. The n-th pause is random between 0 and min(_LONGEST_PAUSE, _FIRST_PAUSE * 2^n), so that clients which failed
+# together do not come back together. A server that asks for a longer pause than _LONGEST_WAIT is given up.
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
+_LONGEST_WAIT = 120.0
+_CONNECT_TIMEOUT = 10.0
+# Retries for a server that has never answered: a wrong host name should show soon.
+_FIRST_RETRIES = 2
+# Bounds on the bytes of a reply. As text, a number takes some 20 bytes.
 _NUMBER_BYTES = 64
 _LARGEST_DIM = 1 << 16
 _REPLY_BYTES = 1 << 20
@@ -42,15 +48,17 @@ _ERROR_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What changes the speed and not the numbers.
+class RequestOptions:
+    """How a server is asked. All but `dimensions` change the speed and not the numbers.
 
     Attributes:
         batch_items: sentences per request.
         batch_tokens: tokens per request, as `estimated_tokens` counts them.
         concurrency: requests at the same time.
         timeout: seconds that a request may take.
-        retries: how often a request that failed is sent again.
+        retries: how often a failed request is sent again.
+        dimensions: the length of vectors to ask for; None for the model's own.
+        encoding: "base64" or "float", the format of numbers; None tries base64 and then leaves the field out.
     """
 
     batch_items: int = 128
@@ -58,19 +66,16 @@ class Limits:
     concurrency: int = 4
     timeout: float = 60.0
     retries: int = 5
+    dimensions: int | None = None
+    encoding: str | None = None
 
 
 class RefusedError(EncoderError):
-    """The server does not take this request; a smaller one, or one in another form, it may."""
+    """The server does not accept this request; it may accept a smaller one, or one in another format."""
 
 
-class _PassingError(Exception):
-    """What may be different next time.
-
-    Args:
-        what: what happened.
-        seconds: the break that the server asks for.
-    """
+class _TemporaryError(Exception):
+    """A failure that a second try may not have; `seconds` is the pause that the server asks for."""
 
     def __init__(self, what: str, seconds: float = 0.0) -> None:
         super().__init__(what)
@@ -78,16 +83,9 @@ class _PassingError(Exception):
 
 
 class EmbeddingAPI:
-    """One model of one server; any number of threads may use it.
+    """One model of one server; any number of threads may use it. Errors call the encoder `name`.
 
-    Args:
-        server: where it is.
-        model: what the server calls it.
-        name: what errors call it.
-        limits: how much is asked at a time.
-        dimensions: how long the vectors should be; for models that can be asked that.
-        encoding: "base64" or "float": how numbers travel; None asks for base64 and does without where that is refused.
-        pause: waits for the event, or for so many seconds; tests need not.
+    `pause` waits for the event, or for so many seconds; tests replace it.
     """
 
     def __init__(
@@ -96,80 +94,70 @@ class EmbeddingAPI:
         model: str,
         *,
         name: str,
-        limits: Limits | None = None,
-        dimensions: int | None = None,
-        encoding: str | None = None,
+        options: RequestOptions | None = None,
         pause: Callable[[threading.Event, float], object] = threading.Event.wait,
     ) -> None:
         self._httpx = import_extra("httpx", "openai", f"encoder {name!r}")
-        self._server = server
-        self._model = model
-        self._name = name
-        self._limits = limits or Limits()
-        self._dimensions = dimensions
-        self._encoding = encoding
-        self._pause = pause
-        self._base64 = encoding != "float"
+        self.model = model
+        self.options = options = options or RequestOptions()
+        self._server, self._name, self._pause = server, name, pause
+        self._base64 = options.encoding != "float"
         self._dim: int | None = None
         self._answered = False
-        # Sentences that the server takes at a time: less than we would send, once it has refused so many.
-        self._most = self._limits.batch_items
-        self._slots = threading.BoundedSemaphore(self._limits.concurrency)
-        with naming_failures(name):  # the proxy or the certificates that the environment names may be unusable
+        # Sentences that the server accepts per request: fewer than `batch_items` once it has refused so many.
+        self._most = options.batch_items
+        self._slots = threading.BoundedSemaphore(options.concurrency)
+        with naming_failures(name):  # the environment may name an unusable proxy or certificate
             self._client = self._httpx.Client(
                 headers=server.headers,
-                timeout=self._httpx.Timeout(self._limits.timeout, connect=min(self._limits.timeout, _CONNECT)),
-                limits=self._httpx.Limits(max_connections=self._limits.concurrency),
+                timeout=self._httpx.Timeout(options.timeout, connect=min(options.timeout, _CONNECT_TIMEOUT)),
+                limits=self._httpx.Limits(max_connections=options.concurrency),
                 follow_redirects=False,  # the key is for this host alone
                 mounts={"http://": None, "https://": None} if server.nearby else None,  # no proxy
             )
         weakref.finalize(self, self._client.close)
 
     def first(self, texts: Sequence[str]) -> FloatArray:
-        """The vectors [n, d] of the first texts, which tell the dimension and whether base64 is understood."""
+        """Return the vectors [n, d] of the first texts, and learn the dimension and whether base64 is accepted."""
         try:
             vectors = self.embed(texts)
         except RefusedError:
-            if self._encoding is not None:
+            if self.options.encoding is not None:
                 raise
-            self._base64 = False  # the field itself may be what is refused: from now on it is left out
+            self._base64 = False  # the server may refuse the field itself: leave it out from now on
             vectors = self.embed(texts)
-        if self._dimensions not in (None, vectors.shape[1]):
+        if self.options.dimensions not in (None, vectors.shape[1]):
             self._fail(
-                f"gives {vectors.shape[1]} dimensions instead of {self._dimensions}; leave out the option dimensions, "
-                "or cut the vectors with truncate_dim"
+                f"gives {vectors.shape[1]} dimensions instead of {self.options.dimensions}; leave out the option "
+                "dimensions, or cut the vectors with truncate_dim"
             )
         self._dim = vectors.shape[1]
         return vectors
 
     def embed(self, texts: Sequence[str]) -> FloatArray:
-        """The vectors [n, d] of some texts.
-
-        Raises:
-            EncoderError: the server cannot be reached, refuses a text, or replies with something unusable.
-        """
+        """Return the vectors [n, d] of some texts."""
         stop = threading.Event()
         jobs = [partial(self._rows, batch, stop) for batch in self._batches(texts)]
         if len(jobs) == 1:
             return jobs[0]()
-        return np.concatenate(_side_by_side(jobs, self._limits.concurrency, stop))
+        return np.concatenate(_run_in_threads(jobs, self.options.concurrency, stop))
 
     def _batches(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:
-        """The texts in their order, as many at a time as the limits allow; a text that is too long is alone."""
+        """Yield the texts in order, as many at a time as the options allow; a text that is too long is alone."""
         start, tokens = 0, 0
         for i, text in enumerate(texts):
             more = estimated_tokens(text)
-            if i > start and (i - start >= self._most or tokens + more > self._limits.batch_tokens):
+            if i > start and (i - start >= self._most or tokens + more > self.options.batch_tokens):
                 yield texts[start:i]
                 start, tokens = i, 0
             tokens += more
         yield texts[start:]
 
     def _rows(self, texts: Sequence[str], stop: threading.Event) -> FloatArray:
-        """The vectors of one batch; in halves where the server does not take the whole, to find out who is to blame.
+        """Return the vectors of one batch. A batch that is refused is sent in halves, to find the sentence at fault.
 
-        One bad sentence among n costs 2 log2(n) requests more at the most. When both halves pass, the batch was too
-        large: no batch larger than a half is tried again.
+        One bad sentence among n costs at most 2 log2(n) more requests. When both halves pass, the batch was too
+        large: no batch larger than a half is sent again.
         """
         whole = len(texts) <= self._most
         half = (len(texts) + 1) // 2
@@ -188,12 +176,12 @@ class EmbeddingAPI:
         return vectors
 
     def _ask(self, texts: Sequence[str], stop: threading.Event) -> FloatArray:
-        """One request, as often as it takes and is allowed."""
-        request: dict[str, object] = {"model": self._model, "input": list(texts)}
+        """Send one request until it succeeds or the retries are used up."""
+        request: dict[str, object] = {"model": self.model, "input": list(texts)}
         if self._base64:
             request["encoding_format"] = "base64"
-        if self._dimensions is not None:
-            request["dimensions"] = self._dimensions
+        if self.options.dimensions is not None:
+            request["dimensions"] = self.options.dimensions
         body = json.dumps(request, ensure_ascii=False).encode()
         attempt = 0
         while True:
@@ -202,18 +190,18 @@ class EmbeddingAPI:
                     if stop.is_set():
                         self._fail("was not asked, as another request had failed")
                     return self._send(body, texts)
-            except _PassingError as failure:
-                retries = self._limits.retries if self._answered else min(self._limits.retries, _RETRIES_OF_A_STRANGER)
+            except _TemporaryError as failure:
+                retries = self.options.retries if self._answered else min(self.options.retries, _FIRST_RETRIES)
                 if attempt >= retries:
-                    self._fail(f"failed {attempt + 1} time{'s' if attempt else ''}, at last so: {failure}")
-                back_off = secrets.SystemRandom().uniform(0, min(_LONGEST, _FIRST * 2.0 ** min(attempt, 10)))
-                self._pause(stop, max(failure.seconds, back_off))
+                    self._fail(f"failed {attempt + 1} time{'s' if attempt else ''}; the last time: {failure}")
+                longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(attempt, 10))
+                self._pause(stop, max(failure.seconds, secrets.SystemRandom().uniform(0, longest)))
             attempt += 1
 
     def _send(self, body: bytes, texts: Sequence[str]) -> FloatArray:
         most = _REPLY_BYTES + len(texts) * (self._dim or _LARGEST_DIM) * _NUMBER_BYTES
-        seconds = self._limits.timeout
-        late = time.monotonic() + seconds
+        seconds = self.options.timeout
+        deadline = time.monotonic() + seconds
         data = bytearray()
         try:
             with self._client.stream("POST", self._server.url, content=body) as response:
@@ -224,83 +212,75 @@ class EmbeddingAPI:
                         break
                     if len(data) > most:
                         self._fail(f"sends more than {most} bytes for {len(texts)} sentences")
-                    if time.monotonic() > late:  # the client's own limit is for each piece of the reply
-                        raise _PassingError(f"no whole reply within {seconds:g} seconds")
+                    if time.monotonic() > deadline:
+                        raise _TemporaryError(f"no whole reply within {seconds:g} seconds")
         except self._httpx.TimeoutException as error:
-            raise _PassingError(f"no reply within {seconds:g} seconds ({type(error).__name__})") from None
+            raise _TemporaryError(f"no reply within {seconds:g} seconds ({type(error).__name__})") from None
         except self._httpx.HTTPError as error:
-            raise _PassingError(f"{type(error).__name__}: {self._server.show(str(error), 200)}") from None
+            raise _TemporaryError(f"{type(error).__name__}: {self._server.show(str(error), 200)}") from None
         if not response.is_success:
-            self._refuse(response.status_code, response.headers, bytes(data))
+            self._raise_for(response.status_code, response.headers, bytes(data))
         try:
             return read_reply(bytes(data), texts, self._dim, self._server.show)
         except ReplyError as error:
-            if error.code in _PASSING:
-                raise _PassingError(f"it {error}") from None
+            if error.code in _TEMPORARY:
+                raise _TemporaryError(f"it {error}") from None
             self._fail(str(error))
 
-    def _refuse(self, status: int, headers: Mapping[str, str], data: bytes) -> NoReturn:
-        """Raise what a status other than success means."""
+    def _raise_for(self, status: int, headers: Mapping[str, str], data: bytes) -> NoReturn:
+        """Raise the error that a status other than success stands for."""
         facts = error_of(parse(data) or data.decode("utf-8", "replace"))
-        said = f"{status}: {self._server.show(facts['message'], 300)}"
+        reason = f"{status}: {self._server.show(facts['message'], 300)}"
         if 300 <= status < 400:
             place = self._server.show(headers.get("location", ""), 200)
             self._fail(f"redirects to {place}, which is not followed; if you trust it, write that URL in the name")
         if status in (401, 403):
             if self._server.key:
-                self._fail(f"does not accept the key in the variable {self._server.variable} ({said})")
-            self._fail(f"wants a key ({said}); set the variable {self._server.variable} to it")
+                self._fail(f"does not accept the key in the variable {self._server.variable} ({reason})")
+            self._fail(f"wants a key ({reason}); set the variable {self._server.variable} to it")
         if status == 404:
-            self._fail(f"has no such path, or no model {shorten(self._model)} ({said})")
+            self._fail(f"has no such path, or no model {shorten(self.model)} ({reason})")
         if status in _REFUSED:
-            raise RefusedError(f"encoder {self._name!r}: {self._server.place} refuses a request ({said})")
-        if status not in _PASSING:
-            self._fail(f"fails ({said})")
+            raise RefusedError(f"encoder {self._name!r}: {self._server.place} refuses a request ({reason})")
+        if status not in _TEMPORARY:
+            self._fail(f"fails ({reason})")
         if "insufficient_quota" in (facts.get("code"), facts.get("type")):
-            self._fail(f"says that your quota is used up ({said})")
+            self._fail(f"says that your quota is used up ({reason})")
         seconds = retry_after(headers.get("retry-after"))
-        if seconds > _PATIENCE:
-            self._fail(f"asks for a break of {seconds:.0f} seconds, and we wait {_PATIENCE:.0f} at the most ({said})")
-        raise _PassingError(said, seconds)
+        if seconds > _LONGEST_WAIT:
+            self._fail(f"asks for a pause of {seconds:.0f} seconds; the most is {_LONGEST_WAIT:.0f} ({reason})")
+        raise _TemporaryError(reason, seconds)
 
     def _fail(self, what: str) -> NoReturn:
         raise EncoderError(f"encoder {self._name!r}: {self._server.place} {what}")
 
 
 def estimated_tokens(text: str) -> int:
-    """About how many tokens a text has, rather too many than too few: there is no tokenizer to ask.
+    """Return about how many tokens a text has, rather too many than too few: there is no tokenizer to ask.
 
     Byte-pair encodings make a token of some four bytes of English and of two or three of Chinese; only noise has more
     than one in two bytes. Too high an estimate costs smaller requests, too low a one a refused request.
-
-    Example:
-        >>> estimated_tokens("a dog"), estimated_tokens("東京")
-        (3, 4)
     """
     return len(text.encode()) // 2 + 1
 
 
-def _side_by_side(jobs: Sequence[Callable[[], FloatArray]], threads: int, stop: threading.Event) -> list[FloatArray]:
-    """The jobs' results. When one fails, or on Ctrl-C, this ends at once and the others at their next step.
+def _run_in_threads(jobs: Sequence[Callable[[], FloatArray]], threads: int, stop: threading.Event) -> list[FloatArray]:
+    """Return the jobs' results. When one fails, or on Ctrl-C, raise at once; the others end at their next step.
 
-    The threads are daemons, which an executor's are not: Python waits for those before it exits, so that a server that
+    The threads are daemons, unlike those of an executor: Python waits for those before it exits, so that a server that
     hangs could keep a program from ending.
     """
-    todo: SimpleQueue[tuple[Callable[[], FloatArray], Future[FloatArray]]] = SimpleQueue()
     futures: list[Future[FloatArray]] = [Future() for _ in jobs]
-    for pair in zip(jobs, futures, strict=True):
-        todo.put(pair)
+    queue = deque(zip(jobs, futures, strict=True))
 
     def work() -> None:
-        while not stop.is_set():
-            try:
-                job, future = todo.get_nowait()
-            except Empty:
-                return
-            try:
-                future.set_result(job())
-            except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
-                future.set_exception(error)
+        with suppress(IndexError):  # the queue is empty
+            while not stop.is_set():
+                job, future = queue.popleft()
+                try:
+                    future.set_result(job())
+                except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
+                    future.set_exception(error)
 
     try:
         for _ in range(min(threads, len(jobs))):
@@ -308,6 +288,6 @@ def _side_by_side(jobs: Sequence[Callable[[], FloatArray]], threads: int, stop: 
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
     finally:
         stop.set()
-    for future in done:  # those that were done by then: what others raise since only says that they were stopped
+    for future in done:  # later failures only say that the jobs were stopped
         future.result()
     return [future.result() for future in futures]

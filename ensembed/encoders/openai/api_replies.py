@@ -1,12 +1,13 @@
-"""What a server of `/v1/embeddings` replies: taken apart, and refused unless every vector is there and is one."""
+"""The replies of `/v1/embeddings`: vectors are accepted only if there is a finite one for every sentence."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
+import time
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from datetime import timezone
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -17,12 +18,7 @@ from ensembed.encoders.base import FloatArray
 
 
 class ReplyError(Exception):
-    """What is wrong with a reply; it goes on from the name of the server.
-
-    Args:
-        what: what is wrong.
-        code: the status that the server would have given, had it not said that all is well.
-    """
+    """A reply is unusable; `code` is the error code in a reply whose status is success."""
 
     def __init__(self, what: str, code: object = None) -> None:
         super().__init__(what)
@@ -32,18 +28,10 @@ class ReplyError(Exception):
 def read_reply(
     data: bytes, texts: Sequence[str], dim: int | None, show: Callable[[object], str] = shorten
 ) -> FloatArray:
-    """The vectors [n, d] of the texts, in their order.
+    """Return the vectors [n, d] of the texts, in their order.
 
-    Rows may come in any order if they are numbered. Without numbers their order has to be that of the texts.
-
-    Args:
-        data: JSON with `data`, a list of objects with `embedding` and `index`.
-        texts: what was asked for.
-        dim: the length of a vector; None where it is not known yet.
-        show: makes a value presentable for errors.
-
-    Raises:
-        ReplyError: the reply is anything else.
+    Rows may come in any order if they are numbered. Without numbers their order has to be that of the texts. `dim` is
+    None where the length of a vector is not known yet; `show` prints a value for errors.
 
     Example:
         >>> read_reply(b'{"data": [{"index": 1, "embedding": [3]}, {"index": 0, "embedding": [2]}]}', ["a", "b"], 1)
@@ -78,22 +66,14 @@ def _ordered(rows: list[dict[str, Any]], show: Callable[[object], str]) -> list[
     indices = [row.get("index") for row in rows]
     if all(index is None for index in indices):
         return rows
-    place = {index: row for index, row in zip(indices, rows, strict=True) if type(index) is int}
-    if sorted(place) != list(range(len(rows))):
+    by_index = {index: row for index, row in zip(indices, rows, strict=True) if type(index) is int}
+    if sorted(by_index) != list(range(len(rows))):
         raise ReplyError(f"numbers its {len(rows)} vectors {show(indices)}, not from 0 to {len(rows) - 1}")
-    return [place[i] for i in range(len(rows))]
+    return [by_index[i] for i in range(len(rows))]
 
 
 def read_vector(raw: object, show: Callable[[object], str] = shorten) -> FloatArray:
-    """The vector [d] that a reply holds as numbers, or as base64 of little-endian float32.
-
-    Raises:
-        ValueError: it is none; the message says what it is.
-
-    Example:
-        >>> read_vector("AACAPwAAAMA=")
-        array([ 1., -2.], dtype=float32)
-    """
+    """Return the vector [d] that a reply holds as numbers, or as base64 of little-endian float32, or a ValueError."""
     if isinstance(raw, str):
         try:
             data = base64.b64decode(raw, validate=True)
@@ -118,7 +98,7 @@ def read_vector(raw: object, show: Callable[[object], str] = shorten) -> FloatAr
 
 
 def parse(data: bytes) -> Any:  # noqa: ANN401 - whatever the server sent
-    """What the bytes say, or None where they are not JSON."""
+    """Parse JSON; return None where it is not JSON."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -126,27 +106,15 @@ def parse(data: bytes) -> Any:  # noqa: ANN401 - whatever the server sent
 
 
 def error_of(reply: object) -> dict[str, Any]:
-    """The facts of an error, wherever the server puts them; `message` is always among them.
-
-    Example:
-        >>> error_of({"error": {"message": "no such model", "code": 404}})
-        {'message': 'no such model', 'code': 404}
-        >>> error_of({"detail": "no such model"})["message"]
-        'no such model'
-    """
+    """Return the facts of an error, wherever the server puts them; `message` is always among them."""
     inner = reply.get("error", reply) if isinstance(reply, dict) else reply
     facts = inner if isinstance(inner, dict) else {"message": inner}
-    said = facts.get("message") or facts.get("detail") or reply
-    return facts | {"message": said if isinstance(said, str) else json.dumps(said)}
+    message = facts.get("message") or facts.get("detail") or reply
+    return facts | {"message": message if isinstance(message, str) else json.dumps(message)}
 
 
 def retry_after(value: str | None) -> float:
-    """The seconds that the header `Retry-After` asks for, which holds seconds or a date; 0 where it says neither.
-
-    Example:
-        >>> retry_after("2"), retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), retry_after("soon")
-        (2.0, 0.0, 0.0)
-    """
+    """Return the seconds of the header `Retry-After`, which holds seconds or a date; 0 where it holds neither."""
     value = (value or "").strip()
     if re.fullmatch(r"[0-9]+(\.[0-9]*)?", value):
         return float(value)
@@ -154,5 +122,4 @@ def retry_after(value: str | None) -> float:
         date = parsedate_to_datetime(value)
     except (TypeError, ValueError):
         return 0.0
-    date = date if date.tzinfo else date.replace(tzinfo=timezone.utc)
-    return max(0.0, (date - datetime.now(timezone.utc)).total_seconds())
+    return max(0.0, date.replace(tzinfo=date.tzinfo or timezone.utc).timestamp() - time.time())

@@ -1,13 +1,13 @@
-"""Where an embedding server is, and which key may be sent to it.
+"""The address of an embedding server, and the key that may be sent to it.
 
-A saved model names its servers, and it may come from a stranger. So that it cannot have your keys sent to a host of its
-choice, a key belongs to one host, whose name the variable of the environment spells: `ENSEMBED_API_KEY_API_MISTRAL_AI`
+A saved model names its servers, and anybody may have written it. So that it cannot have your keys sent to a host of its
+choice, a key belongs to one host, which the name of the environment variable spells: `ENSEMBED_API_KEY_API_MISTRAL_AI`
 is sent to api.mistral.ai and to nobody else, and `OPENAI_API_KEY` only to api.openai.com.
 
 Letters are written in capitals, a dot as `_` and any other character as `__`: with one `_` for both, the variable of
 api.mistral.ai would be that of api-mistral.ai too, which anyone can register. A port may follow: `…_LOCALHOST_8000`
-comes before `…_LOCALHOST`. Over http, which can be listened to, a key goes to another machine only where the variable
-says the port: then it was meant, and no name can have a key for https sent in the open.
+comes before `…_LOCALHOST`. Over http, which can be listened to, a key is sent to another machine only where the
+variable names the port: then its owner meant that, and no URL can have a key for https sent in the open.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, parse_qsl, quote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from ensembed.corpora.corpus import shorten
 from ensembed.errors import InputError
@@ -27,19 +27,19 @@ EXAMPLE = "openai:https://api.openai.com/v1#text-embedding-3-small"
 
 _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"(?=.{1,253}$)([a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}\.?|[0-9a-f.]*:[0-9a-f:.]+")
-# Parameters of a URL that look like a key.
+# URL parameters that look like a key.
 _SECRET = re.compile("key|token|secret|auth|sig|pass|code|credential", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Server:
-    """Where the API is, and how to be let in.
+    """Where requests are sent, and with which key.
 
     Attributes:
-        url: where requests are sent.
-        variable: the variable of the environment that the key is, or would be, taken from.
-        key: the key, or nothing; it must not be seen anywhere.
-        header: what the key is sent as.
+        url: the address of requests.
+        variable: the environment variable that holds, or would hold, the key.
+        key: the key, or ""; it must not be shown anywhere.
+        header: the HTTP header of the key.
         nearby: whether it is on this machine, where no proxy can find it.
     """
 
@@ -51,21 +51,21 @@ class Server:
 
     @property
     def place(self) -> str:
-        """The URL for messages, without what is behind its question mark."""
+        """The URL for messages, without its query."""
         return self.url.partition("?")[0]
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every request says of itself and of who asks."""
+        """The headers of every request."""
         result = {"Content-Type": "application/json", "User-Agent": f"ensembed/{__version__}"}
         if self.key:
             result[self.header] = f"Bearer {self.key}" if self.header == "Authorization" else self.key
         return result
 
     def show(self, value: object, limit: int = 80) -> str:
-        """What the server sent (text, or what was read from JSON), in short and without the key, if that is in it.
+        """Return what the server sent (text, or parsed JSON), shortened and without the key.
 
-        The key goes before the text is cut, so that no part of it stays.
+        The key is removed before the text is cut, so that no part of it stays.
         """
         text = value if isinstance(value, str) else json.dumps(value)
         for key in (self.key, quote(self.key, safe=""), json.dumps(self.key)[1:-1]):
@@ -76,16 +76,10 @@ class Server:
 
 
 def find_server(url: str, name: str) -> Server:
-    """The server at a base URL, with the key that the environment has for it.
+    """Return the server at a base URL, with the key that the environment holds for it.
 
-    `/embeddings` is put behind the path if it does not end so, and `/v1/embeddings` where there is no path.
-
-    Args:
-        url: the base, as in `https://api.openai.com/v1`; it may have a query.
-        name: what errors call the encoder. Where the URL holds a secret they do not show it.
-
-    Raises:
-        InputError: the URL is malformed or holds a secret, or the key cannot be one.
+    `/embeddings` is appended to a path that does not end so, and `/v1/embeddings` where there is no path. A URL that
+    holds a secret is refused without showing it.
     """
     if "@" in url:  # anywhere: a password may hold what ends the host's part of a URL
         host = re.split("[/?:]", url.rpartition("@")[2])[0].lower()
@@ -110,29 +104,23 @@ def find_server(url: str, name: str) -> Server:
     variables = _variables(parts.scheme, host, port)
     variable = next((variable for variable in variables if os.environ.get(variable, "").strip()), variables[-1])
     key = os.environ.get(variable, "").strip()
-    if not re.fullmatch(r"[!-~]*", key):  # what HTTP can carry; libraries would show it when they complain
+    if not re.fullmatch(r"[!-~]*", key):  # HTTP can carry no others; libraries would show the key in their errors
         raise InputError(f"the key in the variable {variable} holds spaces or characters that are not ASCII")
     header = "api-key" if host.endswith(".openai.azure.com") else "Authorization"
-    return Server(_endpoint(parts), variable, key, header, _is_nearby(host))
-
-
-def _endpoint(parts: SplitResult) -> str:
-    path = parts.path.rstrip("/") or "/v1"
-    if not path.endswith("/embeddings"):
-        path += "/embeddings"
-    return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+    path = (parts.path.rstrip("/") or "/v1").removesuffix("/embeddings") + "/embeddings"
+    return Server(parts._replace(path=path, fragment="").geturl(), variable, key, header, _is_nearby(host))
 
 
 def _variables(scheme: str, host: str, port: int | None) -> list[str]:
-    """The variables that may hold the key for a host, in the order of their weight; the last is the one to suggest."""
+    """Return the variables that may hold the key for a host, the first set one counts; the last is the suggestion."""
     spelled = re.sub("[^A-Z0-9_]", "__", host.replace("_", "-").replace(".", "_").upper())
     whole = f"ENSEMBED_API_KEY_{spelled}"
     with_port = f"{whole}_{port or _PORTS.get(scheme, '')}"
     if scheme != "https" and not _is_nearby(host):
         return [with_port]
-    # Its own variable on its own port only: whoever else uses the library of OpenAI has it set.
-    known = ["OPENAI_API_KEY"] if (scheme, host, port or 443) == ("https", "api.openai.com", 443) else []
-    return [with_port, whole, *known]
+    # Only on its own port: everybody who uses OpenAI's library has this variable set.
+    openai = ["OPENAI_API_KEY"] if (scheme, host, port or 443) == ("https", "api.openai.com", 443) else []
+    return [with_port, whole, *openai]
 
 
 def _is_nearby(host: str) -> bool:

@@ -25,6 +25,8 @@ from ensembed.encoders.paranmt.paranmt_tables import UNKNOWN, Table, read_tables
 from ensembed.errors import InputError, PullError
 from ensembed.fetch.download import download, is_url
 
+OPENS = "pickle of Wieting and Gimpel's word and trigram vectors"
+
 # Words or trigrams, and rows of vectors, at a time: they bound the memory that one very long sentence takes.
 _UNITS = 65536
 _ROWS = 4096
@@ -66,11 +68,6 @@ class ParaNMTEncoder(Encoder):
         self._add = combination == "add"
         extra = (("combination", combination),) if len(dims) == 2 else ()
         self._spec = EncoderSpec(name, "paranmt", dims[0] if self._add else sum(dims), revision, extra=extra)
-
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that changes the numbers."""
-        return self._spec
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """One sentence at a time, summed in double precision: a vector cannot depend on the batch."""

@@ -9,21 +9,19 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-import shutil
 import tarfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
-from ensembed.encoders.fingerprints import revision_of
+from ensembed.encoders.file_hashes import revision_of
 from ensembed.encoders.tfhub.archives import extract
 from ensembed.encoders.tfhub.tensorflow_start import one_line
 from ensembed.errors import EncoderError, InputError, MissingError, PullError
 from ensembed.fetch.download import TIMEOUT, download, forget
-from ensembed.support.atomic_files import sync_folder, temporary_beside
-from ensembed.support.locks import alone
-from ensembed.support.paths import cache_dir
+from ensembed.support.atomic_files import alone, new_folder
+from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
 
 # Seconds without a byte after which a download has failed.
@@ -124,15 +122,5 @@ def _make(folder: Path, unpack: Callable[[Path], None], progress: Progress) -> N
     with alone(folder.with_name(f".{folder.name}.lock"), f"unpacking of {folder.name}", progress):
         if _is_model(folder):  # another process may have made it while we waited
             return
-        for rest in folder.parent.glob(f".{folder.name}.*.tmp"):  # of a process that was killed
-            shutil.rmtree(rest, ignore_errors=True)
-        temporary = temporary_beside(folder)
-        try:
-            temporary.mkdir()
+        with new_folder(folder) as temporary:
             unpack(temporary)
-            if folder.is_dir():  # without a model in it
-                shutil.rmtree(folder)
-            temporary.replace(folder)
-            sync_folder(folder.parent)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)

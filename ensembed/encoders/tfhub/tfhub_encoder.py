@@ -16,6 +16,8 @@ from ensembed.encoders.tfhub.saved_model_files import downloaded, revision_of_sa
 from ensembed.encoders.tfhub.tensorflow_start import import_quietly, one_line, start_tensorflow
 from ensembed.errors import EncoderError, InputError, MissingError
 
+OPENS = "URL, folder or .tar.gz of a TensorFlow SavedModel"
+
 _Run: TypeAlias = Callable[[Any], Any]
 
 # Characters per run, the longest sentence counting for all: attention costs memory with the square of the length.
@@ -67,11 +69,6 @@ class TfHubEncoder(Encoder):
         self._output, dim = self._probe(output, name)
         extra = {"max_chars": str(max_chars), "output": self._output, "signature": chosen}
         self._spec = EncoderSpec(name, "tfhub", dim, revision, pooling="unknown", extra=tuple(sorted(extra.items())))
-
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that changes the numbers."""
-        return self._spec
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """The model's vectors; sentences of like length run together, so that models which pad do so little."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from ensembed.engines.ray.cluster_resources import Cluster
 from ensembed.engines.ray.row_blocks import Recipe, Supply, cuts
 from ensembed.engines.ray.shard_worker import Usage
 from ensembed.errors import EngineError, EnsembedError, ViewError
-from ensembed.numerics.moments import STRETCH, Moments, Precision
+from ensembed.numerics.moments import STRETCH, Moments
+from ensembed.numerics.passes import Pass
 from ensembed.numerics.row_matrices import Matrix, Views, non_finite
 from ensembed.support.progress import Progress
 
@@ -35,17 +36,7 @@ _ROUNDS = 4
 _COLUMNS_PER_CORE = 1024
 
 
-@dataclass(frozen=True)
-class Options:
-    """How a block is computed, see `Moments.of_views`; `threads` are the cores of one task."""
-
-    normalize: bool
-    precision: Precision
-    threads: int | None
-    device: str | None
-
-
-def moments(engine: Ray, views: Views, options: Options, progress: Progress) -> Moments:
+def moments(engine: Ray, views: Views, how: Pass, normalize: bool) -> Moments:
     """Return the moments of row-aligned views.
 
     Raises:
@@ -55,8 +46,8 @@ def moments(engine: Ray, views: Views, options: Options, progress: Progress) -> 
     ray = engine.connected()
     cluster = Cluster.of(ray)
     rows, D = views[0].shape[0], sum(view.shape[1] for view in views)
-    cores = min(options.threads or max(D // _COLUMNS_PER_CORE, 1), cluster.smallest)
-    device = options.device
+    cores = min(how.threads or max(D // _COLUMNS_PER_CORE, 1), cluster.smallest)
+    device = how.device
     gpu = device is not None and device.startswith("cuda")
     if gpu and not cluster.gpus:
         raise EngineError(f"device={device!r} needs a GPU, and the Ray cluster has none: leave it out")
@@ -72,7 +63,8 @@ def moments(engine: Ray, views: Views, options: Options, progress: Progress) -> 
     tree = _Tree(ray.remote(_merged).options(num_cpus=1, max_retries=engine.attempts))
     run = _Run(ray, ray.remote(_block).options(**task), tree, Supply(ray, views), engine.attempts)
     blocks = cuts(views, engine.blocks or block_count(rows, D, slots, cores))
-    usages = run.all_blocks(blocks, replace(options, threads=cores), 2 * slots, progress)
+    task_pass = Pass(how.precision, cores, device)
+    usages = run.all_blocks(blocks, (task_pass, normalize), 2 * slots, how.progress)
     result = run.result()
     engine.note(Stage("moments", rows, time.monotonic() - began, *Usage.total(usages)))
     return result
@@ -130,7 +122,7 @@ class _Run:
         self._running: dict[Any, tuple[int, int]] = {}
 
     def all_blocks(
-        self, blocks: Sequence[tuple[int, int]], options: Options, most: int, progress: Progress
+        self, blocks: Sequence[tuple[int, int]], options: tuple[Pass, bool], most: int, progress: Progress
     ) -> list[Usage]:
         """Begin every block, at most so many before others are done; return what each worker used."""
         usages: list[Usage] = []
@@ -192,11 +184,11 @@ class _Run:
             ) from error
 
 
-def _block(start: int, options: Options, recipe: Recipe, *arguments: Any) -> tuple[Moments, Usage]:  # noqa: ANN401 - as `Supply.block` gives them
+def _block(start: int, options: tuple[Pass, bool], recipe: Recipe, *arguments: Any) -> tuple[Moments, Usage]:  # noqa: ANN401 - as `Supply.block` gives them
     """In a task: return the moments of the rows from `start` on, and what the worker used."""
     views = recipe.views(arguments)
     try:
-        return Moments.of_views(views, **asdict(options)), Usage.of_this_process()
+        return Moments.of_views(views, options[0], normalize=options[1]), Usage.of_this_process()
     except ViewError as error:
         _raise_with_row(views, start)
         raise ViewError(str(error)) from error

@@ -6,7 +6,6 @@ import os
 import socket
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ensembed.corpora.corpus import Corpus
@@ -14,7 +13,8 @@ from ensembed.encoders.base import Encoder
 from ensembed.engines.engine import Stage
 from ensembed.engines.ray.cluster_resources import Resources
 from ensembed.errors import EngineError, InputError
-from ensembed.numerics.moments import Moments, Precision
+from ensembed.numerics.moments import Moments
+from ensembed.numerics.passes import Pass
 from ensembed.numerics.row_matrices import Matrix, Views, check_views
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
@@ -134,48 +134,27 @@ class Ray:
 
         return embed_all(self, store, corpus, encoders, verify=verify, progress=progress)
 
-    def moments(
-        self,
-        views: Views,
-        *,
-        normalize: bool = False,
-        precision: Precision = "float64",
-        threads: int | None = None,
-        device: str | None = None,
-        progress: Progress = silent,
-    ) -> Moments:
+    def moments(self, views: Views, how: Pass = Pass(), *, normalize: bool = False) -> Moments:
         """Return the moments of row-aligned views, equal to those of `Moments.of_views` up to rounding.
 
         Args:
             views: stored views are read where the tasks run; everything else is sent there.
+            how: how every task runs: its cores (None takes more for more columns), precision and device. A task for
+                "cuda" takes a GPU.
             normalize: scale every row of every view to length one first.
-            precision: precision of the products.
-            threads: cores of one task; None takes more for more columns.
-            device: compute with torch on that device; a task for "cuda" takes a GPU.
-            progress: receives the number of rows.
         """
         from ensembed.engines.ray import moment_tasks
 
         checked = check_views(views)
         if checked[0].shape[0] == 0:
-            return Moments.of_views(checked, precision=precision)
-        options = moment_tasks.Options(normalize, precision, threads, device)
-        return moment_tasks.moments(self, checked, options, progress)
+            return Moments.of_views(checked, how)
+        return moment_tasks.moments(self, checked, how, normalize)
 
-    def train(
-        self,
-        method: Autoencoder,
-        views: Sequence[Matrix],
-        d: int,
-        *,
-        threads: int | None,
-        progress: Progress,
-        checkpoint: Path | None,
-    ) -> tuple[Network, ...]:
-        """Return the encoders of all views, trained by `train_workers` processes of `threads` threads each."""
-        from ensembed.engines.ray.ray_training import train
+    def train(self, method: Autoencoder, views: Sequence[Matrix], dim: int, how: Pass) -> tuple[Network, ...]:
+        """Return the encoders of all views, trained by `train_workers` processes of `how.threads` cores each."""
+        from ensembed.engines.ray import ray_training
 
-        return train(self, method, views, d, threads=threads, progress=progress, checkpoint=checkpoint)
+        return ray_training.train(self, method, views, dim, how)
 
 
 def _check_answers(address: str) -> None:

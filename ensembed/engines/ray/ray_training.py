@@ -22,6 +22,7 @@ from ensembed.engines.ray.cluster_resources import Cluster, Resources, Room
 from ensembed.engines.ray.row_blocks import Supply, equal_parts
 from ensembed.engines.ray.shard_worker import Usage
 from ensembed.errors import EngineError, EnsembedError, TrainingError
+from ensembed.numerics.passes import Pass
 from ensembed.numerics.row_matrices import Matrix
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
@@ -66,16 +67,7 @@ class _Work:
     mailbox: Any
 
 
-def train(
-    engine: Ray,
-    method: Autoencoder,
-    views: Sequence[Matrix],
-    d: int,
-    *,
-    threads: int | None,
-    progress: Progress,
-    checkpoint: Path | None,
-) -> tuple[Network, ...]:
+def train(engine: Ray, method: Autoencoder, views: Sequence[Matrix], dim: int, how: Pass) -> tuple[Network, ...]:
     """Return the trained encoders of all views.
 
     Raises:
@@ -92,22 +84,22 @@ def train(
     workers = len(blocks)
     supply = Supply(ray, views)
     gpu = _takes_gpu(method, cluster, workers)
-    threads = _fitting(ray, workers, min(threads or cluster.slots(1) // workers or 1, cluster.smallest), gpu)
+    threads = _cores(ray, workers, min(how.threads or cluster.slots(1) // workers or 1, cluster.smallest), gpu)
     mailbox = _make_mailbox(ray)
-    folder = None if checkpoint is None else Path(checkpoint).absolute()
+    folder = None if how.checkpoint is None else Path(how.checkpoint).absolute()
     parts = [supply.block(start, stop) for start, stop in blocks]
-    work = _Work(method, d, threads, folder, parts, gpu, engine.keep_every, mailbox)
+    work = _Work(method, dim, threads, folder, parts, gpu, engine.keep_every, mailbox)
     try:
         with _storage(folder) as storage:
             trainer = _trainer(work, workers, engine.attempts, storage)
-            networks, usages = _watched(ray, trainer, mailbox, progress, engine.attempts)
+            networks, usages = _watched(ray, trainer, mailbox, how.progress, engine.attempts)
     finally:
         ray.kill(mailbox)
     engine.note(Stage("train", views[0].shape[0], time.monotonic() - began, *Usage.total(usages)))
     return networks
 
 
-def _fitting(ray: Any, workers: int, threads: int, gpu: bool) -> int:  # noqa: ANN401 - a module without types
+def _cores(ray: Any, workers: int, threads: int, gpu: bool) -> int:  # noqa: ANN401 - a module without types
     """Return the cores of each worker, reduced until all fit at the same time: Ray would wait without end."""
     for cores in range(threads, 0, -1):
         if Room.of(ray).take(Resources(num_cpus=cores, num_gpus=int(gpu)), workers) == workers:

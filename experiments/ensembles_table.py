@@ -18,9 +18,9 @@ from ensembed.errors import EnsembedError
 from ensembed.fetch.pull import pull
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.named_ensembles import ENSEMBLES
-from ensembed.paper.corpora import STSB_TRAIN, NamedCorpus, open_corpora
 from ensembed.paper.findings import DEV, MEAN, METRICS
 from ensembed.paper.laboratory import Laboratory
+from ensembed.paper.named_corpora import STSB_TRAIN, NamedCorpus, open_corpora
 from ensembed.paper.notebook import Notebook
 from ensembed.paper.records import to_json
 from ensembed.sts.find import find_available

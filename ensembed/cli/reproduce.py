@@ -24,7 +24,7 @@ from ensembed.corpora.corpus import BadBytes
 from ensembed.fetch.catalog import catalog
 from ensembed.fetch.pull import pull
 from ensembed.models.ensemble import Ensemble
-from ensembed.paper.corpora import open_corpora
+from ensembed.paper.named_corpora import open_corpora
 from ensembed.paper.training import TRAININGS, Training
 from ensembed.sts import LAYOUTS, PROTOCOLS, Protocol
 from ensembed.sts.data.places import find
@@ -105,11 +105,11 @@ def reproduce(
       ensembed reproduce --ensemble minilm,gte-small,wordllama --corpus news.txt.gz --corpus stsb-train --out report
       ensembed reproduce --ensemble paper --corpus billion-word --autoencoder paper
     """
+    from ensembed.paper.experiments.run_experiments import Plan, run_experiments
     from ensembed.paper.laboratory import Laboratory
     from ensembed.paper.notebook import Notebook
     from ensembed.paper.report.write import check_before, write_report
-    from ensembed.paper.run import Plan, run_experiments
-    from ensembed.paper.tables import main_text
+    from ensembed.paper.table_writing import main_text
 
     check_before(out, training=training != "none")
     plan = Plan(

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from ensembed.methods import Method
 from ensembed.methods.autoencoder.method import Autoencoder
+from ensembed.paper.experiments.scored_systems import deviation
 from ensembed.paper.findings import Ablation, CurvePoint, mean_score
 from ensembed.paper.laboratory import Laboratory, Outcome, Trial
-from ensembed.paper.systems import deviation
 from ensembed.paper.training import Training, autoencoder
 from ensembed.sts.datasets import Dataset
 from ensembed.sts.protocol import Score, aggregate

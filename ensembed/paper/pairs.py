@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ensembed.paper.experiments.scored_systems import Scored
 from ensembed.paper.findings import Change, Changes, Scatter
-from ensembed.paper.systems import Scored
 from ensembed.sts.datasets import Dataset, Pairs
 from ensembed.sts.protocol import ranks
 

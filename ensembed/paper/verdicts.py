@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from ensembed.paper.bootstrap import ALPHA
+from ensembed.paper.experiments.bootstrap import ALPHA
 from ensembed.paper.findings import MEAN, METRICS, Comparison, Findings, Metric, System
-from ensembed.paper.table import points, probability
+from ensembed.paper.tables.marked_table import points, probability
 
 Outcome: TypeAlias = Literal["above", "undecided", "below"]
 

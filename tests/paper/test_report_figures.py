@@ -18,14 +18,14 @@ from sample_findings import MEMBERS, METHODS, sample_findings
 from ensembed.errors import MissingError
 from ensembed.paper import published as paper
 from ensembed.paper.findings import DEV, MEAN, Cost, Findings, Likeness, System
+from ensembed.paper.report.cost_figure import cost, pareto
 from ensembed.paper.report.figures import Figure, all_figures
-from ensembed.paper.report.figures.bars import bars
-from ensembed.paper.report.figures.cost import cost, pareto
-from ensembed.paper.report.figures.curves import sizes
 from ensembed.paper.report.figures.likeness import likeness
 from ensembed.paper.report.figures.significance import significance
 from ensembed.paper.report.figures.spectrum import spectrum
 from ensembed.paper.report.figures.style import figure, look, short, spread
+from ensembed.paper.report.line_figures import sizes
+from ensembed.paper.report.score_figures import bars
 from ensembed.sts.protocol import Score
 from ensembed.support.heatmap import figure as heat_figure
 

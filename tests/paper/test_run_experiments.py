@@ -18,11 +18,11 @@ from ensembed import Ensemble
 from ensembed.errors import DatasetError, InputError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Meta, UpProjection
 from ensembed.paper import curves
+from ensembed.paper.experiments.dev_experiments import LAYERS, LOSSES, TAUS
+from ensembed.paper.experiments.run_experiments import Plan, run_experiments
 from ensembed.paper.findings import DEV, MEAN, NO_CORPUS, Findings
 from ensembed.paper.laboratory import Laboratory
-from ensembed.paper.run import Plan, run_experiments
-from ensembed.paper.search import LAYERS, LOSSES, TAUS
-from ensembed.paper.tables import all_tables
+from ensembed.paper.table_writing import all_tables
 from ensembed.paper.training import Training, autoencoder
 from ensembed.sts import Dataset, Pairs, distinct_sentences, evaluate, evaluate_all, predict
 
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def findings(folder: Path) -> Findings:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ensembed.paper.search.autoencoder", short)
+        patch.setattr("ensembed.paper.experiments.dev_experiments.autoencoder", short)
         patch.setattr("ensembed.paper.curves.autoencoder", short)
         patch.setattr(curves, "SIZES", (50, 100, 1000))
         patch.setattr(curves, "LEAST_DIM", 2)
@@ -219,7 +219,7 @@ def test_a_second_run_fits_nothing(findings: Findings, folder: Path, monkeypatch
 
 
 def test_the_main_table_alone_leaves_the_rest_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ensembed.paper.search.autoencoder", short)
+    monkeypatch.setattr("ensembed.paper.experiments.dev_experiments.autoencoder", short)
     plan = Plan("make demo", main_only=True, seeds=1, resamples=400)
     findings = run_experiments(small_laboratory(folder), plan, WHAT)
     assert [one.label for one in findings.systems if one.kind == "meta"][-2:] == ["meta:ae", "meta:auto"]

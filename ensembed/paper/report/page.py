@@ -15,14 +15,14 @@ from importlib.resources import files
 from typing import Any
 
 from ensembed.paper import published as paper
-from ensembed.paper.bootstrap import ALPHA
+from ensembed.paper.experiments.bootstrap import ALPHA
 from ensembed.paper.findings import Findings
-from ensembed.paper.notes import READ, absences, choices, shared_notes
 from ensembed.paper.report.figures import Figure, all_figures
 from ensembed.paper.report.headline import headline
 from ensembed.paper.report.rows import page_rows, word_columns
-from ensembed.paper.table import Table
-from ensembed.paper.tables import all_tables
+from ensembed.paper.table_writing import all_tables
+from ensembed.paper.tables.marked_table import Table
+from ensembed.paper.tables.table_notes import READ, absences, choices, shared_notes
 from ensembed.support.extras import import_extra
 
 FORMATS = {"Markdown": "md", "CSV": "csv", "JSON": "json", "LaTeX": "tex"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from ensembed.paper.table import Aside, Piece, Table
+from ensembed.paper.tables.marked_table import Aside, Piece, Table
 from ensembed.sts.protocol import Score
 
 _ROLES = ("r", "slash", "rho")
@@ -42,7 +42,7 @@ def page_rows(table: Table) -> list[list[PageRow]]:
     """The rows in groups, ours and printed ones: sorting leaves them apart.
 
     Example:
-        >>> from ensembed.paper.table import Row
+        >>> from ensembed.paper.tables.marked_table import Row
         >>> table = Table("toy", "A toy", ("system", "dev"), (Row("single", ("a", Score(0.7, 0.72))),))
         >>> [[row]] = page_rows(table)
         >>> [part.text for part in row.cells[1]], row.cells[1][0].classes

@@ -8,17 +8,17 @@ to nothing outside.
 from __future__ import annotations
 
 from ensembed.paper.findings import Findings
+from ensembed.paper.report.cost_figure import cost
+from ensembed.paper.report.drawing import Figure
 from ensembed.paper.report.figures.ablation import ablation
-from ensembed.paper.report.figures.bars import bars
-from ensembed.paper.report.figures.cost import cost
-from ensembed.paper.report.figures.curves import dimensions, sizes
 from ensembed.paper.report.figures.domains import domains
-from ensembed.paper.report.figures.drawing import Figure
 from ensembed.paper.report.figures.likeness import likeness
 from ensembed.paper.report.figures.scatter import scatter
 from ensembed.paper.report.figures.search import autoencoders, tau
 from ensembed.paper.report.figures.significance import significance
 from ensembed.paper.report.figures.spectrum import spectrum
+from ensembed.paper.report.line_figures import dimensions, sizes
+from ensembed.paper.report.score_figures import bars
 
 __all__ = ["Figure", "all_figures"]
 

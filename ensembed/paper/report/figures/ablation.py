@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ensembed.paper import published as paper
 from ensembed.paper.findings import Findings
-from ensembed.paper.report.figures.drawing import Figure, draw
+from ensembed.paper.report.drawing import Figure, draw
 from ensembed.paper.report.figures.style import (
     DEV_AXIS,
     GAP,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ensembed.paper.findings import Findings
-from ensembed.paper.report.figures.drawing import Figure, draw
-from ensembed.paper.report.figures.heat import Cell, heat
+from ensembed.paper.report.drawing import Figure, draw
 from ensembed.paper.report.figures.style import GAP, MUTED, SMALL, WIDTH, short
+from ensembed.paper.report.heat_maps import Cell, heat
 from ensembed.support.heatmap import figure
 
 if TYPE_CHECKING:

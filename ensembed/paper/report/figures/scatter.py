@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ensembed.paper.findings import Findings, Scatter
-from ensembed.paper.report.figures.drawing import Figure, draw
+from ensembed.paper.report.drawing import Figure, draw
 from ensembed.paper.report.figures.style import GAP, INK, MUTED, SMALL, WIDTH, figure, listing, look, panels, short
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ensembed.paper import published as paper
 from ensembed.paper.findings import Findings
-from ensembed.paper.report.figures.drawing import Figure, draw
-from ensembed.paper.report.figures.heat import Cell, heat
+from ensembed.paper.report.drawing import Figure, draw
 from ensembed.paper.report.figures.style import DEV_AXIS, INK, MUTED, SMALL, WIDTH, figure, look, versus
+from ensembed.paper.report.heat_maps import Cell, heat
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas

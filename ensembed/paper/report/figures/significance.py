@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ensembed.paper.bootstrap import ALPHA
+from ensembed.paper.experiments.bootstrap import ALPHA
 from ensembed.paper.findings import MEAN, Comparison, Findings
-from ensembed.paper.report.figures.drawing import Figure, draw
+from ensembed.paper.report.drawing import Figure, draw
 from ensembed.paper.report.figures.style import INK, SMALL, WIDTH, edge_text, listing, look, panels, short, signed
-from ensembed.paper.table import with_mean
+from ensembed.paper.tables.marked_table import with_mean
 from ensembed.paper.verdicts import outcome
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ensembed.paper import table
 from ensembed.paper.findings import Findings
+from ensembed.paper.tables import marked_table as table
 from ensembed.support.heatmap import shorten_middle
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from ensembed.errors import InputError
 from ensembed.paper import published as paper
 from ensembed.paper.findings import DEV, METRICS, DatasetFacts, Findings
-from ensembed.paper.notes import literature
 from ensembed.paper.published import Printed
-from ensembed.paper.table import Aside, Number, Row, Table, spread, with_mean
+from ensembed.paper.tables.marked_table import Aside, Number, Row, Table, spread, with_mean
+from ensembed.paper.tables.table_notes import literature
 from ensembed.paper.verdicts import verdicts
 
 OTHERS = f"The paper's figures are of other members and another corpus: {paper.CITATION}"

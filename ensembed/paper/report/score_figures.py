@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ensembed.paper.findings import MEAN, Findings
-from ensembed.paper.report.figures.drawing import Figure, draw
+from ensembed.paper.report.drawing import Figure, draw
 from ensembed.paper.report.figures.style import (
     FAINT,
     INK,
@@ -20,7 +20,7 @@ from ensembed.paper.report.figures.style import (
     short,
     versus,
 )
-from ensembed.paper.table import with_mean
+from ensembed.paper.tables.marked_table import with_mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas

@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 
 from ensembed.methods import Auto, Method
+from ensembed.paper.experiments.scored_systems import Scored
 from ensembed.paper.findings import DEV, MEAN, Ablation, Cost
 from ensembed.paper.laboratory import Laboratory, Trial
-from ensembed.paper.systems import Scored
 from ensembed.sts.protocol import distinct_sentences
 from ensembed.support.provenance import provenance
 

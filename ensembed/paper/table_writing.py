@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ensembed.paper.findings import Findings
-from ensembed.paper.formats import to_csv, to_json, to_latex, to_markdown, to_text
-from ensembed.paper.further_tables import further_tables
-from ensembed.paper.paper_tables import main_table, paper_tables
-from ensembed.paper.table import Table
+from ensembed.paper.tables.marked_table import Table
+from ensembed.paper.tables.paper_tables import main_table, paper_tables
+from ensembed.paper.tables.table_formats import to_csv, to_json, to_latex, to_markdown, to_text
+from ensembed.paper.tables.tables_beyond_paper import further_tables
 from ensembed.support.atomic_files import write_all_atomically
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ensembed.paper.bootstrap import ALPHA
+from ensembed.paper.experiments.bootstrap import ALPHA
 from ensembed.paper.findings import DEV, MEAN, NO_CORPUS, OWN, CurvePoint, Findings
-from ensembed.paper.table import (
+from ensembed.paper.tables.marked_table import (
     Aside,
     Cell,
     Number,

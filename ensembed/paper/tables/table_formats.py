@@ -15,8 +15,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ensembed.paper.findings import METRICS, Findings
-from ensembed.paper.notes import HELD, READ, shared_notes
-from ensembed.paper.table import Aside, Cell, Number, Piece, Row, Table, cell_text
+from ensembed.paper.tables.marked_table import Aside, Cell, Number, Piece, Row, Table, cell_text
+from ensembed.paper.tables.table_notes import HELD, READ, shared_notes
 from ensembed.sts.protocol import Score
 from ensembed.support.text_tables import markdown_table, text_table
 

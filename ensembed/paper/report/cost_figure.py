@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ensembed.paper.findings import Cost, Findings
-from ensembed.paper.report.figures.drawing import Figure, draw
+from ensembed.paper.report.drawing import Figure, draw
 from ensembed.paper.report.figures.style import (
     DEV_AXIS,
     FAINT,

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from ensembed.errors import InputError
 from ensembed.methods import GCCA, SVD, Average, Concat, Method
 from ensembed.methods.autoencoder.method import Loss
-from ensembed.paper.bootstrap import resample
-from ensembed.paper.cost import Times, costs, measure
 from ensembed.paper.curves import Curves
+from ensembed.paper.experiments.bootstrap import resample
+from ensembed.paper.experiments.cost_per_sentence import Times, costs, measure
+from ensembed.paper.experiments.dev_experiments import TAUS, Search, best_autoencoder, best_tau
+from ensembed.paper.experiments.scored_systems import Scored, Scorer
 from ensembed.paper.facts import absent_tests, corpus_facts, dataset_facts, member_facts, shared_pairs
 from ensembed.paper.findings import (
     DEV,
@@ -24,8 +26,6 @@ from ensembed.paper.findings import (
 )
 from ensembed.paper.laboratory import Laboratory
 from ensembed.paper.pairs import changes, scatters
-from ensembed.paper.search import TAUS, Search, best_autoencoder, best_tau
-from ensembed.paper.systems import Scored, Scorer
 from ensembed.paper.training import Training, describe
 from ensembed.paper.trusted import trusted
 from ensembed.reliability.likeness import compare

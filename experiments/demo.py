@@ -21,9 +21,8 @@ from ensembed.paper.experiments.run_experiments import Plan, run_experiments
 from ensembed.paper.laboratory import Laboratory
 from ensembed.paper.named_corpora import STSB_TRAIN, open_corpora
 from ensembed.paper.notebook import Notebook
-from ensembed.paper.table_writing import main_text
 from ensembed.paper.tables.paper_tables import main_table
-from ensembed.paper.tables.table_formats import to_json, to_markdown
+from ensembed.paper.tables.table_formats import main_text, to_json, to_markdown
 from ensembed.sts.find import find_available
 from ensembed.support.atomic_files import write_atomically
 from ensembed.support.paths import cache_dir

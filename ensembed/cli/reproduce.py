@@ -24,8 +24,8 @@ from ensembed.corpora.corpus import BadBytes
 from ensembed.fetch.catalog import catalog
 from ensembed.fetch.pull import pull
 from ensembed.models.ensemble import Ensemble
+from ensembed.paper.experiments.dev_experiments import TRAININGS, Training
 from ensembed.paper.named_corpora import open_corpora
-from ensembed.paper.training import TRAININGS, Training
 from ensembed.sts import LAYOUTS, PROTOCOLS, Protocol
 from ensembed.sts.data.places import find
 from ensembed.sts.data.sources import data_set
@@ -109,7 +109,7 @@ def reproduce(
     from ensembed.paper.laboratory import Laboratory
     from ensembed.paper.notebook import Notebook
     from ensembed.paper.report.write import check_before, write_report
-    from ensembed.paper.table_writing import main_text
+    from ensembed.paper.tables.table_formats import main_text
 
     check_before(out, training=training != "none")
     plan = Plan(

@@ -17,7 +17,7 @@ from stand_ins import trusted
 from ensembed.errors import InputError
 from ensembed.paper.findings import DEV, MEAN, CorpusFacts, DatasetFacts, MemberFacts
 from ensembed.paper.named_corpora import NamedCorpus
-from ensembed.paper.records import from_json, to_json
+from ensembed.paper.notebook import from_json, to_json
 from ensembed.reliability import Reliability
 from ensembed.sts import Dataset, Pairs
 from ensembed.sts.protocol import Score

@@ -13,10 +13,9 @@ from sample_findings import NOTES, sample_findings
 
 from ensembed.paper import published as paper
 from ensembed.paper.findings import DEV, MEAN, Ablation, Comparison, Findings, Likeness, System
-from ensembed.paper.table_writing import all_tables, main_text, write_tables
 from ensembed.paper.tables.marked_table import Cell, Row, Table, cell_text
-from ensembed.paper.tables.table_notes import SOURCES, choices, literature, shared_notes
-from ensembed.paper.verdicts import outcome, verdicts
+from ensembed.paper.tables.table_formats import all_tables, main_text, write_tables
+from ensembed.paper.tables.table_notes import SOURCES, choices, literature, outcome, shared_notes, verdicts
 from ensembed.sts.protocol import PartScore, Result, Score
 
 FINDINGS = sample_findings()

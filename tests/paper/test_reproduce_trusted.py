@@ -14,9 +14,8 @@ from small_laboratory import small_laboratory
 from ensembed.methods import Auto, Concat
 from ensembed.paper import trusted as module
 from ensembed.paper.experiments.cost_per_sentence import Times, costs, measure
-from ensembed.paper.experiments.scored_systems import Scorer
+from ensembed.paper.experiments.scored_systems import Scorer, Trusted, code, trusted
 from ensembed.paper.laboratory import Laboratory
-from ensembed.paper.trusted import Trusted, code, trusted
 from ensembed.reliability import reliability
 
 NAMES = ["small", "large", "odd"]

@@ -18,12 +18,11 @@ from ensembed import Ensemble
 from ensembed.errors import DatasetError, InputError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Meta, UpProjection
 from ensembed.paper import curves
-from ensembed.paper.experiments.dev_experiments import LAYERS, LOSSES, TAUS
+from ensembed.paper.experiments.dev_experiments import LAYERS, LOSSES, TAUS, Training, autoencoder
 from ensembed.paper.experiments.run_experiments import Plan, run_experiments
 from ensembed.paper.findings import DEV, MEAN, NO_CORPUS, Findings
 from ensembed.paper.laboratory import Laboratory
-from ensembed.paper.table_writing import all_tables
-from ensembed.paper.training import Training, autoencoder
+from ensembed.paper.tables.table_formats import all_tables
 from ensembed.sts import Dataset, Pairs, distinct_sentences, evaluate, evaluate_all, predict
 
 PLAN = Plan("ensembed reproduce", seeds=3, draws=2, resamples=400)
@@ -44,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def findings(folder: Path) -> Findings:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ensembed.paper.experiments.dev_experiments.autoencoder", short)
-        patch.setattr("ensembed.paper.curves.autoencoder", short)
+        patch.setattr("ensembed.paper.experiments.dev_experiments.autoencoder", short)
         patch.setattr(curves, "SIZES", (50, 100, 1000))
         patch.setattr(curves, "LEAST_DIM", 2)
         return run_experiments(small_laboratory(folder), PLAN, WHAT)
@@ -207,7 +206,7 @@ def test_a_second_run_fits_nothing(findings: Findings, folder: Path, monkeypatch
         monkeypatch.setattr(method, "solve", refuse)
     monkeypatch.setattr(Autoencoder, "fit", refuse)
     monkeypatch.setattr(Auto, "fit", refuse)
-    monkeypatch.setattr("ensembed.paper.trusted.found_reliability", refuse)
+    monkeypatch.setattr("ensembed.paper.experiments.scored_systems.found_reliability", refuse)
     for name in ("search", "curves"):
         monkeypatch.setattr(f"ensembed.paper.{name}.autoencoder", short)
     monkeypatch.setattr(curves, "SIZES", (50, 100, 1000))

@@ -9,7 +9,7 @@ import pytest
 from ensembed.paper.experiments.dev_experiments import best_autoencoder
 from ensembed.paper.experiments.run_experiments import AUTOENCODER
 from ensembed.paper.findings import Findings
-from ensembed.paper.table_writing import table_files
+from ensembed.paper.tables.table_formats import table_files
 from ensembed.sts import distinct_sentences, load_sts
 
 FOLDER = Path(__file__).parents[2] / "results" / "reproduce"

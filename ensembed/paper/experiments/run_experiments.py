@@ -1,4 +1,4 @@
-"""Everything the paper reports, and more, on one laboratory: from views to findings."""
+"""Run everything that the paper reports, and more, on one laboratory: from views to findings."""
 
 from __future__ import annotations
 
@@ -6,34 +6,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ensembed.errors import InputError
+from ensembed.fetch.catalog import catalog
 from ensembed.methods import GCCA, SVD, Average, Concat, Method
 from ensembed.methods.autoencoder.method import Loss
-from ensembed.paper.curves import Curves
 from ensembed.paper.experiments.bootstrap import resample
 from ensembed.paper.experiments.cost_per_sentence import Times, costs, measure
-from ensembed.paper.experiments.dev_experiments import TAUS, Search, best_autoencoder, best_tau
-from ensembed.paper.experiments.scored_systems import Scored, Scorer
-from ensembed.paper.facts import absent_tests, corpus_facts, dataset_facts, member_facts, shared_pairs
+from ensembed.paper.experiments.dev_experiments import (
+    TAUS,
+    DevExperiments,
+    Training,
+    best_autoencoder,
+    best_tau,
+    describe,
+)
+from ensembed.paper.experiments.scored_systems import Scored, Scorer, changes, scatters
 from ensembed.paper.findings import (
     DEV,
     MEAN,
     AutoencoderPoint,
     Changes,
+    CorpusFacts,
+    DatasetFacts,
     Findings,
     Likeness,
+    MemberFacts,
     System,
     TauPoint,
 )
 from ensembed.paper.laboratory import Laboratory
-from ensembed.paper.pairs import changes, scatters
-from ensembed.paper.training import Training, describe
-from ensembed.paper.trusted import trusted
 from ensembed.reliability.likeness import compare
 from ensembed.sts.datasets import Dataset
+from ensembed.sts.find import TESTS
 from ensembed.sts.protocol import Protocol, score
 from ensembed.support.provenance import provenance
 
-_DRAWN_ON = "stsb-test"
+_SCATTERED = "stsb-test"
 _LEAST_SENTENCES = 100
 
 # The best of the search on STS-B dev for the default ensemble, for runs that do not search.
@@ -45,15 +52,15 @@ class Plan:
     """What a run does, apart from its members, corpora and data.
 
     Attributes:
-        command: the line that makes it again, for the pages.
+        command: the line that makes the run again, for the pages.
         protocol: how sub-testsets become a score.
         training: how long autoencoders are trained; None leaves them out.
         main_only: whether to stop after the main table: no search over autoencoders, no ablation, no curves.
-        seeds: of the up-projections.
-        draws: samples of the corpus for each size.
-        resamples: of the bootstrap.
-        texts: whether the sentences of the pairs that changed most are in the findings.
-        threads: how many the encoders were given, for the costs; None for all.
+        seeds: how many seeds the up-projections have.
+        draws: how many samples of the corpus are drawn for each size.
+        resamples: how many resamples the bootstrap has.
+        texts: whether the findings hold the sentences of the pairs that changed most.
+        threads: how many threads the encoders have, for the costs; None for all cores.
     """
 
     command: str
@@ -69,55 +76,51 @@ class Plan:
 
 @dataclass(frozen=True)
 class _MainTable:
-    """Tables 1 and 2, and what later experiments take from them.
-
-    Attributes:
-        taus: the search for GCCA's tau.
-        autoencoders: the search for the autoencoder.
-        cell: the autoencoder's depth and loss; None without one.
-        methods: the paper's that learn. Searches, ablations and curves are of these alone.
-        singles: the members.
-        ups: their up-projections.
-        metas: the paper's meta-embeddings, then this library's own.
-    """
+    """Tables 1 and 2, and what later experiments take from them."""
 
     taus: tuple[TauPoint, ...]
     autoencoders: tuple[AutoencoderPoint, ...]
-    cell: tuple[int, Loss] | None
-    methods: tuple[Method, ...]
+    cell: tuple[int, Loss] | None  # the autoencoder's depth and loss
+    methods: tuple[Method, ...]  # the paper's that learn: searches, ablations and curves are of these alone
     singles: tuple[Scored, ...]
     ups: tuple[System, ...]
-    metas: tuple[Scored, ...]
+    metas: tuple[Scored, ...]  # the paper's, then this library's own
 
     @property
     def best_member(self) -> Scored:
-        return max(self.singles, key=lambda one: one.system.score(MEAN).pearson)
+        return max(self.singles, key=lambda scored: scored.system.score(MEAN).pearson)
 
     @property
     def best_on_dev(self) -> Scored:
-        return max(self.metas, key=lambda one: one.system.score(DEV).pearson)
+        return max(self.metas, key=lambda scored: scored.system.score(DEV).pearson)
+
+    @property
+    def systems(self) -> tuple[System, ...]:
+        singles, metas = ([scored.system for scored in group] for group in (self.singles, self.metas))
+        return (*singles, *self.ups, *metas)
 
 
 def run_experiments(laboratory: Laboratory, plan: Plan, corpora: Sequence[str]) -> Findings:
-    """Run every experiment, or take what the notebook has of it.
+    """Run every experiment, or take its result from the notebook.
 
     Args:
         laboratory: at least two members, at least one corpus, STS-B dev and at least one test set.
         plan: what to do.
-        corpora: what the corpora are, for a person, in their order.
+        corpora: descriptions of the corpora for the reader, in their order.
     """
     dev, tests = _split(laboratory)
     main = _main_table(laboratory, plan, dev)
     resampled = resample(
         {
-            one.system.label: {name: one.outcome.cosines(name) for name in one.outcome.predictions}
-            for one in (*main.singles, *main.metas)
+            scored.system.label: {name: scored.outcome.cosines(name) for name in scored.outcome.predictions}
+            for scored in (*main.singles, *main.metas)
         },
         laboratory.datasets,
         plan.protocol,
         resamples=plan.resamples,
         progress=laboratory.progress,
     )
+    metas, members = ([scored.system.label for scored in group] for group in (main.metas, main.singles))
     findings = Findings(
         command=plan.command,
         provenance=provenance(),
@@ -126,21 +129,23 @@ def run_experiments(laboratory: Laboratory, plan: Plan, corpora: Sequence[str]) 
         members=member_facts(laboratory),
         corpora=corpus_facts(laboratory, corpora),
         datasets=dataset_facts(laboratory),
-        absent=absent_tests(laboratory),
-        shared_pairs=shared_pairs(tests, dev),
+        absent=tuple(name for name in TESTS if name not in [dataset.name for dataset in laboratory.datasets]),
+        shared_pairs={test.name: len(_pairs(test) & _pairs(dev)) for test in tests},
         taus=main.taus,
         autoencoders=main.autoencoders,
-        systems=(*(one.system for one in main.singles), *main.ups, *(one.system for one in main.metas)),
-        intervals=tuple(resampled.interval(label, name) for label, found in resampled.scores.items() for name in found),
-        comparisons=resampled.comparisons(
-            [one.system.label for one in main.metas], [one.system.label for one in main.singles]
+        systems=main.systems,
+        intervals=tuple(
+            resampled.interval(label, name) for label, by_set in resampled.scores.items() for name in by_set
         ),
+        comparisons=resampled.comparisons(metas, members),
         ablations=(),
         dimensions=(),
         sizes=(),
         domains=(),
         costs=(),
-        spectrum=next((one.outcome.spectrum or () for one in main.metas if one.system.label == "meta:gcca"), ()),
+        spectrum=next(
+            (scored.outcome.spectrum or () for scored in main.metas if scored.system.label == "meta:gcca"), ()
+        ),
         likeness=Likeness((), {}),
         scatters=(),
         changes=Changes(main.best_on_dev.system.label, main.best_member.system.label, (), ()),
@@ -148,20 +153,47 @@ def run_experiments(laboratory: Laboratory, plan: Plan, corpora: Sequence[str]) 
     return findings if plan.main_only else _beyond(findings, laboratory, plan, main, dev, tests)
 
 
+def member_facts(laboratory: Laboratory) -> tuple[MemberFacts, ...]:
+    """Describe every encoder."""
+    facts = []
+    for spec in (encoder.spec for encoder in laboratory.ensemble.encoders):
+        entry = catalog().get(spec.name.partition("?")[0])  # options behind a name do not change the licence
+        rest = {key: value for key, value in spec.to_json().items() if key != "name"}
+        facts.append(MemberFacts(spec.name, spec.dim, entry.licence if entry else "", spec.key, rest))
+    return tuple(facts)
+
+
+def corpus_facts(laboratory: Laboratory, what: Sequence[str]) -> tuple[CorpusFacts, ...]:
+    """Describe every corpus; `what` has the descriptions, in their order."""
+    return tuple(
+        CorpusFacts(name, text, laboratory.sentences(name), laboratory.corpus_key(name))
+        for name, text in zip(laboratory.corpora, what, strict=True)
+    )
+
+
+def dataset_facts(laboratory: Laboratory) -> tuple[DatasetFacts, ...]:
+    """Describe every data set."""
+    return tuple(
+        DatasetFacts(
+            data.name, data.layout, data.fingerprint, {part.name: len(part) for part in data.parts}, data.missing
+        )
+        for data in laboratory.datasets
+    )
+
+
+def _pairs(dataset: Dataset) -> set[frozenset[str]]:
+    return {frozenset(pair) for part in dataset.parts for pair in zip(part.sentences1, part.sentences2, strict=True)}
+
+
 def _split(laboratory: Laboratory) -> tuple[Dataset, list[Dataset]]:
+    """Return STS-B dev and the test sets; refuse now what would fail after hours."""
     if len(laboratory.ensemble.encoders) < 2:
         raise InputError("the experiments need at least two members: a meta-embedding of one is that one")
     devs = [dataset for dataset in laboratory.datasets if dataset.name == DEV]
     tests = [dataset for dataset in laboratory.datasets if dataset.name != DEV]
     if not devs or not tests:
-        found = ", ".join(dataset.name for dataset in laboratory.datasets)
-        raise InputError(f"the experiments need {DEV}, on which all is chosen, and a test set; there are: {found}")
-    _check(laboratory)
-    return devs[0], tests
-
-
-def _check(laboratory: Laboratory) -> None:
-    """Refuse now what would fail after hours."""
+        names = ", ".join(dataset.name for dataset in laboratory.datasets)
+        raise InputError(f"the experiments need {DEV}, on which all is chosen, and a test set; there are: {names}")
     for dataset in laboratory.datasets:
         score([part.scores for part in dataset.parts], dataset)  # is there a correlation with the gold scores at all?
     for name in laboratory.corpora:
@@ -171,19 +203,19 @@ def _check(laboratory: Laboratory) -> None:
             )
     for encoder, vectors in zip(laboratory.ensemble.encoders, laboratory.evaluation, strict=True):
         if (vectors == vectors[0]).all():
-            raise InputError(f"member {encoder.spec.name!r} says the same of every sentence: leave it out")
+            raise InputError(f"member {encoder.spec.name!r} returns the same vector for every sentence: leave it out")
         if encoder.spec.name.endswith(" up") or " without " in encoder.spec.name:
             raise InputError(f"member {encoder.spec.name!r} has a name that tables give to something else: rename it")
+    return devs[0], tests
 
 
 def _main_table(laboratory: Laboratory, plan: Plan, dev: Dataset) -> _MainTable:
     corpus = next(iter(laboratory.corpora))
-    dim = max(laboratory.ensemble.dims)
-    search = Search(laboratory, dev, corpus, dim, plan.training or "reduced")
-    taus = search.taus()
-    autoencoders = search.autoencoders() if plan.training and not plan.main_only else ()
+    on_dev = DevExperiments(laboratory, dev, corpus, plan.training or "reduced")
+    taus = on_dev.taus()
+    autoencoders = on_dev.autoencoders() if plan.training and not plan.main_only else ()
     cell = (best_autoencoder(autoencoders) if autoencoders else AUTOENCODER) if plan.training else None
-    chosen = _chosen(search, best_tau(taus), cell, corpus if autoencoders else None)
+    chosen = _chosen(on_dev, best_tau(taus), cell, corpus if autoencoders else None)
     scorer = Scorer(laboratory, plan.protocol)
     return _MainTable(
         taus,
@@ -191,94 +223,85 @@ def _main_table(laboratory: Laboratory, plan: Plan, dev: Dataset) -> _MainTable:
         cell,
         tuple(method for method, _ in chosen),
         tuple(scorer.singles()),
-        tuple(scorer.up_projections(dim, plan.seeds)),
+        tuple(scorer.up_projections(on_dev.dim, plan.seeds)),
         (
             scorer.meta(Concat()),
             scorer.meta(Average()),
             *(scorer.meta(method, corpus, note) for method, note in chosen),
-            _own(scorer, corpus),
+            scorer.own(corpus),
         ),
     )
 
 
-def _own(scorer: Scorer, corpus: str) -> Scored:
-    """This library's own method; its weights are found on the corpus before anything is scored."""
-    found = trusted(scorer.laboratory, corpus)
-    names = [encoder.spec.name for encoder in scorer.laboratory.ensemble.encoders]
-    return scorer.meta(found.method, corpus, found.note(names, corpus))
-
-
 def _chosen(
-    search: Search, tau: float, cell: tuple[int, Loss] | None, searched_on: str | None
+    on_dev: DevExperiments, tau: float, cell: tuple[int, Loss] | None, searched_on: str | None
 ) -> list[tuple[Method, str]]:
-    """The methods that learn, and how what is chosen in them was."""
+    """Return the methods that learn, each with a note on how its hyper-parameters were chosen."""
     methods: list[tuple[Method, str]] = [
-        (SVD(search.dim), ""),
-        (GCCA(search.dim, tau), f"tau={tau:g}, the best of {', '.join(f'{one:g}' for one in TAUS)} on STS-B dev"),
+        (SVD(on_dev.dim), ""),
+        (GCCA(on_dev.dim, tau), f"tau={tau:g}, the best of {', '.join(f'{value:g}' for value in TAUS)} on STS-B dev"),
     ]
     if cell is not None:
-        method = search.autoencoder(*cell)
-        search_of = f"the search on {searched_on}" if searched_on else "a search for the default ensemble"
-        training = describe(method, search.laboratory.sentences(search.corpus))
-        methods.append((method, f"{training}; depth and loss are the best of {search_of}, by STS-B dev"))
+        method = on_dev.autoencoder(*cell)
+        search = f"the search on {searched_on}" if searched_on else "a search for the default ensemble"
+        training = describe(method, on_dev.laboratory.sentences(on_dev.corpus))
+        methods.append((method, f"{training}; depth and loss are the best of {search}, by STS-B dev"))
     return methods
 
 
 def _beyond(
     findings: Findings, laboratory: Laboratory, plan: Plan, main: _MainTable, dev: Dataset, tests: list[Dataset]
 ) -> Findings:
-    """The same with everything that comes after the main table."""
+    """Add everything that comes after the main table."""
     corpus = next(iter(laboratory.corpora))
     names = [encoder.spec.name for encoder in laboratory.ensemble.encoders]
-    curves = Curves(laboratory, dev, corpus, main.methods, plan.training or "reduced")
-    ablations = curves.ablations()
+    on_dev = DevExperiments(laboratory, dev, corpus, plan.training or "reduced")
+    ablations = on_dev.ablations(main.methods)
     times = measure(laboratory, main.metas, main.methods, corpus, plan.threads)
-    drawn_on = next((test for test in tests if test.name == _DRAWN_ON), tests[0])
+    scattered = next((test for test in tests if test.name == _SCATTERED), tests[0])
     return replace(
         findings,
         ablations=tuple(ablations),
-        dimensions=tuple(curves.dimensions()),
-        sizes=tuple(curves.sizes(plan.draws)),
-        domains=(*(one.system for one in main.metas), *_other_domains(laboratory, plan, main, dev)),
+        dimensions=tuple(on_dev.dimensions(main.methods)),
+        sizes=tuple(on_dev.sizes(main.methods, plan.draws)),
+        domains=(*(scored.system for scored in main.metas), *_other_domains(laboratory, plan, main, dev)),
         settings=findings.settings | {"cost": _how_timed(times, plan)},
         costs=costs(times, main.singles, main.metas, ablations, names),
         likeness=_likeness(laboratory, corpus, names),
-        scatters=scatters([main.best_member, *main.metas], drawn_on),
+        scatters=scatters([main.best_member, *main.metas], scattered),
         changes=changes(main.best_on_dev, main.best_member, tests, texts=plan.texts),
     )
 
 
 def _other_domains(laboratory: Laboratory, plan: Plan, main: _MainTable, dev: Dataset) -> list[System]:
-    """The methods that learn, fitted on the other corpora; tau is chosen anew on each, and own weights are found."""
-    found = []
+    """Score the methods that learn on the other corpora; tau is chosen and own weights are estimated on each."""
+    systems = []
     scorer = Scorer(laboratory, plan.protocol)
-    searched_on = next(iter(laboratory.corpora)) if main.autoencoders else None
-    for corpus in list(laboratory.corpora)[1:]:
-        search = Search(laboratory, dev, corpus, max(laboratory.ensemble.dims), plan.training or "reduced")
-        for method, note in _chosen(search, best_tau(search.taus()), main.cell, searched_on):
-            found.append(scorer.meta(method, corpus, note).system)
-            laboratory.progress(
-                f"domain {corpus}", 1 + [m.name for m in main.methods].index(method.name), 1 + len(main.methods)
-            )
-        found.append(_own(scorer, corpus).system)
-        laboratory.progress(f"domain {corpus}", 1 + len(main.methods), 1 + len(main.methods))
-    return found
+    first, *others = laboratory.corpora
+    for corpus in others:
+        on_dev = DevExperiments(laboratory, dev, corpus, plan.training or "reduced")
+        chosen = _chosen(on_dev, best_tau(on_dev.taus()), main.cell, first if main.autoencoders else None)
+        for done, (method, note) in enumerate(chosen, 1):
+            systems.append(scorer.meta(method, corpus, note).system)
+            laboratory.progress(f"domain {corpus}", done, 1 + len(chosen))
+        systems.append(scorer.own(corpus).system)
+        laboratory.progress(f"domain {corpus}", 1 + len(chosen), 1 + len(chosen))
+    return systems
 
 
 def _likeness(laboratory: Laboratory, corpus: str, names: list[str]) -> Likeness:
     keys = [encoder.spec.key for encoder in laboratory.ensemble.encoders]
 
-    def find() -> Likeness:
-        views = laboratory.corpora[corpus]
-        found = compare(views, names=names, progress=laboratory.progress)
+    def compute() -> Likeness:
+        comparison = compare(laboratory.corpora[corpus], names=names, progress=laboratory.progress)
         measures = {
-            "linear CKA": found.cka,
-            "correlation of cosines": found.cosines,
-            f"overlap of {found.neighbours} nearest neighbours": found.overlap,
+            "linear CKA": comparison.cka,
+            "correlation of cosines": comparison.cosines,
+            f"overlap of {comparison.neighbours} nearest neighbours": comparison.overlap,
         }
         return Likeness(tuple(names), {name: tuple(map(tuple, matrix.tolist())) for name, matrix in measures.items()})
 
-    return laboratory.notebook.record(Likeness, [names, keys, laboratory.corpus_key(corpus)], find)
+    return laboratory.notebook.record(Likeness, [names, keys, laboratory.corpus_key(corpus)], compute)
 
 
 def _how_timed(times: Times, plan: Plan) -> str:
@@ -287,7 +310,6 @@ def _how_timed(times: Times, plan: Plan) -> str:
 
 
 def _settings(laboratory: Laboratory, plan: Plan, main: _MainTable) -> dict[str, str]:
-    """For a person."""
     settings = {
         "dimension": f"{max(laboratory.ensemble.dims)}, that of the largest member",
         "up-projections": f"seeds 0 to {plan.seeds - 1}",
@@ -297,5 +319,5 @@ def _settings(laboratory: Laboratory, plan: Plan, main: _MainTable) -> dict[str,
         samples = f"{plan.draws} of each size, seeds 0 to {plan.draws - 1}; one for the autoencoder"
         settings["corpus samples"] = samples
     if main.cell is not None:
-        settings["autoencoder"] = next(one.system.note for one in main.metas if one.system.label == "meta:ae")
+        settings["autoencoder"] = next(system.note for system in main.systems if system.label == "meta:ae")
     return settings

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ensembed.paper.findings import MEAN, OWN, Comparison, Findings
 from ensembed.paper.report.figures.style import listing, short
 from ensembed.paper.tables.marked_table import points
-from ensembed.paper.verdicts import VERBS, deciding, outcome, p_text, place
+from ensembed.paper.tables.table_notes import VERBS, deciding, outcome, p_text, place
 
 _NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 

@@ -20,8 +20,8 @@ from ensembed.paper.findings import Findings
 from ensembed.paper.report.figures import Figure, all_figures
 from ensembed.paper.report.headline import headline
 from ensembed.paper.report.rows import page_rows, word_columns
-from ensembed.paper.table_writing import all_tables
 from ensembed.paper.tables.marked_table import Table
+from ensembed.paper.tables.table_formats import all_tables
 from ensembed.paper.tables.table_notes import READ, absences, choices, shared_notes
 from ensembed.support.extras import import_extra
 

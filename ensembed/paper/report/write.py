@@ -8,7 +8,7 @@ from ensembed.errors import InputError
 from ensembed.paper.findings import Findings
 from ensembed.paper.report.figures import all_figures
 from ensembed.paper.report.page import report_html
-from ensembed.paper.table_writing import table_files, write_tables
+from ensembed.paper.tables.table_formats import table_files, write_tables
 from ensembed.support.atomic_files import why_not_writable, write_all_atomically
 from ensembed.support.extras import import_extra
 

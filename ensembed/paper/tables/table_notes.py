@@ -1,50 +1,26 @@
-"""What has to stand under tables: how figures were made, and whose the quoted ones are."""
+"""The words under tables: how figures were made, whose the quoted ones are, and what the paired tests say.
+
+The report uses the same words.
+"""
 
 from __future__ import annotations
 
-from ensembed.paper import published as paper
-from ensembed.paper.findings import DEV, Findings
+from typing import Literal, TypeAlias
+
+from ensembed.paper import published
+from ensembed.paper.experiments.bootstrap import ALPHA
+from ensembed.paper.findings import DEV, MEAN, METRICS, Comparison, Findings, Metric, System
+from ensembed.paper.tables.marked_table import points, probability
 from ensembed.sts.find import text_version
 from ensembed.sts.protocol import Protocol
 
 READ = "Scores are Pearson's r / Spearman's rho, x 100; differences of scores are in the same points."
-"""The unit of what people read."""
+"""The unit of the formats for people."""
 HELD = (
     "Scores (Pearson's r and Spearman's rho) and differences of scores are fractions; "
     "where a note quotes one, it is x 100."
 )
-"""The unit of what machines read."""
-
-SOURCES = {
-    "ethayarajh2018unsupervised": (
-        'Ethayarajh, "Unsupervised Random Walk Sentence Embeddings: A Strong but Simple Baseline", '
-        "Workshop on Representation Learning for NLP (RepL4NLP) 2018"
-    ),
-    "wieting2018paranmt": (
-        'Wieting and Gimpel, "ParaNMT-50M: Pushing the Limits of Paraphrastic Sentence Embeddings with Millions of '
-        'Machine Translations", ACL 2018'
-    ),
-    "tang2019improving": (
-        'Tang and de Sa, "Improving Sentence Representations with Multi-view Frameworks", '
-        "arXiv:1810.01064 (2018, revised 2019)"
-    ),
-    "hassan2019uests": (
-        'Hassan, Abdelrahman, Bahgat and Farag, "UESTS: An Unsupervised Ensemble Semantic Textual Similarity Method", '
-        "IEEE Access 7, 2019"
-    ),
-    "poerner2019multiview": (
-        'Poerner and Schütze, "Multi-View Domain Adapted Sentence Embeddings for Low-Resource Unsupervised Duplicate '
-        'Question Detection", EMNLP-IJCNLP 2019'
-    ),
-    "reimers2019sentence": (
-        'Reimers and Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks", EMNLP-IJCNLP 2019'
-    ),
-    "raffel2019exploring": (
-        "Raffel, Shazeer, Roberts, Lee, Narang, Matena, Zhou, Li and Liu, "
-        '"Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", arXiv:1910.10683, 2019'
-    ),
-}
-"""Where the literature's figures come from, by the key of the paper's bibliography."""
+"""The unit of the formats for programs."""
 
 _PROTOCOLS: dict[Protocol, str] = {
     "mean": "the unweighted mean over a year's sub-testsets",
@@ -52,9 +28,17 @@ _PROTOCOLS: dict[Protocol, str] = {
     "all": "one correlation over the pooled pairs of a year",
 }
 
+Outcome: TypeAlias = Literal["above", "undecided", "below"]
+VERBS: dict[Outcome, tuple[str, str]] = {
+    "above": ("beats", "beat"),
+    "undecided": ("cannot be told from", "cannot be told from"),
+    "below": ("is below", "are below"),
+}
+"""The verb for one meta-embedding against a member, and for several."""
+
 
 def shared_notes(findings: Findings) -> list[str]:
-    """What every table of a run has to say but its unit: protocol, text, sub-testsets, choices, members, corpora."""
+    """Return the notes of every table of a run: protocol, text, sub-testsets, choices, members, corpora."""
     members = ", ".join(f"{member.name} ({member.key[:8]})" for member in findings.members)
     notes = [
         f"Protocol: {findings.protocol}, {_PROTOCOLS[findings.protocol]}.",
@@ -71,10 +55,9 @@ def shared_notes(findings: Findings) -> list[str]:
 
 
 def choices(findings: Findings) -> list[str]:
-    """On what everything was chosen, and what that has to do with the test sets."""
+    """Return on what everything was chosen, and how many pairs of the test sets are in it."""
     notes = [f"All that was chosen was chosen on {DEV} alone."]
-    shared = [f"{pairs} of {name}" for name, pairs in findings.shared_pairs.items() if pairs]
-    if shared:
+    if shared := [f"{pairs} of {name}" for name, pairs in findings.shared_pairs.items() if pairs]:
         notes.append(
             f"Pairs of the test sets that are in {DEV}, too: {', '.join(shared)}; "
             "the STS Benchmark is drawn from the shared tasks of 2012 to 2017."
@@ -83,14 +66,77 @@ def choices(findings: Findings) -> list[str]:
 
 
 def absences(findings: Findings) -> list[str]:
-    """What belongs to the paper's test sets and was not there."""
-    notes = [f"{one.name} is without {', '.join(one.missing)}." for one in findings.datasets if one.missing]
+    """Return which of the paper's test sets and sub-testsets are missing."""
+    notes = [f"{data.name} is without {', '.join(data.missing)}." for data in findings.datasets if data.missing]
     if findings.absent:
         notes.append(f"Test sets of the paper that were not there: {', '.join(findings.absent)}.")
     return notes
 
 
 def literature() -> list[str]:
-    """The sources of Table 2's quoted rows."""
-    rows = [row for row in paper.table2() if row.key.startswith("literature:")]
-    return [f"{row.label}: {SOURCES[row.key.partition(':')[2]]}{f'; {row.note}' if row.note else ''}." for row in rows]
+    """Return the sources of Table 2's quoted rows."""
+    rows = [row for row in published.table2() if row.is_literature]
+    return [f"{row.label}: {row.source}{f'; {row.note}' if row.note else ''}." for row in rows]
+
+
+def outcome(comparison: Comparison) -> Outcome:
+    """Return above or below, or undecided where the difference may be chance."""
+    if comparison.p_holm >= ALPHA:
+        return "undecided"
+    return "above" if comparison.difference > 0 else "below"
+
+
+def deciding(findings: Findings, metric: Metric) -> list[Comparison]:
+    """Return the tests on the mean over the test sets, or on the only one: one per meta-embedding."""
+    where = MEAN if len(findings.tests) > 1 else findings.tests[0]
+    return [test for test in findings.comparisons if (test.dataset, test.metric) == (where, metric)]
+
+
+def place(findings: Findings) -> str:
+    """Name the data of the deciding tests."""
+    return f"the mean over {len(findings.tests)} test sets" if len(findings.tests) > 1 else findings.tests[0]
+
+
+def p_text(value: float) -> str:
+    """Return a p-value for a sentence.
+
+    >>> p_text(0.0123), p_text(0.0002)
+    ('p = 0.012', 'p < 0.001')
+    """
+    text = probability(value).text
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
+def difference_texts(comparison: Comparison) -> tuple[str, str, str]:
+    """Return the difference and the ends of its interval, in points."""
+    difference, low, high = (points(x).text for x in (comparison.difference, comparison.low, comparison.high))
+    return difference, low, high
+
+
+def verdict(system: System, findings: Findings) -> str:
+    """Say whether a meta-embedding beats its best member on the mean over the test sets."""
+    systems = {other.label: other for other in findings.systems}
+    tests = [test for metric in METRICS for test in deciding(findings, metric) if test.label == system.label]
+    if tests:
+        member, result = systems[tests[0].member], outcome(tests[0])
+    else:
+        member = findings.best_member
+        result = "above" if system.score(MEAN).pearson > member.score(MEAN).pearson else "below"
+    tested = "; ".join(_tested(test, member, systems[test.member]) for test in tests)
+    return (
+        f"{_scored(system)} {VERBS[result][0]} its best member {_scored(member)} "
+        f"on {place(findings)}{f' ({tested})' if tested else ''}."
+    )
+
+
+def _tested(comparison: Comparison, named: System, member: System) -> str:
+    difference, low, high = difference_texts(comparison)
+    against = "" if member == named else f", where the best member is {_scored(member)},"
+    return (
+        f"{comparison.metric.capitalize()}{against} {difference} [{low}, {high}], {p_text(comparison.p)}, "
+        f"corrected {probability(comparison.p_holm).text}"
+    )
+
+
+def _scored(system: System) -> str:
+    return f"{system.label} ({system.score(MEAN)})"

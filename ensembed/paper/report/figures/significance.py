@@ -10,7 +10,7 @@ from ensembed.paper.findings import MEAN, Comparison, Findings
 from ensembed.paper.report.drawing import Figure, draw
 from ensembed.paper.report.figures.style import INK, SMALL, WIDTH, edge_text, listing, look, panels, short, signed
 from ensembed.paper.tables.marked_table import with_mean
-from ensembed.paper.verdicts import outcome
+from ensembed.paper.tables.table_notes import outcome
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas

@@ -108,7 +108,7 @@ def reproduce(
     from ensembed.paper.experiments.run_experiments import Plan, run_experiments
     from ensembed.paper.laboratory import Laboratory
     from ensembed.paper.notebook import Notebook
-    from ensembed.paper.report.write import check_before, write_report
+    from ensembed.paper.report.page import check_before, write_report
     from ensembed.paper.tables.table_formats import main_text
 
     check_before(out, training=training != "none")

@@ -229,15 +229,15 @@ class Findings:
     systems: tuple[System, ...]  # Table 2 and the appendix: members, up-projections, meta-embeddings (our own last)
     intervals: tuple[Interval, ...]
     comparisons: tuple[Comparison, ...]
-    ablations: tuple[Ablation, ...]  # Table 3
-    dimensions: tuple[CurvePoint, ...]  # curves over dimensions, by truncation
-    sizes: tuple[CurvePoint, ...]  # curves over the size of the main corpus
-    domains: tuple[System, ...]  # meta-embeddings by corpus, those of the main one among them; conc and avg for none
-    costs: tuple[Cost, ...]  # members, meta-embeddings, and `meta:… without …`
-    spectrum: tuple[float, ...]  # GCCA's eigenvalues, falling
-    likeness: Likeness
-    scatters: tuple[Scatter, ...]  # of the best member and every meta-embedding
-    changes: Changes  # of the best meta-embedding on STS-B dev
+    ablations: tuple[Ablation, ...] = ()  # Table 3
+    dimensions: tuple[CurvePoint, ...] = ()  # curves over dimensions, by truncation
+    sizes: tuple[CurvePoint, ...] = ()  # curves over the size of the main corpus
+    domains: tuple[System, ...] = ()  # meta-embeddings by corpus, the main one included; conc and avg for none
+    costs: tuple[Cost, ...] = ()  # members, meta-embeddings, and `meta:… without …`
+    spectrum: tuple[float, ...] = ()  # GCCA's eigenvalues, falling
+    likeness: Likeness = Likeness((), {})
+    scatters: tuple[Scatter, ...] = ()  # of the best member and every meta-embedding
+    changes: Changes = Changes("", "", (), ())  # of the best meta-embedding on STS-B dev
 
     @property
     def tests(self) -> list[str]:

@@ -12,7 +12,7 @@ from invented_sts import CORPUS, MEMBERS
 from small_laboratory import small_laboratory
 
 from ensembed.methods import Auto, Concat
-from ensembed.paper import trusted as module
+from ensembed.paper.experiments import scored_systems as module
 from ensembed.paper.experiments.cost_per_sentence import Times, costs, measure
 from ensembed.paper.experiments.scored_systems import Scorer, Trusted, code, trusted
 from ensembed.paper.laboratory import Laboratory

@@ -138,16 +138,9 @@ def run_experiments(laboratory: Laboratory, plan: Plan, corpora: Sequence[str]) 
             resampled.interval(label, name) for label, by_set in resampled.scores.items() for name in by_set
         ),
         comparisons=resampled.comparisons(metas, members),
-        ablations=(),
-        dimensions=(),
-        sizes=(),
-        domains=(),
-        costs=(),
         spectrum=next(
             (scored.outcome.spectrum or () for scored in main.metas if scored.system.label == "meta:gcca"), ()
         ),
-        likeness=Likeness((), {}),
-        scatters=(),
         changes=Changes(main.best_on_dev.system.label, main.best_member.system.label, (), ()),
     )
     return findings if plan.main_only else _beyond(findings, laboratory, plan, main, dev, tests)

@@ -215,9 +215,9 @@ def _changes_of_part(
     # Ranks from 0 for the least to 1; equal values share theirs.
     gold, meta, member = ((ranks(values) - 1) / max(len(part) - 1, 1) for values in (part.scores, ours, theirs))
     gain = np.abs(member - gold) - np.abs(meta - gold)
-    rows = np.column_stack([part.scores, gold, member, meta, gain]).tolist()
+    columns = [column.tolist() for column in (part.scores, gold, member, meta, gain)]
     pairs = zip(part.sentences1, part.sentences2, strict=True)
     return [
-        Change(dataset, part.name, i, *row, pair if texts else None)
-        for i, (row, pair) in enumerate(zip(rows, pairs, strict=True))
+        Change(dataset, part.name, i, score, at_gold, at_member, at_meta, gained, pair if texts else None)
+        for i, (pair, score, at_gold, at_member, at_meta, gained) in enumerate(zip(pairs, *columns, strict=True))
     ]

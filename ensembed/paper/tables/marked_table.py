@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 from ensembed.errors import InputError
-from ensembed.paper.findings import MEAN, METRICS, Metric
+from ensembed.paper.findings import MEAN
 from ensembed.sts.protocol import Score
 
 RowKind: TypeAlias = Literal["single", "up", "meta", "paper", "literature", ""]
@@ -42,6 +42,7 @@ class Piece(NamedTuple):
     """A part of a cell's text."""
 
     text: str
+    role: Literal["", "r", "slash", "rho"] = ""  # which of two correlations it is, or the slash between them
     best: bool = False  # the best figure among all of ours: bold
     best_member: bool = False  # the best among single encoders: underlined, or italic in Markdown
 
@@ -97,31 +98,26 @@ class Table:
     def pieces(self, row: int, column: int) -> list[Piece]:
         """Return a cell's text in parts, Pearson and Spearman apart, each with its marks; none for an empty cell."""
         kind, cells = self.rows[row]
-        cell = cells[column]
-        if not isinstance(cell, Score):
-            text = cell_text(cell)
-            return [Piece(text)] if text else []
-        best, best_member = self._best[column], self._best_member[column]
-        pearson, spearman = (
-            Piece(text, text == best[metric], kind == "single" and text == best_member[metric])
-            for metric, text in zip(METRICS, _figures(cell), strict=True)
-        )
-        return [pearson, Piece("/"), spearman]
+        pieces = cell_pieces(cells[column])
+        if not isinstance(cells[column], Score):
+            return pieces
+        best, member = self._best[column], self._best_member[column] if kind == "single" else {}
+        return [Piece(text, role, text == best.get(role), text == member.get(role)) for text, role, *_ in pieces]
 
     def is_pair(self, column: int) -> bool:
         """Return whether the column holds pairs of correlations."""
         return any(isinstance(row.cells[column], Score | Aside) for row in self.rows)
 
     @cached_property
-    def _best(self) -> list[dict[Metric, str]]:
+    def _best(self) -> list[dict[str, str]]:
         return self._highest(self.rows)
 
     @cached_property
-    def _best_member(self) -> list[dict[Metric, str]]:
+    def _best_member(self) -> list[dict[str, str]]:
         return self._highest([row for row in self.rows if row.kind == "single"])
 
-    def _highest(self, rows: Sequence[Row]) -> list[dict[Metric, str]]:
-        """For each column and metric the highest figure as it is printed: figures that read the same are equal."""
+    def _highest(self, rows: Sequence[Row]) -> list[dict[str, str]]:
+        """Return for each column and correlation the highest printed figure: what reads the same is equal."""
         columns = [
             [row.cells[j] for row in rows if isinstance(row.cells[j], Score) and self.marks != "none"]
             for j in range(len(self.headers))
@@ -129,7 +125,10 @@ class Table:
         if self.marks == "table":
             columns = [[score for column in columns for score in column]] * len(columns)
         return [
-            {metric: figure(max((getattr(score, metric) for score in column), default=None)) for metric in METRICS}
+            {
+                role: figure(max((getattr(score, metric) for score in column), default=None))
+                for role, metric in (("r", "pearson"), ("rho", "spearman"))
+            }
             for column in columns
         ]
 
@@ -140,13 +139,18 @@ def cell_text(cell: Cell) -> str:
     >>> [cell_text(cell) for cell in (Score(0.7, 0.725), Aside(0.675, None, "*"), Aside(-0.012, 0.003, "+"), None)]
     ['70.0/72.5', '67.5/-*', '-1.2/+0.3', '']
     """
-    if isinstance(cell, Number):
-        return cell.text
+    return "".join(piece.text for piece in cell_pieces(cell))
+
+
+def cell_pieces(cell: Cell) -> list[Piece]:
+    """Return a cell's text in parts, without marks."""
     if not isinstance(cell, Score | Aside):
-        return "" if cell is None else str(cell)
-    text = "/".join(_figures(cell))
+        text = cell.text if isinstance(cell, Number) else "" if cell is None else str(cell)
+        return [Piece(text)] if text else []
     sign = cell.sign if isinstance(cell, Aside) else ""
-    return f"±{text}" if sign == "±" else text + sign.strip("+")
+    r, rho = (figure(value, signed=sign == "+") for value in (cell.pearson, cell.spearman))
+    pair = [Piece(r, "r"), Piece("/", "slash"), Piece(rho, "rho")]
+    return [*([Piece("±")] if sign == "±" else []), *pair, *([Piece("*")] if sign == "*" else [])]
 
 
 def spread(score: Score | None) -> Aside | None:
@@ -175,11 +179,6 @@ def probability(value: float) -> Number:
     ('0.012', '< 0.001')
     """
     return Number(value, "< 0.001" if value < 0.001 else f"{value:.3f}")
-
-
-def _figures(pair: Score | Aside) -> tuple[str, str]:
-    signed = isinstance(pair, Aside) and pair.sign == "+"
-    return figure(pair.pearson, signed=signed), figure(pair.spearman, signed=signed)
 
 
 def figure(value: float | None, *, signed: bool = False) -> str:

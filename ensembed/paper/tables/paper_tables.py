@@ -10,7 +10,7 @@ from ensembed.paper import published
 from ensembed.paper.findings import DEV, METRICS, DatasetFacts, Findings
 from ensembed.paper.published import Printed
 from ensembed.paper.tables.marked_table import Aside, Number, Row, Table, spread, with_mean
-from ensembed.paper.tables.table_notes import literature, verdict
+from ensembed.paper.tables.table_notes import literature, verdicts
 
 OTHERS = f"The paper's figures are of other members and another corpus: {published.CITATION}"
 
@@ -89,7 +89,7 @@ def ablation_table(findings: Findings) -> Table:
         dims = sorted({point.dim for point in points if point is not None})
         dim = dims[0] if len(dims) == 1 else " or ".join(map(str, dims))
         label = f"without {without}" if without else "all members"
-        rows.append(Row("meta", (label, dim, *(point and point.score for point in points))))
+        rows.append(Row("meta", (label, dim, *(point.score if point else None for point in points))))
     printed = published.table3()
     for without in next(iter(printed.values())) if rows else ():
         label = "all members" if without == "full" else without
@@ -119,7 +119,7 @@ def appendix_table(findings: Findings, year: DatasetFacts) -> Table:
 
 
 def _main_notes(findings: Findings, tests: Sequence[DatasetFacts]) -> Iterator[str]:
-    yield from (verdict(system, findings) for system in findings.systems if system.kind == "meta")
+    yield from verdicts(findings)
     for corpus in findings.corpora:
         if fitted := [system.label for system in findings.systems if system.corpus == corpus.name]:
             yield f"Fitted on {corpus.name}: {', '.join(fitted)}."
@@ -153,15 +153,18 @@ def _paper_figure(row: published.Row, test: DatasetFacts) -> Aside | None:
         return _quoted(figure, "*")
 
 
-def _quoted(figure: Printed | None, sign: Literal["", "*"] = "") -> Aside | None:
+def _quoted(printed: Printed | None, sign: Literal["", "*"] = "") -> Aside | None:
+    if printed is None:
+        return None
     # Rounded, so that 62.7 becomes 0.627 and not 0.6270000000000001.
-    return figure and Aside(*(x if x is None else round(x / 100, 12) for x in (figure.pearson, figure.spearman)), sign)
+    r, rho = (value if value is None else round(value / 100, 12) for value in (printed.pearson, printed.spearman))
+    return Aside(r, rho, sign)
 
 
 def _mean(figures: Sequence[Aside | None]) -> Aside | None:
     """Return the mean of quoted figures, where all of them were printed and are over our sub-testsets."""
     if any(figure is None or figure.sign for figure in figures):
         return None
-    columns = [[getattr(figure, metric) for figure in figures] for metric in METRICS]
-    means = [None if None in column else sum(column) / len(column) for column in columns]
-    return None if means == [None, None] else Aside(*means)
+    columns = ([getattr(figure, metric) for figure in figures] for metric in METRICS)
+    r, rho = (None if None in column else sum(column) / len(column) for column in columns)
+    return None if r is rho is None else Aside(r, rho)

@@ -24,24 +24,17 @@ from ensembed.sts.protocol import Score
 from ensembed.support.atomic_files import write_all_atomically
 from ensembed.support.text_tables import markdown_table, text_table
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "`": r"\textasciigrave{}",
-    '"': r"\textquotedbl{}",
-    "±": r"$\pm$",
-    # After the \\ of the line above, these would be read as its arguments.
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",
-    **{character: f"\\{character}" for character in "$&#_%"},
-}
+_LATEX_NAMES = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
+_LATEX = str.maketrans(
+    {
+        **{character: rf"\text{name}{{}}" for character, name in _LATEX_NAMES.items()},
+        **{character: f"\\{character}" for character in "{}$&#_%"},
+        **{character: f"{{{character}}}" for character in "[]*"},  # after a \\ they would be read as its arguments
+        "`": r"\textasciigrave{}",
+        '"': r"\textquotedbl{}",
+        "±": r"$\pm$",
+    }
+)
 # What would make a heading, a list or a quotation of a note.
 _BEGINNING = re.compile(r"^(\d*)([#+>=.)-])")
 
@@ -211,7 +204,7 @@ def escape_latex(text: str) -> str:
     >>> print(escape_latex("<odd> & 'name' \\ 100%_$ -0.5"))
     \textless{}odd\textgreater{} \& 'name' \textbackslash{} 100\%\_\$ $-$0.5
     """
-    escaped = "".join(_LATEX.get(character, character) for character in _one_line(text))
+    escaped = _one_line(text).translate(_LATEX)
     return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
 
 

@@ -113,8 +113,12 @@ def difference_texts(comparison: Comparison) -> tuple[str, str, str]:
     return difference, low, high
 
 
-def verdict(system: System, findings: Findings) -> str:
-    """Say whether a meta-embedding beats its best member on the mean over the test sets."""
+def verdicts(findings: Findings) -> list[str]:
+    """Say of every meta-embedding whether it beats its best member on the mean over the test sets."""
+    return [_verdict(system, findings) for system in findings.systems if system.kind == "meta"]
+
+
+def _verdict(system: System, findings: Findings) -> str:
     systems = {other.label: other for other in findings.systems}
     tests = [test for metric in METRICS for test in deciding(findings, metric) if test.label == system.label]
     if tests:

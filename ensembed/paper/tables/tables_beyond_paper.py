@@ -93,8 +93,8 @@ def curve_table(name: str, title: str, curve: Sequence[CurvePoint], what: str) -
     rows = []
     for label in dict.fromkeys(point.label for point in curve):
         on_row = [by_place.get((label, x)) for x in xs]
-        rows.append(Row(_kind(label), (label, *(point and point.score for point in on_row))))
-        spreads = [point and spread(point.spread) for point in on_row]
+        rows.append(Row(_kind(label), (label, *(point.score if point else None for point in on_row))))
+        spreads = [spread(point.spread) if point else None for point in on_row]
         if any(spreads):
             rows.append(Row(_kind(label), (f"{label}, spread", *spreads)))
     notes = [f"Columns: {what}."]

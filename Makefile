@@ -2,6 +2,11 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
+# STS data and corpora, where this project keeps them beside its checkout.
+ifneq ($(wildcard ../shared/data),)
+export ENSEMBED_DATA ?= $(abspath ../shared/data)
+endif
+
 .PHONY: demo test coverage lint bench browser postgres clean
 
 demo: .venv/ready

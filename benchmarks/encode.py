@@ -22,7 +22,7 @@ from ensembed.fetch.pull import pull
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.sts import evaluate
 from ensembed.sts.find import find_available, find_sts
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
 
 BATCH_SIZES = (16, 32, 64, 128, 256)
 _LAYERS, _WIDTH, _INNER = 6, 384, 1536

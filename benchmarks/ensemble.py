@@ -9,7 +9,7 @@ from benchmarks.timing import Comparison, Section, Table, best_in_turn, seconds
 from ensembed.fetch.pull import pull
 from ensembed.methods import Concat
 from ensembed.models.ensemble import Ensemble, MetaEncoder
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
 from ensembed.views.schedule import Schedule
 
 ENCODERS = ("minilm", "gte-small", "use-lite", "wordllama")

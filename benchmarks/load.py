@@ -21,7 +21,7 @@ from benchmarks.texts import stsb
 from benchmarks.timing import Comparison, Section, Table, seconds
 from ensembed.encoders import open_encoder
 from ensembed.fetch.pull import pull
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
 
 ENCODER = "minilm"
 CLIENTS = (1, 8, 64)

@@ -21,7 +21,7 @@ from benchmarks import encode, ensemble, results
 from benchmarks.parts import measure
 from benchmarks.timing import Comparison, Section, Table, best_in_turn
 from ensembed.fetch.catalog import require
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
 
 FILE = "bench-cores.json"
 TOKENS = (16, 32, 64, 128, 256)

@@ -14,7 +14,7 @@ from ensembed.encoders import Encoder, open_encoder
 from ensembed.engines import Engine, Local, Ray, Resources
 from ensembed.fetch.pull import pull
 from ensembed.methods import GCCA
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
 from ensembed.views import ViewStore
 
 JOBS = (("wordllama", 100_000), ("minilm", 20_000))

@@ -26,7 +26,7 @@ from ensembed.encoders import open_encoder
 from ensembed.fetch.pull import pull
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search import Index
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
 
 ENCODER = "minilm"
 K = 10

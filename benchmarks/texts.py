@@ -9,7 +9,7 @@ from ensembed.corpora.corpus import TextCorpus
 from ensembed.fetch.catalog import require
 from ensembed.fetch.pull import pull
 from ensembed.sts import read_stsb
-from ensembed.support.paths import data_dirs
+from ensembed.support.machine import data_dirs
 
 NEWS = ("corpus/leipzig_eng_news_2016_raw.txt.gz", "corpus/news_mix_tok.txt.gz")
 

@@ -23,7 +23,7 @@ from benchmarks.timing import Section, Table, seconds
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders import open_encoder
 from ensembed.engines import Ray, Resources
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
 from ensembed.views import ViewStore
 
 FILE = "bench-workers.json"

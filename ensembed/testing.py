@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import MissingError, SentenceError
 from ensembed.views import ViewStore
 

@@ -25,7 +25,7 @@ from ensembed.paper.tables.paper_tables import main_table
 from ensembed.paper.tables.table_formats import main_text, to_json, to_markdown
 from ensembed.sts.find import find_available
 from ensembed.support.atomic_files import write_atomically
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 from ensembed.support.progress import bars
 from ensembed.views import ViewStore
 

@@ -25,7 +25,7 @@ from ensembed.paper.notebook import Notebook, to_json
 from ensembed.sts.find import find_available
 from ensembed.sts.protocol import Score
 from ensembed.support.atomic_files import write_atomically
-from ensembed.support.paths import cache_dir, data_dirs
+from ensembed.support.machine import cache_dir, data_dirs
 from ensembed.support.progress import bars
 from ensembed.support.text_tables import markdown_table, text_table
 from ensembed.views import ViewStore

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ensembed.encoders.words.encoder import WordsEncoder
-from ensembed.encoders.words.sif import Pooling
+from ensembed.encoders.words.word_pooling import Pooling
+from ensembed.encoders.words.words_encoder import WordsEncoder
 from ensembed.errors import EnsembedError
 from ensembed.fetch.catalog import entry, require
 from ensembed.fetch.pull import pull

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from ensembed.fetch.catalog import require
 from ensembed.fetch.pull import pull
-from ensembed.support.paths import cache_dir, data_dirs, fetched_dir
+from ensembed.support.machine import cache_dir, chosen_data_dir
 from ensembed.testing import files_of
 from ensembed.views import ViewStore
 
@@ -24,8 +25,11 @@ settings.load_profile("ensembed")
 
 # Read before any test changes the environment: pulled encoders are shared by all tests and runs.
 _CACHE = cache_dir()
-# What the cache has does not count: the tests keep out of it.
-_DATA = next((folder for folder in data_dirs() if folder != fetched_dir()), None)
+# STS data and corpora, where this project keeps them beside its checkout. Data in the cache is not used.
+_BESIDE = Path(__file__).parents[2] / "shared" / "data"
+if _BESIDE.is_dir():
+    os.environ.setdefault("ENSEMBED_DATA", str(_BESIDE))
+_DATA = chosen_data_dir()
 
 # A file is run by one process. These take longest: they come first, or one of them would be left to one process at the
 # end. (`--no-loadscope-reorder`, in pyproject.toml, keeps this order: files with few tests would come last without it.)

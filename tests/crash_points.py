@@ -15,7 +15,7 @@ from pathlib import Path
 from deaths import die_at, status_of
 
 from ensembed.corpora.corpus import ListCorpus
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.views import ViewStore
 
 SENTENCES = [f"sentence {i % 7}" for i in range(10)]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ensembed.corpora.corpus import TextCorpus
 from ensembed.encoders.base import FloatArray
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import EnsembedError
 from ensembed.views import ViewStore
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ensembed.corpora.corpus import TextCorpus
 from ensembed.encoders.base import FloatArray
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.views import ViewStore
 
 INTERRUPTED = 130
@@ -26,7 +26,9 @@ SHARD_ROWS = 4
 _TIMEOUT = 120  # seconds; only a process that hangs takes as long
 
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["pytest", "ensembed.corpora.corpus", "ensembed.encoders.demo", "ensembed.views"])
+_server.set_forkserver_preload(
+    ["pytest", "ensembed.corpora.corpus", "ensembed.encoders.demo_encoder", "ensembed.views"]
+)
 
 
 class Puppet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.base import Encoder, FloatArray
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.testing import Recorder
 
 SENTENCES = [f"sentence {i % 7} of {i % 3}" for i in range(25)]

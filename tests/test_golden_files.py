@@ -35,7 +35,7 @@ def test_views_are_found_under_their_keys_and_nothing_is_encoded_again(
 ) -> None:
     facts = _facts(golden / "views.json")
     encoders = [open_encoder(name) for name in facts["encoders"]]
-    monkeypatch.setattr("ensembed.encoders.demo.DemoEncoder.embed", None)
+    monkeypatch.setattr("ensembed.encoders.demo_encoder.DemoEncoder.embed", None)
     views = ViewStore(golden / "views").embed_all(ListCorpus(facts["sentences"]), encoders, verify=True)
     assert [str(view.folder.relative_to(golden / "views")) for view in views] == facts["folders"]
     for view, rows in zip(views, facts["rows"], strict=True):

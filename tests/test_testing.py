@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import EncoderError
 from ensembed.support.progress import Progress, silent
 from ensembed.testing import Recorder, check_encoder, check_store, files_of

@@ -10,7 +10,7 @@ from ensembed.cli.common import human_bytes, json_option, print_json, print_tabl
 from ensembed.errors import DatasetError
 from ensembed.sts.data import DataSet, Fetched, Place, data_set, data_sets, find, target_folder
 from ensembed.sts.data import fetch as fetch_files
-from ensembed.support.paths import data_dirs
+from ensembed.support.machine import data_dirs
 
 
 @click.group(invoke_without_command=True)
@@ -25,8 +25,8 @@ def data(context: click.Context, as_json: bool) -> None:
       ensembed data fetch sts12 sts13 sts14 sts15 sts16 stsb
       ensembed data fetch billion-word
 
-    Data is looked for in ENSEMBED_DATA (or ../shared/data), then in what was fetched into the cache; STS-B also where
-    `ensembed pull` puts it.
+    Commands look for data in ENSEMBED_DATA, then in what was fetched into the cache; for STS-B also where `ensembed
+    pull` puts it.
     """
     if context.invoked_subcommand is not None:
         if as_json:

@@ -10,7 +10,6 @@ import numpy as np
 from ensembed.cli.common import (
     errors_option,
     json_option,
-    open_model,
     options,
     print_json,
     progress_bars,
@@ -22,7 +21,8 @@ from ensembed.cli.common import (
 from ensembed.corpora.corpus import BadBytes
 from ensembed.encoders import Encoder
 from ensembed.errors import CorpusError, InputError
-from ensembed.support.npy_files import RowWriter
+from ensembed.models.opening import open_model
+from ensembed.support.npy_files import write_rows
 
 
 @click.command()
@@ -66,7 +66,7 @@ def encode(
     if str(source) != "-" and not source.exists():  # better now than when the model is open
         raise CorpusError(f"there is no file {str(source)!r}")
     with progress_bars(quiet) as progress:
-        encoder = open_model(model, threads, progress, trust=trust)
+        encoder = open_model(model, threads=threads, progress=progress, trust=trust)
     if out is not None:
         facts = {"file": str(out), "rows": _write(encoder, source, out, errors, quiet), "dim": encoder.spec.dim}
         if as_json:
@@ -87,7 +87,7 @@ def encode(
 
 def _write(encoder: Encoder, file: Path, out: Path, errors: BadBytes, quiet: bool) -> int:
     try:
-        with RowWriter(out, encoder.spec.dim) as writer, progress_bars(quiet) as progress:
+        with write_rows(out, encoder.spec.dim) as writer, progress_bars(quiet) as progress:
             for sentences in read_batches(file, errors):
                 writer.append(encoder.encode(sentences))
                 progress("encode", writer.rows, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ensembed.cli.common import human_bytes, json_option, print_json, print_table
-from ensembed.encoders.schemes import BUILT_IN, package_of, plugins
+from ensembed.encoders.kinds import describe_kinds
 from ensembed.fetch.catalog import catalog, folder_of, is_pulled
 
 
@@ -24,9 +24,7 @@ def encoders(as_json: bool) -> None:
     first N dimensions) and normalize=true. Installed packages can add kinds of their own.
     """
     entries = list(catalog().values())
-    kinds = {scheme: {"opens": what, "from": "ensembed"} for scheme, (what, _) in BUILT_IN.items()}
-    for scheme, points in plugins().items():
-        kinds[scheme] = {"opens": "a plugin", "from": " and ".join(package_of(point) for point in points)}
+    kinds = describe_kinds()
     if as_json:
         print_json(
             {
@@ -44,7 +42,7 @@ def encoders(as_json: bool) -> None:
                     }
                     for entry in entries
                 ],
-                "kinds": [{"scheme": scheme, **facts} for scheme, facts in kinds.items()],
+                "kinds": kinds,
             }
         )
         return
@@ -61,4 +59,4 @@ def encoders(as_json: bool) -> None:
     ]
     print_table(["name", "here", "dim", "size", "licence", "what"], rows, left=6)
     click.echo()
-    print_table(["kind", "opens", "from"], [[f"{s}:", k["opens"], k["from"]] for s, k in kinds.items()], left=3)
+    print_table(["kind", "opens", "from"], [[f"{k['scheme']}:", k["opens"], k["from"]] for k in kinds], left=3)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ensembed.errors import InputError
-from ensembed.support.atomic_files import sync_folder, temporary_beside
+from ensembed.support.atomic_files import sync, temporary_beside
 
 FORMS = ("csv", "jsonl")
 
@@ -71,7 +71,7 @@ def new_file(path: Path) -> Iterator[TextIO]:
             raise InputError(f"{path} cannot be written: {error.strerror or error}; name another file") from error
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def _cell(value: Any) -> Any:  # noqa: ANN401 - whatever a record holds

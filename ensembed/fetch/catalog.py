@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ensembed.errors import MissingError, UnknownEncoderError
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 
 
 @dataclass(frozen=True)

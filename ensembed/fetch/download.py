@@ -23,9 +23,8 @@ from urllib.parse import unquote, urldefrag, urlsplit
 from urllib.request import Request
 
 from ensembed.errors import InputError, PullError
-from ensembed.support.atomic_files import write_atomically
-from ensembed.support.locks import alone
-from ensembed.support.paths import cache_dir
+from ensembed.support.atomic_files import alone, write_atomically
+from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
 from ensembed.support.version import __version__
 

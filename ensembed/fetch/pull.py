@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ensembed.errors import InputError, PullError
 from ensembed.fetch.catalog import CatalogEntry, PinnedFile, Source, damaged_file, entry, folder_of
 from ensembed.fetch.registry_sources import SourceFailed, contents, download
-from ensembed.support.locks import alone
-from ensembed.support.paths import cache_dir
+from ensembed.support.atomic_files import alone
+from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
 
 if TYPE_CHECKING:

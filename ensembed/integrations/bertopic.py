@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ensembed.encoders.base import FloatArray
-from ensembed.integrations.sources import ModelLike, Source
+from ensembed.integrations.model_source import Source
+from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import bars
 

@@ -10,7 +10,8 @@ from weakref import WeakValueDictionary
 
 from ensembed.encoders.base import Encoder
 from ensembed.errors import InputError, ModelError
-from ensembed.integrations.sources import ModelLike, Source
+from ensembed.integrations.model_source import Source
+from ensembed.models.opening import ModelLike
 from ensembed.models.saved_model import CONFIG
 from ensembed.support.extras import import_extra
 

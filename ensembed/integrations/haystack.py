@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from ensembed.encoders.base import Encoder
 from ensembed.errors import InputError
-from ensembed.integrations.sources import ModelLike, Source
+from ensembed.integrations.model_source import Source
+from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import bars
 

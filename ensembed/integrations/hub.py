@@ -1,66 +1,44 @@
-"""Models on the Hugging Face hub: `push_to_hub` gives a fitted model to others, `from_pretrained` opens one.
+"""Models on the Hugging Face hub: `push_to_hub` publishes a fitted model, `from_pretrained` opens a published one.
 
-A repository holds `config.json`, `model.safetensors` and a card, README.md. Nothing else is ever fetched from it: no
-pickle, no code. `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN` and `HF_HUB_OFFLINE` work as everywhere.
+A repository holds `config.json`, `model.safetensors` and a card, README.md. `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN` and
+`HF_HUB_OFFLINE` work as in huggingface_hub.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ensembed.encoders import EncoderLike
-from ensembed.errors import EnsembedError, InputError, MissingError, ModelError
-from ensembed.fetch.hub import explained, fetch, is_repo_name
-from ensembed.integrations.card_scores import Scores
-from ensembed.integrations.hub_members import check_members
-from ensembed.integrations.model_card import described, model_card
-from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
-from ensembed.models.opening import load
-from ensembed.models.saved_model import CONFIG, TENSORS, SavedModel, read_model
-from ensembed.support.progress import Progress, silent
+from ensembed.encoders.base import EncoderSpec
+from ensembed.errors import InputError
+from ensembed.integrations.model_card import Scores, facts_of, member_of, model_card
+from ensembed.models.ensemble import MetaEncoder
+from ensembed.models.hub_models import CARD, HubModel, check_name, explaining, from_pretrained
+from ensembed.models.saved_model import CONFIG, TENSORS, read_model
 
 __all__ = ["HubModel", "Pushed", "from_pretrained", "model_card", "push_to_hub"]
 
-CARD = "README.md"
 _MAIN = "main"
+_PASSWORD = re.compile("//[^/]*@")
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """Where a model went.
+    """The place of a pushed model.
 
     Attributes:
-        repo: its name on the hub.
-        revision: the commit that holds it.
+        repo: the name on the hub.
+        revision: the commit that holds the model.
         url: the page of that commit.
     """
 
     repo: str
     revision: str
     url: str
-
-
-class HubModel(MetaEncoder):
-    """A meta-encoder that came from the hub. It is called `org/name@commit`.
-
-    Attributes:
-        repo: its name on the hub.
-        revision: the commit that it was loaded at, whatever branch or tag was asked for.
-    """
-
-    def __init__(self, model: MetaEncoder, repo: str, revision: str) -> None:
-        ensemble: Ensemble = model.ensemble
-        super().__init__(ensemble, model.meta, name=f"{repo}@{revision}", missing=model.missing, corpus=model.corpus)
-        self.repo = repo
-        self.revision = revision
 
 
 def push_to_hub(
@@ -76,142 +54,68 @@ def push_to_hub(
     licences: Mapping[str, str] | None = None,
     allow_local_members: bool = False,
 ) -> Pushed:
-    """Put a model on the hub, in one commit: if that is interrupted, the hub has what it had before.
+    """Put a model on the hub in one commit; an interrupted push leaves the hub as it was.
 
     Args:
         model: a fitted model, or the folder of a saved one, whose members are not opened.
-        repo: the name on the hub, `org/name`; it is made if it is not there.
-        private: make it so that only its owners see it. One that is there and public is refused.
-        token: to be let in with; by default that of `hf auth login` or HF_TOKEN.
-        revision: the branch to commit to, which is made if it is not there; None for the main one.
-        commit_message: what the commit says of itself.
-        card: True writes the README (`model_card`) in place of the one that is there, a text becomes the README, False
-            leaves it alone.
-        scores: figures on STS for the card, see `model_card`.
-        licences: of members, for the card, see `model_card`.
-        allow_local_members: push although members are files or objects that others have not; they then need their own,
-            and the names of yours are public.
+        repo: the name on the hub, `org/name`; it is created if necessary.
+        private: create a private repository. An existing public one is refused.
+        token: the access token; by default that of `hf auth login` or HF_TOKEN.
+        revision: the branch to commit to, created if necessary; None for the main branch.
+        commit_message: the message of the commit.
+        card: True writes the README (`model_card`) and replaces the present one, a text becomes the README, False
+            leaves it as it is.
+        scores: STS scores for the card, see `model_card`.
+        licences: licences of members for the card, see `model_card`.
+        allow_local_members: push although members are files or objects that others do not have; others then need their
+            own, and the names of yours are public.
 
     Raises:
-        InputError: this cannot be a name on the hub, or a member cannot travel.
+        InputError: `repo` cannot be a name on the hub, or others could not open a member.
         MissingError: the hub cannot be reached, or does not let this user write there.
-        ModelError: the folder holds no model, or the repository was changed by another meanwhile.
+        ModelError: the folder holds no model, or somebody else changed the repository at the same time.
     """
-    _check_name(repo)
+    check_name(repo)
     if revision is not None and re.fullmatch("[0-9a-f]{40}", revision):
-        raise InputError(f"revision {revision!r} is a commit, which is as it is: name the branch to commit to")
+        raise InputError(f"revision {revision!r} is a commit, which cannot change: name the branch to commit to")
     if not isinstance(card, (str, bool)):
         raise InputError(f"card is True, False or the text of a README, not {card!r}")
     if (scores is not None or licences) and card is not True:
-        raise InputError("scores and licences are for the card that is written here: leave card=True, or write them in")
-    check_members(described(model).members, allow_local=allow_local_members)  # before anything is copied
+        raise InputError("scores and licences are for the generated card: leave card=True, or write them into yours")
+    _check_members(facts_of(model).members, allow_local=allow_local_members)  # before anything is copied
     with tempfile.TemporaryDirectory(prefix="ensembed-") as work:
-        # A copy: what is checked is what is pushed, though somebody may save into that folder meanwhile.
+        # A copy, so that what is checked is what is pushed, even if another process saves into the folder meanwhile.
         if isinstance(model, MetaEncoder):
             model.save(work)
         else:
             for name in (CONFIG, TENSORS):
                 shutil.copyfile(Path(model) / name, Path(work) / name)
         saved = read_model(Path(work))
-        check_members(saved.members, allow_local=allow_local_members)
+        _check_members(saved.members, allow_local=allow_local_members)
         files = {name: (Path(work) / name).read_bytes() for name in (CONFIG, TENSORS)}
-        if card is not False:
-            text = card if isinstance(card, str) else model_card(saved, scores, repo=repo, licences=licences)
-            files[CARD] = text.encode()
-        with _explaining(repo, revision):
-            return _commit(repo, files, private, token, revision or _MAIN, commit_message or _message(saved))
+    if card is not False:
+        text = card if isinstance(card, str) else model_card(saved, scores, repo=repo, licences=licences)
+        files[CARD] = text.encode()
+    summary = f"{saved.meta.method['name']} of {len(saved.members)} encoders, {saved.meta.dim} dimensions"
+    with explaining(repo, revision):
+        return _commit(repo, files, private, token, revision or _MAIN, commit_message or summary)
 
 
-def from_pretrained(
-    repo: str,
-    *,
-    revision: str | None = None,
-    token: str | None = None,
-    cache_dir: str | Path | None = None,
-    encoders: Mapping[str, EncoderLike] | None = None,
-    threads: int | None = None,
-    missing: Missing = "error",
-    trust: bool = False,
-    progress: Progress = silent,
-) -> HubModel:
-    """A model from the hub. What was opened once opens without the hub.
-
-    Just `config.json` and `model.safetensors` are fetched, the second only if the first is that of an ensembed model.
-
-    Args:
-        repo: the name on the hub, `org/name`.
-        revision: a branch, a tag or, to have the same vectors for good, a commit; None for the main branch.
-        token: for private models; by default that of `hf auth login` or HF_TOKEN.
-        cache_dir: where files are kept; by default in the hub's own cache.
-        encoders: members that cannot be opened by name, by the name they had, as in `ensembed.load`.
-        threads: cores per encoder; None leaves it to each encoder.
-        missing: as in `ensembed.load`.
-        trust: as in `ensembed.load`: let members run code or ask servers. A model from a stranger can name any.
-        progress: told of bytes, and of long work that opening a member takes.
-
-    Raises:
-        InputError: this cannot be a name on the hub.
-        MissingError: neither the hub nor the cache has it, or the hub does not give it to this user.
-        ModelError: it is no ensembed model, is damaged, or a member no longer gives the vectors it gave.
-    """
-    _check_name(repo)
-
-    def have(commit: str | None, *names: str) -> Path:
-        with _explaining(repo, revision):
-            return fetch(repo, commit, names, progress=progress, token=token, cache_dir=cache_dir)
-
-    folder = have(revision, CONFIG)
-    commit = folder.name
-    _check_config(folder / CONFIG, repo, commit)
-    folder = have(commit, CONFIG, TENSORS)
-    try:
-        model = load(folder, encoders=encoders, threads=threads, missing=missing, trust=trust, progress=progress)
-    except ModelError as error:
-        raise ModelError(f"{repo} at {commit[:7]}, from the hub: {error}") from error
-    return HubModel(model, repo, commit)
-
-
-def parse_hub_name(text: str) -> tuple[str, str | None]:
-    """`hub:org/name@revision` taken apart.
-
-    Example:
-        >>> parse_hub_name("hub:me/model@v1"), parse_hub_name("hub:me/model")
-        (('me/model', 'v1'), ('me/model', None))
-    """
-    repo, at, revision = text.removeprefix("hub:").partition("@")
-    if at and not revision:
-        raise InputError(f"{text!r} says no revision behind the @: leave the @ out for the main branch")
-    return repo, revision or None
-
-
-def _message(saved: SavedModel) -> str:
-    return f"{saved.meta.method['name']} of {len(saved.members)} encoders, {saved.meta.dim} dimensions"
-
-
-def _check_name(repo: str) -> None:
-    """Refuse what cannot be the name of a repository; with the owner in it, which the hub asks for."""
-    if not (isinstance(repo, str) and is_repo_name(repo) and repo.count("/") == 1):
-        here = f"; the model in the folder {repo} is opened by ensembed.load" if _is_folder(repo) else ""
-        raise InputError(f"{repo!r} is no name on the hub: write ORG/NAME, as in me/my-model{here}")
-
-
-def _is_folder(text: object) -> bool:
-    return isinstance(text, str) and bool(text) and (Path(text) / CONFIG).is_file()
-
-
-def _check_config(file: Path, repo: str, commit: str) -> None:
-    """Refuse a repository that is of another kind before its weights, which may be large, are fetched."""
-    try:
-        config = json.loads(file.read_bytes())
-    except FileNotFoundError:
-        config = None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{CONFIG} of {repo} at {commit[:7]}, from the hub, cannot be read: {error}") from error
-    if not (isinstance(config, dict) and "format" in config and "members" in config):
-        why = f"it has no {CONFIG}" if config is None else f"its {CONFIG} is of another kind"
-        raise ModelError(
-            f"{repo} at {commit[:7]} is on the hub, but is no ensembed model: {why}. If it is a single encoder, "
-            f"name it by its kind, as in st:{repo} or model2vec:{repo}"
+def _check_members(specs: Sequence[EncoderSpec], *, allow_local: bool) -> None:
+    """Raise an InputError if others cannot open a member, or if a member's name holds a password."""
+    for spec in specs:
+        if _PASSWORD.search(spec.name):
+            raise InputError(
+                f"the name of member {_PASSWORD.sub('//***@', spec.name)!r} holds a user or a password, which "
+                "everybody could read on the hub: fit the model again with a member that is named without it"
+            )
+    local = [f"{member.spec.name!r} ({member.local})" for member in map(member_of, specs) if member.local]
+    if local and not allow_local:
+        raise InputError(
+            f"the model would not open elsewhere, since these members are on this machine alone: {', '.join(local)}. "
+            "Put them on the hub and fit on them by that name, as in st:ORG/NAME; or, if those who load the model have "
+            "them too, set allow_local_members=True (--allow-local-members): the names above will be public, and "
+            "loading takes from_pretrained(..., encoders={NAME: THEIR OWN})"
         )
 
 
@@ -226,62 +130,11 @@ def _commit(
         raise InputError(f"{repo} is on the hub already, and public: make it private in its settings, then push again")
     if branch != _MAIN:
         api.create_branch(repo, branch=branch, exist_ok=True)
-    # The commit is refused if somebody else commits in between.
-    head = api.model_info(repo, revision=branch).sha
     done = api.create_commit(
         repo,
         [CommitOperationAdd(name, content) for name, content in files.items()],
         commit_message=message,
         revision=branch,
-        parent_commit=head,
+        parent_commit=api.model_info(repo, revision=branch).sha,  # refused if somebody else commits in between
     )
     return Pushed(repo, str(done.oid), str(done.commit_url))
-
-
-@contextmanager
-def _explaining(repo: str, revision: str | None) -> Iterator[None]:
-    """Turn what the hub's client raises into errors that say what to do."""
-    try:
-        yield
-    except EnsembedError:
-        raise
-    except Exception as error:  # its transport has been three different libraries, each with errors of its own
-        raise (explained(error, repo, revision, or_folder=False) or _failure(repo, error)) from error
-
-
-def _failure(repo: str, error: Exception) -> EnsembedError:
-    """What pushing can fail of as well."""
-    from huggingface_hub import errors
-
-    match error:
-        case errors.OfflineModeIsEnabled():
-            return MissingError(f"{repo!r} cannot be reached while HF_HUB_OFFLINE is set: unset it")
-        case errors.HfHubHTTPError():
-            return _refusal(repo, error)
-        case ValueError() if CARD in str(error):
-            return InputError(f"the hub does not take the card of {repo!r}: {_short(error)}")
-        case ValueError():
-            return MissingError(f"the hub's answer for {repo!r} cannot be read: {error}")
-    cause = error.__cause__ or error
-    return MissingError(
-        f"the hub cannot be reached for {repo!r}, or broke off; what it has is as it was. Try again. "
-        f"{type(cause).__name__}: {_short(cause)}"
-    )
-
-
-def _short(error: BaseException) -> str:
-    """What the client says, on one line and without its advice on where to read more."""
-    return " ".join(re.sub(r"For more information check: \S+", "", str(error)).split())
-
-
-def _refusal(repo: str, error: Any) -> MissingError | ModelError:  # noqa: ANN401 - the client's error, of many versions
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    reason = _short(error)
-    if status in (401, 403):
-        return MissingError(
-            f"the hub does not let you do this with {repo!r}: run `hf auth login` with a token that may (to push, "
-            f"one that may write), set HF_TOKEN or pass token=. {reason}"
-        )
-    if status == 412:
-        return ModelError(f"{repo!r} was changed on the hub by somebody else meanwhile: look at it, then push again")
-    return MissingError(f"the hub failed for {repo!r}; what it has is as it was. Try again. {reason}")

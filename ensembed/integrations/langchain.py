@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from ensembed.encoders.base import Encoder
-from ensembed.integrations.sources import ModelLike, open_model
+from ensembed.models.opening import ModelLike, open_model
 from ensembed.support.extras import import_extra
 
 import_extra("langchain_core", "langchain", "ensembed.integrations.langchain")
@@ -30,7 +30,7 @@ class EnsembedEmbeddings(Embeddings):  # type: ignore[misc] # its types are not 
     """
 
     def __init__(self, model: ModelLike, *, threads: int | None = None, trust: bool = False) -> None:
-        self.model: Encoder = open_model(model, threads=threads, trust=trust)
+        self.model: Encoder = open_model(model, threads=threads, trust=trust, from_file=True)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """One vector per text."""

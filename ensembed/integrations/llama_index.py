@@ -6,7 +6,8 @@ import asyncio
 from typing import Any, cast
 
 from ensembed.errors import ModelError
-from ensembed.integrations.sources import ModelLike, Source
+from ensembed.integrations.model_source import Source
+from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
 
 import_extra("llama_index.core", "llama-index", "ensembed.integrations.llama_index")

@@ -1,25 +1,33 @@
-"""A model's card: the README that a model has on the hub, made of what the model knows about itself."""
+"""A model's card: the README of a model on the hub, made from what the model records about itself.
+
+A published model names its members; it does not contain them. Those who load it open the members by the same names.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from ensembed.encoders.base import EncoderSpec
+from ensembed.encoders.kinds import built_in
+from ensembed.encoders.names import Request, parse_name
 from ensembed.errors import InputError
-from ensembed.integrations.card_scores import Scores, Table, read_scores
-from ensembed.integrations.hub_members import Member, member_of
+from ensembed.fetch.catalog import catalog
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.saved_model import SavedModel, read_model
+from ensembed.sts import Result
 from ensembed.support.text_tables import markdown_table
 from ensembed.support.version import __version__
 
-Described: TypeAlias = MetaEncoder | SavedModel | str | Path
+Describable: TypeAlias = MetaEncoder | SavedModel | str | Path
+Scores: TypeAlias = Result | Sequence[Any] | Mapping[str, Any]
 
-# The hub's words for licences, where they are not the usual ones in small letters.
+# The hub's identifiers of licences that models have: SPDX names in lower case, apart from these.
 _HUB_LICENCES = {"pddl-1.0": "pddl"}
-# Such as the hub knows in small letters, and as models have.
 _PLAIN_LICENCES = re.compile(
     r"apache-2\.0|mit|isc|zlib|unlicense|wtfpl|pddl|postgresql|bsd(-[23]-clause)?|bsl-1\.0|mpl-2\.0|cc0-1\.0|"
     r"(a|l)?gpl-[23]\.[01]|cc-by(-nc)?(-nd|-sa)?-[234]\.0|eupl-1\.[12]|gemma|llama2|llama3(\.[1-3])?|"
@@ -27,28 +35,49 @@ _PLAIN_LICENCES = re.compile(
 )
 _UNKNOWN = "unknown"
 # Facts of a fitted method that have a sentence of their own, or none.
-_TOLD = ("name", "weights", "weights_from", "trusted", "decided", "sure")
+_TOLD_ELSEWHERE = ("name", "weights", "weights_from", "trusted", "decided", "sure")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#$&])")
+# The revision of a model from the hub: its commit, and perhaps those of the repositories with its code.
+_COMMIT = re.compile(r"([0-9a-f]{40})(\+[0-9a-f]{40})*")
+_ORIGINAL = re.compile(r"([\w.-]+/[\w.-]+):")
+_FRONT = re.compile(r"\A---\r?\n(.*?)\r?\n---", re.DOTALL)
+_SCORES = (
+    "scores are what `ensembed evaluate --json` prints, read as JSON, or results of ensembed.sts.evaluate: one, a "
+    "list, or lists by the names of models"
+)
+_LIMITS = """\
+The vectors are meant for comparing sentences and short paragraphs: similarity, search, clustering, finding duplicates.
+Compare them by cosine.
+
+- What the members do not know, their combination does not know either: it has their languages, their length limits and
+  their biases.
+- A combination that was fitted on a corpus suits text of the same kind. For other text fit it again: that takes
+  sentences, no labels.
+- Vectors of different models, or of other revisions of this one, cannot be compared with each other.
+- Encoding costs as much as all members together."""
+_MEMBERS_APART = """\
+This repository holds only the combination. The members' weights are not in it: each member is fetched from its own
+source, under its own licence."""
 
 
 def model_card(
-    model: Described,
+    model: Describable,
     scores: Scores | None = None,
     *,
     repo: str | None = None,
     licences: Mapping[str, str] | None = None,
 ) -> str:
-    """The text of README.md for a model: YAML for the hub, then Markdown for people. It is the same at every call.
+    """Return the text of README.md for a model: YAML for the hub, then Markdown. Equal calls give equal texts.
 
     Args:
         model: a fitted model, or the folder of a saved one; its members are not opened.
-        scores: figures on STS, if there are any: what `ensembed evaluate --json` prints (read as JSON), or results of
-            `ensembed.sts.evaluate`, one, a list, or lists by the names of models.
-        repo: the name that the model will have on the hub, as `org/name`.
-        licences: the licences of members that the catalogue and the hub's cache do not tell, by the members' names.
+        scores: STS scores, if there are any: what `ensembed evaluate --json` prints (read as JSON), or results of
+            `ensembed.sts.evaluate`: one, a list, or lists by the names of models.
+        repo: the model's future name on the hub, as `org/name`.
+        licences: licences of members that neither the catalogue nor the hub's cache knows, by the members' names.
 
     Raises:
-        InputError: the scores are not of that form.
+        InputError: the scores do not have that form.
 
     Example:
         >>> from ensembed import Ensemble
@@ -57,22 +86,22 @@ def model_card(
         >>> print(model_card(model).splitlines()[1])
         library_name: ensembed
     """
-    saved = described(model)
-    unknown = sorted(set(licences or {}) - {spec.name for spec in saved.members})
-    if unknown:
-        raise InputError(f"licences are given for {unknown}, and the members are {[m.name for m in saved.members]}")
+    saved = facts_of(model)
+    names = [spec.name for spec in saved.members]
+    if unknown := sorted(set(licences or {}) - set(names)):
+        raise InputError(f"licences are given for {unknown}, and the members are {names}")
     members = [member_of(spec, licences) for spec in saved.members]
     name = repo or _name_of(model)
-    table = None if scores is None else read_scores(scores, name, [spec.name for spec in saved.members])
+    table = None if scores is None else _read_scores(scores, name, names)
     parts = [
         f"---\n{_front_matter(members, name, table)}\n---",
         f"# {escaped(name)}",
         _summary(saved),
         "## Members",
-        _members(saved, members),
+        *_members(saved, members),
         "## How it was made",
-        _making(saved),
-        *(["## Scores", _scores(table)] if table else []),
+        _method(saved),
+        *(["## Scores", *_scores(table)] if table else []),
         "## How to use it",
         _usage(saved, members, repo),
         "## Intended use and limits",
@@ -83,27 +112,28 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def described(model: Described) -> SavedModel:
-    """What is to be said of a model, without opening its members.
+def facts_of(model: Describable) -> SavedModel:
+    """Return what a card tells about a model, without opening its members.
 
     Raises:
-        InputError: it is no fitted model.
-        ModelError: the folder holds none.
+        InputError: it is not a fitted model.
+        ModelError: the folder holds no model.
     """
-    if isinstance(model, SavedModel):
-        return model
-    if isinstance(model, MetaEncoder):
-        return SavedModel(model.meta, tuple(one.spec for one in model.ensemble.encoders), (), model.corpus)
-    if isinstance(model, (str, Path)):
-        return read_model(Path(model))
+    match model:
+        case SavedModel():
+            return model
+        case MetaEncoder():
+            return SavedModel(model.meta, tuple(member.spec for member in model.ensemble.encoders), (), model.corpus)
+        case str() | Path():
+            return read_model(Path(model))
     raise InputError(
-        f"a fitted model or the folder of a saved one is wanted, not {type(model).__name__}: a single encoder becomes "
-        "one by Ensemble([it]).fit(sentences, Concat())"
+        f"a fitted model or the folder of a saved one is wanted, not {type(model).__name__}: make a model of a single "
+        "encoder by Ensemble([encoder]).fit(sentences, Concat())"
     )
 
 
 def escaped(text: str) -> str:
-    r"""Text that Markdown shows as it is, on one line.
+    r"""Return text that Markdown shows unchanged, on one line.
 
     Example:
         >>> print(escaped("a|b *c* <d>"))
@@ -112,30 +142,147 @@ def escaped(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
-_LIMITS = """\
-The vectors are meant for comparing sentences and short paragraphs: similarity, search, clustering, finding duplicates.
-Compare them by cosine.
+@dataclass(frozen=True)
+class Member:
+    """A member as others will see it.
 
-- What the members do not know, their combination does not know either: their languages, their length limits and their
-  biases are its own.
-- A combination that was fitted on a corpus suits text of its kind. For other text fit it again: that takes sentences,
-  no labels.
-- Vectors of different models, or of other revisions of this one, cannot be compared with each other.
-- Encoding costs as much as all members together."""
+    Attributes:
+        spec: everything that determines its vectors.
+        licence: the licence of its weights; empty if unknown.
+        base_model: its name on the hub; empty if it has none.
+        local: why others cannot open it by its name; empty if they can.
+    """
+
+    spec: EncoderSpec
+    licence: str
+    base_model: str = ""
+    local: str = ""
 
 
-_APART = """\
-Only the combination is here. The members' weights are not: each member is fetched from where it comes from, under its
-own licence."""
+def member_of(spec: EncoderSpec, licences: Mapping[str, str] | None = None) -> Member:
+    """Return what the spec, the catalogue and the hub's cache tell about a member; nothing is fetched.
+
+    Args:
+        spec: the member's spec.
+        licences: licences that the user knows, by the members' names.
+    """
+    licence = (licences or {}).get(spec.name, "")
+    if spec.kind in ("object", "meta"):
+        return Member(spec, licence, local="it is an object of your program")
+    try:
+        request = parse_name(spec.name)
+    except InputError as error:
+        return Member(spec, licence, local=f"its name cannot be opened: {error}")
+    if request.entry is not None:
+        original = _ORIGINAL.match(request.entry.title)
+        return Member(spec, licence or request.entry.licence, original[1] if original else "")
+    if request.scheme == "demo":
+        return Member(spec, licence or "Apache-2.0")  # part of ensembed
+    commit = _COMMIT.fullmatch(spec.revision)
+    if commit is not None and request.scheme in ("st", "model2vec"):
+        return Member(spec, licence or _cached_licence(request.location, commit[1]), request.location)
+    return Member(spec, licence, local=_why_local(request))
 
 
-def _name_of(model: Described) -> str:
+def _why_local(request: Request) -> str:
+    if request.scheme == "openai":
+        from ensembed.encoders.openai.api_servers import find_server
+
+        near = find_server(request.location.partition("#")[0], request.shown).nearby
+        return "its server is on this machine" if near else ""
+    if request.scheme == "tfhub" and request.location.startswith(("http://", "https://")):
+        return ""
+    # What follows the scheme of another package may be anything; but a path that exists here is a path.
+    try:
+        path = request.scheme in built_in() or bool(request.location and Path(request.location).expanduser().exists())
+    except (OSError, RuntimeError, ValueError):
+        path = False
+    return "it is a file or folder" if path else ""
+
+
+def _cached_licence(repo: str, commit: str) -> str:
+    """Return the licence in the model's own card, if the hub's cache has the card."""
+    from huggingface_hub import try_to_load_from_cache
+
+    card = try_to_load_from_cache(repo, "README.md", revision=commit)
+    if not isinstance(card, str):
+        return ""
+    try:
+        front = _FRONT.match(Path(card).read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return ""
+    lines = re.finditer(r"(?m)^(license|license_name): *[\"']?([\w.+-]+)", front[1] if front else "")
+    values = {line[1]: line[2] for line in lines}
+    licence = values.get("license", "")
+    return values.get("license_name", licence) if licence == "other" else licence
+
+
+class _Score(NamedTuple):
+    """One score: the two correlations, as fractions."""
+
+    dataset: str
+    protocol: str
+    pearson: float
+    spearman: float
+
+
+class _ScoreTable(NamedTuple):
+    """The scores of one or several models, by their names.
+
+    `own` is the name of the card's model among them, None if that is not certain; `version` is the version of ensembed
+    that made the scores, empty if unknown.
+    """
+
+    rows: Mapping[str, tuple[_Score, ...]]
+    own: str | None
+    version: str
+
+
+def _read_scores(scores: Scores, name: str, members: Sequence[str]) -> _ScoreTable:
+    """Return the table of the scores; `name` is the card's name of the model, whose members are often scored, too."""
+    version = ""
+    if isinstance(scores, Mapping) and "models" in scores:
+        provenance = scores.get("provenance")
+        version = str(provenance.get("ensembed", "")) if isinstance(provenance, Mapping) else ""
+        scores = scores["models"]
+    by_name = scores if isinstance(scores, Mapping) and "dataset" not in scores else {name: scores}
+    rows = {str(key): tuple(map(_read_score, _as_list(value))) for key, value in by_name.items()}
+    if not rows or not all(rows.values()):
+        empty = [key for key, row in rows.items() if not row]
+        raise InputError(f"the scores {f'of {empty[0]!r} ' if empty else ''}are empty: {_SCORES}")
+    others = [key for key in rows if key not in members]
+    own = name if name in rows else others[0] if len(others) == 1 else None
+    return _ScoreTable(rows, own, version)
+
+
+def _as_list(value: object) -> Sequence[object]:
+    if isinstance(value, (Result, Mapping)):
+        return [value]
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return value
+    raise InputError(f"{_SCORES}; got {type(value).__name__}")
+
+
+def _read_score(result: object) -> _Score:
+    facts = result.to_json() if isinstance(result, Result) else result
+    if not isinstance(facts, Mapping):
+        raise InputError(f"{_SCORES}; got {type(result).__name__}")
+    if absent := [key for key in _Score._fields if key not in facts]:
+        raise InputError(f"{_SCORES}; a result lacks {', '.join(absent)}")
+    for value in (facts["pearson"], facts["spearman"]):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or abs(value) > 1:
+            raise InputError(f"the score {value!r} on {facts['dataset']} is no correlation: a number from -1 to 1")
+    return _Score(str(facts["dataset"]), str(facts["protocol"]), float(facts["pearson"]), float(facts["spearman"]))
+
+
+def _name_of(model: Describable) -> str:
     if isinstance(model, MetaEncoder):
         return model.spec.name
     return "An ensembed model" if isinstance(model, SavedModel) else Path(model).resolve().name
 
 
-def _front_matter(members: Sequence[Member], name: str, table: Table | None) -> str:
+def _front_matter(members: Sequence[Member], name: str, table: _ScoreTable | None) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
     facts: dict[str, Any] = {
@@ -152,131 +299,109 @@ def _front_matter(members: Sequence[Member], name: str, table: Table | None) -> 
             EvalResult(
                 task_type="semantic-similarity",
                 task_name="Semantic textual similarity",
-                dataset_type=figure.dataset,
-                dataset_name=figure.dataset,
-                dataset_args={"protocol": figure.protocol},
+                dataset_type=score.dataset,
+                dataset_name=score.dataset,
+                dataset_args={"protocol": score.protocol},
                 metric_type=metric,
-                metric_value=round(100 * value, 2),
+                metric_value=round(100 * getattr(score, metric), 2),
             )
-            for figure in table.figures[table.own]
-            for metric, value in (("pearson", figure.pearson), ("spearman", figure.spearman))
+            for score in table.rows[table.own]
+            for metric in ("pearson", "spearman")
         ]
     return str(ModelCardData(**facts).to_yaml()).strip()
 
 
 def _licence(members: Sequence[Member]) -> dict[str, str]:
-    """What the hub is told: the licence where all members have the same one, else that each has its own."""
-    found = {member.licence.lower() for member in members}
-    one = _HUB_LICENCES.get(next(iter(found)), next(iter(found)))
-    if len(found) == 1 and _PLAIN_LICENCES.fullmatch(one):
-        return {"license": one}
+    """Return the licence for the hub: the members' if all have the same one, else that each has its own."""
+    licences = {member.licence.lower() for member in members}
+    licence = licences.pop()
+    licence = _HUB_LICENCES.get(licence, licence)
+    if not licences and _PLAIN_LICENCES.fullmatch(licence):
+        return {"license": licence}
     return {"license": "other", "license_name": "those-of-the-members"}
 
 
 def _summary(saved: SavedModel) -> str:
     count = len(saved.members)
     members = "one frozen encoder" if count == 1 else f"{count} frozen encoders"
+    labels = "used to choose it, except those of the tuning below." if "tuned" in saved.meta.method else "used."
     return (
         f"One sentence embedding of {saved.meta.dim} dimensions out of {members}, combined by "
-        f"{escaped(str(saved.meta.method['name']))} with ensembed. No labels were "
-        + ("used to choose it, but for those of the tuning below." if "tuned" in saved.meta.method else "used.")
+        f"{escaped(str(saved.meta.method['name']))} with ensembed. No labels were {labels}"
     )
 
 
-def _members(saved: SavedModel, members: Sequence[Member]) -> str:
-    weights = saved.meta.method.get("weights")
-    known = isinstance(weights, (list, tuple)) and len(weights) == len(members)
+def _members(saved: SavedModel, members: Sequence[Member]) -> list[str]:
+    method = saved.meta.method
+    weights: Any = method.get("weights")
+    numbers = isinstance(weights, (list, tuple)) and len(weights) == len(members)
     rows = []
     for j, member in enumerate(members):
         spec = member.spec
-        # A name may be that of somebody's object: nothing in it may become Markdown.
-        row = [
-            escaped(spec.name),
-            escaped(spec.kind),
-            escaped(spec.revision),
-            escaped(member.licence or _UNKNOWN),
-            str(spec.dim),
-        ]
-        rows.append([*row, f"{weights[j]:.3g}"] if known else row)  # type: ignore[index]  # `known` says what it is
-    headers = ["member", "kind", "revision", "licence", "dimensions", *(["weight"] if known else [])]
-    text = [markdown_table(headers, rows, left=4), _APART]
+        # A user chooses the name of an object: nothing in it may become Markdown.
+        texts = map(escaped, (spec.name, spec.kind, spec.revision, member.licence or _UNKNOWN))
+        rows.append([*texts, str(spec.dim), *([f"{weights[j]:.3g}"] if numbers else [])])
+    headers = ["member", "kind", "revision", "licence", "dimensions", *(["weight"] if numbers else [])]
+    parts = [markdown_table(headers, rows, left=4), _MEMBERS_APART]
     if unclear := [escaped(member.spec.name) for member in members if not member.licence]:
-        text.append(
-            f"The licence of {', '.join(unclear)} is not known to ensembed: look for it before you use the model."
+        parts.append(
+            f"The licence of {', '.join(unclear)} is not known to ensembed: check it before you use the model."
         )
-    if staying := [f"{escaped(member.spec.name)}: {member.stays}" for member in members if member.stays]:
-        text.append("These members are not to be had by their name: " + "; ".join(staying) + ". You need your own.")
-    if not known:
-        text.append(
-            "All members count the same." if weights in (None, "equal") else f"Weights: {escaped(str(weights))}."
+    if local := [f"{escaped(member.spec.name)}: {member.local}" for member in members if member.local]:
+        parts.append(f"These members cannot be fetched by their name: {'; '.join(local)}. You need your own.")
+    if not numbers:
+        equal = weights in (None, "equal")
+        parts.append("All members count the same." if equal else f"Weights: {escaped(str(weights))}.")
+    # The facts may come from a file that somebody else wrote: they may be anything.
+    place, certainty = method.get("trusted"), method.get("sure")
+    if method.get("weights_from") == "reliability" and isinstance(place, int) and 0 <= place < len(members):
+        share = f" (first in {certainty:.0%} of the bootstrap samples)" if isinstance(certainty, (int, float)) else ""
+        parts.append(
+            "The weights were found by the members' reliability on the corpus, without labels; the most trusted member "
+            f"is {escaped(members[place].spec.name)}{share}."
         )
-    if trust := _trust(saved.meta.method, members):
-        text.append(trust)
-    return "\n\n".join(text)
+    return parts
 
 
-def _trust(facts: Mapping[str, Any], members: Sequence[Member]) -> str:
-    """How weights by reliability were found, as far as the model knows."""
-    place = facts.get("trusted")
-    if facts.get("weights_from") != "reliability" or not isinstance(place, int) or not 0 <= place < len(members):
-        return ""
-    sure = facts.get("sure")
-    share = f" (first in {sure:.0%} of the bootstrap samples)" if isinstance(sure, (int, float)) else ""
-    return (
-        "The weights were found by the members' reliability on the corpus, without labels; the most trusted member is "
-        f"{escaped(members[place].spec.name)}{share}."
-    )
-
-
-def _making(saved: SavedModel) -> str:
+def _method(saved: SavedModel) -> str:
     meta = saved.meta
+    facts = {key: value for key, value in meta.method.items() if key not in _TOLD_ELSEWHERE}
     lines = [f"- method: {escaped(str(meta.method['name']))}"]
-    lines += [f"- {escaped(key)}: {escaped(str(value))}" for key, value in meta.method.items() if key not in _TOLD]
+    lines += [f"- {escaped(key)}: {escaped(str(value))}" for key, value in facts.items()]
     if "dim" not in meta.method:
         lines.append(f"- dimensions: {meta.dim}")
-    lines.append(
-        f"- corpus: {meta.rows:,} unlabelled sentences, key `{escaped(saved.corpus) or _UNKNOWN}`"
-        if meta.rows
-        else "- corpus: none was needed"
-    )
-    return "\n".join(lines)
+    corpus = f"{meta.rows:,} unlabelled sentences, key `{escaped(saved.corpus) or _UNKNOWN}`"
+    return "\n".join([*lines, f"- corpus: {corpus if meta.rows else 'none was needed'}"])
 
 
-def _scores(table: Table) -> str:
-    names = list(table.figures)
-    datasets = [figure.dataset for figure in table.figures[names[0]]]
+def _scores(table: _ScoreTable) -> list[str]:
+    datasets = [score.dataset for score in next(iter(table.rows.values()))]
     rows = []
-    for name, figures in table.figures.items():
+    for name, scores in table.rows.items():
+        cells = {score.dataset: f"{100 * score.pearson:.1f} / {100 * score.spearman:.1f}" for score in scores}
         label = "**this model**" if name == table.own else escaped(name)
-        cells = {figure.dataset: f"{100 * figure.pearson:.1f} / {100 * figure.spearman:.1f}" for figure in figures}
         rows.append([label, *(cells.get(dataset, "–") for dataset in datasets)])
-    protocols = sorted({figure.protocol for figures in table.figures.values() for figure in figures})
-    told = [
+    protocols = sorted({score.protocol for scores in table.rows.values() for score in scores})
+    meaning = " (the mean over a year's sub-testsets)" if protocols == ["mean"] else ""
+    protocol = f"protocol {' and '.join(map(escaped, protocols))}{meaning}."
+    return [
         markdown_table(["", *map(escaped, datasets)], rows),
-        "Pearson's r / Spearman's rho of the cosine with the gold score, times 100; protocol "
-        f"{' and '.join(map(escaped, protocols))}"
-        + (" (the mean over a year's sub-testsets)." if protocols == ["mean"] else "."),
+        f"Pearson's r / Spearman's rho of the cosine with the gold score, times 100; {protocol}",
+        *([f"Scored by ensembed {escaped(table.version)}."] if table.version else []),
     ]
-    if table.version:
-        told.append(f"Scored by ensembed {escaped(table.version)}.")
-    return "\n\n".join(told)
 
 
 def _usage(saved: SavedModel, members: Sequence[Member], repo: str | None) -> str:
-    staying = [member.spec.name for member in members if member.stays]
-    extra = f", encoders={{{', '.join(f'{name!r}: YOUR_OWN' for name in staying)}}}" if staying else ""
-    pulled = [spec.name.partition("?")[0] for spec in saved.members if _is_short(spec.name)]
-    lines = ["pip install ensembed", *([f"ensembed pull {' '.join(dict.fromkeys(pulled))}"] if pulled else [])]
+    local = [f"{member.spec.name!r}: YOUR_OWN" for member in members if member.local]
+    encoders = f", encoders={{{', '.join(local)}}}" if local else ""
+    pulled = list(dict.fromkeys(spec.name.partition("?")[0] for spec in saved.members))
+    pulled = [name for name in pulled if name in catalog()]
+    install = ["pip install ensembed", *([f"ensembed pull {' '.join(pulled)}"] if pulled else [])]
     if repo:
-        loading = ["from ensembed.integrations.hub import from_pretrained", ""]
-        loading.append(f'model = from_pretrained("{repo}"{extra})  # revision="…" pins a commit')
+        module = "from ensembed.integrations.hub import from_pretrained"
+        opening = f'from_pretrained("{repo}"{encoders})  # revision="…" pins a commit'
     else:
-        loading = ["import ensembed", "", f'model = ensembed.load("FOLDER"{extra})']
-    loading.append('model.similarity(["A dog runs."], ["A puppy is running.", "Stocks fell."])')
-    return "\n".join(["```sh", *lines, "```", "", "```python", *loading, "```"])
-
-
-def _is_short(name: str) -> bool:
-    from ensembed.fetch.catalog import catalog
-
-    return name.partition("?")[0] in catalog()
+        module, opening = "import ensembed", f'ensembed.load("FOLDER"{encoders})'
+    code = [module, "", f"model = {opening}"]
+    code.append('model.similarity(["A dog runs."], ["A puppy is running.", "Stocks fell."])')
+    return "\n".join(["```sh", *install, "```", "", "```python", *code, "```"])

@@ -16,8 +16,8 @@ import numpy as np
 from ensembed.encoders import Encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DatasetError, InputError
-from ensembed.integrations.sources import ModelLike, open_model
 from ensembed.models.ensemble import MetaEncoder
+from ensembed.models.opening import ModelLike, open_model
 from ensembed.sts import Dataset
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
@@ -64,7 +64,7 @@ class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # 
     def __init__(
         self, model: ModelLike, name: str | None = None, *, trust: bool = False, progress: Progress = silent
     ) -> None:
-        self.model = open_model(model, trust=trust)
+        self.model = open_model(model, trust=trust, from_file=True)
         spec = self.model.spec
         name = name or "ensembed/" + re.sub(r"[^\w.+]+", "-", spec.name).strip("-")
         if not re.fullmatch(r"[^/\s]+/[^/\s]+", name):

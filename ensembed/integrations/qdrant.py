@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import io
+import pickle
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.encoders import Encoder
-from ensembed.encoders.base import FloatArray
-from ensembed.errors import EnsembedError, InputError, StoreBusyError, StoreError
-from ensembed.integrations.qdrant_folders import check_folder
-from ensembed.integrations.sources import ModelLike
-from ensembed.integrations.vector_stores import (
-    Hits,
-    IdArray,
-    StoreFacts,
-    VectorStore,
-    checked_ids,
-    closing_failures,
-    padded,
-    store_model,
-)
+from ensembed.encoders.base import Encoder, FloatArray
+from ensembed.errors import InputError, StoreBusyError, StoreError
+from ensembed.integrations.vector_stores import DatabaseStore, Hits, IdArray, StoreFacts, padded, store_model
+from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
 
-qdrant: Any = import_extra("qdrant_client", "qdrant", "a Qdrant collection")
+_WHAT = "a Qdrant collection"
+qdrant: Any = import_extra("qdrant_client", "qdrant", _WHAT)
+_ApiException = import_extra("qdrant_client.http.exceptions", "qdrant", _WHAT).ApiException
 
 MEMORY = ":memory:"
 TEXT = "text"
 _FACTS = "ensembed"
 # Points per request: a server refuses requests of more than 32 MiB.
 _POINTS = 256
+# The module with the client's data classes.
+_DATA_CLASSES = "qdrant_client.http.models"
 
 
-class QdrantStore(VectorStore):
+class QdrantStore(DatabaseStore):
     """Vectors of sentences by id in a collection of Qdrant, with the sentence as payload `text`.
 
-    Embedded (in memory or in a folder) search is exact; a server searches a graph once a collection is large. Every
-    change is kept at once. A folder is for one process at a time; a server is for many.
+    Embedded (in memory or in a folder), search is exact; a server searches a graph once a collection is large. Every
+    change is kept at once. Only one process at a time can use a folder; many can use a server.
 
     Example:
         >>> store = QdrantStore.create(":memory:", "demo?dim=16")
@@ -51,92 +47,73 @@ class QdrantStore(VectorStore):
     """
 
     backend: ClassVar[str] = "qdrant"
+    _errors = (_ApiException, OSError, ValueError, RuntimeError)
 
-    def __init__(self, model: Encoder, facts: StoreFacts, client: Any, collection: str, *, own: bool) -> None:  # noqa: ANN401 - a QdrantClient
-        super().__init__(model, facts, f"the qdrant collection {collection!r}")
-        self.client = client
+    def __init__(self, model: Encoder, location: str | Path | Any, collection: str) -> None:  # noqa: ANN401 - a QdrantClient
+        """Connect to a location; `create` and `open` do the rest."""
+        self.client = _client(location)
         self.collection = collection
-        self._own = own
+        facts = StoreFacts.of(self.backend, model)
+        owned = None if self.client is location else self.client
+        super().__init__(model, facts, f"the qdrant collection {collection!r}", owned)
 
     @classmethod
     def create(cls, location: str | Path | Any, model: ModelLike, *, collection: str = "ensembed") -> QdrantStore:  # noqa: ANN401 - a QdrantClient
-        """A new, empty collection.
+        """Create an empty collection.
 
         Args:
-            location: ":memory:", a folder, the URL of a server, or a `QdrantClient` of your own, for instance one with
-                an API key; yours is not closed with the store.
+            location: ":memory:", a folder, the URL of a server, or your own `QdrantClient`, for instance with an API
+                key; your own is not closed with the store.
             model: a model, the folder of a saved one, or an encoder's name.
-            collection: its name.
+            collection: the collection's name.
 
         Raises:
-            StoreError: there is such a collection already, or the server cannot be reached.
+            StoreError: the collection exists already, or the server cannot be reached.
             StoreBusyError: another process has the folder open.
         """
-        opened = store_model(model)
-        facts = StoreFacts.of(cls.backend, opened)
-        client, own = _client(location)
-        store = cls(opened, facts, client, collection, own=own)
-        with closing_failures(store), store._failures():
-            if client.collection_exists(collection):
+        store = cls(store_model(model), location, collection)
+        with store._closed_on_failure(), store._failures():
+            if store.client.collection_exists(collection):
                 raise StoreError(f"there is a collection {collection!r} already: open it, or choose another name")
-            client.create_collection(
+            store.client.create_collection(
                 collection,
-                vectors_config=qdrant.models.VectorParams(size=facts.dim, distance=qdrant.models.Distance.COSINE),
-                metadata={_FACTS: facts.to_json()},
+                vectors_config=qdrant.models.VectorParams(size=store.facts.dim, distance=qdrant.models.Distance.COSINE),
+                metadata={_FACTS: store.facts.to_json()},
             )
-            if not (client.get_collection(collection).config.metadata or {}).get(_FACTS):
-                client.delete_collection(collection)
+            if not store._recorded_facts():
+                store.client.delete_collection(collection)
                 raise StoreError("this Qdrant server keeps no metadata of collections: update it to 1.16 or later")
         return store
 
     @classmethod
     def open(cls, location: str | Path | Any, model: ModelLike, *, collection: str = "ensembed") -> QdrantStore:  # noqa: ANN401 - a QdrantClient
-        """The store that was created there.
+        """Open a collection that `create` made.
 
         Raises:
             InputError: it holds another model's vectors.
-            StoreError: there is none, it is not ensembed's, or the server cannot be reached.
+            StoreError: it does not exist, is not a store of ensembed, or the server cannot be reached.
             StoreBusyError: another process has the folder open.
         """
-        opened = store_model(model)
+        encoder = store_model(model)
         if isinstance(location, (str, Path)) and not _is_url(location) and not Path(location).exists():
             raise StoreError(f"there is no qdrant folder {location}: create the store")
-        client, own = _client(location)
-        store = cls(opened, StoreFacts.of(cls.backend, opened), client, collection, own=own)
-        with closing_failures(store):
+        store = cls(encoder, location, collection)
+        with store._closed_on_failure():
             with store._failures():
-                if not client.collection_exists(collection):
+                if not store.client.collection_exists(collection):
                     raise StoreError(f"there is no collection {collection!r}: create the store")
-                metadata = client.get_collection(collection).config.metadata or {}
-            store.facts = StoreFacts.from_json(metadata.get(_FACTS), cls.backend, store.where)
-            store.facts.check(opened, store.where)
+                recorded = store._recorded_facts()
+            store.facts = StoreFacts.from_json(recorded, cls.backend, store.where)
+            store.facts.check_model(encoder, store.where)
         return store
-
-    def texts(self, ids: Sequence[int]) -> list[str]:
-        """The sentences of these ids.
-
-        Raises:
-            InputError: one is not in the store.
-        """
-        self._check_usable()
-        wanted = checked_ids(ids).tolist()
-        with self._failures():
-            found = {record.id: record.payload for record in self._retrieve(wanted, payload=True)}
-        for number in wanted:
-            if number not in found:
-                raise InputError(f"{self.where} has no id {number}")
-        return [str((found[number] or {}).get(TEXT, "")) for number in wanted]
 
     def __len__(self) -> int:
         self._check_usable()
         with self._failures():
             return int(self.client.count(self.collection, exact=True).count)
 
-    def close(self) -> None:
-        """Let go of the folder or the connection."""
-        if self._own and not self._closed:
-            self.client.close()
-        super().close()
+    def _recorded_facts(self) -> object:
+        return (self.client.get_collection(self.collection).config.metadata or {}).get(_FACTS)
 
     def _add(self, ids: IdArray, vectors: FloatArray, sentences: list[str], *, replace: bool) -> None:
         done: list[int] = []
@@ -152,72 +129,86 @@ class QdrantStore(VectorStore):
                     done += batch.ids
                     self.client.upsert(self.collection, points=batch, wait=True)
         except BaseException:
-            # Qdrant has no transactions. What was new is taken back; what was to be replaced cannot be brought back.
+            # Qdrant has no transactions. New points are deleted again; replaced points cannot be restored.
             if not replace and done:
-                with self._failures():
-                    self._delete(np.array(done, np.int64))
+                self._delete(np.array(done, np.int64))
             raise
 
     def _search(self, vectors: FloatArray, k: int) -> Hits:
         requests = [qdrant.models.QueryRequest(query=vector.tolist(), limit=k) for vector in vectors]
         with self._failures():
             answers = self.client.query_batch_points(self.collection, requests=requests)
-        found = [([hit.id for hit in answer.points], [hit.score for hit in answer.points]) for answer in answers]
-        return padded(found, k)
+        return padded([([hit.id for hit in a.points], [hit.score for hit in a.points]) for a in answers], k)
 
     def _present(self, ids: IdArray) -> NDArray[np.bool_]:
         with self._failures():
-            there = [record.id for record in self._retrieve(ids.tolist(), payload=False)]
-        return np.isin(ids, np.array(there, np.int64))
+            present = [record.id for record in self._retrieve(ids.tolist(), payload=False)]
+        return np.isin(ids, np.array(present, np.int64))
 
     def _delete(self, ids: IdArray) -> None:
+        points = qdrant.models.PointIdsList(points=ids.tolist())
         with self._failures():
-            self.client.delete(
-                self.collection, points_selector=qdrant.models.PointIdsList(points=ids.tolist()), wait=True
-            )
+            self.client.delete(self.collection, points_selector=points, wait=True)
+
+    def _texts(self, ids: list[int]) -> dict[int, str]:
+        records = self._retrieve(ids, payload=True)
+        return {record.id: str((record.payload or {}).get(TEXT, "")) for record in records}
 
     def _retrieve(self, ids: list[int], *, payload: bool) -> Iterator[Any]:
         for start in range(0, len(ids), _POINTS):
             yield from self.client.retrieve(self.collection, ids=ids[start : start + _POINTS], with_payload=payload)
-
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Make what the client raises a StoreError."""
-        failures = import_extra("qdrant_client.http.exceptions", "qdrant", "a Qdrant collection").ApiException
-        try:
-            yield
-        except EnsembedError:
-            raise
-        except (failures, OSError, ValueError, RuntimeError) as error:
-            raise StoreError(f"{self.where} cannot be used: {error}") from error
 
 
 def _is_url(location: str | Path) -> bool:
     return str(location).startswith(("http://", "https://"))
 
 
-def _client(location: str | Path | Any) -> tuple[Any, bool]:  # noqa: ANN401 - a QdrantClient
-    """The client, and whether it is ours to close."""
+def _client(location: str | Path | Any) -> Any:  # noqa: ANN401 - a QdrantClient
+    """Return a client for the location; a client is returned as it is."""
     if isinstance(location, qdrant.QdrantClient):
-        return location, False
+        return location
     if not isinstance(location, (str, Path)) or str(location) == "":
         raise InputError(f"a location is ':memory:', a folder, a URL or a QdrantClient, not {location!r}")
     if str(location) == MEMORY:
-        return qdrant.QdrantClient(MEMORY), True
+        return qdrant.QdrantClient(MEMORY)
     if _is_url(location):
-        # The check would ask the server, and warn, before there is anything to ask.
-        return qdrant.QdrantClient(url=str(location), check_compatibility=False), True
+        # The check would ask the server, and warn, too early.
+        return qdrant.QdrantClient(url=str(location), check_compatibility=False)
     if Path(location).is_dir():
-        check_folder(Path(location))
+        _check_pickles(Path(location))
     try:
-        return qdrant.QdrantClient(path=str(location)), True
+        return qdrant.QdrantClient(path=str(location))
     except RuntimeError as error:
         raise StoreBusyError(
             f"another process, or another store of this one, has {location} open: close it, or use a Qdrant server"
         ) from error
     except OSError as error:
         raise StoreError(f"cannot keep a store in {location}: {error}") from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:  # of what it has written down itself
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # from reading its own files
         raise StoreError(
-            f"the qdrant folder {location} is damaged: {error!r}; put back a copy of it from before, or create it anew"
+            f"the qdrant folder {location} is damaged: {error!r}; restore a copy of it, or create it again"
         ) from error
+
+
+class _DataUnpickler(pickle.Unpickler):
+    """Reads pickles that hold nothing but the client's data classes, so that unpickling runs no code."""
+
+    def find_class(self, module: str, name: str) -> type:
+        from pydantic import BaseModel
+
+        if module == _DATA_CLASSES or module.startswith(f"{_DATA_CLASSES}."):
+            kind = super().find_class(module, name)
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                return kind
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+
+def _check_pickles(folder: Path) -> None:
+    """Raise a StoreError if a folder's pickles, which the client is about to read, hold anything but points."""
+    for path in sorted(folder.rglob("*.sqlite")):
+        try:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+                for (blob,) in database.execute("SELECT point FROM points"):
+                    _DataUnpickler(io.BytesIO(blob)).load()
+        except (pickle.UnpicklingError, sqlite3.Error, EOFError, AttributeError, TypeError, ValueError) as error:
+            raise StoreError(f"{path} is damaged, or not written by Qdrant: {error}; it is not opened") from error

@@ -7,19 +7,30 @@ model = load("folder")                                       # no trust_remote_c
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Mapping
+import pickle
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ensembed.encoders import EncoderLike
-from ensembed.errors import ModelError
-from ensembed.integrations.sources import ModelLike, open_model
-from ensembed.integrations.st_modules import MetaEncoderModule, as_meta_encoder, base_modules
-from ensembed.integrations.st_stock import to_stock_sentence_transformer
-from ensembed.models.ensemble import Missing
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.corpora.corpus import check_sentences
+from ensembed.encoders import AdjustedEncoder, Encoder, EncoderLike, open_encoder
+from ensembed.encoders.base import EncoderSpec
+from ensembed.encoders.st_encoder import SentenceTransformerEncoder
+from ensembed.errors import EncoderError, InputError, MissingError, ModelError
+from ensembed.integrations.model_source import as_meta_encoder
+from ensembed.methods.projections import Placement, Projection, as_network
+from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
+from ensembed.models.opening import ModelLike, open_model
 from ensembed.models.opening import load as load_model
+from ensembed.models.saved_model import CONFIG, TENSORS
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
 
@@ -28,9 +39,137 @@ __all__ = ["MetaEncoderModule", "load", "to_sentence_transformer", "to_stock_sen
 SentenceTransformer: TypeAlias = Any
 """The library's class, whose types are not read."""
 
+_WHAT = "the integration with sentence-transformers"
+_LEAST_VERSION = 6
 _SETTINGS, _MODULES, _CARD = "config_sentence_transformers.json", "modules.json", "README.md"
-_OURS = f"{MetaEncoderModule.__module__}.{MetaEncoderModule.__name__}"
-_LIBRARY = "sentence_transformers."
+# Where saved folders say that the module is, since version 0.1: it stays importable from there.
+_SAVED_MODULE = "ensembed.integrations.st_modules"
+_OURS = f"{_SAVED_MODULE}.MetaEncoderModule"
+# The types of the library's settings that are kept beside the modules.
+_SETTING_TYPES = {"prompts": dict, "default_prompt_name": str, "similarity_fn_name": str, "truncate_dim": int}
+_PROMPT = "ensembed"
+
+try:
+    _installed = version("sentence-transformers")
+except PackageNotFoundError:
+    _installed = ""  # the import below says what to install
+if _installed and int(_installed.partition(".")[0]) < _LEAST_VERSION:
+    raise MissingError(
+        f"{_WHAT} needs version {_LEAST_VERSION} of it, and {_installed} is installed; upgrade it with: "
+        f"pip install 'ensembed[st]' 'sentence-transformers>={_LEAST_VERSION}'"
+    )
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # the libraries' own, when they are imported
+    _library = import_extra("sentence_transformers", "st", _WHAT)
+    base_modules = import_extra("sentence_transformers.base.modules", "st", _WHAT)
+    torch = import_extra("torch", "st", _WHAT)
+
+
+class MetaEncoderModule(base_modules.InputModule):  # type: ignore[misc, name-defined] # the library's types are not read
+    """The only module of a model: `preprocess` keeps the sentences, `forward` calls the meta-encoder.
+
+    It has no weights that could be trained.
+
+    Args:
+        encoder: the meta-encoder.
+    """
+
+    save_in_root = True
+
+    def __init__(self, encoder: MetaEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        # Empty: it holds the device and precision that the library wants, and follows `model.to(...)`.
+        self.register_buffer("place", torch.empty(0), persistent=False)
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """The number of tokens that every member reads; None if none has a limit."""
+        limits = [encoder.spec.max_length for encoder in self.encoder.ensemble.encoders]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **_options: object) -> dict[str, Any]:
+        """Check the sentences and put the prompt before them."""
+        sentences = check_sentences(inputs)
+        return {"sentences": [prompt + sentence for sentence in sentences] if prompt else sentences}
+
+    def forward(self, features: dict[str, Any], **_options: object) -> dict[str, Any]:
+        """Add the meta-encoder's vectors, on the library's device."""
+        vectors = torch.from_numpy(self.encoder.encode(features["sentences"]))
+        return features | {"sentence_embedding": vectors.to(self.place)}
+
+    def get_embedding_dimension(self) -> int:
+        """Return the length of a vector."""
+        return self.encoder.spec.dim
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return what `repr` shows."""
+        return {"encoder": self.encoder.spec.name, "dim": self.encoder.spec.dim}
+
+    def save(self, output_path: str, *_arguments: object, **_options: object) -> None:
+        """Write what `MetaEncoder.save` writes: `ensembed.load` opens the folder, too."""
+        self.encoder.save(output_path)
+
+    @classmethod
+    def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> MetaEncoderModule:  # noqa: ANN401 - whatever the library passes
+        """Open a folder for `SentenceTransformer(folder, trust_remote_code=True)`; this class does not need that flag.
+
+        Members that run their own code or send sentences away are not opened: `load` of this module opens them with
+        `trust=True`.
+        """
+        places = ("token", "cache_folder", "revision", "local_files_only")
+        where = {name: options[name] for name in places if name in options}
+        paths = [cls.load_file_path(model_name_or_path, name, subfolder, **where) for name in (TENSORS, CONFIG)]
+        if None in paths:
+            raise ModelError(f"{model_name_or_path} is not a saved model: {CONFIG} or {TENSORS} is missing")
+        return cls(load_model(Path(paths[1]).parent))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle how to make the encoder in another process: sessions and locks cannot be copied."""
+        return self.__dict__ | {"encoder": _recipe(self.encoder)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state | {"encoder": _made(state["encoder"])})
+
+
+MetaEncoderModule.__module__ = _SAVED_MODULE
+
+_Recipe: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def _recipe(encoder: Encoder) -> _Recipe:
+    """Return the function and arguments that make an encoder in another process: by name where it has one."""
+    if isinstance(encoder, MetaEncoder):
+        members = tuple(map(_recipe, encoder.ensemble.encoders))
+        return _made_meta, (members, encoder.meta, encoder.spec.name, encoder.missing, encoder.corpus)
+    named = encoder.spec.kind != "object"
+    if named and type(encoder).__module__.startswith("ensembed."):
+        return _opened_again, (encoder.spec,)
+    try:
+        return pickle.loads, (pickle.dumps(encoder),)  # read in a process of this program, never from a file
+    except Exception as error:  # whatever an object's own pickling raises
+        if named:  # the encoder of a plug-in
+            return _opened_again, (encoder.spec,)
+        raise EncoderError(
+            f"encoder {encoder.spec.name!r} is an object that cannot be copied to another process: {error}; encode "
+            "without a pool, or make it picklable"
+        ) from error
+
+
+def _made(recipe: _Recipe) -> Any:  # noqa: ANN401 - an Encoder
+    function, arguments = recipe
+    return function(*arguments)
+
+
+def _made_meta(members: tuple[_Recipe, ...], meta: Any, name: str, missing: Missing, corpus: str) -> MetaEncoder:  # noqa: ANN401 - a Meta
+    return MetaEncoder(Ensemble([_made(member) for member in members]), meta, name=name, missing=missing, corpus=corpus)
+
+
+def _opened_again(spec: EncoderSpec) -> Encoder:
+    encoder = open_encoder(spec.name, pinned=spec.revision)
+    if encoder.spec.key != spec.key:
+        raise EncoderError(f"encoder {spec.name!r} opens as another one now: its files have changed")
+    return encoder
 
 
 def to_sentence_transformer(
@@ -43,18 +182,18 @@ def to_sentence_transformer(
     device: str | None = None,
     trust: bool = False,
 ) -> SentenceTransformer:
-    """A `SentenceTransformer` that gives the model's vectors.
+    """Return a `SentenceTransformer` that gives the model's vectors.
 
     Args:
         model: a meta-encoder or any other encoder, the folder of a saved model, or an encoder's name.
-        prompts: texts to put before sentences, by name; `encode_query` and `encode_document` take those called `query`
+        prompts: texts to put before sentences, by name; `encode_query` and `encode_document` take those named `query`
             and `document`.
         default_prompt_name: the prompt that `encode` takes.
-        similarity_fn_name: `cosine`, which None is, too, `dot`, `euclidean` or `manhattan`.
-        truncate_dim: how many dimensions to keep; None for all.
+        similarity_fn_name: `cosine` (also for None), `dot`, `euclidean` or `manhattan`.
+        truncate_dim: the number of dimensions to keep; None for all.
         device: where the library puts the vectors. The members compute where they were opened
             (`st:NAME?device=cuda`).
-        trust: also open what runs code that comes with it, or sends sentences away.
+        trust: also open encoders that run code which comes with them, or that send sentences away.
 
     Example:
         >>> from ensembed import Ensemble
@@ -64,7 +203,7 @@ def to_sentence_transformer(
         (1, 14)
     """
     return _build(
-        [MetaEncoderModule(as_meta_encoder(open_model(model, trust=trust)))],
+        [MetaEncoderModule(as_meta_encoder(open_model(model, trust=trust, from_file=True)))],
         prompts=dict(prompts or {}),
         default_prompt_name=default_prompt_name,
         similarity_fn_name=similarity_fn_name,
@@ -83,18 +222,18 @@ def load(
     device: str | None = None,
     progress: Progress = silent,
 ) -> SentenceTransformer:
-    """The `SentenceTransformer` of a folder that it or a meta-encoder was saved in.
+    """Open a folder in which a meta-encoder, or the `SentenceTransformer` of one, was saved.
 
-    No code runs that the folder names or holds: the first module is ours, and those behind it must be of the library.
+    No code runs that the folder names or holds: the first module is ours, and those behind it must be the library's.
 
     Args:
-        folder: where `SentenceTransformer.save` or `MetaEncoder.save` wrote.
+        folder: the folder that `SentenceTransformer.save` or `MetaEncoder.save` wrote.
         encoders: members that cannot be opened by name, as for `ensembed.load`.
         threads: cores per encoder.
         missing: "drop" goes on without members that fail, as for `ensembed.load`.
-        trust: also open members that run code that comes with them or send sentences away, as for `ensembed.load`.
+        trust: also open members that run code which comes with them or send sentences away, as for `ensembed.load`.
         device: where the library puts the vectors.
-        progress: told of long work that opening a member takes.
+        progress: receives long work that opening a member takes.
 
     Raises:
         ModelError: the folder holds no model, is damaged, or names a module that is neither ours nor the library's.
@@ -111,61 +250,48 @@ def load(
         except Exception as error:  # each module raises errors of its own
             raise ModelError(f"{folder}: the module in {path} is damaged: {error}") from error
     try:
-        made = _build(modules, device=device, **settings)
-    except ValueError as error:  # settings that do not fit each other
+        transformer = _build(modules, device=device, **settings)
+    except ValueError as error:  # settings that contradict each other
         raise ModelError(f"{folder / _SETTINGS} is damaged: {error}") from error
     if (folder / _CARD).is_file():
-        made._model_card_text = (folder / _CARD).read_text(encoding="utf-8", errors="replace")
-    return made
+        transformer._model_card_text = (folder / _CARD).read_text(encoding="utf-8", errors="replace")
+    return transformer
+
+
+def _build(modules: list[Any], **settings: Any) -> SentenceTransformer:  # noqa: ANN401 - the library's arguments
+    transformer = _library.SentenceTransformer(modules=modules, **settings)
+    # The card that the library would write tells people to load the folder in a way that it then refuses.
+    transformer._model_card_text = _card(modules[0])
+    return transformer
 
 
 def _check_activation(folder: Path) -> None:
-    """Refuse a module whose activation the library would replace by another one, with no more than a line in a log."""
-    config = _read(folder / "config.json", {})
-    if not isinstance(config, dict):
-        raise ModelError(f"{folder / 'config.json'} is damaged: it holds a {type(config).__name__}")
-    activation = config.get("activation_function", "torch.")
+    """Refuse a module whose activation the library would silently replace by another one."""
+    activation = _read(folder / "config.json", dict, {}).get("activation_function", "torch.")
     if not str(activation).startswith("torch."):
         raise ModelError(
             f"{folder} has the activation {activation!r}, which is not torch's own and is not run from a file"
         )
 
 
-def _build(modules: list[Any], **settings: Any) -> SentenceTransformer:  # noqa: ANN401 - the library's arguments
-    library = import_extra("sentence_transformers", "st", "to_sentence_transformer")
-    made = library.SentenceTransformer(modules=modules, **settings)
-    # The card that the library would write says to load the folder in a way that it then refuses.
-    made._model_card_text = _card(modules[0])
-    return made
-
-
 def _settings(folder: Path) -> dict[str, Any]:
-    """What the library keeps beside the modules; nothing where a meta-encoder was saved without it."""
-    settings = _read(folder / _SETTINGS, {})
-    types = {
-        "prompts": dict,
-        "default_prompt_name": str,
-        "similarity_fn_name": str,
-        "truncate_dim": int,
-    }
-    if not isinstance(settings, dict):
-        raise ModelError(f"{folder / _SETTINGS} is damaged: it holds a {type(settings).__name__}")
-    found = {name: settings[name] for name in types if settings.get(name) is not None}
-    for name, value in found.items():
-        if not isinstance(value, types[name]):
-            raise ModelError(f"{folder / _SETTINGS} is damaged: {name} is {value!r}")
-    for name, prompt in found.get("prompts", {}).items():
+    """Return the library's settings; none if a meta-encoder was saved without it."""
+    path = folder / _SETTINGS
+    saved = _read(path, dict, {})
+    settings = {name: saved[name] for name in _SETTING_TYPES if saved.get(name) is not None}
+    for name, value in settings.items():
+        if not isinstance(value, _SETTING_TYPES[name]):
+            raise ModelError(f"{path} is damaged: {name} is {value!r}")
+    for name, prompt in settings.get("prompts", {}).items():
         if not isinstance(prompt, str):
-            raise ModelError(f"{folder / _SETTINGS} is damaged: the prompt {name!r} is {prompt!r}")
-    return found
+            raise ModelError(f"{path} is damaged: the prompt {name!r} is {prompt!r}")
+    return settings
 
 
 def _modules(folder: Path) -> list[tuple[Any, str]]:
-    """The classes and folders of the modules behind ours."""
-    modules = _read(folder / _MODULES, [{"type": _OURS, "path": ""}])
-    if not isinstance(modules, list) or not all(
-        isinstance(module, dict) and {"type", "path"} <= module.keys() for module in modules
-    ):
+    """Return the classes and folders of the modules behind ours."""
+    modules = _read(folder / _MODULES, list, [{"type": _OURS, "path": ""}])
+    if not all(isinstance(module, dict) and {"type", "path"} <= module.keys() for module in modules):
         raise ModelError(f"{folder / _MODULES} is damaged: it is no list of modules")
     if not modules or (modules[0]["type"], modules[0]["path"]) != (_OURS, ""):
         first = modules[0]["type"] if modules else None
@@ -173,14 +299,22 @@ def _modules(folder: Path) -> list[tuple[Any, str]]:
             f"{folder} holds no meta-encoder: its first module is {first!r}; a model of the library's own is opened "
             "with SentenceTransformer(folder), or as an encoder by st:FOLDER"
         )
-    return [(_stock_class(folder, str(module["type"])), _below(folder, str(module["path"]))) for module in modules[1:]]
+    root = folder.resolve()
+    found = []
+    for module in modules[1:]:
+        path = str(module["path"])
+        if not path or "\0" in path or root not in (root / path).resolve().parents:
+            raise ModelError(f"{folder / _MODULES} is damaged: {path!r} is no folder below it")
+        found.append((_stock_class(folder, str(module["type"])), path))
+    return found
 
 
 def _stock_class(folder: Path, name: str) -> Any:  # noqa: ANN401 - a class of the library
     module, _, attribute = name.rpartition(".")
     try:
-        # The name of a part of the installed library, hence nothing that a folder could bring along.
-        kind = getattr(import_module(module), attribute, None) if module.startswith(_LIBRARY) else None
+        # Only parts of the installed library are imported, hence nothing that a folder could bring along.
+        stock = module.startswith("sentence_transformers.")
+        kind = getattr(import_module(module), attribute, None) if stock else None
     except ImportError:
         kind = None
     usable = isinstance(kind, type) and issubclass(kind, base_modules.Module)
@@ -189,20 +323,17 @@ def _stock_class(folder: Path, name: str) -> Any:  # noqa: ANN401 - a class of t
     return kind
 
 
-def _below(folder: Path, path: str) -> str:
-    root = folder.resolve()
-    if not path or "\0" in path or root not in (root / path).resolve().parents:
-        raise ModelError(f"{folder / _MODULES} is damaged: {path!r} is no folder below it")
-    return path
-
-
-def _read(path: Path, default: object) -> Any:  # noqa: ANN401 - whatever JSON holds
+def _read(path: Path, kind: type, default: object) -> Any:  # noqa: ANN401 - a `kind`
+    """Read a JSON file whose content is of this type; return the default if there is no such file."""
     try:
-        return json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except FileNotFoundError:
         return default
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, kind):
+        raise ModelError(f"{path} is damaged: it holds a {type(content).__name__}, not a {kind.__name__}")
+    return content
 
 
 def _card(module: MetaEncoderModule) -> str:
@@ -233,3 +364,91 @@ model = load("THIS FOLDER")
 
 or without sentence-transformers: `ensembed.load("THIS FOLDER")`.
 """
+
+
+def to_stock_sentence_transformer(model: MetaEncoder, *, device: str | None = None) -> SentenceTransformer:
+    """Return a `SentenceTransformer` of the library's own modules that gives the same vectors, to 1e-6 of their length.
+
+    Saved, it opens anywhere as `SentenceTransformer(folder)`, without ensembed and without trust_remote_code. Its
+    weights are a copy.
+
+    The library runs its modules one after the other, and none of them adds or joins the vectors of two encoders
+    (`Router` sends each input one way). So this is possible only where the vectors depend on one member.
+
+    Args:
+        model: a meta-encoder whose vectors depend on one member, a float32 `st:` model: it is the only one, or the
+            others have weight 0.
+        device: where to put it; None takes a GPU if there is one.
+
+    Raises:
+        InputError: stock modules cannot express it; the message gives the reason.
+    """
+    if not isinstance(model, MetaEncoder):
+        raise InputError(f"stock modules are made from a meta-encoder, not from a {type(model).__name__}")
+    counted = model.meta.counted
+    if len(counted) != 1:
+        names = ", ".join(repr(model.ensemble.encoders[j].spec.name) for j in counted)
+        raise InputError(
+            f"{len(counted)} members count ({names}), and no module of sentence-transformers joins the vectors of two: "
+            "use to_sentence_transformer, or fit on one member"
+        )
+    (j,) = counted
+    member = model.ensemble.encoders[j]
+    modules = [*_member_modules(member), *([base_modules.Normalize()] if model.meta.normalize else [])]
+    modules += _projection_modules(model.meta.projections[j], model.meta.dim)
+    # `encode_query` and `encode_document` would take the model's own prompts, and a member has one prompt for all.
+    prompt = member.spec.prompt
+    return _library.SentenceTransformer(
+        modules=modules,
+        prompts={"query": prompt, "document": prompt} | ({_PROMPT: prompt} if prompt else {}),
+        default_prompt_name=_PROMPT if prompt else None,
+        device=device,
+    )
+
+
+def _member_modules(member: Encoder) -> Iterator[Any]:
+    """Yield the modules of a member, and those for the options in its name."""
+    name, extra = member.spec.name, dict(member.spec.extra)
+    inner = member._encoder if isinstance(member, AdjustedEncoder) else member
+    if not isinstance(inner, SentenceTransformerEncoder):
+        raise InputError(f"member {name!r} is no model of sentence-transformers (st:...): stock modules cannot hold it")
+    for key, reason in {"trust_remote_code": "runs its own code", "task": "treats queries and documents apart"}.items():
+        if key in extra:
+            raise InputError(f"member {name!r} {reason}: that needs more than stock modules")
+    if extra["precision"] != "float32":
+        raise InputError(
+            f"member {name!r} has {extra['precision']} weights, to which the library would round the projection: "
+            "open it with precision=float32"
+        )
+    if "prompt" in extra and member.spec.prompt != inner.spec.prompt:
+        raise InputError(f"member {name!r} has a prompt that is not pooled and a prefix that is: leave one out")
+    yield from (copy.deepcopy(module) for module in inner._model)
+    with inner._model.truncate_embeddings(None):  # the length that the last module gives
+        dim: int = inner._model.get_embedding_dimension()
+    if member.spec.dim < dim:
+        yield _linear(np.eye(dim, member.spec.dim, dtype=np.float32))
+    if isinstance(member, AdjustedEncoder) and member.spec.normalize:
+        yield base_modules.Normalize()
+
+
+def _projection_modules(projection: Projection, dim: int) -> Iterator[Any]:
+    if isinstance(projection, Placement) and (projection.start, projection.columns, projection.scale) == (0, dim, 1):
+        return
+    network = as_network(projection, dim)
+    activation = {"relu": torch.nn.ReLU(), "tanh": torch.nn.Tanh()}.get(network.activation)
+    for layer in network.layers[:-1]:
+        yield _linear(layer.matrix, layer.bias, activation)
+        if network.activation == "unit":
+            yield base_modules.Normalize()
+    yield _linear(network.layers[-1].matrix, network.layers[-1].bias)
+
+
+def _linear(matrix: NDArray[np.float32], bias: NDArray[np.float32] | None = None, activation: object = None) -> Any:  # noqa: ANN401 - a module
+    """Return the library's dense layer x -> activation(x' matrix + bias)."""
+    return base_modules.Dense(
+        *matrix.shape,
+        bias=bias is not None,
+        activation_function=activation,
+        init_weight=torch.from_numpy(np.ascontiguousarray(matrix.T)),
+        init_bias=None if bias is None else torch.from_numpy(np.array(bias)),
+    )

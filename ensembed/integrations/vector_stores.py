@@ -1,43 +1,52 @@
-"""What every vector store here does: create, add with ids, search, delete, reopen; one class for each library.
+"""What all vector stores share: create, open, add by id, search, delete, save. Each library has a file of its own.
 
-A store holds vectors of length one, so that its scores are cosines. It remembers the model that made them by the key of
-the model's spec, and refuses any other: the cosine of two models' vectors means nothing.
+A store holds vectors of length one, so that its scores are cosines. It records the key of the model that made them and
+refuses any other model: a cosine between vectors of two models means nothing.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import ArrayLike, NDArray
 
 from ensembed.corpora.corpus import check_sentences, shorten
 from ensembed.encoders.base import Encoder, FloatArray
-from ensembed.errors import InputError, SentenceError, StoreError
-from ensembed.integrations.sources import ModelLike, open_model
+from ensembed.errors import EnsembedError, InputError, SentenceError, StoreBusyError, StoreError
+from ensembed.models.opening import ModelLike, open_model
 from ensembed.numerics.row_matrices import unit_rows
+from ensembed.support.atomic_files import sha256_of, sync, temporary_beside, write_atomically
 from ensembed.support.progress import Progress, silent
 
 IdArray = NDArray[np.int64]
-Kinds: TypeAlias = Mapping[str, tuple[object, ...]]
-"""What each setting may be: one of these values, or of these types; `int` stands for 1 to `_MOST_NUMBER`."""
+Allowed: TypeAlias = Mapping[str, tuple[object, ...]]
+"""The values or types that each setting may have; `int` stands for 1 to `_MAX_NUMBER`."""
 NO_ID = -1
-"""Stands in `Hits.ids` where an approximate search found fewer than it was asked for; its score is NaN."""
+"""The value in `Hits.ids` where an approximate search returned fewer than k hits; the score is NaN."""
 
 FORMAT_VERSION = 1
-_MOST_ID = 2**63 - 1
-_MOST_NUMBER = 1_000_000  # more links than that, or a wider search, no library could use
-_WAY_OUT = "put back a copy of the store from before, or create it anew"
-_FACTS: dict[str, type] = {"format": int, "backend": str, "model": str, "key": str, "dim": int, "settings": dict}
+STORE = "store.json"
+_MAX_ID = 2**63 - 1
+_MAX_NUMBER = 1_000_000  # no library can use more links or a wider search
+_REMEDY = "restore a copy of the store, or create it again"
+_FIELDS: dict[str, type] = {"format": int, "backend": str, "model": str, "key": str, "dim": int, "settings": dict}
+# How often a reader tries again when a writer replaces the index that it was about to read.
+_TRIES = 5
 S = TypeVar("S", bound="VectorStore")
+F = TypeVar("F", bound="FolderStore")
 
 
 class Hits(NamedTuple):
-    """What a search found, best first.
+    """The result of a search, best first.
 
     Attributes:
         ids: [queries, k] int64.
@@ -50,14 +59,14 @@ class Hits(NamedTuple):
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """What a store remembers of itself, wherever its library lets it: of which model its vectors are, and its settings.
+    """What a store records about itself.
 
     Attributes:
         backend: the library.
-        model: what the model was called; it may be called otherwise now.
-        key: of the model's spec: equal keys mean equal vectors.
+        model: the name of the model when the store was created; the name may differ now.
+        key: the key of the model's spec: equal keys mean equal vectors.
         dim: the length of a vector.
-        settings: what the library was told when the store was created.
+        settings: the library's settings at creation.
     """
 
     backend: str
@@ -67,64 +76,54 @@ class StoreFacts:
     settings: Mapping[str, Any]
 
     @classmethod
-    def of(cls, backend: str, model: Encoder, **settings: Any) -> StoreFacts:  # noqa: ANN401 - anything JSON can hold
-        """The facts of a new store of this model's vectors."""
-        return cls(backend, model.spec.name, model.spec.key, model.spec.dim, settings)
+    def of(cls, backend: str, model: Encoder, settings: Mapping[str, Any] | None = None) -> StoreFacts:
+        """Return the facts of a new store for this model's vectors."""
+        return cls(backend, model.spec.name, model.spec.key, model.spec.dim, settings or {})
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data that `from_json` reads back."""
-        return {"format": FORMAT_VERSION} | {name: getattr(self, name) for name in _FACTS if name != "format"}
+        """Return plain data that `from_json` reads back."""
+        return {"format": FORMAT_VERSION} | asdict(self)
 
     @classmethod
     def from_json(cls, data: object, backend: str, where: str) -> StoreFacts:
-        """The inverse of `to_json`; a StoreError where it is not what a store of that library wrote."""
+        """Return the facts in plain data; raise a StoreError if a store of that library did not write it."""
         if not isinstance(data, dict) or data.get("format") is None:
-            raise StoreError(f"{where} is not a vector store of ensembed: nothing there says whose vectors it holds")
+            raise StoreError(f"{where} is not a vector store of ensembed: it does not say whose vectors it holds")
         if data["format"] != FORMAT_VERSION:
             raise StoreError(
                 f"{where} has format {data['format']!r}; this version of ensembed reads {FORMAT_VERSION}: update it"
             )
-        for name, kind in _FACTS.items():
+        for name, kind in _FIELDS.items():
             if not isinstance(data.get(name), kind):
-                raise StoreError(f"{where} is damaged: its {name!r} is {data.get(name)!r}; {_WAY_OUT}")
+                raise StoreError(f"{where} is damaged: its {name!r} is {data.get(name)!r}; {_REMEDY}")
         if data["backend"] != backend:
             raise StoreError(f"{where} is a store of {data['backend']}, not of {backend}")
-        return cls(**{name: data[name] for name in _FACTS if name != "format"})
+        return cls(**{name: data[name] for name in _FIELDS if name != "format"})
 
-    def check_settings(self, kinds: Kinds, where: str) -> None:
-        """Refuse settings that no store was created with; a StoreError says which."""
-        for name, wrong in _wrong_settings(self.settings, kinds):
-            raise StoreError(f"{where} is damaged: its setting {name!r} is {wrong!r}; {_WAY_OUT}")
-
-    def check(self, model: Encoder, where: str) -> None:
-        """Refuse a model that did not make the store's vectors.
-
-        Raises:
-            InputError: names both.
-            StoreError: the model is the one, but its vectors are of another length than the store says.
-        """
+    def check_model(self, model: Encoder, where: str) -> None:
+        """Raise an InputError, which names both models, unless this model made the store's vectors."""
         if model.spec.key != self.key:
             raise InputError(
                 f"{where} holds vectors of {self.model!r} (key {self.key}, {self.dim} dimensions), and "
                 f"{model.spec.name!r} (key {model.spec.key}, {model.spec.dim} dimensions) is another model: open the "
-                "store with the one that filled it, or create another"
+                "store with the model that filled it, or create another store"
             )
         if model.spec.dim != self.dim:
-            raise StoreError(f"{where} is damaged: its 'dim' is {self.dim}, not {model.spec.dim}; {_WAY_OUT}")
+            raise StoreError(f"{where} is damaged: its 'dim' is {self.dim}, not {model.spec.dim}; {_REMEDY}")
 
 
 class VectorStore(ABC):
     """Vectors of sentences by id, in one library.
 
-    A subclass has `create` and `open`, and writes what is abstract here; it is given what has been checked.
+    An id is a whole number from 0 to 2**63 - 1. An id that is in the store already is refused unless `replace` is set.
+    A call that is refused changes nothing.
 
-    An id is a whole number from 0 to 2**63 - 1. One that is in the store already is refused, unless it is to be
-    replaced. Whatever is refused changes nothing.
+    A subclass defines `create` and `open` and the abstract methods, which get checked arguments.
 
     Attributes:
-        model: what makes the vectors.
-        facts: what the store remembers.
-        where: how errors call it.
+        model: the model that makes the vectors.
+        facts: what the store records about itself.
+        where: the store's name in error messages.
     """
 
     backend: ClassVar[str]
@@ -133,7 +132,7 @@ class VectorStore(ABC):
         self.model = model
         self.facts = facts
         self.where = where
-        self._closed = False
+        self._closed = self._read_only = self._unsaved = False
 
     def add(
         self, ids: Sequence[int], sentences: Sequence[str], *, replace: bool = False, progress: Progress = silent
@@ -141,16 +140,16 @@ class VectorStore(ABC):
         """Encode the sentences and keep their vectors under these ids.
 
         Args:
-            ids: one per sentence.
+            ids: one id per sentence.
             sentences: the sentences.
-            replace: put new vectors in the place of those whose ids are there already, instead of refusing them.
-            progress: told of encoding.
+            replace: replace the vectors of ids that are in the store already, instead of refusing them.
+            progress: reports encoded rows.
 
         Raises:
-            InputError: an id is none, is given twice, or is taken.
-            SentenceError: a sentence is no string, or one of which the model knows nothing, so that its vector is zero.
+            InputError: an id is invalid, is given twice, or is in the store already.
+            SentenceError: a sentence is not a string, or its vector is zero because the model knows nothing in it.
         """
-        self._check_usable(changes=True)
+        self._check_usable(write=True)
         checked, numbers = check_sentences(sentences), checked_ids(ids)
         if len(checked) != len(numbers):
             raise InputError(f"{len(numbers)} ids for {len(checked)} sentences: give one id for each")
@@ -158,14 +157,15 @@ class VectorStore(ABC):
             return
         if not replace:
             self._refuse_taken(numbers)
-        self._add(numbers, self._units(checked, progress), checked, replace=replace)
+        self._add(numbers, self._unit_vectors(checked, progress), checked, replace=replace)
+        self._unsaved = True
 
     def search(self, queries: Sequence[str], k: int = 10) -> Hits:
-        """The k sentences whose vectors have the largest cosine with each query's, or all where there are fewer.
+        """Return the k sentences with the largest cosine to each query, or all sentences if there are fewer.
 
         Raises:
             InputError: k is not a whole number of at least 1.
-            SentenceError: a query is no string, or one of which the model knows nothing.
+            SentenceError: a query is not a string, or its vector is zero.
         """
         self._check_usable()
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
@@ -174,15 +174,11 @@ class VectorStore(ABC):
         k = self._at_most(int(k))
         if not k or not checked:
             return Hits(np.empty((len(checked), k), np.int64), np.empty((len(checked), k), np.float32))
-        return self._search(self._units(checked, silent), k)
+        return self._search(self._unit_vectors(checked, silent), k)
 
     def delete(self, ids: Sequence[int]) -> None:
-        """Forget these ids and their vectors.
-
-        Raises:
-            InputError: one is not in the store; then none is deleted.
-        """
-        self._check_usable(changes=True)
+        """Delete these ids and their vectors; raise an InputError, and delete none, if one is not in the store."""
+        self._check_usable(write=True)
         numbers = checked_ids(ids)
         if not len(numbers):
             return
@@ -190,6 +186,7 @@ class VectorStore(ABC):
         if len(unknown):
             raise InputError(f"{self.where} has no {_some(unknown)}: nothing was deleted")
         self._delete(numbers)
+        self._unsaved = True
 
     def __contains__(self, number: object) -> bool:
         self._check_usable()
@@ -197,14 +194,14 @@ class VectorStore(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many vectors there are."""
+        """Return the number of vectors."""
 
     def save(self) -> None:
-        """Make what was added or deleted last; where each change is kept at once there is nothing to do."""
+        """Write unsaved changes; stores that keep every change at once have nothing to do."""
         self._check_usable()
 
     def close(self) -> None:
-        """Let go of files and connections; what was not saved is lost."""
+        """Release files and connections; unsaved changes are lost."""
         self._closed = True
 
     def __enter__(self: S) -> S:  # noqa: PYI019 - Python 3.10 has no Self
@@ -218,34 +215,32 @@ class VectorStore(ABC):
 
     @abstractmethod
     def _add(self, ids: IdArray, vectors: FloatArray, sentences: list[str], *, replace: bool) -> None:
-        """Keep them all or none; with `replace`, some ids may be there."""
+        """Keep all of them or none; with `replace`, some ids may be in the store."""
 
     @abstractmethod
     def _search(self, vectors: FloatArray, k: int) -> Hits:
-        """The k nearest, k being at most the number of vectors."""
+        """Return the k nearest; k is at most the number of vectors."""
 
     def _at_most(self, k: int) -> int:
-        """The smaller of k and the number of vectors."""
+        """Return the smaller of k and the number of vectors."""
         return min(k, len(self))
 
     @abstractmethod
     def _present(self, ids: IdArray) -> NDArray[np.bool_]:
-        """Which ids are in the store."""
+        """Return for each id whether it is in the store."""
 
     @abstractmethod
     def _delete(self, ids: IdArray) -> None:
-        """Delete ids that are there, all or none."""
+        """Delete ids that are in the store, all or none."""
 
     def _refuse_taken(self, ids: IdArray) -> None:
         taken = ids[self._present(ids)]
         if len(taken):
-            raise InputError(self._taken(taken))
+            raise InputError(
+                f"{self.where} has {_some(taken)} already: nothing was added; leave these out, or set replace=True"
+            )
 
-    def _taken(self, ids: IdArray) -> str:
-        return f"{self.where} has {_some(ids)} already: nothing was added; leave out what is there, or say replace=True"
-
-    def _units(self, sentences: list[str], progress: Progress) -> FloatArray:
-        """The sentences' vectors, scaled to length one."""
+    def _unit_vectors(self, sentences: list[str], progress: Progress) -> FloatArray:
         vectors = unit_rows(self.model.encode(sentences, progress=progress))
         empty = np.flatnonzero(~vectors.any(axis=1))
         if len(empty):
@@ -255,77 +250,245 @@ class VectorStore(ABC):
             )
         return vectors
 
-    def _check_usable(self, *, changes: bool = False) -> None:  # noqa: ARG002 - some stores are opened to be read only
+    def _check_usable(self, *, write: bool = False) -> None:
         if self._closed:
             raise StoreError(f"{self.where} was closed: open it again")
+        if write and self._read_only:
+            raise StoreError(f"{self.where} was opened read only: open it without view=True to change it")
 
 
-@contextmanager
-def closing_failures(store: VectorStore) -> Iterator[None]:
-    """Close a store that does not come to be: its connection would stay open, its folder locked."""
-    try:
-        yield
-    except BaseException:  # an interrupt, too, leaves no store that could be closed later
-        store.close()
-        raise
+class FolderStore(VectorStore):
+    """A store whose library keeps an index in memory; `save`, or the end of a `with`, writes it to the folder.
+
+    The folder holds `index-HASH` and `store.json`, which names it. The index is written under a temporary name, synced
+    and renamed before `store.json` is, so that an interrupted save leaves the store as it was. If two processes open a
+    store, change it and save it, the second save is refused: the first one's changes stay.
+
+    Attributes:
+        index: the library's index.
+    """
+
+    def __init__(self, model: Encoder, facts: StoreFacts, folder: Path | None, index: Any) -> None:  # noqa: ANN401 - of an optional library
+        super().__init__(model, facts, f"the {self.backend} store in {'memory' if folder is None else folder}")
+        self.index = index
+        self._folder = folder
+        self._on_disk: bytes | None = None  # `store.json` as this object last read or wrote it
+
+    @classmethod
+    def _created(cls: type[F], folder: str | Path | None, model: ModelLike, settings: Mapping[str, Any]) -> F:  # noqa: PYI019 - as above
+        """Return a new store with an empty index, saved if it has a folder."""
+        if folder is not None:
+            _check_new(folder)
+        encoder = store_model(model)
+        facts = StoreFacts.of(cls.backend, encoder, settings)
+        store = cls(encoder, facts, None if folder is None else Path(folder), cls._empty_index(facts))
+        if folder is not None:
+            store.save()
+        return store
+
+    @classmethod
+    def open(cls: type[F], folder: str | Path, model: ModelLike) -> F:  # noqa: PYI019 - as above
+        """Open the store that was saved in a folder.
+
+        Raises:
+            InputError: it holds another model's vectors.
+            StoreError: the folder holds no store, or a damaged one.
+        """
+        return cls._opened(folder, model)
+
+    @classmethod
+    def _opened(cls: type[F], folder: str | Path, model: ModelLike, *, read_only: bool = False) -> F:  # noqa: PYI019 - as above
+        facts, file, content = _read_folder(Path(folder), cls.backend)
+        encoder = store_model(model)
+        facts.check_model(encoder, f"the {cls.backend} store in {folder}")
+        store = cls(encoder, facts, Path(folder), cls._read_index(facts, file, read_only=read_only))
+        store._read_only, store._on_disk = read_only, content
+        return store
+
+    def save(self) -> None:
+        """Write the index to the folder.
+
+        Raises:
+            StoreBusyError: another process has saved since this one opened the store, or is saving now.
+            StoreError: the store has no folder, or cannot write to it.
+        """
+        self._check_usable(write=True)
+        if self._folder is None:
+            raise StoreError(f"{self.where} has no folder to be saved in: create it with one")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(self._folder / ".lock", timeout=0):
+                self._write(self._folder)
+            self._unsaved = False
+        except Timeout:
+            raise StoreBusyError(f"another process is saving {self.where}: nothing was written; try again") from None
+        except OSError as error:
+            raise StoreError(f"cannot save {self.where}: {error}") from error
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        """Save changes, unless an error ended the `with`, and close."""
+        try:
+            if kind is None and self._unsaved and self._folder is not None and not self._closed:
+                self.save()
+        finally:
+            self.close()
+
+    @classmethod
+    @abstractmethod
+    def _empty_index(cls, facts: StoreFacts) -> Any:  # noqa: ANN401 - of an optional library
+        """Return a new index."""
+
+    @classmethod
+    @abstractmethod
+    def _read_index(cls, facts: StoreFacts, file: Path, *, read_only: bool) -> Any:  # noqa: ANN401 - as above
+        """Read an index from a file and check the settings."""
+
+    @abstractmethod
+    def _write_index(self, path: Path) -> None:
+        """Write the index to a file."""
+
+    @abstractmethod
+    def _insert(self, ids: IdArray, vectors: FloatArray) -> None:
+        """Add vectors under ids that are not in the index."""
+
+    def _add(self, ids: IdArray, vectors: FloatArray, sentences: list[str], *, replace: bool) -> None:  # noqa: ARG002 - an index holds no texts
+        taken = ids[self._present(ids)] if replace else ids[:0]
+        if len(taken):
+            self._delete(taken)
+        self._insert(ids, vectors)
+
+    def _write(self, folder: Path) -> None:
+        if _content(folder / STORE) != self._on_disk:
+            raise StoreBusyError(
+                f"another process has saved {self.where} since it was opened here: nothing was written, so that its "
+                "changes are not lost; open the store again and repeat yours"
+            )
+        temporary = temporary_beside(folder / "index")
+        try:
+            self._write_index(temporary)
+            digest = sha256_of(temporary)
+            sync(temporary)
+            name = f"index-{digest[:16]}"
+            temporary.replace(folder / name)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync(folder)
+        data = json.dumps(self.facts.to_json() | {"index": name, "sha256": digest}, indent=1).encode() + b"\n"
+        write_atomically(folder / STORE, data)
+        self._on_disk = data
+        # Delete the old index and files of interrupted saves; the lock keeps other writers out.
+        for old in (*folder.glob("index-*"), *folder.glob(".index.*.tmp")):
+            if old.name != name:
+                old.unlink(missing_ok=True)
 
 
-def checked_settings(settings: Mapping[str, Any], kinds: Kinds) -> Mapping[str, Any]:
-    """The settings of a new store, or an InputError that says which cannot be one."""
-    for name, wrong in _wrong_settings(settings, kinds):
-        raise InputError(f"{name} is {_choices(kinds[name])}, not {wrong!r}")
-    return settings
+class DatabaseStore(VectorStore):
+    """A store in a database, which keeps every change at once and the sentences beside the vectors."""
 
+    _errors: ClassVar[tuple[type[Exception], ...]]
 
-def _wrong_settings(settings: Mapping[str, Any], kinds: Kinds) -> Iterator[tuple[str, Any]]:
-    for name, allowed in kinds.items():
-        value = settings.get(name)
-        if name not in settings or not any(_fits(value, one) for one in allowed):
-            yield name, value
+    def __init__(self, model: Encoder, facts: StoreFacts, where: str, owned: Any) -> None:  # noqa: ANN401 - of an optional library
+        """Take the connection to close with the store, or None for one that belongs to the user."""
+        super().__init__(model, facts, where)
+        self._owned = owned
 
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        """Return the sentences of these ids; raise an InputError if one is not in the store."""
+        self._check_usable()
+        wanted = checked_ids(ids).tolist()
+        with self._failures():
+            texts = self._texts(wanted)
+        for number in wanted:
+            if number not in texts:
+                raise InputError(f"{self.where} has no id {number}")
+        return [texts[number] for number in wanted]
 
-def _fits(value: object, allowed: object) -> bool:
-    if allowed is int:
-        return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_NUMBER
-    return isinstance(value, allowed) if isinstance(allowed, type) else value == allowed
+    def close(self) -> None:
+        """Close the connection, unless it belongs to the user."""
+        if self._owned is not None and not self._closed:
+            self._owned.close()
+        super().close()
 
+    @abstractmethod
+    def _texts(self, ids: list[int]) -> dict[int, str]:
+        """Return the sentences of those ids that are in the store."""
 
-def _choices(allowed: tuple[object, ...]) -> str:
-    words = {int: f"a whole number from 1 to {_MOST_NUMBER:,}", bool: "True or False"}
-    return " or ".join(words[one] if isinstance(one, type) else repr(one) for one in allowed)
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Turn the library's errors into a StoreError."""
+        try:
+            yield
+        except EnsembedError:
+            raise
+        except self._errors as error:
+            raise StoreError(f"{self.where} cannot be used: {str(error).strip()}") from error
+
+    @contextmanager
+    def _closed_on_failure(self) -> Iterator[None]:
+        """Close the store if it cannot be created or opened: nobody else could close it."""
+        try:
+            yield
+        except BaseException:  # also after an interrupt
+            self.close()
+            raise
 
 
 def store_model(model: ModelLike) -> Encoder:
-    """The model, the one saved in that folder, or the encoder of that name; its vectors must always be the same."""
-    opened = open_model(model)
-    if not opened.cacheable:
+    """Open a model whose vectors are to be stored; raise a StoreError if its vectors can vary."""
+    encoder = open_model(model, from_file=True)
+    if not encoder.cacheable:
         raise StoreError(
-            f"the vectors of {opened.spec.name!r} are not always the same (missing='drop'): they cannot be kept in a "
+            f"the vectors of {encoder.spec.name!r} are not always the same (missing='drop'): they cannot be kept in a "
             "store; open the model with missing='error'"
         )
-    return opened
+    return encoder
+
+
+def checked_settings(settings: Mapping[str, Any], allowed: Allowed, where: str | None = None) -> Mapping[str, Any]:
+    """Return the settings if each has an allowed value.
+
+    Raises:
+        InputError: one has not, in a new store.
+        StoreError: one has not, in the store `where` they were read.
+    """
+    for name, choices in allowed.items():
+        value = settings.get(name)
+        if name in settings and any(_fits(value, choice) for choice in choices):
+            continue
+        if where is not None:
+            raise StoreError(f"{where} is damaged: its setting {name!r} is {value!r}; {_REMEDY}")
+        words = {int: f"a whole number from 1 to {_MAX_NUMBER:,}", bool: "True or False"}
+        described = [words[choice] if isinstance(choice, type) else repr(choice) for choice in choices]
+        raise InputError(f"{name} is {' or '.join(described)}, not {value!r}")
+    return settings
+
+
+def _fits(value: object, choice: object) -> bool:
+    if choice is int:
+        return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_NUMBER
+    return isinstance(value, choice) if isinstance(choice, type) else value == choice
 
 
 def checked_ids(ids: Sequence[Any]) -> IdArray:
-    """The ids as an array, or an InputError that says which is none or comes twice."""
+    """Return the ids as an array; raise an InputError that says which one is invalid or given twice."""
     if isinstance(ids, (str, bytes)) or not hasattr(ids, "__len__"):
         raise InputError(f"ids are a list of whole numbers, not {ids!r}")
     for number in ids:
         if isinstance(number, (bool, np.bool_)) or not isinstance(number, (int, np.integer)):
             raise InputError(f"an id is a whole number, not {number!r}")
-        if not 0 <= number <= _MOST_ID:
+        if not 0 <= number <= _MAX_ID:
             raise InputError(f"an id is a whole number from 0 to 2**63 - 1, not {number}")
     numbers = np.array([int(number) for number in ids], np.int64)
-    seen, counts = np.unique(numbers, return_counts=True)
+    distinct, counts = np.unique(numbers, return_counts=True)
     if (counts > 1).any():
-        raise InputError(f"{_some(seen[counts > 1])} given twice")
+        raise InputError(f"{_some(distinct[counts > 1])} given twice")
     return numbers
 
 
-def padded(found: Sequence[tuple[ArrayLike, ArrayLike]], k: int) -> Hits:
-    """Ids and scores of each query as arrays with k columns."""
-    hits = Hits(np.full((len(found), k), NO_ID, np.int64), np.full((len(found), k), np.nan, np.float32))
-    for row, (ids, scores) in enumerate(found):
+def padded(results: Sequence[tuple[ArrayLike, ArrayLike]], k: int) -> Hits:
+    """Return the ids and scores of each query as arrays with k columns."""
+    hits = Hits(np.full((len(results), k), NO_ID, np.int64), np.full((len(results), k), np.nan, np.float32))
+    for row, (ids, scores) in enumerate(results):
         n = np.size(ids)
         hits.ids[row, :n] = ids
         hits.scores[row, :n] = scores
@@ -333,6 +496,51 @@ def padded(found: Sequence[tuple[ArrayLike, ArrayLike]], k: int) -> Hits:
 
 
 def _some(ids: IdArray) -> str:
-    """The first few ids, for a message."""
-    shown = ", ".join(map(str, ids[:3].tolist())) + (", ..." if len(ids) > 3 else "")
-    return f"id {shown}" if len(ids) == 1 else f"ids {shown} ({len(ids)} of them)"
+    """Return the first few ids, for a message."""
+    first = ", ".join(map(str, ids[:3].tolist())) + (", ..." if len(ids) > 3 else "")
+    return f"id {first}" if len(ids) == 1 else f"ids {first} ({len(ids)} of them)"
+
+
+def _check_new(folder: str | Path) -> None:
+    """Refuse what cannot be the folder of a new store."""
+    if not isinstance(folder, (str, Path)) or str(folder) == "":
+        raise InputError(f"a store is kept in a folder, not in {folder!r}; None keeps it in memory")
+    if (Path(folder) / STORE).exists():
+        raise StoreError(f"there is a store in {folder} already: open it, or choose another folder")
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise StoreError(f"{folder} is not a folder")
+
+
+def _read_folder(folder: Path, backend: str) -> tuple[StoreFacts, Path, bytes]:
+    """Return the facts of the store in a folder, its index file, of which every byte is checked, and `store.json`."""
+    for attempt in range(1, _TRIES + 1):
+        content = _content(folder / STORE)
+        if content is None:
+            raise StoreError(f"there is no store in {folder}: it has no {STORE}; create one")
+        try:
+            data: Any = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"{folder / STORE} is damaged: {error}") from error
+        facts = StoreFacts.from_json(data, backend, str(folder))
+        name, digest = data.get("index"), data.get("sha256")
+        if not isinstance(name, str) or not re.fullmatch(r"index-[0-9a-f]{16}", name):
+            raise StoreError(f"{folder / STORE} is damaged: its index is {name!r}")
+        try:
+            if sha256_of(folder / name) != digest:
+                raise StoreError(f"{folder / name} is damaged: its bytes are not those that were saved")
+            return facts, folder / name, content
+        except FileNotFoundError:
+            if attempt == _TRIES:
+                raise StoreError(f"{folder / name} is missing: it is the index of the store {folder}") from None
+        except OSError as error:
+            raise StoreError(f"cannot read {folder / name}: {error}") from error
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error}") from error

@@ -1,26 +1,77 @@
-"""Opening saved meta-encoders: their members must be those that were fitted on."""
+"""The one way to open a model, whatever a user names it by, and the rule for names that come out of a file.
+
+A name that a user types may do whatever that kind of encoder does. A name out of a file (a saved model, an index, the
+configuration of another library) may not run code or send sentences away unless the user says `trust`.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
+from typing import TypeAlias
 
 from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode
-from ensembed.encoders.consent import needs_consent
-from ensembed.encoders.openai.revisions import PROBED
+from ensembed.encoders.consent import effect_needing_consent
+from ensembed.encoders.identity import difference
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError, ModelError, UnknownEncoderError
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
-from ensembed.models.saved_model import PROBES, read_model
+from ensembed.models.saved_model import CONFIG, is_model, read_model
 from ensembed.support.progress import Progress, silent
 
-# How far an encoder's probe vectors may be from the saved ones, as a part of their length: other machines and runtimes
-# round differently, int8 ones in the second digit; another revision of a model is much further off.
-_SAME_ENCODER = 0.2
+ModelLike: TypeAlias = EncoderLike | Path
+
+HUB = "hub:"
+"""The prefix of a saved model on the Hugging Face hub: `hub:org/name@revision`."""
+
+
+def open_model(
+    source: ModelLike,
+    *,
+    threads: int | None = None,
+    trust: bool = False,
+    from_file: bool = False,
+    progress: Progress = silent,
+) -> Encoder:
+    """Open a model by the folder it was saved in, its name on the hub, or an encoder's name; wrap an object.
+
+    Args:
+        source: the folder of a saved model, `hub:org/name@revision`, an encoder's name, or an object with `encode`. A
+            string names a folder only if a model was saved in it: any other folder may share its name with an encoder.
+        threads: cores per encoder; None leaves it to each encoder.
+        trust: also open encoders that run code which comes with their weights, or that send sentences to servers which
+            are neither on this machine nor have their key set.
+        from_file: `source` was read from a file and not typed by the user, so that it needs `trust` for these, too.
+        progress: receives long work, such as a download.
+
+    Raises:
+        ModelError: the folder is not a model, is damaged, or needs `trust`.
+        UnknownEncoderError: the name is neither a folder with a model nor an encoder.
+    """
+    if isinstance(source, Path) or (isinstance(source, str) and is_model(source)):
+        return load(source, threads=threads, trust=trust, progress=progress)
+    if not isinstance(source, str):
+        return open_encoder(source, threads=threads, progress=progress)
+    if source.startswith(HUB):
+        from ensembed.models.hub_models import from_pretrained, parse_hub_name
+
+        repo, revision = parse_hub_name(source)
+        return from_pretrained(repo, revision=revision, threads=threads, trust=trust, progress=progress)
+    try:
+        if from_file:
+            _check_consent(f"encoder {source!r}", source, trust)
+        return open_encoder(source, threads=threads, progress=progress)
+    except UnknownEncoderError as error:
+        if source and Path(source).exists():
+            raise ModelError(
+                f"{source} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
+                f"as in st:{source}, onnx:{source} or words:{source}"
+            ) from None
+        raise UnknownEncoderError(
+            f"{source!r} is neither a folder with a saved model nor an encoder: {error}"
+        ) from None
 
 
 def load(
@@ -32,32 +83,36 @@ def load(
     trust: bool = False,
     progress: Progress = silent,
 ) -> MetaEncoder:
-    """A saved meta-encoder.
+    """Load a saved meta-encoder.
 
     Args:
-        folder: where it was saved.
+        folder: the folder it was saved in.
         encoders: members that cannot be opened by name (your own objects), by the name they had.
         threads: cores per encoder; None leaves it to each encoder.
         missing: "error" stops when a member cannot be opened or fails later; "drop" warns and goes on without it. A
             member that has changed is an error either way: its vectors would be wrong, not missing.
         trust: also open members that run code which comes with their weights, or that send sentences to servers which
-            are neither on this machine nor have their key set. A model from a stranger can name any.
-        progress: told of long work that opening a member takes.
+            are neither on this machine nor have their key set. A model that you did not save can name any.
+        progress: receives long work that opening a member takes.
 
     Raises:
         ModelError: the folder is not a model, is damaged, or a member no longer gives the vectors it gave.
     """
     saved = read_model(Path(folder))
     opening = _Opening(encoders or {}, threads, missing, trust, progress)
-    members = []
-    for spec, fingerprint in zip(saved.members, saved.fingerprints, strict=True):
-        members.append(opening.member(spec, fingerprint))
+    members = [opening.member(spec, probes) for spec, probes in zip(saved.members, saved.fingerprints, strict=True)]
     return MetaEncoder(Ensemble(members), saved.meta, name=Path(folder).name, missing=missing, corpus=saved.corpus)
+
+
+def _check_consent(what: str, name: str, trust: bool) -> None:
+    """Raise a ModelError if opening a name out of a file needs the user's consent and `trust` does not give it."""
+    if not trust and (effect := effect_needing_consent(name)):
+        raise ModelError(f"{what} {effect}. Its name comes out of a file; if you want that, say trust=True, or --trust")
 
 
 @dataclass(frozen=True)
 class _Opening:
-    """How the members of a model are opened; the attributes are the arguments of `load`."""
+    """The arguments of `load` that say how members are opened."""
 
     encoders: Mapping[str, EncoderLike]
     threads: int | None
@@ -65,82 +120,48 @@ class _Opening:
     trust: bool
     progress: Progress
 
-    def member(self, spec: EncoderSpec, fingerprint: FloatArray) -> Encoder:
-        """The member, which must give the vectors it gave; a stand-in for one that may be missing."""
+    def member(self, spec: EncoderSpec, probes: FloatArray) -> Encoder:
+        """Open a member and check that it gives the vectors it gave; return a stand-in for one that may be missing."""
         try:
-            encoder = self._open(spec)
-            probes = encoder.encode(PROBES)
+            encoder = self._replacement(spec) or self._by_name(spec)
+            change = difference(encoder, spec, probes, settings=spec.name not in self.encoders)
         except EnsembedError as error:
             if self.missing == "error":
                 raise
             warnings.warn(f"going on without encoder {spec.name!r}: {error}", RuntimeWarning, stacklevel=3)
             return _Absent(spec, str(error))
-        if encoder.spec.dim != spec.dim:
+        if change:
             raise ModelError(
-                f"member {spec.name!r} gives {encoder.spec.dim} dimensions, the model was fitted on {spec.dim}"
-            )
-        if spec.name not in self.encoders and not _same_settings(encoder.spec, spec):
-            raise ModelError(
-                f"member {spec.name!r} has changed since the model was fitted: {_changes(spec, encoder.spec)}; fit "
-                "again, or get back what was used"
-            )
-        lengths = np.linalg.norm(fingerprint, axis=1) + np.finfo(np.float32).tiny  # a probe of unknown words is zero
-        distance = (np.linalg.norm(probes - fingerprint, axis=1) / lengths).max()
-        if distance > _SAME_ENCODER:
-            raise ModelError(
-                f"member {spec.name!r} is not the encoder this model was fitted on: its probe vectors are "
-                f"{distance:.0%} of their length away from the saved ones; fit again, or get the revision that was used"
+                f"member {spec.name!r} is not the encoder this model was fitted on: it {change}; fit again, or get "
+                "back what was used"
             )
         return encoder
 
-    def _open(self, spec: EncoderSpec) -> Encoder:
+    def _replacement(self, spec: EncoderSpec) -> Encoder | None:
+        """Return the encoder that the user gave for a member, if any."""
         source = self.encoders.get(spec.name)
         if source is None:
-            try:
-                return self._open_by_name(spec)
-            except (InputError, MissingError) as error:  # which blame a name that the user may never have seen
-                raise type(error)(
-                    f"member {spec.name!r} cannot be opened: {error}. If it is elsewhere now, say so: "
-                    f"load(..., encoders={{{spec.name!r}: ITS NAME}})"
-                ) from error
-        # A string has `encode` too.
+            return None
+        # A string has `encode`, too.
         if isinstance(source, SupportsEncode) and not isinstance(source, (str, Encoder)):
             return ObjectEncoder(source, name=spec.name, revision=spec.revision)  # not its class: two may share that
         return open_encoder(source, threads=self.threads, progress=self.progress)
 
-    def _open_by_name(self, spec: EncoderSpec) -> Encoder:
-        how = f"pass it as load(..., encoders={{{spec.name!r}: it}})"
+    def _by_name(self, spec: EncoderSpec) -> Encoder:
+        way_out = f"load(..., encoders={{{spec.name!r}: "
         if spec.kind in ("object", "meta"):
-            raise ModelError(f"member {spec.name!r} is an object: {how}")
+            raise ModelError(f"member {spec.name!r} is an object: pass it as {way_out}it}})")
         try:
-            if not self.trust and (deed := needs_consent(spec.name)):
-                raise ModelError(
-                    f"member {spec.name!r} {deed}. Whoever saved the model wanted that; if you do, too, say so: "
-                    "load(..., trust=True), or --trust"
-                )
+            _check_consent(f"member {spec.name!r}", spec.name, self.trust)
             return open_encoder(spec.name, threads=self.threads, progress=self.progress, pinned=spec.revision)
         except UnknownEncoderError as error:
-            raise ModelError(f"member {spec.name!r} is of no kind that is installed here: {error}; or {how}") from error
-
-
-def _same_settings(found: EncoderSpec, saved: EncoderSpec) -> bool:
-    """Whether all that pins the numbers is the same, but for what only one machine knows.
-
-    The revision of a server is the hash of the vectors that one machine saw first, with their noise; whether it is
-    still the same model, the fingerprint says.
-    """
-    if saved.revision.startswith(PROBED) and found.revision.startswith(PROBED):
-        found = replace(found, revision=saved.revision)
-    return found.key == saved.key
-
-
-def _changes(saved: EncoderSpec, found: EncoderSpec) -> str:
-    """The facts that differ, for a person."""
-    before, now = saved.to_json(), found.to_json()
-    before |= before.pop("extra")
-    now |= now.pop("extra")
-    keys = [key for key in dict.fromkeys([*before, *now]) if key != "name" and before.get(key) != now.get(key)]
-    return ", ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in keys)
+            raise ModelError(
+                f"member {spec.name!r} is of no kind that is installed here: {error}; or pass it as {way_out}it}})"
+            ) from error
+        except (InputError, MissingError) as error:  # these name an encoder that the user may never have seen
+            raise type(error)(
+                f"member {spec.name!r} cannot be opened: {error}. If it is elsewhere now, say {way_out}ITS NAME}})"
+            ) from error
 
 
 class _Absent(Encoder):

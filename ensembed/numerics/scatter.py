@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ensembed.errors import InputError, ViewError
 from ensembed.numerics.row_matrices import Views, non_finite, unit_rows
-from ensembed.support.cores import available_cores
+from ensembed.support.machine import available_cores
 from ensembed.support.progress import Progress
 
 # Rows per product: long enough for it to run at full speed, short enough for a sum in float32. Shards have as many.

@@ -11,7 +11,7 @@ from ensembed.errors import InputError
 from ensembed.paper.findings import NO_CORPUS
 from ensembed.sts.find import find_sts, text_version
 from ensembed.sts.protocol import distinct_sentences
-from ensembed.support.paths import data_dirs
+from ensembed.support.machine import data_dirs
 
 STSB_TRAIN, BILLION_WORD = "stsb-train", "billion-word"
 _BILLION_WORD_FILE = Path("corpus") / "news.en-00001-of-00100.txt.gz"

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ensembed.errors import InputError
-from ensembed.support.atomic_files import write_atomically
+from ensembed.support.atomic_files import alone, write_atomically
 from ensembed.support.extras import import_extra
-from ensembed.support.locks import alone
 from ensembed.support.progress import Progress, silent
 from ensembed.support.version import __version__
 

@@ -1,8 +1,10 @@
-"""Search over your own texts: an index is a folder that any process can open, add to and search."""
+"""Search over your own texts: an index is a folder that any process can open, add to and search.
+
+`groups` beside it holds near-duplicates and clusters. The room may import `ensembed.models` and everything below it.
+"""
 
 from __future__ import annotations
 
-from ensembed.search.hits import Hit
-from ensembed.search.index import Index
+from ensembed.search.index import Hit, Index
 
 __all__ = ["Hit", "Index"]

@@ -1,43 +1,82 @@
 """The index: a folder of segments, one manifest, one writer at a time, any number of readers.
 
-Every change writes new files first and replaces the manifest last, so that a process that dies leaves the old state or
-the new one. Files that no manifest names are removed by the next writer; who has them open keeps them.
+Every change writes new files first and replaces the manifest last: a process that dies leaves the old state or the new
+one. The next writer removes files that no manifest names; a reader that has them open keeps them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from ensembed.corpora.corpus import shorten
 from ensembed.encoders import EncoderLike, open_encoder
-from ensembed.encoders.base import Encoder, FloatArray
-from ensembed.errors import InputError, SearchIndexError
-from ensembed.models.saved_model import PROBES
-from ensembed.search import graph, tidy
-from ensembed.search.checks import check_count, check_ids, check_metadata, check_texts, check_vectors
-from ensembed.search.hits import Hit, compared, hit_of
-from ensembed.search.lock import held
-from ensembed.search.manifest import MANIFEST, RESCORE, Codes, Kind, Manifest, Settings, read_manifest
-from ensembed.search.remembered import check_model, open_source, source_of
-from ensembed.search.segment import Part, id_hashes, record_line, write_segment
-from ensembed.search.snapshot import Snapshot, open_snapshot
-from ensembed.search.storage import write_npy
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.identity import PROBES, difference, same_settings
+from ensembed.errors import IndexBusyError, InputError, SearchIndexError
+from ensembed.models.opening import open_model
+from ensembed.models.saved_model import is_model
+from ensembed.search import hnsw_graph
+from ensembed.search.exact_search import search_all_rows
+from ensembed.search.index_files import (
+    MANIFEST,
+    RESCORE,
+    Codes,
+    Kind,
+    Manifest,
+    Settings,
+    check_bytes,
+    map_npy,
+    read_manifest,
+    write_npy,
+)
+from ensembed.search.index_input import check_ids, check_metadata, check_texts, check_vectors
+from ensembed.search.segments import (
+    Part,
+    Snapshot,
+    all_compactions,
+    compact,
+    due_compactions,
+    id_hashes,
+    open_snapshot,
+    record_line,
+    remove_unused_files,
+    write_segment,
+)
 from ensembed.support.atomic_files import why_not_writable, write_atomically
 from ensembed.support.progress import Progress, silent
 
 _LOCK = ".lock"
 
 
-class Index:
-    """Texts with their vectors in a folder; made by `create`, found again by `open`.
+@dataclass(frozen=True)
+class Hit:
+    """A row that a search found.
 
-    An index that is open keeps what it opened (or wrote): `refresh` looks for what other processes have written since.
+    Attributes:
+        id: the row's id.
+        score: its cosine with the query.
+        text: the text that was indexed.
+        metadata: the metadata that was added with it.
+    """
+
+    id: str
+    score: float
+    text: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Index:
+    """Texts with their vectors in a folder; made by `create`, opened again by `open`.
+
+    An open index keeps the state that it opened or wrote last; `refresh` reads what other processes have written since.
 
     Example:
         >>> import tempfile
@@ -56,10 +95,10 @@ class Index:
         self.folder = snapshot.folder
         self._snapshot = snapshot
         self._model = model
-        self._how: dict[str, Any] = {}
+        self._opening: dict[str, Any] = {}
         self._wait = wait
         self._lock = FileLock(self.folder / _LOCK)
-        self._graph = graph.OpenGraph()
+        self._graph = hnsw_graph.OpenGraph()
 
     @classmethod
     def create(
@@ -78,16 +117,16 @@ class Index:
         """Make an empty index.
 
         Args:
-            folder: where; it is made.
+            folder: the folder of the index, which is created.
             model: what turns texts and queries into vectors, always the same one.
-            kind: "exact" compares a query with every row; "hnsw" walks a graph (pip install 'ensembed[search]');
-                "auto" does that from `graph_rows` rows on where usearch is installed.
+            kind: "exact" compares a query with every row; "hnsw" uses a graph (pip install 'ensembed[search]'); "auto"
+                uses one from `graph_rows` rows on if usearch is installed.
             dtype: what is compared first: "float32", "int8" (a quarter of the memory) or "binary" (a thirty-second).
             rescore: candidates for every hit, which are scored again from the float32 rows; by default 1 for float32,
                 4 for int8, 16 for binary, and at least 4 with a graph.
-            graph_rows: from how many rows on "auto" has a graph.
-            source: the folder or name that the model can be opened from again; an encoder's own name is known.
-            remake: take the place of an index that never had a row; one that had is an error always.
+            graph_rows: the number of rows from which "auto" has a graph.
+            source: the folder or name from which the model can be opened again; not needed for an encoder's name.
+            remake: replace an index that never had a row; one that had a row is always an error.
             wait: seconds to wait for another process that writes to the index.
 
         Raises:
@@ -96,18 +135,18 @@ class Index:
         folder = Path(folder)
         settings = Settings(kind, dtype, RESCORE.get(dtype, 1) if rescore is None else rescore, graph_rows)
         if kind == "hnsw":
-            graph.usearch()  # better now than when the rows are there
+            hnsw_graph.usearch()  # fail now and not when the rows have been encoded
         encoder = open_encoder(model)
         source = model if source is None and isinstance(model, str) else source
         if problem := why_not_writable(folder):
             raise SearchIndexError(f"cannot make an index in {folder}: {problem}")
         probes = encoder.encode(PROBES)
         folder.mkdir(parents=True, exist_ok=True)
-        with held(FileLock(folder / _LOCK), folder, wait):
+        with _locked(FileLock(folder / _LOCK), folder, wait):
             if (folder / MANIFEST).exists() and not (remake and read_manifest(folder).next_key == 0):
                 raise SearchIndexError(f"there is an index in {folder} already: open it, or choose another folder")
             fingerprint = write_npy(folder / "fingerprint.npy", probes.shape, "<f4", [probes])
-            manifest = Manifest(settings, encoder.spec, source_of(encoder, source), fingerprint)
+            manifest = Manifest(settings, encoder.spec, _lasting_source(encoder, source), fingerprint)
             write_atomically(folder / MANIFEST, manifest.to_bytes())
         return cls(open_snapshot(folder), encoder, wait)
 
@@ -126,59 +165,66 @@ class Index:
         """Open an index.
 
         Args:
-            folder: where it is.
-            model: the one it was made with; None opens it when it is first needed, from where it was.
-            verify: read every byte and compare the checksums; otherwise the sizes are checked, and what is read of
-                the texts.
-            threads: cores for the model, where it is opened here.
-            trust: also run code that comes with the model's weights; see `ensembed.load`.
+            folder: the folder of the index.
+            model: the model it was made with; None opens it from its saved source when it is first needed.
+            verify: read every byte and compare the checksums; otherwise the sizes of the files are checked, and every
+                text when it is read.
+            threads: cores for the model, if it is opened here.
+            trust: let the model run code that comes with its weights, or use other servers; see `ensembed.load`.
             wait: seconds to wait for another process that writes to the index.
-            progress: told of long work.
+            progress: receives long work.
 
         Raises:
             SearchIndexError: there is no index, or it was made with another model.
-            DamagedIndexError: a file is damaged or gone.
+            DamagedIndexError: a file is damaged or missing.
         """
         index = cls(open_snapshot(Path(folder)), None, wait)
-        index._how = {"threads": threads, "trust": trust, "progress": progress}
+        index._opening = {"threads": threads, "trust": trust, "progress": progress}
         if verify:
             index.verify(progress=progress)
         if model is not None:
-            encoder = open_encoder(model, threads=threads, progress=progress)
-            check_model(encoder, index.manifest, index.folder)
-            index._model = encoder
+            index._model = index._checked(open_encoder(model, threads=threads, progress=progress))
         return index
 
     @property
     def manifest(self) -> Manifest:
-        """What the index is made of, as it was opened or last written."""
+        """The state of the index as it was opened or last written."""
         return self._snapshot.manifest
 
     @property
     def model(self) -> Encoder:
-        """The model, opened if need be."""
+        """The model, which is opened when it is first needed."""
         if self._model is None:
-            model = open_source(self.manifest, self.folder, **self._how)
-            check_model(model, self.manifest, self.folder)
-            self._model = model
+            source = self.manifest.source
+            if source is None:
+                raise SearchIndexError(
+                    f"{self.folder} was made with the object {self.manifest.spec.name!r}: pass it, as in "
+                    "Index.open(folder, model), or name a saved model with --model"
+                )
+            if Path(source).is_absolute() and not is_model(source):
+                raise SearchIndexError(
+                    f"the model of {self.folder} is no longer in {source}; if it is elsewhere now, say so: --model "
+                    "FOLDER, or Index.open(folder, model)"
+                )
+            self._model = self._checked(open_model(source, from_file=True, **self._opening))
         return self._model
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What there is to say about the index, in plain JSON."""
-        found, settings = self.manifest, self.manifest.settings
+        """A summary of the index, as plain JSON."""
+        manifest, settings = self.manifest, self.manifest.settings
         return {
             "folder": str(self.folder),
-            "rows": found.rows,
-            "deleted": sum(one.rows for one in found.segments) - found.rows,
-            "dim": found.spec.dim,
+            "rows": manifest.rows,
+            "deleted": sum(segment.rows for segment in manifest.segments) - manifest.rows,
+            "dim": manifest.spec.dim,
             "kind": settings.kind,
             "dtype": settings.dtype,
             "rescore": settings.rescore,
-            "segments": len(found.segments),
-            "graph": found.graph.rows if found.graph else 0,
-            "bytes": sum(file.size for file in found.files()),
-            "model": found.source or found.spec.name,
+            "segments": len(manifest.segments),
+            "graph": manifest.graph.rows if manifest.graph else 0,
+            "bytes": sum(file.size for file in manifest.files()),
+            "model": manifest.source or manifest.spec.name,
         }
 
     def __len__(self) -> int:
@@ -204,105 +250,93 @@ class Index:
         """Add texts, all of them or none, and return their ids.
 
         Args:
-            texts: what is found; none may be blank.
-            ids: one for each, which no other row has; by default numbers.
+            texts: what is searched; none may be blank.
+            ids: an id for each, which no other row has; by default numbers.
             metadata: plain JSON to keep with each.
-            vectors: the model's vectors [n, d] of the texts, where they are there already.
-            replace: a row that has the id of a new one is deleted; otherwise that is an error.
-            mark: what to remember of a file that is read in parts: its hash, the records read, whether it is whole.
-            progress: told of texts that are encoded.
+            vectors: the model's vectors [n, d] of the texts, if they exist already.
+            replace: delete a row that has the id of a new one; otherwise that is an error.
+            mark: progress of a file that is imported in parts: its hash, the records read, whether it is complete.
+            progress: receives the number of encoded texts.
 
         Raises:
-            InputError: a text, id or metadata cannot be used, or an id is there already.
+            InputError: a text, id or metadata cannot be used, or an id exists already.
             IndexBusyError: another process is writing.
         """
         checked = check_texts(texts)
-        named = None if ids is None else check_ids(ids, len(checked))
-        kept = check_metadata(metadata, len(checked))
+        given_ids = None if ids is None else check_ids(ids, len(checked))
+        checked_metadata = check_metadata(metadata, len(checked))
         with self.writing():
             manifest = self.manifest
-            names = self._fresh_ids(len(checked)) if named is None else named
-            rows = range(len(names)) if named is None else self._chosen(names, replace)
+            names = self._fresh_ids(len(checked)) if given_ids is None else given_ids
+            rows = range(len(names)) if given_ids is None else self._chosen(names, replace)
             if len(rows):
                 if vectors is None:
-                    matrix = self._encoded([checked[i] for i in rows], progress)
+                    matrix = self._encode([checked[i] for i in rows], progress)
                 else:
                     matrix = check_vectors(vectors, manifest.spec.dim, len(checked))[list(rows)]
-                chosen = [names[i] for i in rows]
-                keys = np.arange(len(rows), dtype=np.int64) + manifest.next_key
-                lines = [record_line(names[i], checked[i], kept[i]) for i in rows]
-                part = Part(matrix, keys, id_hashes(chosen), lines)
-                number = manifest.next_segment
-                written = write_segment(self.folder, number, manifest, len(rows), lambda: [part])
-                segments = tidy.without(self._snapshot, self._snapshot.find(chosen).values(), number)
-                manifest = manifest.changed(
-                    segments=(*segments, written), next_segment=number + 1, next_key=manifest.next_key + len(rows)
-                )
+                lines = [record_line(names[i], checked[i], checked_metadata[i]) for i in rows]
+                manifest = self._with_rows([names[i] for i in rows], matrix, lines)
             if mark is not None:
-                manifest = manifest.changed(imports={**manifest.imports, mark[0]: mark[1:]})
+                manifest = dataclasses.replace(manifest, imports={**manifest.imports, mark[0]: mark[1:]})
             if manifest is not self.manifest:
                 self._commit(manifest)
-                self._tidied(progress)
+                self._maintain(progress)
         return names
 
     def delete(self, ids: Sequence[str], *, progress: Progress = silent) -> int:
-        """Delete the rows of these ids, all of them or none, and return how many there were.
+        """Delete the rows with these ids, all of them or none, and return their number.
 
         Raises:
-            InputError: an id is not there.
+            InputError: an id is not in the index.
             IndexBusyError: another process is writing.
         """
         wanted = list(dict.fromkeys(check_ids(ids)))
         with self.writing():
-            found = self._snapshot.find(wanted)
-            if unknown := [one for one in wanted if one not in found]:
+            places = self._snapshot.find(wanted)
+            if unknown := [id_ for id_ in wanted if id_ not in places]:
                 more = f" and {len(unknown) - 1} others" if len(unknown) > 1 else ""
                 raise InputError(f"no row has the id {shorten(unknown[0])}{more}: nothing was deleted")
-            if found:
-                number = self.manifest.next_segment
-                segments = tidy.without(self._snapshot, found.values(), number)
-                self._commit(self.manifest.changed(segments=segments, next_segment=number + 1))
-                self._tidied(progress)
-        return len(found)
+            if places:
+                segments = self._snapshot.with_deleted(places.values())
+                self._commit(self._next_manifest(segments=segments))
+                self._maintain(progress)
+        return len(places)
 
     def search(self, queries: Sequence[str] | FloatArray, k: int = 10) -> list[list[Hit]]:
-        """For every query its k nearest rows, best first; among equals the row that was added first.
+        """Return the k nearest rows of every query, best first; equal rows in the order in which they were added.
 
         Args:
             queries: texts, or vectors [q, d] of the index's model.
-            k: how many; where the index has fewer rows, all of them come back.
+            k: how many; an index with fewer rows returns all of them.
 
         Raises:
             InputError: a query is blank or not a string, or the vectors do not fit.
         """
-        check_count(k)
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise InputError(f"k is a whole number from 1 on, not {k!r}")
         snapshot = self._snapshot
-        if isinstance(queries, np.ndarray):
-            vectors = check_vectors(queries, snapshot.manifest.spec.dim)
-        else:
-            texts = check_texts(queries, "query")
-            vectors = check_vectors(self.model.encode(texts), snapshot.manifest.spec.dim)
+        if not isinstance(queries, np.ndarray):
+            queries = self.model.encode(check_texts(queries, "query"))
+        vectors = check_vectors(queries, snapshot.manifest.spec.dim)
         if len(snapshot) == 0:
             return [[] for _ in vectors]
-        found = self._graph.search(snapshot, vectors, int(k)) or compared(snapshot, vectors, int(k))
-        return [
-            [
-                hit_of(snapshot.record(place), score)
-                for place, score in zip(places.tolist(), scores.tolist(), strict=True)
-            ]
-            for places, scores in found
-        ]
+        rankings = self._graph.search(snapshot, vectors, int(k)) or search_all_rows(snapshot, vectors, int(k))
+        results = []
+        for places, scores in rankings:
+            records = [snapshot.record(place) for place in places.tolist()]
+            results.append([Hit(score=score, **record) for score, record in zip(scores.tolist(), records, strict=True)])
+        return results
 
     def get(self, ids: Sequence[str]) -> list[dict[str, Any]]:
-        """The id, text and metadata of the rows of these ids; an unknown one is an InputError."""
-        found = self._snapshot.find(wanted := check_ids(ids))
-        for one in wanted:
-            if one not in found:
-                raise InputError(f"no row has the id {shorten(one)}")
-        return [{"metadata": {}, **self._snapshot.record(found[one])} for one in wanted]
+        """Return the id, text and metadata of the rows with these ids; an unknown id is an InputError."""
+        places = self._snapshot.find(wanted := check_ids(ids))
+        for id_ in wanted:
+            if id_ not in places:
+                raise InputError(f"no row has the id {shorten(id_)}")
+        return [{"metadata": {}, **self._snapshot.record(places[id_])} for id_ in wanted]
 
     def refresh(self) -> bool:
-        """See what other processes have written since; says whether there was anything."""
+        """Read what other processes have written since; return whether there was anything."""
         before = self.manifest
         if (now := read_manifest(self.folder)) == before:
             return False
@@ -313,47 +347,66 @@ class Index:
 
     def verify(self, *, progress: Progress = silent) -> None:
         """Read every byte and compare the checksums; a DamagedIndexError names the file."""
-        tidy.verify(self._snapshot, progress)
+        files = self.manifest.files()
+        for i, file in enumerate(files):
+            check_bytes(self.folder, file)
+            progress("verify", i + 1, len(files))
 
     def compact(self, *, progress: Progress = silent) -> None:
-        """Write the rows anew without the deleted ones, in as few segments as they fit into."""
+        """Write the rows again without the deleted ones, in as few segments as possible."""
         with self.writing():
-            self._commit(tidy.compacted(self._snapshot, tidy.all_groups(self._snapshot), progress))
+            self._commit(compact(self._snapshot, all_compactions(self._snapshot), progress))
 
     def build_graph(self, *, threads: int = 1, progress: Progress = silent) -> None:
-        """Bring the graph up to date: rows that it lacks are added to it, and with many deleted it is made anew.
+        """Bring the graph up to date: add the rows that it lacks, or build it again if many are deleted.
 
         Args:
             threads: cores to use; with more than one the graph, and what it finds, is not the same every time.
-            progress: told of rows.
+            progress: receives the number of rows.
         """
         if self.manifest.settings.kind == "exact":
             raise InputError(f"{self.folder} is an exact index: it has no graph")
         with self.writing():
-            number = self.manifest.next_segment
-            made = graph.make(self._snapshot, number, threads, progress)
-            if made != self.manifest.graph:
-                self._commit(self.manifest.changed(graph=made, next_segment=number + 1))
+            graph = hnsw_graph.build_graph(self._snapshot, threads, progress)
+            if graph != self.manifest.graph:
+                self._commit(self._next_manifest(graph=graph))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Keep other writers out of several changes; every change does so for itself.
+        """Keep other writers out during several changes; a single change does so by itself.
 
         Raises:
             IndexBusyError: another process is writing.
         """
-        with held(self._lock, self.folder, self._wait):
+        with _locked(self._lock, self.folder, self._wait):
             self.refresh()
-            tidy.sweep(self.folder, self.manifest)
+            remove_unused_files(self.folder, self.manifest)
             yield
 
     def remember(self, source: str) -> None:
-        """Remember that the model is found there from now on; the one that is open is known to be the same."""
+        """Save that the model is opened from `source` from now on; the open model is known to be the same."""
         with self.writing():
-            if (found := source_of(self.model, source)) != self.manifest.source:
-                self._commit(self.manifest.changed(source=found))
+            if (lasting := _lasting_source(self.model, source)) != self.manifest.source:
+                self._commit(dataclasses.replace(self.manifest, source=lasting))
 
-    def _encoded(self, texts: list[str], progress: Progress) -> FloatArray:
+    def _checked(self, model: Encoder) -> Encoder:
+        """Return the model if it is the one of this index: cosines between vectors of two models mean nothing."""
+        manifest = self.manifest
+        saved, way_out = manifest.spec, "give the model it was made with, or make another index"
+        if not same_settings(model.spec, saved):
+            raise SearchIndexError(
+                f"{self.folder} was made with {_described(saved)}, not with {_described(model.spec)}: their vectors "
+                f"cannot be compared; {way_out}"
+            )
+        check_bytes(self.folder, manifest.fingerprint)
+        probes = map_npy(self.folder, manifest.fingerprint, (len(PROBES), saved.dim), "<f4")
+        if change := difference(model, saved, probes):
+            raise SearchIndexError(
+                f"{self.folder} was made with another {_described(saved)}: this one {change}; {way_out}"
+            )
+        return model
+
+    def _encode(self, texts: list[str], progress: Progress) -> FloatArray:
         if getattr(self.model, "missing", "error") == "drop":
             raise SearchIndexError(
                 "a model that goes on without a member does not always give the same vectors: load it with "
@@ -362,14 +415,14 @@ class Index:
         return check_vectors(self.model.encode(texts, progress=progress), self.manifest.spec.dim)
 
     def _fresh_ids(self, count: int) -> list[str]:
-        """Numbers that go on where the last ones ended, marked where someone has given them already."""
+        """Return the next numbers, with a + where the user has used a number as an id already."""
         names = [str(self.manifest.next_key + i) for i in range(count)]
         while taken := set(self._snapshot.find(names)):
             names = [f"{name}+" if name in taken else name for name in names]
         return names
 
     def _chosen(self, names: list[str], replace: bool) -> Sequence[int]:
-        """Which of the new rows are kept: all, or with `replace` the last of each id."""
+        """Return which of the new rows are added: all, or with `replace` the last row of each id."""
         last = {name: i for i, name in enumerate(names)}
         if replace:
             return sorted(last.values())
@@ -384,15 +437,54 @@ class Index:
             )
         return range(len(names))
 
+    def _with_rows(self, ids: list[str], vectors: FloatArray, lines: list[bytes]) -> Manifest:
+        """Write a segment of new rows, which replace rows with the same ids, and return the manifest that names it."""
+        key = self.manifest.next_key
+        part = Part(vectors, np.arange(len(ids), dtype=np.int64) + key, id_hashes(ids), lines)
+        written = write_segment(self.folder, self.manifest.next_segment, self.manifest, len(ids), lambda: [part])
+        segments = (*self._snapshot.with_deleted(self._snapshot.find(ids).values()), written)
+        return self._next_manifest(segments=segments, next_key=key + len(ids))
+
+    def _next_manifest(self, **changes: Any) -> Manifest:  # noqa: ANN401 - fields of all types
+        return dataclasses.replace(self.manifest, next_segment=self.manifest.next_segment + 1, **changes)
+
     def _commit(self, manifest: Manifest) -> None:
-        """Make the change: the one moment at which everything written so far begins to count."""
+        """Replace the manifest: this is the moment at which all written files begin to count."""
         write_atomically(self.folder / MANIFEST, manifest.to_bytes())
         self._snapshot = open_snapshot(self.folder, self._snapshot)
-        tidy.sweep(self.folder, manifest)
+        remove_unused_files(self.folder, manifest)
 
-    def _tidied(self, progress: Progress) -> None:
-        """Compact and extend the graph where that is due; a change of its own, after the one that was asked for."""
-        if groups := tidy.due(self._snapshot):
-            self._commit(tidy.compacted(self._snapshot, groups, progress))
-        if graph.due(self._snapshot):
+    def _maintain(self, progress: Progress) -> None:
+        """Compact and extend the graph if that is due; these are changes of their own."""
+        if ranges := due_compactions(self._snapshot):
+            self._commit(compact(self._snapshot, ranges, progress))
+        if hnsw_graph.graph_is_due(self._snapshot):
             self.build_graph(progress=progress)
+
+
+@contextmanager
+def _locked(lock: FileLock, folder: Path, wait: float) -> Iterator[None]:
+    """Hold the lock of an index; the system releases it when a process dies."""
+    try:
+        lock.acquire(timeout=wait)
+    except Timeout:
+        raise IndexBusyError(
+            f"another process is writing to {folder}; wait for it, or give it time with wait=SECONDS (--wait)"
+        ) from None
+    except OSError as error:
+        raise SearchIndexError(f"{folder} cannot be written to: {error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _lasting_source(model: Encoder, source: str | None) -> str | None:
+    """Return what the model can be opened from again: the absolute path of a folder, or a name; None for an object."""
+    if source is not None:
+        return str(Path(source).absolute()) if is_model(source) else source
+    return None if model.spec.kind in ("object", "meta") else model.spec.name
+
+
+def _described(spec: EncoderSpec) -> str:
+    return f"{spec.name!r} ({spec.dim} dimensions, key {spec.key[:8]})"

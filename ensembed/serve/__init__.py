@@ -1,8 +1,12 @@
-"""An HTTP server for a model: what OpenAI's clients ask for, similarities, search, and a page to try it on."""
+"""The HTTP server of a model: OpenAI's embeddings API, similarities, search, and a page to try the model on.
+
+`app.py` puts it together, `endpoints.py` answers, `limits.py` has every limit on what a client may send. This room may
+import `search` and everything below it; only `cli` imports this room.
+"""
 
 from ensembed.support.extras import import_extra
 
-for _module in ("fastapi", "prometheus_client", "uvicorn"):
+for _module in ("starlette", "pydantic", "prometheus_client", "uvicorn"):
     import_extra(_module, "serve", "the server")
 
 from ensembed.serve.app import create_app  # noqa: E402 - what it imports may be missing

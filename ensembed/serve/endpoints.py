@@ -1,109 +1,245 @@
-"""The other endpoints: similarity, search, the card, and what watches over a server asks for."""
+"""The endpoints: OpenAI's embeddings and models, similarity, search, the card, health, metrics, the page's files."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
 import math
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
-from ensembed.serve.bodies import Bodies
+from ensembed.encoders.base import FloatArray
+from ensembed.serve.api_errors import ApiError, json_reply
+from ensembed.serve.index_search import IndexSearch, SupportsSearch
+from ensembed.serve.limits import Limits
 from ensembed.serve.metrics import Metrics
-from ensembed.serve.replies import ApiError, json_reply
-from ensembed.serve.searches import Searches
-from ensembed.serve.served import VECTORS, VIEWS, Hit, Served, SupportsSearch
+from ensembed.serve.openapi import Operation
+from ensembed.serve.served_model import VECTORS, VIEWS, Card, ServedModel
 from ensembed.serve.settings import Settings
-from ensembed.serve.shapes import SearchRequest, SimilarityRequest, parse
-from ensembed.serve.similarity import similarity_facts
-from ensembed.serve.vectors import Vectors, check_texts
+from ensembed.serve.similarity import SimilarityReply, compare_texts
+from ensembed.serve.vectors import Vectors
+
+if TYPE_CHECKING:
+    from ensembed.search import Hit
+
+_READING_ERRORS = (400, 401, 408, 413, 415, 421, 429, 500, 504)
+_ACCESS_ERRORS = (401, 421)
+# Numbers that are written before other requests get their turn: some milliseconds of work.
+_NUMBERS_AT_ONCE = 65_536
+_PAGE = Path(__file__).parent / "page"
+_MEDIA_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+class Embedding(TypedDict):
+    """The vector of one text."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class Usage(TypedDict):
+    """Words, because the members of an ensemble count tokens differently."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsReply(TypedDict):
+    """The vectors of the texts, in their order."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class ModelEntry(TypedDict):
+    """A model that this server has."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelsReply(TypedDict):
+    """All models."""
+
+    object: Literal["list"]
+    data: list[ModelEntry]
+
+
+class HitFacts(TypedDict):
+    """A text of the index."""
+
+    id: str
+    score: float
+    text: str | None
+    metadata: Any
+
+
+class SearchReply(TypedDict):
+    """The nearest texts of the index, the nearest first."""
+
+    hits: list[HitFacts]
+
+
+class Status(TypedDict):
+    """The state of the server."""
+
+    status: str
 
 
 class Endpoints:
-    """All that is not OpenAI's.
+    """Answers requests."""
 
-    Args:
-        served: the model.
-        vectors: gives rows.
-        bodies: reads requests.
-        settings: limits.
-        metrics: what is counted.
-        index: what is searched, if anything.
-    """
-
-    def __init__(
-        self,
-        served: Served,
-        vectors: Vectors,
-        bodies: Bodies,
-        settings: Settings,
-        metrics: Metrics,
-        index: SupportsSearch | None,
-    ) -> None:
+    def __init__(self, served: ServedModel, settings: Settings, index: SupportsSearch | None) -> None:
         self._served = served
-        self._vectors = vectors
-        self._bodies = bodies
         self._settings = settings
-        self._metrics = metrics
-        self._index = index
-        self._searches = None if index is None else Searches(index, settings)
+        self._limits = Limits(settings, served.names, served.dim)
+        self._index = None if index is None else IndexSearch(index, settings)
+        self.counts = Metrics()
+        self.vectors = Vectors(served, settings, self.counts)
+        self._page = {file.name: file for file in _PAGE.iterdir() if file.suffix in _MEDIA_TYPES}
         self.warm = False
         self.stopping = False
 
+    def operations(self) -> list[Operation]:
+        """Return the endpoints that the OpenAPI document describes."""
+        limits, example = self._limits, {"input": "A dog runs.", "model": self._served.name}
+        pair = {"texts": ["A dog runs.", "A puppy is running."]}
+        query = {"query": "a running dog", "k": 5}
+        errors = _READING_ERRORS
+        return [
+            Operation(
+                "POST", "/v1/embeddings", self.embeddings, EmbeddingsReply, (*errors, 404), limits.embeddings, example
+            ),
+            Operation("GET", "/v1/models", self.models, ModelsReply, _ACCESS_ERRORS),
+            Operation("POST", "/similarity", self.similarity, SimilarityReply, errors, limits.similarity, pair),
+            Operation("POST", "/search", self.search, SearchReply, (*errors, 404), limits.search, query),
+            Operation("GET", "/card", self.card, Card, _ACCESS_ERRORS),
+            Operation("GET", "/health", self.health, Status),
+            Operation("GET", "/ready", self.ready, Status, (503,)),
+            Operation("GET", "/metrics", self.metrics, str, _ACCESS_ERRORS, media="text/plain"),
+        ]
+
+    async def embeddings(self, request: Request) -> Response:
+        """Embed a text or a list of texts, as OpenAI's servers do."""
+        query = await self._limits.read(request, self._limits.embeddings)
+        self._check_model(query.model)
+        texts = [query.input] if isinstance(query.input, str) else query.input
+        rows = await self.vectors.rows(VECTORS, texts, request)
+        words = sum(len(text.split()) for text in texts)
+        body = await _embeddings_json(rows, query.dimensions, query.encoding_format == "base64", query.model, words)
+        return Response(body, media_type="application/json")
+
+    async def models(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
+        """List the model, under each of its names."""
+        return json_reply(ModelsReply(object="list", data=[_model_entry(name) for name in self._served.names]))
+
+    async def model(self, request: Request) -> Response:
+        """Describe the model of that name."""
+        name = request.path_params["name"]
+        self._check_model(name)
+        return json_reply(_model_entry(name))
+
     async def similarity(self, request: Request) -> Response:
-        """How alike texts are under each member and under the model, and where the members disagree."""
-        body = await self._bodies.read(request, "texts", self._settings.max_similarity)
-        asked = parse(SimilarityRequest, body)
-        check_texts(asked.texts, self._settings, "texts", self._settings.max_similarity)
-        rows = np.array(await self._vectors.rows(VIEWS, asked.texts, request))
+        """Compare texts under each member and under the model, and show where the members disagree."""
+        query = await self._limits.read(request, self._limits.similarity)
+        rows = np.array(await self.vectors.rows(VIEWS, query.texts, request))
         views, meta = self._served.split(rows)
-        return json_reply(similarity_facts([encoder.spec.name for encoder in self._served.members], views, meta))
+        return json_reply(compare_texts([encoder.spec.name for encoder in self._served.members], views, meta))
 
     async def search(self, request: Request) -> Response:
-        """The texts of the index that are nearest to a query."""
-        asked = parse(SearchRequest, await self._bodies.read(request, "query", 1))
-        check_texts([asked.query], self._settings, "query")
-        if asked.k > self._settings.max_hits:
-            message = f"k is {asked.k}, at most {self._settings.max_hits} hits are given"
-            raise ApiError(400, message, param="k", code="too_many_hits")
-        if self._searches is None:
+        """Find the texts of the index that are nearest to a query."""
+        query = await self._limits.read(request, self._limits.search)
+        if self._index is None:
             message = "this server has no index: start it with --index FOLDER, which `ensembed index` makes"
             raise ApiError(404, message, code="no_index")
-        query = np.array(await self._vectors.rows(VECTORS, [asked.query], request))
-        hits = await self._searches.nearest(query, asked.k)
-        return json_reply({"hits": [_plain(hit) for hit in hits]})
+        vectors = np.array(await self.vectors.rows(VECTORS, [query.query], request))
+        hits = await self._index.nearest(vectors, query.k)
+        return json_reply(SearchReply(hits=[_hit_facts(hit) for hit in hits]))
 
     async def card(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
-        """What the model is made of."""
-        return json_reply(self._served.card(self._index))
+        """Describe what the model is made of."""
+        return json_reply(self._served.card(None if self._index is None else self._index.facts()))
 
     async def health(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
-        """Whether the process answers."""
-        return json_reply({"status": "ok"})
+        """Say that the process answers."""
+        return json_reply(Status(status="ok"))
 
     async def ready(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
-        """Whether requests should be sent here."""
+        """Say whether requests should be sent here."""
         if self.stopping or not self.warm:
             state = "the server is stopping" if self.stopping else "the model is not ready yet"
             raise ApiError(503, state, code="not_ready", headers={"Retry-After": "1"})
-        if self._vectors.batcher.busy_seconds > self._settings.request_seconds:
+        if self.vectors.batcher.busy_seconds > self._settings.request_seconds:
             raise ApiError(503, "the model hangs", code="not_ready")
-        return json_reply({"status": "ready"})
+        return json_reply(Status(status="ready"))
 
     async def metrics(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
-        """What Prometheus reads."""
-        text = self._metrics.text(self._vectors.recent, self._vectors.batcher.queued)
+        """Give counts and times to Prometheus."""
+        text = self.counts.text(self.vectors.recent, self.vectors.batcher.queued)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def close(self) -> None:
-        """End the thread that searches."""
-        if self._searches is not None:
-            self._searches.close()
+        """Finish what was accepted, within the time for it, and end all threads."""
+        await self.vectors.batcher.close(self._settings.shutdown_seconds)
+        if self._index is not None:
+            self._index.close()
+
+    async def page(self, request: Request) -> Response:
+        """Send the page, or one of its files. No other file can be named."""
+        file = self._page.get(request.path_params.get("name", "index.html"))
+        if file is None:
+            raise ApiError(404, "the page has no such file", code="not_found")
+        headers = {"Cache-Control": "no-cache"}  # after an upgrade browsers must load the new files
+        return Response(file.read_bytes(), media_type=_MEDIA_TYPES[file.suffix], headers=headers)
+
+    def _check_model(self, name: str) -> None:
+        if name not in self._served.names:  # the message does not repeat it: it may contain anything
+            message = f"there is no such model here: this server has {', '.join(self._served.names)}"
+            raise ApiError(404, message, "model", "model_not_found")
 
 
-def _plain(hit: Hit) -> dict[str, Any]:
+def _model_entry(name: str) -> ModelEntry:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "ensembed"}
+
+
+def _hit_facts(hit: Hit) -> HitFacts:
     score = float(hit.score)
     if not math.isfinite(score):
         raise ApiError(500, "the index gave a score that is not a finite number", code="index_failed")
     return {"id": hit.id, "score": score, "text": hit.text, "metadata": hit.metadata}
+
+
+async def _embeddings_json(rows: Sequence[FloatArray], dim: int | None, packed: bool, model: str, words: int) -> bytes:
+    """Write an `EmbeddingsReply` in parts, because a large one takes long. Rows are finite: the batcher checks them."""
+    parts: list[bytes] = []
+    written = 0
+    for i, row in enumerate(rows):
+        numbers = row[:dim]
+        if packed:
+            vector = b'"%s"' % base64.b64encode(numbers.astype("<f4", copy=False).tobytes())
+        else:
+            vector = to_json(numbers.tolist())
+        parts.append(b'{"object":"embedding","index":%d,"embedding":%s}' % (i, vector))
+        written += len(numbers)
+        if written > _NUMBERS_AT_ONCE:
+            written = 0
+            await asyncio.sleep(0)
+    usage = b'{"prompt_tokens":%d,"total_tokens":%d}' % (words, words)
+    return b'{"object":"list","data":[%s],"model":%s,"usage":%s}' % (
+        b",".join(parts),
+        json.dumps(model).encode(),
+        usage,
+    )

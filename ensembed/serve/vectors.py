@@ -1,98 +1,127 @@
-"""Rows for texts: from the cache, or from the model by way of the batcher, for as long as the client is there."""
+"""Rows for texts: from the cache of recent texts, or from the model through the batcher."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections import OrderedDict
 from collections.abc import Sequence
+from hashlib import blake2b
 
 from starlette.requests import ClientDisconnect, Request
 
 from ensembed.encoders.base import FloatArray
-from ensembed.serve.batching import Batcher, QueueFullError
-from ensembed.serve.cache import Recent
+from ensembed.serve.api_errors import ApiError, log, where
+from ensembed.serve.batching import Batcher
 from ensembed.serve.metrics import Metrics
-from ensembed.serve.outline import too_long
-from ensembed.serve.quiet_log import log, where
-from ensembed.serve.replies import ApiError, busy
-from ensembed.serve.served import VECTORS, Served
+from ensembed.serve.served_model import VECTORS, VIEWS, ServedModel
 from ensembed.serve.settings import Settings
+
+# Bytes of an entry of the cache besides its numbers: a key, an array's header, a place in the order. Measured.
+_OVERHEAD = 400
+
+
+class RecentRows:
+    """A cache of rows of `limit` bytes that forgets the row that was not used for the longest time.
+
+    Texts are known by a keyed hash: no text outlives its request, and no client can choose two texts that collide.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._secret = os.urandom(16)
+        self._rows: OrderedDict[bytes, FloatArray] = OrderedDict()
+        self.size = 0
+        self.hits = 0
+        self.misses = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, kind: str, text: str) -> FloatArray | None:
+        """Return the row of that kind for a text, or None."""
+        if not self._limit:
+            return None
+        key = self._key(kind, text)
+        row = self._rows.get(key)
+        if row is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._rows.move_to_end(key)
+        return row
+
+    def put(self, kind: str, text: str, row: FloatArray) -> None:
+        """Keep a row, and forget old ones if there is no room."""
+        size = row.nbytes + _OVERHEAD
+        if size > self._limit:
+            return
+        key = self._key(kind, text)
+        if key in self._rows:
+            self._rows.move_to_end(key)
+            return
+        kept = row.copy()  # a row of a batch would keep the whole batch in memory
+        kept.flags.writeable = False
+        self._rows[key] = kept
+        self.size += size
+        while self.size > self._limit:
+            _, old = self._rows.popitem(last=False)
+            self.size -= old.nbytes + _OVERHEAD
+
+    def _key(self, kind: str, text: str) -> bytes:
+        return blake2b(text.encode(), digest_size=16, key=self._secret, person=kind.encode()).digest()
 
 
 class Vectors:
-    """What the endpoints ask for rows.
+    """Gives rows to the endpoints."""
 
-    Args:
-        served: the model.
-        settings: the limits.
-        metrics: told of failures.
-    """
-
-    def __init__(self, served: Served, settings: Settings, metrics: Metrics) -> None:
-        self.batcher = Batcher(served.functions(), settings, metrics, lanes=2 if served.model.concurrent else 1)
-        # Vectors that lack a member which was down must not be kept as if they were whole.
-        self.recent = Recent(settings.cache_bytes if served.model.cacheable else 0)
+    def __init__(self, served: ServedModel, settings: Settings, metrics: Metrics) -> None:
+        functions = {VECTORS: served.vectors, VIEWS: served.views}
+        self.batcher = Batcher(functions, settings, metrics, lanes=2 if served.model.concurrent else 1)
+        # A model that continues without a member gives incomplete vectors, which must not be kept.
+        self.recent = RecentRows(settings.cache_bytes if served.model.cacheable else 0)
         self._settings = settings
         self._metrics = metrics
 
     async def rows(self, kind: str, texts: Sequence[str], request: Request | None = None) -> list[FloatArray]:
-        """A row per text.
+        """Return a row of a kind (`VECTORS` or `VIEWS`) per text.
 
-        Args:
-            kind: `VECTORS` or `VIEWS`.
-            texts: checked by `check_texts`.
-            request: whose client is watched: when it goes away, what is still queued is not encoded.
-
-        Raises:
-            ApiError: too much is waiting, the model failed, or it took too long.
-            ClientDisconnect: the client has gone.
+        When the client of the request goes away, texts that are still queued are not encoded.
         """
-        found = [self.recent.get(kind, text) for text in texts]
-        missing = [i for i, row in enumerate(found) if row is None]
+        rows = [self.recent.get(kind, text) for text in texts]
+        missing = [i for i, row in enumerate(rows) if row is None]
         if missing:
-            new = await self._encoded(kind, [texts[i] for i in missing], request)
-            for i, row in zip(missing, new, strict=True):
+            encoded = await self._encode(kind, [texts[i] for i in missing], request)
+            for i, row in zip(missing, encoded, strict=True):
                 self.recent.put(kind, texts[i], row)
-                found[i] = row
-        return [row for row in found if row is not None]
+                rows[i] = row
+        return [row for row in rows if row is not None]
 
-    async def _encoded(self, kind: str, texts: list[str], request: Request | None) -> list[FloatArray]:
+    async def _encode(self, kind: str, texts: list[str], request: Request | None) -> list[FloatArray]:
+        job = self.batcher.submit(kind, texts)
+        gone = asyncio.ensure_future(_disconnected(request))
+        seconds = self._settings.request_seconds
         try:
-            job = self.batcher.submit(kind, texts)
-        except QueueFullError as full:
-            message = f"too many texts are waiting: come back in {full.seconds} s"
-            raise busy(message, full.seconds) from None
-        gone = None if request is None else asyncio.ensure_future(_gone(request))
-        try:
-            await asyncio.wait(
-                {job.done} if gone is None else {job.done, gone},
-                timeout=self._settings.request_seconds,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await asyncio.wait({job.done, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if not job.done.done():
-                if gone is not None and gone.done():
-                    self._metrics.abandoned()
+                if gone.done():
+                    self._metrics.abandoned.inc()
                     raise ClientDisconnect
-                raise ApiError(
-                    504,
-                    f"the model took longer than {self._settings.request_seconds:g} s: send fewer texts at a time",
-                    code="timeout",
-                )
-            self._raise_failure(job.done.exception())
+                message = f"the model took longer than {seconds:g} s: send fewer texts at a time"
+                raise ApiError(504, message, code="timeout")
+            error = job.done.exception()
+            if error is not None:
+                self._metrics.failures.inc()
+                log.error("the model failed a request: %s", where(error))
+                message = "the model failed on this request; the server's log says where"
+                raise ApiError(500, message, code="model_failed")
             return job.rows
         finally:
             self.batcher.abandon(job)
-            if gone is not None:
-                gone.cancel()
-
-    def _raise_failure(self, error: BaseException | None) -> None:
-        if error is None:
-            return
-        self._metrics.failed()
-        log.error("the model failed a request: %s", where(error))
-        raise ApiError(500, "the model failed on this request; the server's log says where", code="model_failed")
+            gone.cancel()
 
     async def probe(self) -> bool:
-        """Whether the model gives vectors."""
+        """Return whether the model gives vectors."""
         try:
             await self.rows(VECTORS, ["ready"])
         except ApiError:
@@ -100,21 +129,10 @@ class Vectors:
         return True
 
 
-def check_texts(texts: Sequence[str], settings: Settings, param: str, most: int | None = None) -> None:
-    """Refuse too many texts, and texts that are too long.
-
-    Raises:
-        ApiError: which is said without quoting any.
-    """
-    limit = settings.max_items if most is None else min(most, settings.max_items)
-    if len(texts) > limit:
-        message = f"{param} holds {len(texts)} texts, at most {limit} are taken: send them in several requests"
-        raise ApiError(400, message, param=param, code="too_many_texts")
-    for i, text in enumerate(texts):
-        if len(text) > settings.max_characters:
-            raise too_long(param, i, len(text), settings.max_characters)
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+async def _disconnected(request: Request | None) -> None:
+    """Wait until the client goes away."""
+    if request is None:
+        await asyncio.Event().wait()
+    else:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass

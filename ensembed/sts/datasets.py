@@ -22,7 +22,7 @@ import numpy as np
 
 from ensembed.corpora.corpus import read_lines, shorten
 from ensembed.errors import AbsentDatasetError, DatasetError
-from ensembed.support.paths import data_dir
+from ensembed.support.machine import data_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -128,7 +128,7 @@ def load_sts(name: str, folder: Path | str | None = None, layout: str | None = N
     Args:
         name: `sts12` to `sts16`, `stsb-train`, `stsb-dev` or `stsb-test`.
         folder: a folder that holds `sts/`, `senteval/` or `senteval_tok/`, any folder on the way down to the files,
-            SentEval's checkout or its `data`; None for `ensembed.support.paths.data_dir()`.
+            SentEval's checkout or its `data`; None for `ensembed.support.machine.data_dir()`.
         layout: `tsv`, `raw` or `tok`; None takes the first that is there, in this order. Whether SentEval's files are
             `raw` or `tok` is seen from the text: `tok` has no upper-case letter in the whole set.
 

@@ -10,7 +10,7 @@ from ensembed.errors import AbsentDatasetError
 from ensembed.fetch.catalog import entry, is_pulled, require
 from ensembed.sts.datasets import SPLITS, Dataset, load_sts, read_stsb
 from ensembed.sts.protocol import Result
-from ensembed.support.paths import data_dirs
+from ensembed.support.machine import data_dirs
 
 YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 TESTS = (*YEARS, "stsb-test")

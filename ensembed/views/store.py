@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.errors import CorruptViewError, StoreBusyError, StoreError
-from ensembed.support.cores import available_cores
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import available_cores, cache_dir
 from ensembed.support.progress import Progress, part_of, silent
 from ensembed.views.schedule import Schedule
 from ensembed.views.shards import MANIFEST, REPAIR, is_whole, load_shard, shard_size
@@ -119,7 +118,7 @@ class ViewStore:
     Example:
         >>> import tempfile
         >>> from ensembed.corpora.corpus import ListCorpus
-        >>> from ensembed.encoders.demo import DemoEncoder
+        >>> from ensembed.encoders.demo_encoder import DemoEncoder
         >>> store = ViewStore(tempfile.mkdtemp())
         >>> store.embed(ListCorpus(["one sentence", "another"]), DemoEncoder(dim=8)).shape
         (2, 8)

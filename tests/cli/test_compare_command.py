@@ -135,7 +135,7 @@ def test_vectors_that_may_not_be_kept_are_made_at_once(
     class Fickle(DemoEncoder):
         cacheable = False
 
-    def open_model(source: str, *_arguments: object, trust: bool) -> Encoder:  # noqa: ARG001 - as the real one is called
+    def open_model(source: str, *, trust: bool, **_options: object) -> Encoder:  # noqa: ARG001 - as the real one is called
         return Fickle(dim=6, seed=2) if source == ENCODERS[1] else open_encoder(source)
 
     monkeypatch.setattr("ensembed.cli.options.open_model", open_model)

@@ -13,7 +13,7 @@ from served_data import Site, by_member, described, serving, year_files, zipped
 from ensembed.cli import run
 from ensembed.fetch.download import download
 from ensembed.sts.data import data_sets
-from ensembed.support.paths import fetched_dir
+from ensembed.support.machine import fetched_dir
 
 # By this name the package has the command, not its module.
 command_module = import_module("ensembed.cli.data")

@@ -16,10 +16,10 @@ import pytest
 
 from ensembed.cli import run
 from ensembed.corpora.record_reader import RecordFile
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import CorpusError, EncoderError, SearchIndexError
 from ensembed.search import Index
-from ensembed.search.imports import add_file
+from ensembed.search.index_input import add_file
 
 CSV = 'id,text,page\n1,a dog barks,3\n2,"a cat,\nasleep",4\n3,,5\n4,stocks fell,6\n'
 

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ensembed.encoders.base import Encoder, FloatArray
-from ensembed.encoders.demo import DemoEncoder
-from ensembed.encoders.openai.client import EmbeddingAPI, Limits
-from ensembed.encoders.openai.server import Server
+from ensembed.encoders.demo_encoder import DemoEncoder
+from ensembed.encoders.openai.api_client import EmbeddingAPI, RequestOptions
+from ensembed.encoders.openai.api_servers import Server
 
 
 @dataclass(frozen=True)
@@ -167,18 +167,14 @@ class LoopbackOpenAI:
         *,
         url: str | None = None,
         key: str = "",
-        dimensions: int | None = None,
-        encoding: str | None = None,
-        **limits: Any,  # noqa: ANN401 - whatever the limit is
+        **options: Any,  # noqa: ANN401 - whatever the option is
     ) -> EmbeddingAPI:
         """A client that writes its breaks into `pauses` instead of making them."""
         return EmbeddingAPI(
             Server(url or f"{self.url}/embeddings", "THE_VARIABLE", key, nearby=True),
             "m",
             name="it",
-            limits=Limits(**limits),
-            dimensions=dimensions,
-            encoding=encoding,
+            options=RequestOptions(**options),
             pause=lambda _stop, seconds: self.pauses.append(seconds),
         )
 

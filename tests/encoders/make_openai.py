@@ -8,7 +8,9 @@ from pathlib import Path
 
 from loopback_openai import LoopbackOpenAI
 
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
+
+ON_DISK = False
 
 
 def make_openai(folder: Path) -> str:  # noqa: ARG001 - every kind is made in a folder

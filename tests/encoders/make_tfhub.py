@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.encoders.tfhub.tensorflow import start_tensorflow
+from ensembed.encoders.tfhub.tensorflow_start import start_tensorflow
 
 Tensor: TypeAlias = Any  # TensorFlow has no types
 Function: TypeAlias = Callable[[Tensor], Tensor]

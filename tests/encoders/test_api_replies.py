@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loopback_openai import LoopbackOpenAI, changes, good, says
 
-from ensembed.encoders.openai.replies import ReplyError, read_reply, read_vector
+from ensembed.encoders.openai.api_replies import ReplyError, read_reply, read_vector
 from ensembed.errors import EncoderError
 
 TEXTS = ["a dog", "two cats", "a third sentence"]
@@ -130,7 +130,7 @@ def test_an_error_that_calls_itself_success_is_one(server: LoopbackOpenAI, body:
 def test_what_is_not_json_is_shown(server: LoopbackOpenAI) -> None:
     for body in ("<html>hello</html>", "[" * 100_000, b"\xff\xfe"):
         server.behave = says(body)
-        with pytest.raises(EncoderError, match=r"at last so: it replies with something that is not JSON: "):
+        with pytest.raises(EncoderError, match=r"the last time: it replies with something that is not JSON: "):
             server.connect(retries=0).first(TEXTS)
 
 

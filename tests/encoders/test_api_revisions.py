@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from ensembed.encoders.base import FloatArray
-from ensembed.encoders.openai.revisions import PROBES, probed_revision
-from ensembed.support.paths import cache_dir
+from ensembed.encoders.openai.openai_encoder import SERVER_PROBES, probed_revision
+from ensembed.support.machine import cache_dir
 
 
 def drawn(seed: int = 0, dim: int = 16) -> FloatArray:
-    return np.random.default_rng(seed).standard_normal((len(PROBES), dim), dtype=np.float32)
+    return np.random.default_rng(seed).standard_normal((len(SERVER_PROBES), dim), dtype=np.float32)
 
 
 def moved(vectors: FloatArray, part: float, row: int | None = None) -> FloatArray:
@@ -73,7 +73,7 @@ def test_another_length_is_another_model() -> None:
 
 
 def test_zero_vectors_are_vectors() -> None:
-    zeros = np.zeros((len(PROBES), 4), np.float32)
+    zeros = np.zeros((len(SERVER_PROBES), 4), np.float32)
     known = probed_revision("m", None, zeros)
     assert probed_revision("m", None, zeros) == known
     assert probed_revision("m", None, zeros + 1) != known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.openai.server import Server, find_server
+from ensembed.encoders.openai.api_servers import Server, find_server
 from ensembed.errors import InputError
 
 KEY = "sk-very-secret/42"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import characters, repeating, texts
 
 from ensembed.encoders.base import Encoder, EncoderSpec
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import EncoderError, SentenceError
 from ensembed.testing import Recorder
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.schemes import BUILT_IN
+from ensembed.encoders.kinds import built_in
 from ensembed.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "encoders.md").read_text()
-KINDS = sorted(BUILT_IN.keys() - {"demo", "use-lite"})  # those two are part of the catalogue's section
+KINDS = sorted(built_in().keys() - {"demo", "use-lite"})  # those two are part of the catalogue's section
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from loopback_openai import Exchange, LoopbackOpenAI, changes, fails, good, hangs, says
 
-from ensembed.encoders.openai.client import RefusedError, estimated_tokens
+from ensembed.encoders.openai.api_client import RefusedError, estimated_tokens
 from ensembed.errors import EncoderError, MissingError
 
 TEXTS = [f"sentence {i} has word{i % 5}" for i in range(20)]

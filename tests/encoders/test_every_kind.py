@@ -5,42 +5,29 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
-from make_model2vec import make_model2vec
-from make_onnx import make_onnx
-from make_openai import make_openai
-from make_paranmt import make_paranmt
-from make_st import make_st
-from make_static import make_static
-from make_tfhub import make_tfhub
-from make_words import make_words
 
 from ensembed import Ensemble, load
 from ensembed.cli import run
 from ensembed.encoders import Encoder, open_encoder
+from ensembed.encoders.kinds import built_in
 from ensembed.encoders.names import parse_name
-from ensembed.encoders.schemes import BUILT_IN
 from ensembed.errors import EnsembedError
 from ensembed.methods import Concat
 from ensembed.testing import check_encoder
 
-MAKERS: dict[str, Callable[[Path], str]] = {
-    "st": make_st,
-    "onnx": make_onnx,
-    "model2vec": make_model2vec,
-    "static": make_static,
-    "words": make_words,
-    "paranmt": make_paranmt,
-    "tfhub": make_tfhub,
-    "openai": make_openai,
-    "demo": lambda _folder: "demo",
+# `make_KIND.py` beside this file has `make_KIND(folder)`, which writes a small model and returns its name. It says
+# `ON_DISK = False` if there are no files whose bytes are the weights.
+MODULES = {
+    path.stem.removeprefix("make_").replace("_", "-"): import_module(path.stem)
+    for path in sorted(Path(__file__).parent.glob("make_*.py"))
 }
+ON_DISK = [kind for kind, module in MODULES.items() if getattr(module, "ON_DISK", True)]
 SENTENCES = ["a dog runs", "", "two cats sleep", "The man is playing a guitar, 12 times."]
-# Their weights are files of this machine: a copy of them is the same encoder, a changed byte another one.
-ON_DISK = sorted(MAKERS.keys() - {"openai", "demo"})
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +36,14 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
     def name(kind: str) -> str:
         if kind not in made:
-            made[kind] = MAKERS[kind](tmp_path_factory.mktemp(kind))
+            make = getattr(MODULES[kind], f"make_{kind.replace('-', '_')}")
+            made[kind] = make(tmp_path_factory.mktemp(kind))
         return made[kind]
 
     return name
 
 
-@pytest.fixture(params=sorted(MAKERS))
+@pytest.fixture(params=MODULES)
 def name(request: pytest.FixtureRequest, names: Callable[[str], str]) -> str:
     return names(request.param)
 
@@ -65,8 +53,8 @@ def encoder(name: str) -> Encoder:
     return open_encoder(name)
 
 
-def test_every_kind_is_here() -> None:
-    assert MAKERS.keys() | {"use-lite"} == BUILT_IN.keys()  # whose only files are those of the catalogue: see test_real
+def test_every_kind_has_a_maker() -> None:
+    assert MODULES.keys() == built_in().keys()
 
 
 def test_the_contract_holds(encoder: Encoder) -> None:

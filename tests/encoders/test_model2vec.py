@@ -173,7 +173,7 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(json.dumps(config))
         with pytest.raises(EncoderError, match="which make no sense"):
             open_encoder(name)
-    with pytest.raises(InputError, match="files have no revision"):
+    with pytest.raises(InputError, match="only hub models have revisions"):
         open_encoder(f"{name}?revision=main")
     with pytest.raises(InputError, match=r"'no such/\.\./name' is neither a folder here nor a name on the hub"):
         open_encoder("model2vec:no such/../name")

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ensembed.encoders import open_encoder
+from ensembed.encoders.kinds import built_in, describe_kinds
 from ensembed.encoders.names import Request, at_least, flag, one_of, parse_name
-from ensembed.encoders.schemes import BUILT_IN
 from ensembed.errors import InputError, UnknownEncoderError
 
 
@@ -59,11 +59,12 @@ def test_every_kind_refuses_an_empty_location_and_unknown_options(scheme: str) -
         open_encoder(f"{scheme}:{'http://localhost/v1#m' if scheme == 'openai' else '/no/such/place'}?nonsense=1")
 
 
-@pytest.mark.parametrize("scheme", sorted(BUILT_IN))
+@pytest.mark.parametrize("scheme", sorted(built_in()))
 def test_every_kind_says_what_it_opens(scheme: str) -> None:
-    what, target = BUILT_IN[scheme]
-    assert what
-    assert target.partition(":")[2].startswith("open_")
+    (kind,) = (kind for kind in describe_kinds() if kind["scheme"] == scheme)
+    assert kind["opens"]
+    assert kind["from"] == "ensembed"
+    assert callable(built_in()[scheme].load())
 
 
 @given(st.text())

@@ -18,7 +18,7 @@ from ensembed import Ensemble, load
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders import DemoEncoder, open_encoder
 from ensembed.encoders.base import FloatArray
-from ensembed.encoders.openai.revisions import PROBES
+from ensembed.encoders.openai.openai_encoder import SERVER_PROBES
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError, ModelError
 from ensembed.methods import Concat
 from ensembed.testing import check_encoder, files_of
@@ -61,7 +61,7 @@ def test_what_it_is_known_by(server: LoopbackOpenAI) -> None:
     assert (spec.name, spec.kind, spec.dim, spec.pooling) == (name, "openai", 8, "unknown")
     assert spec.extra == (("max_chars", "9"), ("model", "org/model:tag"))
     assert server.asked[0].body["model"] == "org/model:tag"
-    assert server.asked[0].texts == list(PROBES)
+    assert server.asked[0].texts == list(SERVER_PROBES)
     assert server.asked[0].path == "/v1/embeddings"
     assert "authorization" not in server.asked[0].headers
     spec = open_encoder(f"openai:{server.url}#m?dimensions=8").spec
@@ -204,13 +204,13 @@ def test_a_model_is_not_loaded_with_other_settings(
     Ensemble([f"openai:{server.url}#m{options}", "demo?dim=4"]).fit(["a dog"], Concat()).save(tmp_path / "model")
     load(tmp_path / "model")
     if option == "revision":
-        monkeypatch.setattr("ensembed.encoders.openai.encoder._text", lambda value: f"{value}-02")
+        monkeypatch.setattr("ensembed.encoders.openai.openai_encoder._text", lambda value: f"{value}-02")
     else:
         monkeypatch.setattr(
-            "ensembed.encoders.openai.encoder.OpenAIEncoder.__init__.__kwdefaults__",
-            {"max_chars": 3, "dimensions": None, "revision": None},
+            "ensembed.encoders.openai.openai_encoder.OpenAIEncoder.__init__.__kwdefaults__",
+            {"max_chars": 3, "revision": None},
         )
-    with pytest.raises(ModelError, match=r"has changed since .*; fit again"):
+    with pytest.raises(ModelError, match=r"has changed: .*; fit again"):
         load(tmp_path / "model")
 
 

@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 from make_paranmt import UNKNOWN, make_paranmt, make_paranmt_zip, model_data
 
-from ensembed.encoders import open_encoder, remembered
+from ensembed.encoders import file_hashes as remembered
+from ensembed.encoders import open_encoder
 from ensembed.encoders.base import FloatArray
-from ensembed.encoders.paranmt import store as paranmt_store
-from ensembed.encoders.paranmt.encoder import ParaNMTEncoder
-from ensembed.encoders.paranmt.store import MEMBER
+from ensembed.encoders.paranmt import paranmt_tables as paranmt_store
+from ensembed.encoders.paranmt.paranmt_encoder import ParaNMTEncoder
+from ensembed.encoders.paranmt.paranmt_tables import MEMBER
 from ensembed.errors import EncoderError, InputError
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 from ensembed.testing import SENTENCES, check_encoder
 
 # A pickle that cPickle of Python 2.7.18 with numpy 1.16.6 wrote, some of its words byte strings, and the vectors that

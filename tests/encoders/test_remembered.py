@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ensembed.encoders import remembered as module
-from ensembed.encoders.remembered import remembered
+from ensembed.encoders import file_hashes as module
+from ensembed.encoders.file_hashes import remembered
 from ensembed.errors import InputError
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ def test_the_payloads_work_where_nobody_refuses_them(tmp_path: Path) -> None:
     ("data", "refused"),
     [
         (b"\x80\x02}}U\x01xK\x01sb.", "state of a dict"),  # BUILD that sets attributes
-        (b"\x80\x02cnumpy\ndtype\n}U\x01xK\x01sb.", "state of a function"),
+        (b"\x80\x02cnumpy\ndtype\n}U\x01xK\x01sb.", "state of a type"),
         (b"\x80\x02cnumpy\nndarray\n)\x81.", "NEWOBJ"),
         (b"\x80\x02cnumpy\nndarray\n)R.", "numpy.ndarray"),
         (b"\x80\x02Pid\n.", "PERSID"),
@@ -187,15 +187,15 @@ EMPTY = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b
         (DTYPE + b"(K\x03U\x01<U\x01aNNtb", "plain numbers"),
         (DTYPE + b"(K\x03U\x01!NNNtb", "byte order"),
         (DTYPE + b"]b", "plain numbers"),
-        (b"]]\x85\x93", "never put down|no name|damaged"),
+        (b"]]\x85\x93", "damaged"),
         (b"U\x01a(K\x01e", "fills a bytes"),
         (b"}(]K\x01u", "a list is a key"),
         (b"}(K\x01u", "shorter|damaged"),
-        (b"T\xff\xff\xff\xff", "negative length"),
+        (b"T\xff\xff\xff\xff", "negative byte count"),
         (b"K\x01R", "damaged"),
         (b"h\x07", "damaged"),
-        (b"e", "never put down"),
-        (b"\x85", "never put down"),
+        (b"e", "damaged"),
+        (b"\x85", "damaged"),
         (b"K\x01K\x02", "damaged"),
         (b"\xff", "no pickle operation"),
         (b"c" + b"a" * 999, "too long"),
@@ -230,7 +230,7 @@ def test_nesting_that_is_allowed_harms_nobody() -> None:
     assert isinstance(value, tuple)
     with pytest.raises(EncoderError, match="a tuple is a key"):
         read(b"\x80\x02})" + b"\x85" * depth + b"K\x01s.")
-    with pytest.raises(EncoderError, match="no name"):
+    with pytest.raises(EncoderError, match="STACK_GLOBAL requires str"):
         read(b"\x80\x02)" + b"\x85" * depth + b"U\x01a\x93.")
     with pytest.raises(EncoderError, match="Latin-1"):
         read(b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00a)" + b"\x85" * depth + b"\x86R.")

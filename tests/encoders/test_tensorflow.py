@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 from make_tfhub import make_tf1, make_tf2, pack
 
-from ensembed.encoders.tfhub import tensorflow
-from ensembed.encoders.tfhub.tensorflow import start_tensorflow
+from ensembed.encoders.tfhub import tensorflow_start as tensorflow
+from ensembed.encoders.tfhub.tensorflow_start import start_tensorflow
 from ensembed.errors import MissingError
 
 

@@ -25,7 +25,7 @@ from make_tfhub import (
 )
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.tfhub.tensorflow import start_tensorflow
+from ensembed.encoders.tfhub.tensorflow_start import start_tensorflow
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError
 from ensembed.testing import SENTENCES, check_encoder
 

@@ -22,7 +22,7 @@ from make_tfhub import expected, make_tf2, pack
 
 from ensembed.encoders import open_encoder
 from ensembed.encoders.tfhub import archives
-from ensembed.encoders.tfhub import files as tfhub_files
+from ensembed.encoders.tfhub import saved_model_files as tfhub_files
 from ensembed.errors import EncoderError, InputError, MissingError
 
 MODEL = "/google/tiny/1"

@@ -12,9 +12,9 @@ import pytest
 from make_tfhub import Tensor, make_function, make_tf1, make_tf2
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.tfhub.graphs import Proto, check_graph
 from ensembed.encoders.tfhub.ops import RESTORERS, WRITERS, is_admitted
-from ensembed.encoders.tfhub.tensorflow import import_quietly, start_tensorflow
+from ensembed.encoders.tfhub.saved_model_checks import Proto, check_graph
+from ensembed.encoders.tfhub.tensorflow_start import import_quietly, start_tensorflow
 from ensembed.errors import EncoderError
 
 # Words that smell of files, other processes, or code that is not in the graph.

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from make_use_lite import KONA, STACK, TINY_VOCABULARY, tiny_constants, write_use_lite
 from numpy.typing import NDArray
 
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
-from ensembed.encoders.use_lite import UseLiteEncoder
+from ensembed.encoders.use_lite_encoder import UseLiteEncoder
 from ensembed.errors import EncoderError, InputError
 
 Vocabulary = Sequence[tuple[str, float | None]]
@@ -133,71 +134,6 @@ def test_of_ten_million_characters_only_the_first_are_looked_at(unit: str) -> No
 
 # --- the network, on a tiny model with random weights -----------------------------------------------------------------
 
-KONA = "module_apply_default/Encoder_en/KonaTransformer"
-STACK = f"{KONA}/Encode/TransformerStack"
-HEADS = f"{STACK}/Layer_1/TransformerLayer/MultiheadAttention/split_heads/split_last_dimension/Reshape/shape/2"
-TINY_VOCABULARY = [
-    *[(f"reserved {i}", 0) for i in range(6)],
-    *[("▁", -3.0), ("a", -2.0), ("b", -2.5), ("▁ab", -2.2), (":", None), ("ba", -3.5)],
-]
-
-
-def tiny_constants(seed: int = 0) -> dict[str, NDArray[Any]]:
-    """Constants with the names of the real graph: 8 wide, then 12, 4 heads, 5 dimensions, 16 pieces at the most."""
-    rng = np.random.default_rng(seed)
-
-    def normal(*shape: int) -> NDArray[np.float32]:
-        return rng.normal(size=shape).astype(np.float32)
-
-    constants: dict[str, NDArray[Any]] = {
-        "module/Embeddings_en": normal(14, 8),
-        f"{STACK}/Layer_0/AddTimingSignal/TimingSignal/ExpandDims_1": np.array([[1, 0.1, 0.01, 0.001]], np.float32),
-        f"{STACK}/Layer_1/TransformerLayer/FFN/layer_prepostprocess/layer_norm/Cast/x": np.array(1e-6, np.float32),
-        f"{KONA}/ClipToMaxLength/Less/y": np.array(16, np.int32),
-        "module/Encoder_en/hidden_layers/tanh_layer_0/weights": normal(12, 5),
-        "module/Encoder_en/hidden_layers/tanh_layer_0/bias": normal(5),
-        "module_apply_default/Encoder_en/hidden_layers/l2_normalize/Maximum/y": np.array(1e-12, np.float32),
-        HEADS: np.array(4, np.int32),
-        f"{KONA}/Encode/Layer_0/TransformerLayer/dense/kernel/ConcatPartitions/concat": normal(8, 12),
-        f"{KONA}/Encode/Layer_0/TransformerLayer/dense/bias/ConcatPartitions/concat": normal(12),
-    }
-    for layer, width in enumerate([8, 12]):
-        variables = f"{KONA}/Encode/Layer_{layer}/TransformerLayer"
-        attention = f"module/Encoder_en/KonaTransformer/Encode/Layer_{layer}/TransformerLayer/MultiheadAttention"
-        graph = f"{STACK}/Layer_{layer}/TransformerLayer"
-        named = {
-            f"{attention}/qkv_transform_single/kernel/part_0": normal(1, 1, width, 3 * width),
-            f"{attention}/output_transform_single/kernel/part_0": normal(1, 1, width, 12),
-            f"{graph}/MultiheadAttention/mul/y": np.array((width // 4) ** -0.5, np.float32),
-            f"{graph}/FFN/conv1/Tensordot/Reshape_1": normal(12, 20),
-            f"{graph}/FFN/conv2/Tensordot/Reshape_1": normal(20, 12),
-        }
-        for name, size in {
-            "MultiheadAttention/qkv_transform_single/bias": 3 * width,
-            "MultiheadAttention/output_transform_single/bias": 12,
-            "layer_prepostprocess/layer_norm/layer_norm_scale": width,
-            "layer_prepostprocess/layer_norm/layer_norm_bias": width,
-            "FFN/layer_prepostprocess/layer_norm/layer_norm_scale": 12,
-            "FFN/layer_prepostprocess/layer_norm/layer_norm_bias": 12,
-            "FFN/conv1/bias": 20,
-            "FFN/conv2/bias": 12,
-        }.items():
-            named[f"{variables}/{name}/ConcatPartitions/concat"] = normal(size)
-        constants |= named
-    return constants
-
-
-def write_model(folder: Path, constants: dict[str, NDArray[Any]]) -> Path:
-    """The constants as a TF.js graph model of two shards, the first of which ends within a number."""
-    weights = [{"name": name, "shape": list(a.shape), "dtype": str(a.dtype)} for name, a in constants.items()]
-    data = b"".join(array.tobytes() for array in constants.values())
-    manifest = [{"paths": ["group1-shard1of2", "group1-shard2of2"], "weights": weights}]
-    (folder / "group1-shard1of2").write_bytes(data[:1001])
-    (folder / "group1-shard2of2").write_bytes(data[1001:])
-    (folder / "model.json").write_text(json.dumps({"modelTopology": {}, "weightsManifest": manifest}))
-    (folder / "vocab.json").write_text(json.dumps(TINY_VOCABULARY))
-    return folder
-
 
 def forward_by_the_graph(constants: dict[str, NDArray[Any]], ids: Sequence[Sequence[int]]) -> NDArray[np.float64]:
     """The graph's nodes one after the other, in float64, with padding and mask as it has them: slow and obvious."""
@@ -249,7 +185,7 @@ def forward_by_the_graph(constants: dict[str, NDArray[Any]], ids: Sequence[Seque
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> UseLiteEncoder:
-    folder = write_model(tmp_path_factory.mktemp("tiny"), tiny_constants())
+    folder = write_use_lite(tmp_path_factory.mktemp("tiny"), tiny_constants())
     return UseLiteEncoder(folder, revision="tiny", max_length=16)
 
 
@@ -268,7 +204,7 @@ def test_vectors_are_those_of_the_graph(tiny: UseLiteEncoder, sentences: list[st
 
 def test_spec(tiny: UseLiteEncoder, tmp_path: Path) -> None:
     assert (tiny.spec.name, tiny.spec.dim, tiny.spec.max_length, tiny.spec.normalize) == ("use-lite", 5, 16, True)
-    shorter = UseLiteEncoder(write_model(tmp_path, tiny_constants()), name="other", revision="tiny", max_length=3)
+    shorter = UseLiteEncoder(write_use_lite(tmp_path, tiny_constants()), name="other", revision="tiny", max_length=3)
     assert shorter.spec.name == "other"
     assert shorter.spec.key != tiny.spec.key
     np.testing.assert_array_equal(shorter.encode(["aaaaaa"]), shorter.encode(["aaaaaaaaaa"]))
@@ -277,8 +213,8 @@ def test_spec(tiny: UseLiteEncoder, tmp_path: Path) -> None:
 def test_several_threads_give_the_same_vectors(
     tiny: UseLiteEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ensembed.encoders.use_lite._ROWS", 8)
-    folder = write_model(tmp_path, tiny_constants())
+    monkeypatch.setattr("ensembed.encoders.use_lite_encoder._ROWS", 8)
+    folder = write_use_lite(tmp_path, tiny_constants())
     sentences = ["a" * n for n in range(12)]
     for threads in (2, None):
         encoder = UseLiteEncoder(folder, revision="tiny", max_length=16, threads=threads)
@@ -296,7 +232,7 @@ def test_an_encoder_can_be_sent_to_another_process(tiny: UseLiteEncoder) -> None
 
 @pytest.mark.parametrize("file", ["model.json", "vocab.json", "group1-shard2of2"])
 def test_a_missing_file_is_named(tmp_path: Path, file: str) -> None:
-    (write_model(tmp_path, tiny_constants()) / file).unlink()
+    (write_use_lite(tmp_path, tiny_constants()) / file).unlink()
     with pytest.raises(EncoderError, match=f"cannot read .*{file}.*pull the encoder again"):
         UseLiteEncoder(tmp_path, revision="tiny", max_length=16)
 
@@ -306,13 +242,13 @@ def test_a_missing_file_is_named(tmp_path: Path, file: str) -> None:
     "content", [b"", b"{", b"\xff\xfe\x00", b"12", b"[1, 2]", b'{"weightsManifest": [3]}', b'["a"]']
 )
 def test_a_damaged_json_file_is_named(tmp_path: Path, file: str, content: bytes) -> None:
-    (write_model(tmp_path, tiny_constants()) / file).write_bytes(content)
+    (write_use_lite(tmp_path, tiny_constants()) / file).write_bytes(content)
     with pytest.raises(EncoderError, match=f"{file}.*pull the encoder again"):
         UseLiteEncoder(tmp_path, revision="tiny", max_length=16)
 
 
 def test_a_cut_shard_is_reported(tmp_path: Path) -> None:
-    shard = write_model(tmp_path, tiny_constants()) / "group1-shard2of2"
+    shard = write_use_lite(tmp_path, tiny_constants()) / "group1-shard2of2"
     shard.write_bytes(shard.read_bytes()[:-4])
     with pytest.raises(EncoderError, match=r"hold \d+ bytes but model.json describes \d+"):
         UseLiteEncoder(tmp_path, revision="tiny", max_length=16)
@@ -322,18 +258,18 @@ def test_a_missing_constant_is_named(tmp_path: Path) -> None:
     constants = tiny_constants()
     del constants["module/Embeddings_en"]
     with pytest.raises(EncoderError, match="no constant 'module/Embeddings_en'"):
-        UseLiteEncoder(write_model(tmp_path, constants), revision="tiny", max_length=16)
+        UseLiteEncoder(write_use_lite(tmp_path, constants), revision="tiny", max_length=16)
 
 
 def test_a_constant_of_another_shape_is_reported(tmp_path: Path) -> None:
     constants = tiny_constants()
     constants["module/Embeddings_en"] = constants["module/Embeddings_en"][:, :7]
     with pytest.raises(EncoderError, match="do not fit together"):
-        UseLiteEncoder(write_model(tmp_path, constants), revision="tiny", max_length=16)
+        UseLiteEncoder(write_use_lite(tmp_path, constants), revision="tiny", max_length=16)
 
 
 def test_a_quantised_model_is_refused(tmp_path: Path) -> None:
-    model = write_model(tmp_path, tiny_constants()) / "model.json"
+    model = write_use_lite(tmp_path, tiny_constants()) / "model.json"
     data = json.loads(model.read_text())
     data["weightsManifest"][0]["weights"][0]["quantization"] = {"dtype": "uint8", "scale": 0.1, "min": 0}
     model.write_text(json.dumps(data))
@@ -342,14 +278,14 @@ def test_a_quantised_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_more_pieces_than_token_vectors_are_reported(tmp_path: Path) -> None:
-    (write_model(tmp_path, tiny_constants()) / "vocab.json").write_text(json.dumps([["a", 0]] * 15))
+    (write_use_lite(tmp_path, tiny_constants()) / "vocab.json").write_text(json.dumps([["a", 0]] * 15))
     with pytest.raises(EncoderError, match="15 pieces but the model only 14"):
         UseLiteEncoder(tmp_path, revision="tiny", max_length=16)
 
 
 @pytest.mark.parametrize(("name", "value"), [("max_length", 0), ("max_length", 17), ("threads", 0)])
 def test_a_parameter_out_of_range_is_named(tmp_path: Path, name: str, value: int) -> None:
-    write_model(tmp_path, tiny_constants())
+    write_use_lite(tmp_path, tiny_constants())
     parameters: dict[str, Any] = {"max_length": 16, name: value}
     with pytest.raises(InputError, match=f"{name} is {value}"):
         UseLiteEncoder(tmp_path, revision="tiny", **parameters)

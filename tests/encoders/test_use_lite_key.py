@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_use_lite import tiny_constants, write_model
+from make_use_lite import tiny_constants, write_use_lite
 
 from ensembed.encoders import open_encoder
 from ensembed.errors import EncoderError, InputError
@@ -16,7 +16,7 @@ def key(folder: Path) -> str:
 
 
 def test_only_the_files_that_are_read_count(tmp_path: Path) -> None:
-    before = key(write_model(tmp_path, tiny_constants()))
+    before = key(write_use_lite(tmp_path, tiny_constants()))
     (tmp_path / "README.md").write_text("# About")
     (tmp_path / "group1-shard3of2").write_bytes(b"of another model")
     assert key(tmp_path) == before
@@ -36,7 +36,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path, content: str) -> None:
         open_encoder(f"use-lite:{tmp_path / 'absent'}")
     with pytest.raises(EncoderError, match=r"cannot read .*model\.json"):
         open_encoder(f"use-lite:{tmp_path}")
-    write_model(tmp_path, tiny_constants())
+    write_use_lite(tmp_path, tiny_constants())
     (tmp_path / "model.json").write_text(content)
     with pytest.raises(EncoderError, match=r"model\.json is not"):
         open_encoder(f"use-lite:{tmp_path}")

@@ -11,8 +11,8 @@ import pytest
 from make_words import all_formats, fasttext_text, glove_text, small_vectors, wink_json, word2vec_binary, word2vec_text
 from numpy.typing import NDArray
 
-from ensembed.encoders.words import files as word_files
-from ensembed.encoders.words.files import detect_format, read_word_vectors
+from ensembed.encoders.words import word_vector_files as word_files
+from ensembed.encoders.words.word_vector_files import detect_format, read_word_vectors
 from ensembed.errors import EncoderError, InputError
 
 VECTORS = small_vectors()

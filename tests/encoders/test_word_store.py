@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from make_words import all_formats, glove_text, small_vectors
 
-from ensembed.encoders import remembered as remembered_module
-from ensembed.encoders.words import files as word_files
-from ensembed.encoders.words import store as word_store
-from ensembed.encoders.words.store import WordVectors, open_word_vectors
+from ensembed.encoders import file_hashes as remembered_module
+from ensembed.encoders.words import word_vector_files as word_files
+from ensembed.encoders.words import word_vectors as word_store
+from ensembed.encoders.words.word_vectors import WordVectors, open_word_vectors
 from ensembed.errors import EncoderError, InputError
+from ensembed.support.machine import cache_dir
 from ensembed.support.npy_files import RowWriter
-from ensembed.support.paths import cache_dir
 from ensembed.testing import files_of
 
 VECTORS = small_vectors()
@@ -194,7 +194,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(source: Path, monkeypatch: pyte
     def full(*_args: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    for owner, target in ((word_store, "_sync"), (RowWriter, "append"), (word_store, "write_atomically")):
+    for owner, target in ((word_store, "sync"), (RowWriter, "append"), (word_store, "write_atomically")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, target, full)
             with pytest.raises(EncoderError, match=r"cannot convert .*No space left.*ENSEMBED_CACHE"):
@@ -223,7 +223,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 _CONVERT = """
 import sys, time
 from pathlib import Path
-from ensembed.encoders.words.store import open_word_vectors
+from ensembed.encoders.words.word_vectors import open_word_vectors
 
 def report(label, done, total):
     print(label.partition(" ")[0], flush=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from make_words import small_vectors
 
-from ensembed.encoders.words.store import open_word_vectors
+from ensembed.encoders.words.word_vectors import open_word_vectors
 
 _EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 

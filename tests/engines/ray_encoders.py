@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import EncoderError
 
 

@@ -17,7 +17,7 @@ from small_store import Interrupted
 
 from ensembed.corpora.corpus import Corpus, ListCorpus, TextCorpus
 from ensembed.encoders import open_encoder
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.engines import Ray, Resources
 from ensembed.engines.ray import embedding
 from ensembed.engines.ray.jobs import Job, Room

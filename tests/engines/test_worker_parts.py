@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import ListCorpus, TextCorpus
 from ensembed.encoders import open_encoder
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.engines.ray.jobs import Job, Room, waves
 from ensembed.engines.ray.worker_opening import Source
 from ensembed.engines.ray.worker_reading import Reader

@@ -38,7 +38,7 @@ from ensembed.sts.data import DataSet, Place, data_set, fetch, find, target_fold
 from ensembed.sts.data import fetch as fetch_function
 from ensembed.sts.datasets import PARTS, load_sts
 from ensembed.sts.find import find_sts
-from ensembed.support.paths import cache_dir, data_dir, fetched_dir
+from ensembed.support.machine import cache_dir, data_dir, fetched_dir
 
 FOLDER = "senteval/downstream/STS/STS12-en-test"
 fetch_module = sys.modules[fetch_function.__module__]
@@ -167,7 +167,9 @@ def test_an_archive_that_is_pinned_as_a_whole_is_not_even_opened_if_it_is_anothe
 # Where it goes and where it is found
 
 
-def test_what_was_fetched_into_the_cache_is_found(sts12: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_fetched_into_the_cache_is_found(
+    sts12: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert data_dir() is None
     assert find(sts12) is None
     with pytest.raises(DatasetError, match=r"set ENSEMBED_DATA to it; or fetch it with: ensembed data fetch sts12"):
@@ -176,11 +178,11 @@ def test_what_was_fetched_into_the_cache_is_found(sts12: DataSet, monkeypatch: p
     assert data_dir() == fetched_dir()
     assert find(sts12) == Place("fetched", fetched_dir())
     assert len(find_sts("sts12")) == 20
-    own = Path("../shared/data")
-    own.mkdir(parents=True)
+    own = tmp_path / "own"
+    monkeypatch.setenv("ENSEMBED_DATA", str(own))
     assert data_dir() == own
     assert len(find_sts("sts12")) == 20, "a data folder that lacks it does not hide it"
-    with pytest.raises(DatasetError, match=r"sts14 is not in \.\./shared/data.*ensembed data fetch sts14"):
+    with pytest.raises(DatasetError, match=r"own is not a folder, so sts14 cannot be read.*ensembed data fetch sts14"):
         find_sts("sts14")
     monkeypatch.setenv("ENSEMBED_DATA", "~/here")
     assert target_folder() == data_dir() == Path("~/here").expanduser()

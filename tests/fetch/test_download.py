@@ -20,7 +20,7 @@ import pytest
 from ensembed.errors import InputError, PullError
 from ensembed.fetch import download as download_module
 from ensembed.fetch.download import download, forget
-from ensembed.support.paths import cache_dir
+from ensembed.support.machine import cache_dir
 
 CONTENT = os.urandom(3_000_000)
 

@@ -20,10 +20,11 @@ from small_hub import MEMBERS, REPO, SENTENCES, UPLOADS, hub_model
 from ensembed import Ensemble
 from ensembed.cli import run
 from ensembed.errors import InputError, MissingError, ModelError
-from ensembed.integrations.hub import HubModel, Pushed, from_pretrained, parse_hub_name, push_to_hub
+from ensembed.integrations.hub import HubModel, Pushed, from_pretrained, push_to_hub
 from ensembed.integrations.model_card import model_card
 from ensembed.methods import GCCA, Concat
 from ensembed.models.ensemble import MetaEncoder
+from ensembed.models.hub_models import parse_hub_name
 from ensembed.models.saved_model import SavedModel, read_model, write_model
 
 pytestmark = UPLOADS
@@ -90,7 +91,7 @@ def test_a_revision_is_pinned(hub: HubServer, model: MetaEncoder) -> None:
     assert hub.files(REPO, "small") != hub.files(REPO)
     with pytest.raises(MissingError, match=r"the hub's model 'me/model' has no revision 'v9'"):
         from_pretrained(REPO, revision="v9")
-    with pytest.raises(InputError, match="is a commit, which is as it is: name the branch"):
+    with pytest.raises(InputError, match="is a commit, which cannot change: name the branch"):
         push_to_hub(model, REPO, revision=first.revision)
 
 

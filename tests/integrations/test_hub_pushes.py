@@ -14,7 +14,7 @@ from hub_server import READER, WRITER, HubServer, Repository, hub_server
 from small_hub import MEMBERS, REPO, SENTENCES, UPLOADS, hub_model
 
 from ensembed import Ensemble
-from ensembed.encoders.objects import ObjectEncoder
+from ensembed.encoders.wrappers import ObjectEncoder
 from ensembed.errors import EnsembedError, InputError, MissingError, ModelError
 from ensembed.integrations.hub import from_pretrained, push_to_hub
 from ensembed.methods import GCCA, Concat
@@ -39,7 +39,7 @@ def test_a_saved_folder_is_pushed_without_opening_its_members(
 ) -> None:
     model.save(tmp_path / "saved")
     (tmp_path / "saved" / "notes.txt").write_text("mine")
-    monkeypatch.setattr("ensembed.encoders.demo.DemoEncoder.embed", None)
+    monkeypatch.setattr("ensembed.encoders.demo_encoder.DemoEncoder.embed", None)
     push_to_hub(tmp_path / "saved", REPO, commit_message="first", card=False)
     assert set(hub.files(REPO)) == {".gitattributes", "config.json", "model.safetensors"}
     for name in ("config.json", "model.safetensors"):

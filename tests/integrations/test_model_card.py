@@ -15,10 +15,8 @@ from stand_ins import trusted
 from ensembed import Ensemble
 from ensembed.encoders.base import EncoderSpec
 from ensembed.errors import InputError, ModelError
-from ensembed.integrations.hub_members import member_of
-from ensembed.integrations.model_card import escaped, model_card
+from ensembed.integrations.model_card import escaped, member_of, model_card
 from ensembed.methods import GCCA, Concat
-from ensembed.methods.found import origin
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.saved_model import SavedModel
 from ensembed.sts import Dataset, Pairs, evaluate
@@ -136,11 +134,11 @@ def test_a_member_from_the_hub_has_the_licence_of_its_card(
     folder.mkdir(parents=True)
     (folder / "README.md").write_text(front_matter)
     found = member_of(spec("st:org/one?prompt=x", "st", f"{COMMIT}+{COMMIT}"))
-    assert (found.licence, found.base_model, found.stays) == (licence, "org/one", "")
+    assert (found.licence, found.base_model, found.local) == (licence, "org/one", "")
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "stays"),
+    ("name", "kind", "local"),
     [
         ("st:./folder", "st", "it is a file or folder"),
         ("onnx:models/x", "onnx", "it is a file or folder"),
@@ -154,19 +152,19 @@ def test_a_member_from_the_hub_has_the_licence_of_its_card(
         ("gone", "onnx", "its name cannot be opened: "),
     ],
 )
-def test_which_members_travel(name: str, kind: str, stays: str) -> None:
-    assert member_of(spec(name, kind)).stays.startswith(stays)
-    assert bool(member_of(spec(name, kind)).stays) == bool(stays)
+def test_which_members_travel(name: str, kind: str, local: str) -> None:
+    assert member_of(spec(name, kind)).local.startswith(local)
+    assert bool(member_of(spec(name, kind)).local) == bool(local)
 
 
-def test_a_path_of_a_packages_scheme_stays(tmp_path: Path) -> None:
-    assert member_of(spec(f"plugin:{tmp_path}", "plugin")).stays == "it is a file or folder"
+def test_a_path_of_a_packages_scheme_local(tmp_path: Path) -> None:
+    assert member_of(spec(f"plugin:{tmp_path}", "plugin")).local == "it is a file or folder"
 
 
 def test_weights_and_where_they_are_from(model: MetaEncoder) -> None:
     found = trusted([0.25, 0.75], MEMBERS)
     specs = [encoder.spec for encoder in model.ensemble.encoders]
-    card = model_card(of(model, *specs, weights=[0.25, 0.75], **origin(found)))
+    card = model_card(of(model, *specs, weights=[0.25, 0.75], **found.origin))
     assert "| demo | 1 | Apache-2.0 | 6 | 0.75 |" in card
     assert "found by the members' reliability on the corpus, without labels; the most trusted member is" in card
     assert "demo?dim=6\\&seed=2 (first in" in card

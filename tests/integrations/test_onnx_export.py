@@ -275,7 +275,7 @@ def test_a_member_that_is_no_graph_is_named_and_nothing_is_written(tmp_path: Pat
     with pytest.raises(InputError, match=r"member 'demo\?dim=8&seed=1' is a 'demo' encoder"):
         export_model(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    with pytest.raises(InputError, match="takes a model or an encoder"):
+    with pytest.raises(InputError, match="an encoder is a name or an object"):
         export_model(model.meta, tmp_path / "out")  # type: ignore[arg-type] # it is refused
 
 

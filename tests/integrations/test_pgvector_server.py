@@ -115,7 +115,7 @@ def test_names_that_are_none_are_refused(database: str) -> None:
 def test_more_dimensions_than_can_be_indexed_are_truncated_halved_or_refused(database: str) -> None:
     with pytest.raises(DimensionError, match=r"2001 dimensions.*at most 2000 of a vector.*truncate=2000.*halfvec"):
         PgvectorStore.create(database, wide(2001))
-    with pytest.raises(DimensionError, match=r"at most 4000 of a halfvec: say truncate=4000, or index=False"):
+    with pytest.raises(DimensionError, match=r"at most 4000 of a halfvec: set truncate=4000, or index=False"):
         PgvectorStore.create(database, wide(4001), column="halfvec")
     with pytest.raises(DimensionError, match="keeps 16000"):
         PgvectorStore.create(database, wide(16001), index=False)

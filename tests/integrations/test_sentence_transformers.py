@@ -321,7 +321,7 @@ OURS = {"idx": 0, "name": "0", "path": "", "type": "ensembed.integrations.st_mod
         ({"modules": [OURS, {"path": "1_X", "type": "sentence_transformers.base.modules.Dense"}]}, "1_X is damaged"),
         ({"modules": [OURS, {"path": "../x", "type": "sentence_transformers.base.modules.Dense"}]}, "no folder below"),
         ({"modules": []}, "its first module is None"),
-        ({"modules": {}}, "no list of modules"),
+        ({"modules": {}}, "it holds a dict, not a list"),
         ({"modules": [3]}, "no list of modules"),
         ({"modules": "[{"}, "modules.json cannot be read"),
         ({"config_sentence_transformers": []}, "it holds a list"),

@@ -115,7 +115,7 @@ def test_a_damaged_table_says_so_and_raises_nothing_else() -> None:
 def test_a_kind_that_is_not_that_of_the_index_is_refused(tmp_path: Path) -> None:
     kept = _folder(FaissStore, tmp_path / "store", "store.json", kind="hnsw")
     kept.write(changed(kept.read(), ("settings", "kind"), "flat"))
-    with pytest.raises(StoreError, match="damaged: its setting 'kind' is 'flat'; put back a copy"):
+    with pytest.raises(StoreError, match="damaged: its setting 'kind' is 'flat'; restore a copy"):
         kept.open()
 
 

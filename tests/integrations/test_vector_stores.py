@@ -321,7 +321,7 @@ def test_a_save_that_fails_leaves_the_store_as_it_was(
     with backend.open(model) as store:
         store.add([2], SENTENCES[1:2])
         with monkeypatch.context() as patched:
-            patched.setattr("ensembed.integrations.vector_folders.write_atomically", fail)
+            patched.setattr("ensembed.integrations.vector_stores.write_atomically", fail)
             with pytest.raises(StoreError, match="No space left"):
                 store.save()
         with backend.open(model) as before:

@@ -15,7 +15,7 @@ from method_views import Array, make_views
 from small_store import CORPUS
 
 from ensembed import Ensemble
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import InputError, MissingError, TrainingError
 from ensembed.methods import Autoencoder, make_method
 from ensembed.methods.projections import Network

@@ -13,7 +13,7 @@ import torch
 from method_views import Array, make_views
 from small_store import CORPUS, ENCODER
 
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import CorruptViewError, ViewError
 from ensembed.methods import Autoencoder
 from ensembed.methods.autoencoder import batches

@@ -82,7 +82,7 @@ def test_a_named_member_with_other_settings_is_refused(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(DemoEncoder, "__init__", other_default)
     with pytest.raises(
-        ModelError, match=r"member 'demo\?dim=8' has changed since the model was fitted: seed was .*; fit again"
+        ModelError, match=r"member 'demo\?dim=8' is not the encoder .*: it has changed: seed was .*; fit again"
     ):
         load(tmp_path)
 

@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.sparse import coo_array, csr_matrix
 
 from ensembed.corpora.corpus import ListCorpus
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import ViewError
 from ensembed.numerics.row_matrices import batches, check_views, unit_rows
 from ensembed.views import ViewStore

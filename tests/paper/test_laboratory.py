@@ -105,7 +105,7 @@ def test_what_is_known_is_not_found_out_again(tmp_path: Path, monkeypatch: pytes
         raise AssertionError("trained again")
 
     monkeypatch.setattr(Autoencoder, "fit", refuse)
-    monkeypatch.setattr("ensembed.encoders.demo.DemoEncoder.embed", refuse)
+    monkeypatch.setattr("ensembed.encoders.demo_encoder.DemoEncoder.embed", refuse)
     again = small_laboratory(tmp_path)
     assert again.outcome(trial, DEV_ONLY) == known
     changed: list[Trial] = [

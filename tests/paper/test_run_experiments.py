@@ -205,7 +205,7 @@ def test_a_second_run_fits_nothing(findings: Findings, folder: Path, monkeypatch
         monkeypatch.setattr(method, "solve", refuse)
     monkeypatch.setattr(Autoencoder, "fit", refuse)
     monkeypatch.setattr(Auto, "fit", refuse)
-    monkeypatch.setattr("ensembed.paper.experiments.scored_systems.found_reliability", refuse)
+    monkeypatch.setattr("ensembed.paper.experiments.scored_systems.reliability", refuse)
     monkeypatch.setattr(dev_experiments, "autoencoder", short)
     monkeypatch.setattr(dev_experiments, "SIZES", (50, 100, 1000))
     monkeypatch.setattr(dev_experiments, "LEAST_DIM", 2)

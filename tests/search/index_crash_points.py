@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.search import Index
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # a process of its own, which looks in this folder only

@@ -17,7 +17,6 @@ from ensembed.search.groups import (
     distinguishing_words,
     find_clusters,
     kmeans_partition,
-    partition,
 )
 from ensembed.search.groups.clusters import _SENTENCES
 from ensembed.views import ViewStore
@@ -50,8 +49,8 @@ def test_kmeans_finds_what_is_there() -> None:
 
 @pytest.mark.parametrize("in_order", [False, True])
 def test_a_stream_finds_the_same(monkeypatch: pytest.MonkeyPatch, in_order: bool) -> None:
-    monkeypatch.setattr(partition, "_SAMPLE", 100)
-    monkeypatch.setattr(partition, "_BATCH", 64)
+    monkeypatch.setattr("ensembed.search.groups.clusters._SAMPLE", 100)
+    monkeypatch.setattr("ensembed.search.groups.clusters._BATCH", 64)
     U, labels = blobs(1000, 5)
     if in_order:  # a batch holds one cluster, or two
         U, labels = U[np.argsort(labels, kind="stable")], sorted(labels)

@@ -22,9 +22,8 @@ from ensembed.encoders.base import FloatArray
 from ensembed.errors import CorpusError, InputError, SentenceError, StoreError, ViewError
 from ensembed.methods import SVD
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.search.groups import duplicate_output as dedupe_output
-from ensembed.search.groups import find_duplicates, star_groups, stars, write_groups, write_kept
-from ensembed.search.groups.unit_vectors import unit_matrix
+from ensembed.search.groups import duplicates, find_duplicates, star_groups, write_groups, write_kept
+from ensembed.search.groups.group_rows import unit_matrix
 from ensembed.support.progress import Progress
 from ensembed.views import ViewStore
 
@@ -63,11 +62,11 @@ def test_tiles_give_the_groups_of_the_definition(n: int, seed: int, threshold: f
     C = U @ U.T
     if np.abs(C - threshold).min() < 1e-5:
         return  # rounding decides
-    before, stars._TILE = stars._TILE, tile
+    before, duplicates._TILE = duplicates._TILE, tile
     try:
         of, cosine = star_groups(U, threshold)
     finally:
-        stars._TILE = before
+        duplicates._TILE = before
     assert of.tolist() == obvious(U, threshold)
     np.testing.assert_allclose(cosine, C[np.arange(n), of], atol=1e-5)
 
@@ -156,7 +155,7 @@ def test_repeats_are_not_compared(store: ViewStore, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_written_groups(store: ViewStore, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dedupe_output, "_SENTENCES", 4)  # so that the corpus is read twice
+    monkeypatch.setattr(duplicates, "_SENTENCES", 4)  # so that the corpus is read twice
     texts = [*TEXTS, 'Quotes "and", commas', 'quotes "and" commas']
     found = find_duplicates(texts, NAME, threshold=0.7, store=store)
     file = io.StringIO()
@@ -217,7 +216,7 @@ def test_what_cannot_be_used_is_refused(
 def test_large_matrices_are_files(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).standard_normal((9000, 4)).astype(np.float32)
     order = np.random.default_rng(1).permutation(9000)[:5000]
-    monkeypatch.setattr("ensembed.search.groups.unit_vectors._IN_MEMORY", 0)
+    monkeypatch.setattr("ensembed.search.groups.group_rows._IN_MEMORY", 0)
     with unit_matrix(X, order) as U:
         assert isinstance(U, np.memmap)
         assert Path(str(U.filename)).exists()
@@ -232,7 +231,7 @@ def test_a_full_disk_is_said_before_anything_is_computed(monkeypatch: pytest.Mon
     def full(_descriptor: int, _offset: int, _length: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("ensembed.search.groups.unit_vectors._IN_MEMORY", 0)
+    monkeypatch.setattr("ensembed.search.groups.group_rows._IN_MEMORY", 0)
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(StoreError, match="No space left on device; set TMPDIR"), unit_matrix(np.ones((9, 2))):
         pass

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.groups_page import clusters_table, page, scores_table, unseen_table
 from ensembed.search.groups import FALSE_PAIRS
-from ensembed.search.groups.cluster_count import CANDIDATES
+from ensembed.search.groups.clusters import CANDIDATES
 
 ROOT = Path(__file__).parents[2]
 FACTS: dict[str, Any] = json.loads((ROOT / "results" / "groups.json").read_text())

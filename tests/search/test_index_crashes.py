@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import IndexBusyError
 from ensembed.search import Index
 
 HERE = Path(__file__).parent
 _SLOW = """
 import sys, time
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.search import Index
 
 class Slow(DemoEncoder):

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search import Index
-from ensembed.search.manifest import Codes
+from ensembed.search.index_files import Codes
 
 ENCODER = DemoEncoder(6)
 WORDS = ("red", "blue", "dog", "cat", "runs")

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import DamagedIndexError, InputError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search import Index
-from ensembed.search.manifest import Codes
+from ensembed.search.exact_search import find_candidates, rank
+from ensembed.search.index_files import Codes
 
 ENCODER = DemoEncoder(32)
 ROWS = 1500
@@ -40,8 +41,8 @@ def recall(index: Index, queries: np.ndarray, k: int = 5) -> float:
     found = index.search(queries, k)
     snapshot = index._snapshot
     unit = unit_rows(queries).astype(np.float32)
-    places = snapshot.candidates(unit, k * snapshot.manifest.settings.rescore)
-    best = [snapshot.rescored(query, some, k)[0] for query, some in zip(unit, places, strict=True)]
+    candidates = find_candidates(snapshot, unit, k * snapshot.manifest.settings.rescore)
+    best = [rank(snapshot, query, places, k)[0] for query, places in zip(unit, candidates, strict=True)]
     expected = [{snapshot.record(place)["id"] for place in some.tolist()} for some in best]
     return float(np.mean([len({h.id for h in hits} & near) / k for hits, near in zip(found, expected, strict=True)]))
 

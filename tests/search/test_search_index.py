@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ensembed.encoders.demo import DemoEncoder
-from ensembed.encoders.objects import ObjectEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
+from ensembed.encoders.wrappers import ObjectEncoder
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
 from ensembed.methods import Concat
 from ensembed.models.ensemble import Ensemble

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
     from playwright.sync_api import Browser, Page
+    from starlette.applications import Starlette
 
 # A limit for what hangs, not for what is slow: other tests may run beside.
 BOUND = 60.0
@@ -49,7 +49,7 @@ class Hosted:
         port: 0 takes one that is free.
     """
 
-    def __init__(self, app: FastAPI, port: int = 0) -> None:
+    def __init__(self, app: Starlette, port: int = 0) -> None:
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", port))

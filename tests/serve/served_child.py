@@ -69,7 +69,7 @@ def main() -> int:
     import logging
 
     from ensembed.serve import Settings, create_app
-    from ensembed.serve.running import address_of, listen, run
+    from ensembed.serve.uvicorn_server import address_of, listen, run
 
     facts = json.loads(arguments[0])
     model = Odd(facts.pop("seconds", 0.0), facts.pop("gate", None))

@@ -12,8 +12,8 @@ import pytest
 from ensembed import Ensemble, load
 from ensembed.cli import run
 from ensembed.encoders import DemoEncoder, open_encoder
+from ensembed.encoders.identity import PROBES
 from ensembed.methods import Concat
-from ensembed.models.saved_model import PROBES
 from ensembed.sts.once import Vectors
 
 TEXTS = ["a red dog", "a red cat", "blue skies"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ensembed.support.npy_files import RowWriter, npy_header
+from ensembed.support.npy_files import npy_header, write_rows
 
 DIM = 3
 
@@ -21,7 +21,7 @@ def rows(count: int, start: int = 0) -> NDArray[np.float32]:
 
 
 def write_and_raise(path: Path, error: BaseException) -> None:
-    with RowWriter(path, DIM) as writer:
+    with write_rows(path, DIM) as writer:
         writer.append(rows(2))
         raise error
 
@@ -29,7 +29,7 @@ def write_and_raise(path: Path, error: BaseException) -> None:
 @given(sizes=st.lists(st.integers(0, 40), max_size=6))
 def test_the_file_is_that_of_the_whole_matrix(tmp_path_factory: pytest.TempPathFactory, sizes: list[int]) -> None:
     folder = tmp_path_factory.mktemp("npy")
-    with RowWriter(folder / "rows.npy", DIM) as writer:
+    with write_rows(folder / "rows.npy", DIM) as writer:
         for k, size in enumerate(sizes):
             writer.append(rows(size, sum(sizes[:k])))
     assert writer.rows == sum(sizes)
@@ -39,7 +39,7 @@ def test_the_file_is_that_of_the_whole_matrix(tmp_path_factory: pytest.TempPathF
 
 
 def test_no_rows_are_an_empty_matrix(tmp_path: Path) -> None:
-    with RowWriter(tmp_path / "rows.npy", DIM):
+    with write_rows(tmp_path / "rows.npy", DIM):
         pass
     found = np.load(tmp_path / "rows.npy")
     assert found.shape == (0, DIM)
@@ -47,7 +47,7 @@ def test_no_rows_are_an_empty_matrix(tmp_path: Path) -> None:
 
 
 def test_other_layouts_and_types_are_written_as_float32_rows(tmp_path: Path) -> None:
-    with RowWriter(tmp_path / "rows.npy", DIM) as writer:
+    with write_rows(tmp_path / "rows.npy", DIM) as writer:
         writer.append(np.asfortranarray(rows(4)))
         writer.append(rows(8)[::2])
         writer.append(rows(2).astype(">f4"))
@@ -77,7 +77,7 @@ def test_after_an_exception_the_old_file_stays(tmp_path: Path) -> None:
 
 def test_the_name_comes_last(tmp_path: Path) -> None:
     path = tmp_path / "rows.npy"
-    with RowWriter(path, DIM) as writer:
+    with write_rows(path, DIM) as writer:
         writer.append(rows(2))
         assert not path.exists()
     np.testing.assert_array_equal(np.load(path), rows(2))
@@ -85,8 +85,8 @@ def test_the_name_comes_last(tmp_path: Path) -> None:
 
 def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "rows.npy"
-    with RowWriter(path, DIM) as first:
-        with RowWriter(path, DIM) as second:
+    with write_rows(path, DIM) as first:
+        with write_rows(path, DIM) as second:
             first.append(rows(2))
             second.append(rows(5, 9))
         np.testing.assert_array_equal(np.load(path), rows(5, 9))
@@ -94,29 +94,18 @@ def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_appending_outside_the_block_is_refused(tmp_path: Path) -> None:
-    writer = RowWriter(tmp_path / "rows.npy", DIM)
-    with pytest.raises(ValueError, match="inside the with block"):
-        writer.append(rows(1))
-    with writer:
-        writer.append(rows(1))
-    with pytest.raises(ValueError, match="inside the with block"):
-        writer.append(rows(1))
-    assert np.load(tmp_path / "rows.npy").shape == (1, DIM)
-
-
 def test_a_disk_that_fails_at_the_end_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_descriptor: int) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="no space left"), RowWriter(tmp_path / "rows.npy", DIM) as writer:
+    with pytest.raises(OSError, match="no space left"), write_rows(tmp_path / "rows.npy", DIM) as writer:
         writer.append(rows(2))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("shape", [(2, DIM + 1), (2, DIM - 1), (DIM,)])
 def test_rows_of_another_width_are_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="do not fit"), RowWriter(tmp_path / "rows.npy", DIM) as writer:
+    with pytest.raises(ValueError, match="do not fit"), write_rows(tmp_path / "rows.npy", DIM) as writer:
         writer.append(np.zeros(shape, np.float32))
     assert list(tmp_path.iterdir()) == []

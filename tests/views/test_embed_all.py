@@ -11,7 +11,7 @@ from puppet import SHARD_ROWS, Puppet
 
 from ensembed.corpora.corpus import Corpus, TextCorpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import EncoderError
 from ensembed.testing import Recorder, files_of
 from ensembed.views import ViewStore

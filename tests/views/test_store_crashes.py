@@ -15,7 +15,7 @@ from crash_points import embed as embed_crash_corpus
 from puppet import Puppet
 
 from ensembed.corpora.corpus import TextCorpus
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import StoreBusyError
 from ensembed.testing import Recorder, files_of
 from ensembed.views import ViewStore

@@ -15,7 +15,7 @@ from strategies import repeating, sentences
 
 from ensembed.corpora.corpus import CorpusIndex, ListCorpus, TextCorpus
 from ensembed.encoders.base import Encoder, FloatArray
-from ensembed.encoders.demo import DemoEncoder
+from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import (
     CorpusError,
     EncoderError,

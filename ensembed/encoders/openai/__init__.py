@@ -1,1 +1,1 @@
-"""Servers that speak OpenAI's embeddings API."""
+"""Encoders behind OpenAI-compatible servers. May import httpx (extra `openai`) and the contract of encoders."""

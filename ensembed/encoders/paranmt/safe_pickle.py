@@ -1,18 +1,21 @@
-"""Pickles of arrays, dicts and lists, read without pickle: nothing that a file asks for is ever imported or called.
+"""Read pickles of arrays, dicts and lists without importing or calling anything that the file names.
 
-A pickle is a program, and Python's own reader runs it with whatever it names. This one is another interpreter of that
-language, which knows only the operations that plain data and numpy arrays need. The few functions that arrays are
-rebuilt with are replaced by ones of ours, which check what they are given. All else is refused by its name.
+This is Python's own interpreter of pickles (`pickle._Unpickler`, the class in Python that joblib builds on, too), cut
+down to the operations that plain data and numpy arrays need. `find_class` returns stand-ins of ours, which check their
+arguments. The faster `pickle.Unpickler` in C with an allow-list would not do: a file of 20 bytes can make it allocate
+32 GB for its memo, overflow the stack by hashing nested tuples, or set attributes of the allowed functions. torch's
+weights-only loader needs torch and does not read numpy's arrays; numpy's own reader runs any pickle.
 """
 
 from __future__ import annotations
 
 import math
+import pickle
 import pickletools
 import re
 import struct
 from collections.abc import Callable
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,46 +23,49 @@ from numpy.typing import NDArray
 from ensembed.errors import EncoderError
 from ensembed.support.progress import Progress, silent
 
-# Bytes at a time: a length that the file claims but does not have must not be allocated.
+# Bytes read at a time: a length that the file claims but does not have must not be allocated.
 _BLOCK = 1 << 24
-# No vocabulary comes near; each operation costs a byte in the file but may cost a hundred in memory.
+# No vocabulary comes near. Each operation costs a byte in the file but may cost a hundred in memory.
 _MOST_OPERATIONS = 30_000_000
 _MOST_CONTAINERS = 100_000
-# Bytes of arrays per byte of the file; the bytes of an array may be made first and the array then.
+# Bytes of arrays per byte of the file: the bytes of an array may be made first and the array then.
 _MOST_MADE = 4
 _LONGEST_NAME = 256
 
+_DAMAGE = (
+    *(ValueError, TypeError, LookupError, OverflowError, RecursionError, MemoryError),
+    *(struct.error, pickle.UnpicklingError),
+)
 _LATIN = ("latin1", "latin-1", "iso-8859-1")
 _DTYPE = re.compile(r"[fiu][1248]")
+# The operations that are carried out as pickle does it, by the names of `pickletools`.
+_PLAIN = """
+    FRAME MARK BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET BININT BININT1 BININT2 LONG1 NONE NEWTRUE NEWFALSE
+    BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 BINUNICODE SHORT_BINUNICODE BINUNICODE8
+    EMPTY_LIST EMPTY_DICT EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 GLOBAL STACK_GLOBAL
+"""
+_CODES = {operation.name: ord(operation.code) for operation in pickletools.opcodes}
+_NAMES = {code: name for name, code in _CODES.items()}
+_CONTAINERS = frozenset(
+    _CODES[name] for name in ["MARK", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"]
+)
 
 
 class _RefusedError(Exception):
-    """What the file asks for is refused; the message says what that is."""
-
-
-class _Dtype:
-    """The type of an array's numbers; a pickle names it first and tells the byte order later."""
-
-    def __init__(self, code: str) -> None:
-        self.code = code
-        self.order = "="
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.order + self.code)
+    """The file asks for something that is not allowed; the message says for what."""
 
 
 def read_pickle(stream: BinaryIO, *, name: str, size: int, label: str = "read", progress: Progress = silent) -> object:
-    """The value in a pickle of protocol 2 or later, made of None, bools, ints, text, bytes, lists, dicts and arrays.
+    """Return the value in a pickle of protocol 2 or later: None, bools, ints, text, bytes, lists, dicts and arrays.
 
-    Strings of Python 2 come out as bytes, as with `pickle.load(file, encoding="bytes")`.
+    Strings of Python 2 become bytes, as with `pickle.load(file, encoding="bytes")`.
 
     Args:
-        stream: the file, at its beginning; wants to be buffered.
-        name: what errors call the file.
-        size: its length in bytes, which nothing in it can exceed.
-        label: what progress reports call the work.
-        progress: told how many bytes have been read.
+        stream: the file at its beginning; it should be buffered.
+        name: how errors call the file.
+        size: its length in bytes; no value in it can be larger.
+        label: how progress reports call the work.
+        progress: is called with the number of bytes that have been read.
 
     Raises:
         EncoderError: it is no pickle, is cut short or damaged, or asks for anything else.
@@ -70,158 +76,110 @@ def read_pickle(stream: BinaryIO, *, name: str, size: int, label: str = "read", 
         >>> read_pickle(io.BytesIO(data), name="it", size=len(data))
         {'a': [1, 2]}
     """
-    machine = _Machine(stream, size, label, progress)
+    file = _BoundedFile(stream, size, lambda done: progress(label, done, size))
     try:
-        return machine.run()
+        if file.read(1) != b"\x80" or file.read(1) not in (b"\2", b"\3", b"\4", b"\5"):
+            raise ValueError("it does not begin like a pickle of protocol 2 to 5")
+        value = _DataUnpickler(file, size).load()
     except _RefusedError as error:
         raise EncoderError(f"{name} is refused: {error}; nothing of it was run") from None
     except EOFError:
         raise EncoderError(f"{name} is cut short: it ends in the middle of a value; get it again") from None
-    except (ValueError, TypeError, LookupError, OverflowError, RecursionError, MemoryError, struct.error) as error:
+    except _DAMAGE as error:
         raise EncoderError(f"{name} is not a pickle of word vectors, or is damaged: {error}") from error
+    progress(label, size, size)
+    return value
 
 
-class _Machine:
-    """The stack, the marks and the memory of one run."""
+class _BoundedFile:
+    """The file as the unpickler reads it: exactly as many bytes as it asks for, never more than the file has."""
 
-    def __init__(self, stream: BinaryIO, size: int, label: str, progress: Progress) -> None:
-        self._read = stream.read
-        self._readline = stream.readline
-        self._left = size
-        self._size = size
-        self._label = label
-        self._progress = progress
-        self._stack: list[Any] = []
-        self._marked: list[list[Any]] = []
-        self._memory: dict[int, Any] = {}
-        self._containers = 0
-        self._made = 0
+    def __init__(self, stream: BinaryIO, size: int, report: Callable[[int], None]) -> None:
+        self._stream, self._size, self._left, self._report = stream, size, size, report
 
-    def run(self) -> object:
-        """Every operation until STOP; no recursion anywhere, so that nesting cannot exhaust the stack."""
-        if self._read(1) != b"\x80" or self._number("<B") not in (2, 3, 4, 5):
-            raise ValueError("it does not begin like a pickle of protocol 2 to 5")
-        for _ in range(_MOST_OPERATIONS):
-            code = self._read(1)
-            if code == b".":
-                (value,) = self._stack
-                self._progress(self._label, self._size, self._size)
-                return value
-            operation = _OPERATIONS.get(code)
-            if operation is None:
-                self._refuse(code)
-            else:
-                operation(self)
-        raise _RefusedError(f"it has more than {_MOST_OPERATIONS:,} operations")
-
-    def _refuse(self, code: bytes) -> None:
-        if not code:
-            raise EOFError
-        if code == b"i":  # INST names what it wants to call: so does the message
-            self._global()
-        name = next((known.name for known in pickletools.opcodes if known.code == code.decode("latin-1")), None)
-        if name is None:
-            raise ValueError(f"there is no pickle operation {code!r}")
-        raise _RefusedError(f"it uses the pickle operation {name}, which word vectors do not need")
-
-    def _take(self, count: int) -> bytes:
-        """Exactly so many bytes; only large pieces are counted, since the file's end stops the small ones."""
-        if count < 0:
-            raise ValueError("it has a string of negative length")
+    def read(self, count: int) -> bytes:
         if count > self._left:
             raise EOFError
         if count <= _BLOCK:
-            data = self._read(count)
+            data = self._stream.read(count)
             if len(data) != count:
                 raise EOFError
+            self._left -= count
             return data
         blocks = []
         for start in range(0, count, _BLOCK):
-            blocks.append(self._take(min(_BLOCK, count - start)))
-            self._progress(self._label, min(self._size - self._left + start, self._size), self._size)
-        self._left -= count
+            blocks.append(self.read(min(_BLOCK, count - start)))
+            self._report(self._size - self._left)
         return b"".join(blocks)
 
-    def _number(self, form: str) -> int:
-        (number,) = struct.unpack(form, self._take(struct.calcsize(form)))
-        return int(number)
-
-    def _line(self) -> str:
-        line = self._readline(_LONGEST_NAME)
+    def readline(self) -> bytes:
+        line = self._stream.readline(_LONGEST_NAME)
         if not line.endswith(b"\n"):
             raise EOFError if len(line) < _LONGEST_NAME else ValueError("a name in it is too long")
-        return line[:-1].decode()
+        self._left -= len(line)
+        return line
 
-    def _items(self) -> list[Any]:
-        """What was put on the stack since the last mark."""
-        if not self._marked:
-            raise ValueError("it takes what it never put down")
-        items, self._stack = self._stack, self._marked.pop()
-        return items
 
-    def _contain(self, value: object) -> None:
-        self._containers += 1
-        if self._containers > _MOST_CONTAINERS:
-            raise _RefusedError(f"it has more than {_MOST_CONTAINERS:,} lists, dicts and tuples")
-        self._stack.append(value)
+class _Operations(dict[int, Callable[["_DataUnpickler"], None]]):
+    """The operations by their code; it counts how often they are looked up and refuses all others by name."""
 
-    # The operations, by the names that pickletools gives them.
+    count = containers = 0
 
-    def _mark(self) -> None:
-        if len(self._marked) >= _MOST_CONTAINERS:
-            raise _RefusedError(f"it is nested more than {_MOST_CONTAINERS:,} deep")
-        self._marked.append(self._stack)
-        self._stack = []
+    def __getitem__(self, code: int) -> Callable[[_DataUnpickler], None]:
+        self.count += 1
+        if self.count > _MOST_OPERATIONS:
+            raise _RefusedError(f"it has more than {_MOST_OPERATIONS:,} operations")
+        if code in _CONTAINERS:
+            self.containers += 1
+            if self.containers > _MOST_CONTAINERS:
+                raise _RefusedError(f"it has more than {_MOST_CONTAINERS:,} lists, dicts, tuples and marks")
+        return super().__getitem__(code)
 
-    def _put(self, form: str) -> None:
-        self._memory[self._number(form)] = self._stack[-1]
+    def __missing__(self, code: int) -> NoReturn:
+        if code not in _NAMES:
+            raise ValueError(f"there is no pickle operation {bytes([code])!r}")
+        raise _RefusedError(f"it uses the pickle operation {_NAMES[code]}, which word vectors do not need")
 
-    def _memoize(self) -> None:
-        self._memory[len(self._memory)] = self._stack[-1]
 
-    def _get(self, form: str) -> None:
-        self._stack.append(self._memory[self._number(form)])
+_PythonUnpickler: Any = pickle._Unpickler  # its types are those of the one in C
 
-    def _integer(self, form: str) -> None:
-        self._stack.append(self._number(form))
 
-    def _long1(self) -> None:
-        self._stack.append(int.from_bytes(self._take(self._number("<B")), "little", signed=True))
+class _DataUnpickler(_PythonUnpickler):  # type: ignore[misc] # see above
+    """Python's unpickler with fewer operations; those that change a value check what kind of value it is."""
 
-    def _constant(self, value: object) -> None:
-        self._stack.append(value)
+    def __init__(self, file: _BoundedFile, size: int) -> None:
+        super().__init__(file, encoding="bytes")
+        self._size = size
+        self._made = 0
+        known = _PythonUnpickler.dispatch
+        self.dispatch = _Operations({_CODES[name]: known[_CODES[name]] for name in _PLAIN.split()})
+        self.dispatch[_CODES["BYTEARRAY8"]] = known[_CODES["BINBYTES8"]]  # pickle's would allocate what is claimed
+        for name in ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "REDUCE", "BUILD", "INST", "STOP"):
+            self.dispatch[_CODES[name]] = getattr(type(self), f"load_{name.lower()}")
 
-    def _bytes(self, form: str) -> None:
-        self._stack.append(self._take(self._number(form)))
+    def find_class(self, module: str, name: str) -> Callable[..., Any]:
+        if f"{module}.{name}" not in _STAND_INS:
+            raise _RefusedError(f"it asks for {module[:100]}.{name[:100]}, which word vectors do not need")
+        return _STAND_INS[f"{module}.{name}"]
 
-    def _text(self, form: str) -> None:
-        self._stack.append(self._take(self._number(form)).decode("utf-8", "surrogatepass"))
+    def load_inst(self) -> NoReturn:
+        self.load_global()  # refuses most names, and names them
+        raise _RefusedError("it uses the pickle operation INST, which word vectors do not need")
 
-    def _tuple(self) -> None:
-        self._contain(tuple(self._items()))
-
-    def _tuple_of(self, count: int) -> None:
-        if len(self._stack) < count:
-            raise ValueError("it takes what it never put down")
-        items = tuple(self._stack[-count:])
-        del self._stack[-count:]
-        self._contain(items)
-
-    def _append(self) -> None:
-        value = self._stack.pop()
+    def load_append(self) -> None:
+        value = self.stack.pop()
         self._target(list).append(value)
 
-    def _appends(self) -> None:
-        items = self._items()
+    def load_appends(self) -> None:
+        items = self.pop_mark()
         self._target(list).extend(items)
 
-    def _setitem(self) -> None:
-        value = self._stack.pop()
-        key = self._stack.pop()
-        self._fill([key, value])
+    def load_setitem(self) -> None:
+        items = [self.stack.pop(), self.stack.pop()]
+        self._fill(items[::-1])
 
-    def _setitems(self) -> None:
-        self._fill(self._items())
+    def load_setitems(self) -> None:
+        self._fill(self.pop_mark())
 
     def _fill(self, items: list[Any]) -> None:
         target = self._target(dict)
@@ -231,42 +189,24 @@ class _Machine:
             target[key] = value
 
     def _target(self, kind: type[Any]) -> Any:  # noqa: ANN401 - a list or a dict
-        target = self._stack[-1]
+        target = self.stack[-1]
         if type(target) is not kind:
             raise TypeError(f"it fills a {type(target).__name__} as if it were a {kind.__name__}")
         return target
 
-    def _global(self) -> None:
-        module = self._line()
-        self._find(module, self._line())
-
-    def _stack_global(self) -> None:
-        name = self._stack.pop()
-        self._find(self._stack.pop(), name)
-
-    def _find(self, module: object, name: object) -> None:
-        if not isinstance(module, str) or not isinstance(name, str):
-            raise TypeError("it asks for something that has no name")
-        found = _GLOBALS.get(f"{module}.{name}")
-        if found is None:
-            raise _RefusedError(f"it asks for {module[:100]}.{name[:100]}, which word vectors do not need")
-        self._stack.append(found)
-
-    def _reduce(self) -> None:
-        arguments = self._stack.pop()
-        function = self._stack.pop()
-        # Functions get on the stack by `_find` alone, and that gives only ours.
+    def load_reduce(self) -> None:
+        arguments, function = self.stack.pop(), self.stack.pop()
+        # Functions get on the stack by `find_class` alone.
         if not callable(function) or type(arguments) is not tuple:
             raise TypeError(f"it calls a {type(function).__name__}")
         value = function(*arguments)
         self._count_made(value)
-        self._stack.append(value)
+        self.append(value)
 
-    def _build(self) -> None:
-        state = self._stack.pop()
-        target = self._stack[-1]
+    def load_build(self) -> None:
+        state, target = self.stack.pop(), self.stack[-1]
         if isinstance(target, _Dtype):
-            _set_order(target, state)
+            target.set_order(state)
         elif isinstance(target, np.ndarray):
             _set_numbers(target, state)
             self._count_made(target)
@@ -274,25 +214,51 @@ class _Machine:
             raise _RefusedError(f"it sets the state of a {type(target).__name__}, which word vectors do not need")
 
     def _count_made(self, value: object) -> None:
-        """A file can say a thing once and have it made a thousand times."""
+        """Refuse a file that holds a value once and has it copied a thousand times."""
         self._made += len(value) if isinstance(value, bytes) else value.nbytes if isinstance(value, np.ndarray) else 0
         if self._made > _MOST_MADE * self._size:
             raise _RefusedError(f"it would take more than {_MOST_MADE} times its size in memory")
 
+    def load_stop(self) -> None:
+        if len(self.stack) != 1:
+            raise ValueError(f"it ends with {len(self.stack)} values")
+        super().load_stop()
 
-def _ndarray(*_arguments: object) -> None:
+
+class _Dtype:
+    """The type of an array's numbers. A pickle gives the byte order after the type."""
+
+    def __init__(self, code: object, *_flags: object) -> None:
+        text = code.decode("latin-1") if isinstance(code, bytes) else code
+        if not isinstance(text, str) or not _DTYPE.fullmatch(text):
+            shown = text[:100] if isinstance(text, str) else type(text).__name__
+            what = " (objects)" if shown.lstrip("|<>=").startswith("O") else ""
+            raise _RefusedError(f"it has an array of dtype {shown!r}{what}, not of numbers")
+        self._code = text
+        self.dtype = np.dtype(text)
+
+    def set_order(self, state: object) -> None:
+        if type(state) is not tuple or len(state) < 5 or any(part is not None for part in state[2:5]):
+            raise TypeError("it has an array of something else than plain numbers")
+        order = state[1].decode("latin-1") if isinstance(state[1], bytes) else state[1]
+        if not isinstance(order, str) or order not in ("<", ">", "=", "|"):
+            raise ValueError("it has an array with an unknown byte order")
+        self.dtype = np.dtype(order + self._code)
+
+
+def _ndarray(*_arguments: object) -> NoReturn:
     raise _RefusedError("it calls numpy.ndarray, which word vectors do not need")
 
 
 def _reconstruct(kind: object, _shape: object, _code: object) -> NDArray[Any]:
-    """Stands for numpy's: an empty array, whose content comes later."""
+    """Return an empty array, whose content follows."""
     if kind is not _ndarray:
         raise TypeError("it makes arrays of another class than numpy.ndarray")
     return np.empty(0, np.int8)
 
 
 def _from_buffer(data: object, dtype: object, shape: object, order: object) -> NDArray[Any]:
-    """Stands for numpy's: an array with its content."""
+    """Return an array with its content."""
     if not isinstance(order, str) or order not in ("C", "F"):
         raise ValueError("it has an array in an order that is neither C nor F")
     array = np.empty(0, np.int8)
@@ -300,30 +266,11 @@ def _from_buffer(data: object, dtype: object, shape: object, order: object) -> N
     return array
 
 
-def _dtype(code: object, *_flags: object) -> _Dtype:
-    """Stands for numpy.dtype: numbers only, since an array of objects holds whatever the file wants it to."""
-    text = code.decode("latin-1") if isinstance(code, bytes) else code
-    if not isinstance(text, str) or not _DTYPE.fullmatch(text):
-        shown = text[:100] if isinstance(text, str) else type(text).__name__
-        what = " (objects)" if shown.lstrip("|<>=").startswith("O") else ""
-        raise _RefusedError(f"it has an array of dtype {shown!r}{what}, not of numbers")
-    return _Dtype(text)
-
-
 def _encode(text: object, encoding: object) -> bytes:
-    """Stands for codecs.encode, by which Python 3 writes bytes for Python 2."""
+    """Return the bytes that Python 3 wrote for Python 2."""
     if not isinstance(text, str) or not isinstance(encoding, str) or encoding not in _LATIN:
         raise _RefusedError("it asks for _codecs.encode to something else than Latin-1, which word vectors do not need")
     return text.encode("latin-1")
-
-
-def _set_order(target: _Dtype, state: object) -> None:
-    if type(state) is not tuple or len(state) < 5 or any(part is not None for part in state[2:5]):
-        raise TypeError("it has an array of something else than plain numbers")
-    order = state[1].decode("latin-1") if isinstance(state[1], bytes) else state[1]
-    if not isinstance(order, str) or order not in ("<", ">", "=", "|"):
-        raise ValueError("it has an array with an unknown byte order")
-    target.order = order
 
 
 def _set_numbers(target: NDArray[Any], state: object) -> None:
@@ -339,56 +286,9 @@ def _set_numbers(target: NDArray[Any], state: object) -> None:
     target.__setstate__((1, shape, dtype.dtype, bool(fortran), data))  # type: ignore[arg-type]  # wants numpy's bool
 
 
-_Operation: TypeAlias = Callable[[_Machine], object]
-
-
-def _with(method: Callable[[_Machine, Any], object], argument: object) -> _Operation:
-    return lambda machine: method(machine, argument)
-
-
-_OPERATIONS: dict[bytes, _Operation] = {
-    b"\x95": _with(_Machine._take, 8),  # FRAME: a length that only helps a reader to plan
-    b"(": _Machine._mark,
-    b"q": _with(_Machine._put, "<B"),
-    b"r": _with(_Machine._put, "<I"),
-    b"\x94": _Machine._memoize,
-    b"h": _with(_Machine._get, "<B"),
-    b"j": _with(_Machine._get, "<I"),
-    b"J": _with(_Machine._integer, "<i"),
-    b"K": _with(_Machine._integer, "<B"),
-    b"M": _with(_Machine._integer, "<H"),
-    b"\x8a": _Machine._long1,
-    b"N": _with(_Machine._constant, None),
-    b"\x88": _with(_Machine._constant, True),
-    b"\x89": _with(_Machine._constant, False),
-    b"T": _with(_Machine._bytes, "<i"),
-    b"U": _with(_Machine._bytes, "<B"),
-    b"B": _with(_Machine._bytes, "<I"),
-    b"C": _with(_Machine._bytes, "<B"),
-    b"\x8e": _with(_Machine._bytes, "<Q"),
-    b"\x96": _with(_Machine._bytes, "<Q"),
-    b"X": _with(_Machine._text, "<I"),
-    b"\x8c": _with(_Machine._text, "<B"),
-    b"\x8d": _with(_Machine._text, "<Q"),
-    b"]": lambda machine: machine._contain([]),
-    b"}": lambda machine: machine._contain({}),
-    b")": lambda machine: machine._contain(()),
-    b"t": _Machine._tuple,
-    b"\x85": _with(_Machine._tuple_of, 1),
-    b"\x86": _with(_Machine._tuple_of, 2),
-    b"\x87": _with(_Machine._tuple_of, 3),
-    b"a": _Machine._append,
-    b"e": _Machine._appends,
-    b"s": _Machine._setitem,
-    b"u": _Machine._setitems,
-    b"c": _Machine._global,
-    b"\x93": _Machine._stack_global,
-    b"R": _Machine._reduce,
-    b"b": _Machine._build,
-}
-_GLOBALS: dict[str, Callable[..., Any]] = {
+_STAND_INS: dict[str, Callable[..., Any]] = {
     "numpy.ndarray": _ndarray,
-    "numpy.dtype": _dtype,
+    "numpy.dtype": _Dtype,
     "_codecs.encode": _encode,
     "numpy.core.multiarray._reconstruct": _reconstruct,
     "numpy._core.multiarray._reconstruct": _reconstruct,

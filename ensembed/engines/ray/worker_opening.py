@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ensembed.encoders import Encoder, EncoderSpec, open_encoder
 from ensembed.encoders.base import FloatArray
+from ensembed.encoders.identity import same_settings
 from ensembed.encoders.names import parse_name
-from ensembed.encoders.openai.revisions import PROBED
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError
 
 _BATCH_SIZE = "batch_size"
@@ -84,7 +84,7 @@ class Source:
             raise type(error)(f"{where}: {error}") from error
         except Exception as error:  # a class that cannot be imported here, a model that does not load
             raise EncoderError(f"{where} cannot be opened: {error!r}") from error
-        if not _same(encoder.spec, self.spec):
+        if not same_settings(encoder.spec, self.spec):
             raise EncoderError(
                 f"{where} is not the one the driver has: it has the key {encoder.spec.key}, not {self.spec.key}; use "
                 "the same files and the same ensembed on all nodes"
@@ -146,10 +146,3 @@ def _has_name(encoder: Encoder) -> bool:
     except InputError:
         return False
     return True
-
-
-def _same(found: EncoderSpec, wanted: EncoderSpec) -> bool:
-    # The revision of a server is the hash of the vectors that one machine saw first, with their noise.
-    if found.revision.startswith(PROBED) and wanted.revision.startswith(PROBED) and found.kind == wanted.kind:
-        found = replace(found, revision=wanted.revision)
-    return found.key == wanted.key

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 import ensembed.reliability as reliability_package
 from ensembed.methods import Auto, Method, UpProjection
-from ensembed.methods.found import found_reliability
 from ensembed.paper.findings import (
     DEV,
     MEAN,
@@ -29,6 +28,7 @@ from ensembed.paper.findings import (
     mean_score,
 )
 from ensembed.paper.laboratory import Laboratory, Outcome, Trial
+from ensembed.reliability import reliability
 from ensembed.reliability.result import Decided
 from ensembed.sts.datasets import Dataset, Pairs
 from ensembed.sts.protocol import PartScore, Protocol, Result, Score, ranks, score
@@ -162,13 +162,13 @@ def trusted(laboratory: Laboratory, corpus: str) -> Trusted:
     facts = [[spec.key for spec in specs], laboratory.corpus_key(corpus), corpus in laboratory.texts, made_with, code()]
 
     def estimate() -> Trusted:
-        reliability = found_reliability(
+        trust = reliability(
             laboratory.corpora[corpus],
             sentences=laboratory.texts.get(corpus),
             names=[spec.name for spec in specs],
             progress=laboratory.progress,
         )
-        return Trusted(int(reliability.best), reliability.decided, reliability.sure, Auto().trusting(reliability))
+        return Trusted(int(trust.best), trust.decided, trust.sure, Auto().trusting(trust))
 
     return laboratory.notebook.record(Trusted, facts, estimate)
 

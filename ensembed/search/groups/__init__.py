@@ -5,14 +5,28 @@ It may import `ensembed.models` and everything below it.
 
 from __future__ import annotations
 
-from ensembed.search.groups.cluster_count import choose_number
-from ensembed.search.groups.cluster_words import distinguishing_words
-from ensembed.search.groups.clusters import Cluster, Clusters, Method, find_clusters
-from ensembed.search.groups.duplicate_output import write_groups, write_kept
-from ensembed.search.groups.duplicates import Duplicates, Keep, find_duplicates
-from ensembed.search.groups.partition import Partition, density_partition, kmeans_partition
-from ensembed.search.groups.stars import star_groups
-from ensembed.search.groups.threshold import FALSE_PAIRS, Threshold, find_threshold
+from ensembed.search.groups.clusters import (
+    Cluster,
+    Clusters,
+    Method,
+    Partition,
+    choose_number,
+    density_partition,
+    distinguishing_words,
+    find_clusters,
+    kmeans_partition,
+)
+from ensembed.search.groups.duplicates import (
+    FALSE_PAIRS,
+    Duplicates,
+    Keep,
+    Threshold,
+    find_duplicates,
+    find_threshold,
+    star_groups,
+    write_groups,
+    write_kept,
+)
 
 __all__ = [
     "FALSE_PAIRS",

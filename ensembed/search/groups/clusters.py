@@ -1,8 +1,10 @@
-"""The clusters of a corpus."""
+"""The clusters of a corpus: their number, the partition (with scikit-learn's algorithms), and what they are about."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -12,21 +14,68 @@ from numpy.typing import NDArray
 
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus
-from ensembed.corpora.record_reader import Record, has_ids, records_of
+from ensembed.corpora.record_reader import Record, has_ids
 from ensembed.encoders import EncoderLike, open_encoder
+from ensembed.encoders.base import FloatArray
 from ensembed.errors import InputError
-from ensembed.search.groups.cluster_count import choose_number
-from ensembed.search.groups.cluster_words import distinguishing_words
-from ensembed.search.groups.partition import Partition, density_partition, kmeans_partition
-from ensembed.search.groups.unit_vectors import stored_vectors, unit_matrix
+from ensembed.numerics.row_matrices import unit_rows
+from ensembed.search.groups.group_rows import (
+    distinct_rows,
+    numbered_records,
+    row_facts,
+    stored_vectors,
+    unit_matrix,
+)
 from ensembed.support.checks import check_whole
+from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
 
 Method: TypeAlias = Literal["kmeans", "hdbscan"]
 
-# Sentences of a cluster whose words are counted, drawn by lot: the words of more are the same.
+CANDIDATES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Numbers of clusters that are tried: differences between closer numbers are noise."""
+
+LEAST_ROWS = 12
+"""The least number of rows on which a number of clusters is chosen."""
+
+MOST_DENSITY = 20_000
+"""The largest number of rows for HDBSCAN, which looks at all pairs."""
+
+# Rows on which numbers of clusters are tried (silhouettes look at all pairs), and the least mean size of a cluster.
+_TRIED_ROWS, _TRIED_SIZE = 2000, 5
+# K-means on fewer rows is exact; of more rows, it gives the centres from which the stream begins.
+_SAMPLE = 10_000
+# Rows of a step of the stream, and rows that are assigned at a time.
+_BATCH = 4096
+# Sentences of a cluster whose words are counted, chosen at random: more give the same words.
 _SENTENCES = 2000
+# A word: letters and what may stand inside it. Single letters say little.
+_WORD = re.compile(r"[^\W\d_][\w'’-]*\w")
+# The prior: this part of a word's count in all clusters is added to its count in each.
+_PRIOR = 0.01
+# The least count of a word in a cluster: a word that occurs once belongs to a sentence.
+_LEAST_COUNT = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Rows in clusters.
+
+    Attributes:
+        labels: [m] the cluster of each row, the largest being 0; -1 for rows that belong to none.
+        centres: [k, d] of length one.
+        cosine: [m] of each row with the centre of its cluster, or with the nearest one if it belongs to none.
+    """
+
+    labels: NDArray[np.int64]
+    centres: FloatArray
+    cosine: NDArray[np.float32]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The number of rows of each cluster [k]."""
+        return np.bincount(self.labels[self.labels >= 0], minlength=len(self.centres))
 
 
 @dataclass(frozen=True)
@@ -35,10 +84,10 @@ class Cluster:
 
     Attributes:
         number: the largest cluster is 0.
-        size: rows, repeats among them.
+        size: number of rows, including repeats.
         sentences: (row, cosine with the centre, text) of the sentences nearest to the centre, no two the same.
-        words: what its sentences say more often than others.
-        ids: of these sentences, where the corpus has ids.
+        words: words that its sentences use more often than others.
+        ids: the ids of these sentences, if the corpus has ids.
     """
 
     number: int
@@ -46,6 +95,15 @@ class Cluster:
     sentences: tuple[tuple[int, float, str], ...]
     words: tuple[str, ...]
     ids: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the cluster as plain JSON."""
+        ids = self.ids or (None,) * len(self.sentences)
+        sentences = [
+            row_facts(row, Record(text, id_), cosine)
+            for id_, (row, cosine, text) in zip(ids, self.sentences, strict=True)
+        ]
+        return {"cluster": self.number, "size": self.size, "words": list(self.words), "sentences": sentences}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +115,9 @@ class Clusters:
         labels: [n] the cluster of each row; -1 for rows that belong to none.
         cosine: [n] of each row with its cluster's centre.
         clusters: what they are about, the largest first.
-        silhouettes: of the numbers of clusters that were tried; empty where the number was given.
+        silhouettes: of the numbers of clusters that were tried; empty if the number was given.
         method: "kmeans" or "hdbscan".
-        seed: of everything that was drawn by lot.
+        seed: seed of all random choices.
     """
 
     corpus: Corpus
@@ -72,21 +130,24 @@ class Clusters:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Of a row's record."""
+        """The names of the fields of `records`."""
         return ("cluster", "row", *(("id",) if has_ids(self.corpus) else ()), "cosine", "text")
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """A record for every row, in the order of the corpus, as it is read, with its id if the corpus has ids."""
-        # A file that has grown is not read beyond its rows: that it changed is said in the end.
-        for row, record in zip(range(len(self.labels)), records_of(self.corpus), strict=False):
-            yield {
-                "cluster": int(self.labels[row]),
-                "row": row,
-                **({} if record.id is None else {"id": record.id}),
-                "cosine": round(float(self.cosine[row]), 6),
-                "text": record.text,
-            }
-        self.corpus.check_unchanged()
+        """Yield a record for every row, in the order of the corpus, with its id if the corpus has ids."""
+        for row, record in numbered_records(self.corpus, len(self.labels)):
+            yield {"cluster": int(self.labels[row])} | row_facts(row, record, self.cosine[row])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a summary as plain JSON."""
+        return {
+            "rows": len(self.labels),
+            "method": self.method,
+            "seed": self.seed,
+            "left_out": int((self.labels < 0).sum()),
+            "silhouettes": {str(k): round(value, 6) for k, value in self.silhouettes.items()},
+            "clusters": [cluster.to_json() for cluster in self.clusters],
+        }
 
 
 def find_clusters(
@@ -112,17 +173,17 @@ def find_clusters(
         clusters: how many; None chooses the number (`choose_number`). hdbscan finds its own.
         method: "kmeans", for any number of sentences, or "hdbscan", which leaves out what belongs to no cluster, for up
             to 20,000.
-        least: with hdbscan, the sentences of the smallest cluster.
-        representatives: how many sentences say what a cluster is about.
-        words: and how many words.
-        seed: of everything that is drawn by lot.
-        store: where the vectors are kept; by default the user's cache.
-        progress: told of rows.
+        least: with hdbscan, the number of sentences of the smallest cluster.
+        representatives: how many sentences describe a cluster.
+        words: how many words describe a cluster.
+        seed: seed of all random choices.
+        store: where the vectors are stored; by default the user's cache.
+        progress: receives the number of rows.
 
     Example:
         >>> texts = ["a dog barks", "a dog sleeps", "a dog runs", "stocks fall", "stocks rise", "stocks soar"]
-        >>> found = find_clusters(texts, "demo", clusters=2)
-        >>> sorted({tuple(found.labels[:3].tolist()), tuple(found.labels[3:].tolist())})
+        >>> result = find_clusters(texts, "demo", clusters=2)
+        >>> sorted({tuple(result.labels[:3].tolist()), tuple(result.labels[3:].tolist())})
         [(0, 0, 0), (1, 1, 1)]
     """
     if method not in get_args(Method):
@@ -135,23 +196,22 @@ def find_clusters(
     if clusters is not None:
         check_whole("clusters", clusters, 1)
     corpus, encoder = as_corpus(sentences), open_encoder(model)
-    first = corpus.index.first_rows
-    distinct = np.flatnonzero(first == np.arange(len(first)))
+    first, distinct = distinct_rows(corpus)
     if clusters is not None and clusters > len(distinct):
         raise InputError(f"{len(distinct)} distinct sentences cannot make {clusters} clusters: ask for fewer")
     vectors = stored_vectors(corpus, encoder, store or ViewStore(), progress=progress)
     silhouettes: dict[int, float] = {}
     with unit_matrix(vectors, distinct, progress=progress) as U:
         if method == "hdbscan":
-            found = density_partition(U, least=least, progress=progress)
+            partition = density_partition(U, least=least, progress=progress)
         else:
             if clusters is None:
                 clusters, silhouettes = choose_number(U, seed=seed, progress=progress)
-            found = kmeans_partition(U, clusters, seed=seed, progress=progress)
+            partition = kmeans_partition(U, clusters, seed=seed, progress=progress)
     labels, cosine = np.empty(len(first), np.int64), np.empty(len(first), np.float32)
-    labels[distinct], cosine[distinct] = found.labels, found.cosine
+    labels[distinct], cosine[distinct] = partition.labels, partition.cosine
     labels, cosine = labels[first], cosine[first]
-    described = _describe(corpus, labels, distinct, found, (representatives, words, seed))
+    described = _describe(corpus, labels, distinct, partition, (representatives, words, seed))
     return Clusters(corpus, labels, cosine, described, silhouettes, method, seed)
 
 
@@ -159,39 +219,185 @@ def _describe(
     corpus: Corpus,
     labels: NDArray[np.int64],
     distinct: NDArray[np.int64],
-    found: Partition,
+    partition: Partition,
     wanted: tuple[int, int, int],
 ) -> tuple[Cluster, ...]:
-    """What each cluster is about, from one pass over the corpus."""
+    """Describe each cluster, from one pass over the corpus."""
     representatives, words, seed = wanted
     random = np.random.default_rng(seed)
     nearest, counted = [], np.zeros(len(labels), bool)
-    for number in range(-1, len(found.centres)):
-        own = np.flatnonzero(found.labels == number)
+    for number in range(-1, len(partition.centres)):
+        own = np.flatnonzero(partition.labels == number)
         if number >= 0:
-            nearest.append(own[np.argsort(-found.cosine[own], kind="stable")[:representatives]])
+            nearest.append(own[np.argsort(-partition.cosine[own], kind="stable")[:representatives]])
         counted[distinct[own if len(own) <= _SENTENCES else random.choice(own, _SENTENCES, replace=False)]] = True
-    wanted_rows = distinct[np.concatenate(nearest)].tolist() if nearest else []
-    shown: dict[int, Record] = dict.fromkeys(wanted_rows, Record(""))
+    shown: dict[int, Record] = dict.fromkeys(distinct[np.concatenate([own[:0], *nearest])].tolist(), Record(""))
 
     def read() -> Iterator[tuple[int, str]]:
-        # No further than the rows: that a file has grown is said below.
-        for row, record in zip(range(len(labels)), records_of(corpus), strict=False):
+        for row, record in numbered_records(corpus, len(labels)):
             if row in shown:
                 shown[row] = record
             if counted[row]:
                 yield int(labels[row]), record.text
 
-    said = distinguishing_words(read(), len(nearest), words)
-    corpus.check_unchanged()
-    sizes = np.bincount(labels[labels >= 0], minlength=len(nearest))
-    return tuple(
-        Cluster(
-            number,
-            int(sizes[number]),
-            tuple((int(distinct[i]), round(float(found.cosine[i]), 6), shown[int(distinct[i])].text) for i in rows),
-            tuple(said[number]),
-            tuple(one.id for one in (shown[int(distinct[i])] for i in rows) if one.id is not None),
+    cluster_words = distinguishing_words(read(), len(nearest), words)
+    sizes = np.bincount(labels[labels >= 0], minlength=len(nearest)).tolist()
+    clusters = []
+    for number, places in enumerate(nearest):
+        rows = distinct[places].tolist()
+        cosines = partition.cosine[places].astype(float).round(6).tolist()
+        texts = tuple((row, cosine, shown[row].text) for row, cosine in zip(rows, cosines, strict=True))
+        ids = tuple(id_ for row in rows if (id_ := shown[row].id) is not None)
+        clusters.append(Cluster(number, sizes[number], texts, tuple(cluster_words[number]), ids))
+    return tuple(clusters)
+
+
+def choose_number(
+    U: FloatArray, *, candidates: Sequence[int] = CANDIDATES, seed: int = 0, progress: Progress = silent
+) -> tuple[int, dict[int, float]]:
+    """Choose the number of clusters of rows U [m, d] of length one; also return the silhouette of every number tried.
+
+    A row's silhouette is how much nearer it is (by cosine) to its own cluster than to the next one, as a part of the
+    larger distance (Rousseeuw 1987). The number with the largest mean over a sample of up to 2,000 rows is taken.
+
+    Raises:
+        InputError: there are fewer than 12 rows: say how many clusters you want.
+    """
+    metrics = import_extra("sklearn.metrics", "cluster", "choosing the number of clusters")
+    if len(U) < LEAST_ROWS:
+        raise InputError(
+            f"{len(U)} distinct sentences are too few to find out how many clusters there are: say so (--clusters)"
         )
-        for number, rows in enumerate(nearest)
-    )
+    sample = np.sort(np.random.default_rng(seed).choice(len(U), min(len(U), _TRIED_ROWS), replace=False))
+    rows = np.asarray(U[sample])
+    tried = [k for k in candidates if k * _TRIED_SIZE <= len(rows)] or [2]
+    distances = np.maximum(1 - rows @ rows.T, 0)
+    np.fill_diagonal(distances, 0)
+    scores = {}
+    for done, k in enumerate(tried, 1):
+        labels = kmeans_partition(rows, k, seed=seed).labels
+        if len(np.unique(labels)) > 1:
+            scores[k] = float(metrics.silhouette_score(distances, labels, metric="precomputed"))
+        progress("clusters", done, len(tried))
+    if not scores:
+        raise InputError("the sentences cannot be told apart: there is one cluster")
+    return max(scores, key=lambda k: scores[k]), scores
+
+
+def kmeans_partition(U: FloatArray, clusters: int, *, seed: int = 0, progress: Progress = silent) -> Partition:
+    """K-means on rows U [m, d] of length one; the centres are scaled to length one, so that the cosine decides.
+
+    Up to 10,000 rows it is scikit-learn's KMeans, the better of two starts. Of more rows a sample of that size is
+    clustered in this way, and MiniBatchKMeans moves its centres through all rows in random order of batches
+    (`partial_fit`): memory for a sample and a batch, however many rows there are.
+
+    Raises:
+        MissingError: scikit-learn is not installed.
+        InputError: there are fewer distinct rows than clusters.
+    """
+    check_whole("clusters", clusters, 1)
+    check_whole("seed", seed, 0)
+    learn = import_extra("sklearn.cluster", "cluster", "clustering")
+    random = np.random.default_rng(seed)
+    sample = np.sort(random.choice(len(U), min(len(U), _SAMPLE), replace=False))
+    rows = np.asarray(U[sample])
+    if clusters > len(rows) or clusters > len(np.unique(rows, axis=0)):
+        raise InputError(f"there are fewer than {clusters} different vectors: ask for fewer clusters")
+    progress("k-means", 0, len(U))
+    centres = learn.KMeans(clusters, n_init=2, random_state=seed).fit(rows).cluster_centers_
+    if len(U) > len(sample):
+        # The sample goes first, so that its centres have the weight of its rows: a file may be sorted, and a batch of
+        # one subject must not move them all. Centres that a batch does not use stay.
+        stream = learn.MiniBatchKMeans(clusters, init=centres, n_init=1, reassignment_ratio=0, random_state=seed)
+        stream.partial_fit(rows)
+        done = 0
+        for start in random.permutation(np.arange(0, len(U), _BATCH)).tolist():
+            batch = np.asarray(U[start : start + _BATCH])
+            stream.partial_fit(batch)
+            done += len(batch)
+            progress("k-means", done, len(U))
+        centres = stream.cluster_centers_
+    progress("k-means", len(U), len(U))
+    return _largest_first(U, unit_rows(centres.astype(np.float32)), None)
+
+
+def density_partition(U: FloatArray, *, least: int = 5, progress: Progress = silent) -> Partition:
+    """HDBSCAN on rows U [m, d] of length one: dense regions of `least` rows and more; other rows belong to none.
+
+    Raises:
+        MissingError: scikit-learn is not installed.
+        InputError: there are more than 20,000 rows.
+    """
+    check_whole("least", least, 2)
+    if len(U) > MOST_DENSITY:
+        raise InputError(f"hdbscan takes at most {MOST_DENSITY} sentences, not {len(U)}: use kmeans")
+    if len(U) < 2 * least:
+        raise InputError(f"{len(U)} sentences have no two clusters of {least}: ask for smaller ones, or use kmeans")
+    learn = import_extra("sklearn.cluster", "cluster", "clustering")
+    progress("hdbscan", 0, len(U))
+    labels = learn.HDBSCAN(min_cluster_size=least, copy=True).fit(np.asarray(U)).labels_.astype(np.int64)
+    progress("hdbscan", len(U), len(U))
+    sums = np.zeros((int(labels.max()) + 1, U.shape[1]), np.float64)
+    np.add.at(sums, labels[labels >= 0], U[labels >= 0])
+    return _largest_first(U, unit_rows(sums.astype(np.float32)), labels)
+
+
+def _largest_first(U: FloatArray, centres: FloatArray, labels: NDArray[np.int64] | None) -> Partition:
+    """Return the partition with its clusters ordered by size; without labels, rows go to the nearest centre."""
+    cosine = np.zeros(len(U), np.float32)
+    nearest = np.empty(len(U), np.int64)
+    for start in range(0, len(U) if len(centres) else 0, _BATCH):
+        C = np.asarray(U[start : start + _BATCH]) @ centres.T
+        to = slice(start, start + len(C))
+        nearest[to] = C.argmax(axis=1)
+        own = nearest[to] if labels is None else np.where(labels[to] >= 0, labels[to], nearest[to])
+        cosine[to] = C[np.arange(len(C)), own]
+    labels = nearest if labels is None else labels
+    sizes = np.bincount(labels[labels >= 0], minlength=len(centres))
+    order = np.argsort(-sizes, kind="stable")
+    order = order[sizes[order] > 0]  # after the centres are scaled one may be nearest to nothing
+    number = np.full(len(centres) + 1, -1, np.int64)  # the last one is for the label -1
+    number[order] = np.arange(len(order))
+    return Partition(number[labels], centres[order], np.minimum(cosine, 1))
+
+
+def distinguishing_words(sentences: Iterable[tuple[int, str]], clusters: int, most: int = 8) -> list[list[str]]:
+    """Return at most `most` words that sentences of each cluster use more than those of the others.
+
+    Words are ranked by the log of their odds in the cluster over their odds elsewhere, with a prior from all of the
+    text, divided by its standard error (Monroe, Colaresi and Quinn 2008): frequent words without meaning cancel, and
+    rare ones do not win by accident. Each word counts once a sentence.
+
+    Args:
+        sentences: (cluster, text); clusters below 0 are none, and their text counts as text of elsewhere.
+        clusters: how many there are.
+        most: words of a cluster.
+
+    Example:
+        >>> pets, shares = "the dog barks", "the stocks fall"
+        >>> distinguishing_words([(0, pets), (0, pets), (1, shares), (1, shares)], 2, most=2)
+        [['barks', 'dog'], ['fall', 'stocks']]
+    """
+    counts: Sequence[Counter[str]] = [Counter() for _ in range(clusters)]
+    total: Counter[str] = Counter()
+    for cluster, text in sentences:
+        words = set(_WORD.findall(text.lower()))
+        total.update(words)
+        if cluster >= 0:
+            counts[cluster].update(words)
+    return [_distinguishing_words(own, total, most) for own in counts]
+
+
+def _distinguishing_words(own: Counter[str], total: Counter[str], most: int) -> list[str]:
+    words = sorted(word for word, count in own.items() if count >= _LEAST_COUNT)
+    if not words or most < 1:
+        return []
+    here = np.array([own[word] for word in words], float)
+    everywhere = np.array([total[word] for word in words], float)
+    prior, elsewhere = _PRIOR * everywhere, everywhere - here
+    all_here, all_text = float(sum(own.values())), float(sum(total.values()))
+    odds = np.log((here + prior) / (all_here + _PRIOR * all_text - here - prior))
+    others = np.log((elsewhere + prior) / (all_text - all_here + _PRIOR * all_text - elsewhere - prior))
+    score = (odds - others) / np.sqrt(1 / (here + prior) + 1 / (elsewhere + prior))
+    best = np.argsort(-score, kind="stable")[:most]
+    return [words[i] for i in best if score[i] > 0]

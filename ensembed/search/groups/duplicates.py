@@ -1,4 +1,4 @@
-"""The duplicates of a corpus."""
+"""Near-duplicates of a corpus: the threshold, the groups, and the files that are written of them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,76 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TextIO, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus
-from ensembed.corpora.record_reader import Record, records_of
+from ensembed.corpora.record_reader import Record, RecordCorpus, has_ids
+from ensembed.corpora.record_writer import write_records
 from ensembed.encoders import EncoderLike, open_encoder
+from ensembed.encoders.base import FloatArray
 from ensembed.errors import InputError
-from ensembed.search.groups.stars import star_groups
-from ensembed.search.groups.threshold import FALSE_PAIRS, Threshold, find_threshold
-from ensembed.search.groups.unit_vectors import stored_vectors, unit_matrix
+from ensembed.search.groups.group_rows import (
+    distinct_rows,
+    numbered_records,
+    row_facts,
+    stored_vectors,
+    unit_matrix,
+)
+from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
 
 Keep: TypeAlias = Literal["first", "longest"]
+
+FALSE_PAIRS = 1e-3
+"""False neighbours per row that a threshold is chosen for by default: one row in a thousand has one."""
+
+LEAST_ROWS = 100
+"""The least number of distinct rows to find a threshold: fewer have too few pairs to fit a tail."""
+
+# The tail is fitted where a row has from 100 down to 10 neighbours: few of these are duplicates.
+_MOST, _SPAN, _POINTS = 100.0, 10.0, 20
+# Neighbours per row at which the fitted tail is shown beside the observed one.
+_SHOWN = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
+# Bins of a cosine: 1e-4 wide.
+_BINS = 20_000
+# By rounding, a cosine of equal vectors can be this much less than one.
+_ROUNDING = 1e-5
+# Rows and columns of a block of cosines: 16 MB, large enough for BLAS to be at its best.
+_TILE = 2048
+# Sentences in memory at a time when groups are written: the rows of a group are apart in the corpus.
+_SENTENCES = 100_000
+# Rows of a group that `to_json` shows.
+_SHOWN_ROWS = 5
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold, and what it was found from.
+
+    Attributes:
+        value: two sentences are duplicates if their cosine is at least this.
+        false_pairs: the false neighbours per row it was chosen for; None if the user gave the threshold.
+        rows: how many rows were compared with all others; 0 if the user gave it.
+        levels: for some cosines, (cosine, expected unrelated neighbours per row from there on, observed neighbours per
+            row).
+    """
+
+    value: float
+    false_pairs: float | None = None
+    rows: int = 0
+    levels: tuple[tuple[float, float, float], ...] = ()
+
+    @classmethod
+    def given(cls, value: float) -> Threshold:
+        """Return a threshold that the user gave."""
+        if not 0 < value <= 1:  # refuses NaN, too
+            raise InputError(f"a threshold is a cosine above 0 and at most 1, not {value}")
+        return cls(float(value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +84,10 @@ class Duplicates:
 
     Attributes:
         corpus: the sentences.
-        kept: [n] for every row the row that stands for it: the one of its group that is kept.
+        kept: [n] for every row the row that represents its group.
         cosine: [n] its cosine with that row; 1 for that row itself and for exact repeats.
-        threshold: from which cosine on two are duplicates.
-        keep: which sentence of a group stands for it.
+        threshold: the cosine from which two are duplicates.
+        keep: which sentence of a group represents it.
     """
 
     corpus: Corpus
@@ -53,31 +106,53 @@ class Duplicates:
 
     @property
     def repeats(self) -> int:
-        """How many rows repeat an earlier one letter by letter."""
-        first = self.corpus.index.first_rows
-        return int((first != np.arange(len(first))).sum())
+        """The number of rows that repeat an earlier one exactly."""
+        return len(self) - len(distinct_rows(self.corpus)[1])
 
     @cached_property
     def groups(self) -> list[NDArray[np.int64]]:
         """The rows of every group of two or more, in their order; the group with the earliest row first."""
         order = np.argsort(self.kept, kind="stable")
         ends = np.flatnonzero(np.diff(self.kept[order])) + 1
-        found = [rows for rows in np.split(order, ends) if len(rows) > 1]
-        return sorted(found, key=lambda rows: int(rows[0]))
+        groups = [rows for rows in np.split(order, ends) if len(rows) > 1]
+        return sorted(groups, key=lambda rows: int(rows[0]))
 
     def sentences(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, str]]:
-        """Number and text of these rows, in the order of the corpus, from one pass over it."""
+        """Yield the number and text of these rows, in the order of the corpus, from one pass over it."""
         return ((row, record.text) for row, record in self.records(rows))
 
     def records(self, rows: NDArray[np.int64]) -> Iterator[tuple[int, Record]]:
-        """The same with the record that a text comes from, which has its id if the corpus is a file of records."""
+        """Yield the number and record of these rows; a record has an id if the corpus is a file with ids."""
         wanted = np.zeros(len(self), bool)
         wanted[rows] = True
-        # A file that has grown is not read beyond its rows: that it changed is said in the end.
-        for row, record in zip(range(len(self)), records_of(self.corpus), strict=False):
-            if wanted[row]:
-                yield row, record
-        self.corpus.check_unchanged()
+        return ((row, record) for row, record in numbered_records(self.corpus, len(self)) if wanted[row])
+
+    def to_json(self, show: int) -> dict[str, Any]:
+        """Return a summary as plain JSON, with some rows of the `show` largest groups."""
+        largest = sorted(range(len(self.groups)), key=lambda number: -len(self.groups[number]))[:show]
+        shown = {number: self.groups[number][:_SHOWN_ROWS] for number in largest}
+        records = dict(self.records(np.concatenate(list(shown.values())))) if shown else {}
+        return {
+            "rows": len(self),
+            "repeats": self.repeats,
+            "groups": len(self.groups),
+            "kept": int(self.is_kept.sum()),
+            "keep": self.keep,
+            "threshold": round(self.threshold.value, 6),
+            "false_pairs": self.threshold.false_pairs,
+            "levels": [
+                {"cosine": round(cosine, 4), "unrelated": unrelated, "found": round(observed, 6)}
+                for cosine, unrelated, observed in self.threshold.levels
+            ],
+            "largest": [
+                {
+                    "group": number,
+                    "size": len(self.groups[number]),
+                    "rows": [row_facts(row, records[row], self.cosine[row]) for row in rows.tolist()],
+                }
+                for number, rows in shown.items()
+            ],
+        }
 
 
 def find_duplicates(
@@ -93,30 +168,29 @@ def find_duplicates(
 ) -> Duplicates:
     """Find groups of sentences that say the same (`star_groups`).
 
-    Exact repeats are found by their letters and cost nothing: neither an encoding nor a comparison.
+    Exact repeats are found by their text and are neither encoded nor compared.
 
     Args:
         sentences: a list, the path of a text file with a sentence a line, or a corpus.
         model: a meta-encoder, or an encoder or its name.
-        threshold: from which cosine on two sentences are duplicates; None finds it without labels (`find_threshold`).
+        threshold: the cosine from which two sentences are duplicates; None finds it without labels (`find_threshold`).
         false_pairs: with threshold=None, how many unrelated sentences per sentence may be taken for its duplicates.
-        keep: which sentence stands for a group: the "first" of the corpus, or the "longest" (in characters; the first
+        keep: which sentence represents a group: the "first" of the corpus, or the "longest" (in characters; the first
             of those).
-        seed: of the sample that a threshold is found on.
-        store: where the vectors are kept; by default the user's cache.
-        progress: told of rows.
+        seed: seed of the random sample on which a threshold is found.
+        store: where the vectors are stored; by default the user's cache.
+        progress: receives the number of rows.
 
     Example:
-        >>> found = find_duplicates(["A dog runs.", "a dog runs", "Stocks fell."], "demo", threshold=0.8)
-        >>> [rows.tolist() for rows in found.groups]
+        >>> duplicates = find_duplicates(["A dog runs.", "a dog runs", "Stocks fell."], "demo", threshold=0.8)
+        >>> [rows.tolist() for rows in duplicates.groups]
         [[0, 1]]
     """
     if keep not in get_args(Keep):
         raise InputError(f"keep is 'first' or 'longest', not {keep!r}")
     chosen = None if threshold is None else Threshold.given(threshold)
     corpus, encoder = as_corpus(sentences), open_encoder(model)
-    first = corpus.index.first_rows
-    order = np.flatnonzero(first == np.arange(len(first)))
+    first, order = distinct_rows(corpus)
     if keep == "longest":
         lengths = np.fromiter((len(text) for text in corpus), np.int64, len(corpus))
         order = order[np.argsort(-lengths[order], kind="stable")]
@@ -127,5 +201,203 @@ def find_duplicates(
         of, cosines = star_groups(U, chosen.value, progress=progress)
     kept, cosine = np.empty(len(first), np.int64), np.empty(len(first), np.float32)
     kept[order], cosine[order] = order[of], cosines
-    kept, cosine = kept[first], cosine[first]  # a repeat goes where its first occurrence goes
-    return Duplicates(corpus, kept, cosine, chosen, keep)
+    return Duplicates(corpus, kept[first], cosine[first], chosen, keep)  # a repeat goes where its first row goes
+
+
+def star_groups(
+    U: FloatArray, threshold: float, *, progress: Progress = silent
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Put every row of U [m, d], all of length one or zero, into a group around a row that represents it.
+
+    The rows are visited in their order. A row that is near no earlier representative becomes a representative; any
+    other row belongs to the nearest representative, earlier or later. So no two representatives have a cosine of the
+    threshold or more, and every other row has one with its own. Connected components would promise neither: sentences
+    that are alike two by two make chains whose ends have nothing in common.
+
+    The result is exact. Cosines are computed in blocks: memory for two blocks beside the rows, whatever their number;
+    time for the product of the rows with the representatives.
+
+    Returns:
+        For every row the row that represents it [m] (itself, if it is alone), and the cosine with that [m].
+
+    Example:
+        >>> U = np.array([[1, 0], [0.8, 0.6], [0.26, 0.966]], np.float32)  # along the chain: 0.80 and 0.79
+        >>> star_groups(U, 0.75)[0]
+        array([0, 0, 2])
+    """
+    is_leader = _representatives(U, threshold, progress)
+    of = np.arange(len(U))
+    cosine = np.ones(len(U), np.float32)
+    others, leaders = np.flatnonzero(~is_leader), np.flatnonzero(is_leader)
+    for start in range(0, len(others), _TILE):
+        rows = others[start : start + _TILE]
+        of[rows], cosine[rows] = _nearest(U, rows, leaders)
+        progress("groups", start + len(rows), len(others))
+    return of, cosine
+
+
+def _representatives(U: FloatArray, threshold: float, progress: Progress) -> NDArray[np.bool_]:
+    """Return which rows [m] represent a group: those that are near no representative before them."""
+    is_leader = np.zeros(len(U), bool)
+    for start in range(0, len(U), _TILE):
+        free = np.arange(start, min(start + _TILE, len(U)))
+        for earlier in range(0, start, _TILE):
+            leaders = earlier + np.flatnonzero(is_leader[earlier : earlier + _TILE])
+            if len(leaders) and len(free):
+                free = free[(U[free] @ U[leaders].T).max(axis=1) < threshold]
+        near = np.triu(U[free] @ U[free].T >= threshold, 1)
+        taken = np.zeros(len(free), bool)
+        for i in np.flatnonzero(near.any(axis=1)):  # most rows are near none
+            if not taken[i]:
+                taken |= near[i]
+        is_leader[free[~taken]] = True
+        progress("duplicates", min(start + _TILE, len(U)), len(U))
+    return is_leader
+
+
+def _nearest(
+    U: FloatArray, rows: NDArray[np.int64], leaders: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the nearest leader of each row, the first of equally near ones, and the cosine with it."""
+    own = U[rows]
+    best = np.full(len(rows), -np.inf, np.float32)
+    of = np.empty(len(rows), np.int64)
+    for start in range(0, len(leaders), _TILE):
+        some = leaders[start : start + _TILE]
+        C = own @ U[some].T
+        column = C.argmax(axis=1)
+        value = C[np.arange(len(rows)), column]
+        better = value > best
+        best[better], of[better] = value[better], some[column[better]]
+    return of, np.minimum(best, 1)  # rounding can make a cosine larger than one
+
+
+def find_threshold(
+    U: FloatArray, *, false_pairs: float = FALSE_PAIRS, rows: int = 2000, seed: int = 0, progress: Progress = silent
+) -> Threshold:
+    """Find the cosine from which unrelated rows would make only so many pairs.
+
+    A sample of rows is compared with all others. Nearly all those pairs are of unrelated sentences. Their cosines c
+    have a tail that is close to a normal one after Fisher's transformation atanh(c), which sends 1 to infinity: the
+    normal quantile of the part of pairs above c is a straight line in atanh(c). The line is fitted where a row has from
+    100 down to 10 neighbours (few of which are duplicates), and followed to where it has `false_pairs`. Pairs above
+    that cosine in greater number are there for another reason: they are duplicates.
+
+    Args:
+        U: [m, d], distinct sentences, rows of length one.
+        false_pairs: the unrelated neighbours per row to allow.
+        rows: how many rows to sample.
+        seed: seed of the random sample.
+        progress: receives the number of rows.
+
+    Raises:
+        InputError: there are fewer than 100 rows, or their cosines have no tail: give a threshold.
+    """
+    if not 0 < false_pairs < 1:
+        raise InputError(f"false_pairs is a number of neighbours per row above 0 and below 1, not {false_pairs}")
+    check_whole("rows", rows, 1)
+    check_whole("seed", seed, 0)
+    m = len(U)
+    if m < LEAST_ROWS:
+        raise InputError(
+            f"{m} distinct sentences are too few to find a threshold on: it takes {LEAST_ROWS}; give one (--threshold)"
+        )
+    sample = np.sort(np.random.default_rng(seed).choice(m, min(rows, m), replace=False))
+    edges, neighbours = _neighbours(U, sample, progress)
+    most = min(_MOST, (m - 1) / 4)
+    counts = np.geomspace(most, most / _SPAN, _POINTS)
+    # The first edge above which there are no more neighbours than that: their number falls along the edges.
+    cosines = edges[np.minimum(np.searchsorted(-neighbours, -counts), _BINS)]
+    if cosines[-1] > 1 - 10 / _BINS or cosines[-1] - cosines[0] < 10 / _BINS:
+        raise InputError(
+            f"the cosines tell too little apart to find a threshold: {most:.0f} neighbours of a row are above "
+            f"{cosines[0]:.4f}, {most / _SPAN:.0f} above {cosines[-1]:.4f}; give one (--threshold)"
+        )
+    slope, base = np.polyfit(np.arctanh(cosines), _quantile(counts / (m - 1)), 1)
+
+    def cosine_at(count: float) -> float:
+        return float(np.tanh((_quantile(np.array(count / (m - 1))) - base) / slope))
+
+    shown = [(cosine_at(count), count) for count in _SHOWN if count <= most]
+    levels = tuple((c, count, float(neighbours[np.searchsorted(edges, c)])) for c, count in shown)
+    return Threshold(min(cosine_at(false_pairs), 1 - _ROUNDING), false_pairs, len(sample), levels)
+
+
+def _neighbours(
+    U: FloatArray, sample: NDArray[np.int64], progress: Progress
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return cosines [b + 1], rising, and the mean number of other rows [b + 1] at or above each."""
+    own = np.asarray(U[sample])
+    counts = np.zeros(_BINS + 1, np.int64)
+    for start in range(0, len(U), _TILE):
+        C = own @ np.asarray(U[start : start + _TILE]).T
+        here = np.flatnonzero((sample >= start) & (sample < start + _TILE))
+        C[here, sample[here] - start] = -1  # a row is not its own neighbour
+        bins = ((C + 1) * (_BINS / 2)).astype(np.int32)
+        counts += np.bincount(np.clip(bins, 0, _BINS).ravel(), minlength=_BINS + 1)
+        progress("threshold", min(start + _TILE, len(U)), len(U))
+    return np.linspace(-1, 1, _BINS + 1), np.cumsum(counts[::-1])[::-1] / len(sample)
+
+
+def _quantile(part: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the point of the normal distribution above which this part of it lies."""
+    from scipy.special import ndtri
+
+    return np.asarray(-ndtri(part))
+
+
+def write_groups(duplicates: Duplicates, file: TextIO, form: str) -> int:
+    """Write every row of every group as "csv" or "jsonl" and return the number of rows."""
+    id_ = ("id",) if has_ids(duplicates.corpus) else ()
+    return write_records(_group_records(duplicates), ("group", "row", *id_, "kept", "cosine", "text"), file, form)
+
+
+def _group_records(duplicates: Duplicates) -> Iterator[dict[str, Any]]:
+    """Yield a record for every row of a group, group by group.
+
+    The corpus is read once for every `_SENTENCES` grouped rows, so that its text need not be in memory.
+    """
+    groups = duplicates.groups
+    totals = np.cumsum([0, *map(len, groups)])
+    begin = 0
+    while begin < len(groups):
+        end = max(begin + 1, int(np.searchsorted(totals, totals[begin] + _SENTENCES, "right")) - 1)
+        records = dict(duplicates.records(np.concatenate(groups[begin:end])))
+        for number in range(begin, end):
+            for row in groups[number].tolist():
+                kept = int(duplicates.kept[row]) == row
+                yield {"group": number} | row_facts(row, records[row], duplicates.cosine[row], kept=kept)
+        begin = end
+
+
+def write_kept(duplicates: Duplicates, file: TextIO) -> int:
+    """Write the sentences that stay, one a line, and return their number.
+
+    Of a file of records, the records that stay are written as they are in the file, below its header if it has one.
+    Records without a text are no duplicates and stay, too.
+    """
+    if isinstance(duplicates.corpus, RecordCorpus):
+        return _write_kept_records(duplicates, duplicates.corpus, file)
+    rows = 0
+    for row, record in duplicates.records(np.flatnonzero(duplicates.is_kept)):
+        if "\n" in record.text:
+            raise InputError(f"row {row} holds a line break, so that it cannot be a line of a file; replace it first")
+        file.write(f"{record.text}\n")
+        rows += 1
+    return rows
+
+
+def _write_kept_records(duplicates: Duplicates, corpus: RecordCorpus, file: TextIO) -> int:
+    if (header := corpus.file.header()) is not None:
+        file.write(f"{header}\n")
+    stay = iter(duplicates.is_kept)
+    rows = 0
+    for record in corpus.file:
+        has_text = bool(record.text.strip())
+        if has_text and not next(stay, False):  # a file that has grown is not read beyond its rows
+            continue
+        if record.raw:
+            file.write(f"{record.raw}\n")
+            rows += has_text
+    corpus.check_unchanged()
+    return rows

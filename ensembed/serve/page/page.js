@@ -40,8 +40,8 @@ const latest = new Latest("similarity", {
     // In the words of this page.
     problem.message = problem.message
       .replace(/^Texts\[(\d+)\]/, (_, at) => `Sentence ${Number(at) + 1}`)
-      .replace(/^The body holds too many values.* at most (\d+) .*/, "Too many sentences: at most $1 are compared.")
-      .replace(/^Texts holds (\d+) texts, at most (\d+) .*/, "$1 sentences are too many: at most $2 are compared.");
+      .replace(/^The body contains too many values.* (\d+) texts; .*/, "Too many sentences: at most $1 are compared.")
+      .replace(/^Texts has (\d+) texts, the limit is (\d+).*/, "$1 sentences are too many: at most $2 are compared.");
     byId("compare-status").textContent = "";
     byId("seen").classList.add("stale");
   },

@@ -25,9 +25,8 @@ from ensembed.fetch.pull import pull
 from ensembed.sts.data.archives import MOST_BYTES, ArchiveError, read_members
 from ensembed.sts.data.places import by_hand, is_in, target_folder
 from ensembed.sts.data.sources import DataFile, DataSet
-from ensembed.support.atomic_files import sync_folder
-from ensembed.support.locks import alone
-from ensembed.support.paths import fetched_dir
+from ensembed.support.atomic_files import alone, sync
+from ensembed.support.machine import fetched_dir
 from ensembed.support.progress import Progress, silent
 
 
@@ -130,10 +129,10 @@ def _put(staged: Path, place: Path) -> None:
     if place.exists():
         for path in sorted(staged.iterdir()):
             path.replace(place / path.name)
-        sync_folder(place)
+        sync(place)
     else:
         staged.rename(place)
-    sync_folder(place.parent)
+    sync(place.parent)
 
 
 def _from_any_source(data_set: DataSet, root: Path, staged: Path, keep: bool, progress: Progress) -> str:

@@ -10,7 +10,7 @@ from ensembed.errors import AbsentDatasetError, DatasetError
 from ensembed.fetch.catalog import entry, folder_of, is_pulled
 from ensembed.sts.data.sources import DataSet
 from ensembed.sts.datasets import PARTS, SPLITS, load_sts
-from ensembed.support.paths import chosen_data_dir, data_dirs, fetched_dir
+from ensembed.support.machine import chosen_data_dir, data_dirs, fetched_dir
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,131 @@
+"""`model2vec:NAME-OR-PATH`: models of the package model2vec, encoded as it does, without that package."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.encoders.base import EncoderSpec
+from ensembed.encoders.names import Request, at_least
+from ensembed.encoders.static_encoder import (
+    StaticEncoder,
+    TokenVectors,
+    read_tensor,
+    revision_of_tensors,
+    tensor_names,
+)
+from ensembed.encoders.token_ids import open_tokenizer
+from ensembed.errors import EncoderError, InputError
+from ensembed.fetch.hub import chosen_commit, is_hub_name, snapshot
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+OPENS = "NAME-OR-PATH of a model2vec model"
+
+# Where the files are: model2vec's own layout, and the two that sentence-transformers saves a StaticEmbedding in.
+# Configuration, folder of the other files, name of the matrix.
+_LAYOUTS = (
+    ("config.json", ".", "embeddings"),
+    ("config_sentence_transformers.json", ".", "embedding.weight"),
+    ("config_sentence_transformers.json", "0_StaticEmbedding", "embedding.weight"),
+)
+_HUB_FILES = [*(config for config, _, _ in _LAYOUTS[:2]), "model.safetensors", "tokenizer.json", "0_StaticEmbedding/*"]
+
+
+class Model2VecEncoder(StaticEncoder):
+    """A model2vec model: static vectors, encoded as model2vec does.
+
+    Texts are cut, first to as many characters as `max_length` tokens of median length have, then to that many tokens.
+    The unknown token is left out. Vectors of 16 bits stay so: model2vec returns rounded vectors, and so does this.
+
+    Args:
+        vectors: the vectors.
+        tokenizer: without truncation.
+        spec: the encoder's spec, `max_length` and `normalize` included.
+    """
+
+    def __init__(self, vectors: TokenVectors, tokenizer: Tokenizer, spec: EncoderSpec) -> None:
+        half = vectors.matrix.dtype == np.float16
+        super().__init__(vectors, tokenizer, spec, dtype=np.float16 if half else np.float32)
+        self._characters: int | None = None
+        if spec.max_length is not None:
+            tokenizer.enable_truncation(spec.max_length)
+            self._characters = spec.max_length * int(np.median([len(token) for token in tokenizer.get_vocab()]))
+        self._unknown = _unknown_token(tokenizer)
+
+    def embed(self, sentences: list[str]) -> NDArray[Any]:
+        """Return the mean of the known tokens' vectors, normalised if the model is."""
+        result = super().embed(sentences)
+        if self.spec.normalize:
+            wide = result.astype(np.float32)
+            # model2vec's formula: another one may round to another number of 16 bits.
+            result = (wide / (np.linalg.norm(wide, axis=1, keepdims=True) + 1e-32)).astype(self._dtype)
+        return result
+
+    def _token_ids(self, sentences: list[str]) -> Iterator[list[int]]:
+        for ids in super()._token_ids([sentence[: self._characters] for sentence in sentences]):
+            yield [i for i in ids if i != self._unknown]
+
+
+def open_model2vec(request: Request) -> Model2VecEncoder:
+    """Open `model2vec:NAME-OR-PATH`, a folder or a model on the hub."""
+    options = request.options(max_length=at_least(0), revision=str)
+    folder, commit = request.path, None
+    if not folder.exists():
+        if not is_hub_name(request.location):
+            raise InputError(f"{request.location!r} is neither a folder here nor a name on the hub")
+        commit = chosen_commit(request.location, options.get("revision"), request.pinned)
+        folder = snapshot(request.location, commit, _HUB_FILES, progress=request.progress)
+    elif "revision" in options:
+        raise InputError(f"encoder {request.name!r}: {folder} is a folder, and only hub models have revisions")
+    config, file, tensor = _find_files(folder)
+    tensors = tensor_names(file)
+    if tensor not in tensors:
+        raise EncoderError(f"{file} holds {', '.join(tensors) or 'nothing'}, not the {tensor} of a model2vec model")
+    arrays = {name: read_tensor(file, name) for name in (tensor, "mapping", "weights") if name in tensors}
+    vectors = TokenVectors(arrays[tensor], arrays.get("mapping"), arrays.get("weights"))
+    spec = EncoderSpec(
+        request.name,
+        "model2vec",
+        vectors.dim,
+        commit or revision_of_tensors(file, request),
+        max_length=options.get("max_length", config["max_length"]) or None,
+        normalize=config["normalize"],
+    )
+    return Model2VecEncoder(vectors, open_tokenizer(file.with_name("tokenizer.json"), request.name), spec)
+
+
+def _find_files(folder: Path) -> tuple[dict[str, Any], Path, str]:
+    """Return the configuration of a model2vec model, the file of its tensors and the name of the matrix."""
+    for config, place, tensor in _LAYOUTS:
+        file = folder / place / "model.safetensors"
+        if file.is_file() and (folder / config).is_file():
+            return _read_config(folder / config), file, tensor
+    raise InputError(f"{folder} is no model2vec model: it needs config.json, model.safetensors and tokenizer.json")
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """Return a configuration's length limit and normalisation, with model2vec's defaults."""
+    try:
+        config: dict[str, Any] = {"max_length": 512, "normalize": False} | json.loads(path.read_bytes())
+    except (OSError, TypeError, ValueError) as error:
+        raise EncoderError(f"{path} is not the configuration of a model2vec model: {error}") from error
+    length, normalize = config["max_length"], config["normalize"]
+    if not (length is None or (isinstance(length, int) and length > 0)) or not isinstance(normalize, bool):
+        raise EncoderError(f"{path} has the values max_length={length!r}, normalize={normalize!r}, which make no sense")
+    return config
+
+
+def _unknown_token(tokenizer: Tokenizer) -> int | None:
+    """Return the number of the token for unknown text; None if there is none."""
+    model: Any = tokenizer.model
+    if not hasattr(model, "unk_token"):  # the unigram model knows only the number
+        number: int | None = json.loads(tokenizer.to_str())["model"].get("unk_id")
+        return number
+    return None if model.unk_token is None else tokenizer.token_to_id(model.unk_token)

@@ -1,0 +1,296 @@
+"""Transformers in ONNX form: a graph and its `tokenizer.json`, on the CPU."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.file_hashes import revision_of
+from ensembed.encoders.names import Convert, Request, one_of
+from ensembed.encoders.onnx.batches import batches
+from ensembed.encoders.onnx.pooling import POOLINGS
+from ensembed.encoders.onnx_files import OnnxSettings, read_graph, read_settings
+from ensembed.encoders.token_ids import first_ids, open_tokenizer
+from ensembed.errors import EncoderError, InputError
+from ensembed.numerics.row_matrices import unit_rows
+from ensembed.support.machine import available_cores
+
+OPENS = "folder with model.onnx and tokenizer.json"
+
+# A lone run of so many tokens gets all threads, in a session of its own, which takes 0.2 s to open and the weights'
+# memory again. All threads win at any length (16 tokens: 5.1 against 2.9 ms on two cores, 6.5 against 2.3 on sixteen;
+# 256: 63 against 35, 61 against 11), but only long texts win what that session costs within a few of them.
+_WIDE = 128
+
+# Tokens that every BERT-like model takes.
+_USUAL = 512
+
+# What a sentence can be given to a graph as, and the types that graphs want it in.
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+_TYPES = {
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(bool)": np.bool_,
+}
+
+
+class OnnxEncoder(Encoder):
+    """A transformer whose last hidden states are pooled over the sentence's tokens.
+
+    Args:
+        model: the ONNX file; weights in files of their own are found beside it.
+        tokenizer: the `tokenizer.json`.
+        settings: how the model is meant to be used. Without a pooling, it is that of the graph if this has an output
+            `sentence_embedding` or no token vectors, and the mean otherwise; without a length, 512 tokens.
+        name: what to call it.
+        revision: pins the weights.
+        batch_size: sentences per run at the most; 1 for graphs that round their activations (see `GraphFacts.rounds`),
+            where a sentence's vector would depend on its neighbours.
+        rounds: whether the graph is such a one.
+        threads: runs at the same time, each on one thread; None takes all cores. Several threads in one run are
+            slower where cores are busy and no faster where they are not.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        tokenizer: Path,
+        settings: OnnxSettings,
+        *,
+        name: str,
+        revision: str,
+        batch_size: int = 32,
+        rounds: bool = False,
+        threads: int | None = None,
+    ) -> None:
+        self._tokenizer = open_tokenizer(tokenizer, name)
+        self._threads = threads or available_cores()
+        self._graph = _Graph(model, name=name, threads=self._threads)
+        self._batch_size = 1 if self._graph.alone else batch_size
+        self._rounds = rounds
+        limits = [limit for limit in (settings.positions, self._graph.length) if limit is not None]
+        max_length = min([_USUAL, *limits]) if settings.max_length is None else settings.max_length
+        least = self._tokenizer.num_special_tokens_to_add(is_pair=False) + 1
+        if max_length < least or any(max_length > limit for limit in limits):
+            wanted = f"from {least} to {min(limits)}" if limits else f"at least {least}"
+            raise InputError(f"encoder {name!r}: max_length must be {wanted}, not {max_length}")
+        if settings.lowercase:
+            from tokenizers.normalizers import Lowercase, Sequence
+
+            others = [self._tokenizer.normalizer] if self._tokenizer.normalizer else []
+            self._tokenizer.normalizer = Sequence([Lowercase(), *others])
+        self._tokenizer.enable_truncation(max_length)
+        self._max_length = max_length
+        pooling, dim = self._graph.choose(settings.pooling)
+        if not limits and max_length > _USUAL:  # no file says how many positions there are: better now than in a batch
+            self._graph.check_length(max_length)
+        extra = (("lowercase", "true"),) if settings.lowercase else ()
+        self._spec = EncoderSpec(
+            name, "onnx", dim, revision, settings.prompt, max_length, pooling, settings.normalize, extra
+        )
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """Everything that changes the numbers."""
+        return self._spec
+
+    @property
+    def concurrent(self) -> bool:
+        """Sessions and tokenizers take several threads."""
+        return True
+
+    def embed(self, sentences: list[str]) -> FloatArray:
+        """Pooled vectors; sentences of like length run together, so that little is padded."""
+        prompted = [self._spec.prompt + sentence for sentence in sentences]
+        tokens = first_ids(self._tokenizer, prompted, self._max_length)
+        result = np.zeros((len(sentences), self._spec.dim), np.float32)
+        runs = batches(
+            [len(ids) for ids in tokens],
+            size=self._batch_size,
+            threads=self._threads,
+            fixed=self._graph.length,
+            mixed=self._graph.masked,
+        )
+
+        def fill(rows: list[int]) -> None:
+            # Any token does for padding, since no other one looks at it.
+            ids = np.zeros((len(rows), self._graph.length or len(tokens[rows[0]])), np.int64)
+            for i, row in enumerate(rows):
+                ids[i, : len(tokens[row])] = tokens[row]
+            lengths = np.array([len(tokens[row]) for row in rows])
+            mask = np.arange(ids.shape[1]) < lengths[:, None]
+            # What rounds stays on one thread: sums in another order may differ in their last bit.
+            output = self._graph.run(ids, mask, wide=len(runs) == 1 and ids.size >= _WIDE and not self._rounds)
+            result[rows] = output if self._spec.pooling == "model" else POOLINGS[self._spec.pooling](output, mask)
+
+        if self._threads == 1 or len(runs) < 2:
+            for rows in runs:
+                fill(rows)
+        else:
+            with ThreadPoolExecutor(min(self._threads, len(runs))) as pool:
+                list(pool.map(fill, runs))
+        return unit_rows(result) if self._spec.normalize else result
+
+
+class _Graph:
+    """A graph: token numbers in, token vectors or sentence vectors out.
+
+    Attributes:
+        masked: whether it is told which tokens are padding.
+        alone: whether it was made for one sentence at a time.
+        length: the number of tokens that it was made for; None for any.
+    """
+
+    def __init__(self, model: Path, *, name: str, threads: int) -> None:
+        self._model = model
+        self._threads = threads
+        self._name = name
+        self._sessions: dict[bool, Any] = {}
+        self._opening = threading.Lock()  # several threads may encode their first long text at once
+        self._session = self._open(wide=False)
+        self._inputs = {node.name: _TYPES.get(node.type) for node in self._session.get_inputs()}
+        self._outputs = [node.name for node in self._session.get_outputs()]
+        strange = [key for key, dtype in self._inputs.items() if key not in _INPUTS or dtype is None]
+        if strange or "input_ids" not in self._inputs:
+            raise EncoderError(
+                f"encoder {name!r}: the graph of {model} wants {', '.join(strange[:6]) or 'no input_ids'}; a sentence "
+                f"can be given as {', '.join(_INPUTS)}. Export the model for feature extraction"
+            )
+        shape = next(node.shape for node in self._session.get_inputs() if node.name == "input_ids")
+        fixed = [size if isinstance(size, int) else None for size in shape]
+        self.masked = "attention_mask" in self._inputs
+        self.alone = fixed[:1] == [1]
+        self.length = fixed[1] if len(fixed) == 2 else None
+        if len(fixed) != 2 or fixed[0] not in (None, 1) or (self.length and not self.masked):
+            raise EncoderError(
+                f"encoder {name!r}: the graph of {model} takes input_ids of shape {shape}"
+                f"{'' if self.masked else ' and no attention_mask'}; export it with axes of any length"
+            )
+
+    def _open(self, *, wide: bool) -> Any:  # noqa: ANN401 - the library has no types
+        """The session of one thread, which several threads may use at once, or that of all threads."""
+        with self._opening:
+            if wide not in self._sessions:
+                self._sessions[wide] = self._opened(self._threads if wide else 1)
+            return self._sessions[wide]
+
+    def _opened(self, threads: int) -> Any:  # noqa: ANN401 - the library has no types
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4  # its warnings concern devices that we do not use, its errors are raised
+        try:
+            return onnxruntime.InferenceSession(self._model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # the library raises bare Exceptions of its own
+            raise EncoderError(f"encoder {self._name!r} cannot be opened from {self._model}: {error}") from error
+
+    def choose(self, pooling: str | None) -> tuple[str, int]:
+        """Choose the output that a pooling needs: returns the pooling and the length of a vector."""
+        ids = np.zeros((1, self.length or 1), np.int64)
+        try:
+            arrays = self._session.run(None, self._feeds(ids, np.arange(ids.shape[1])[None] < 1))
+        except Exception as error:  # the library raises bare Exceptions of its own
+            raise EncoderError(f"encoder {self._name!r}: the graph cannot be run: {error}") from error
+        # The shapes of what it returns, not those it declares: exporters leave these open.
+        shapes = {name: np.shape(array) for name, array in zip(self._outputs, arrays, strict=True)}
+        first = ("last_hidden_state", "token_embeddings", "sentence_embedding")
+        names = sorted(shapes, key=lambda name: first.index(name) if name in first else len(first))
+        tokens = [name for name in names if len(shapes[name]) == 3]
+        pooled = [name for name in names if len(shapes[name]) == 2]
+        if pooling is None:
+            pooling = "model" if pooled[:1] == ["sentence_embedding"] else "mean"
+        if not tokens and pooled:
+            pooling = "model"
+        chosen = pooled if pooling == "model" else tokens
+        if not chosen:
+            raise (InputError if tokens else EncoderError)(
+                f"encoder {self._name!r}: the graph has no output for pooling={pooling}; of one token it makes "
+                + ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            )
+        self._outputs = chosen[:1]
+        return pooling, shapes[chosen[0]][-1]
+
+    def check_length(self, tokens: int) -> None:
+        """Raise an InputError unless a sentence of so many tokens can be run."""
+        ids = np.zeros((1, tokens), np.int64)
+        try:
+            self.run(ids, np.ones_like(ids, np.bool_))
+        except Exception as error:  # the library raises bare Exceptions of its own
+            raise InputError(f"encoder {self._name!r}: the graph does not take max_length={tokens} tokens") from error
+
+    def run(self, ids: NDArray[np.int64], mask: NDArray[np.bool_], *, wide: bool = False) -> FloatArray:
+        """The chosen output, as float32; by one thread, or by all of them."""
+        session = self._open(wide=wide and self._threads > 1)
+        return np.asarray(session.run(self._outputs, self._feeds(ids, mask))[0], np.float32)
+
+    def _feeds(self, ids: NDArray[np.int64], mask: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+        positions = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+        feeds = dict(zip(_INPUTS, (ids, mask, np.zeros_like(ids), positions), strict=True))
+        return {name: feeds[name].astype(dtype) for name, dtype in self._inputs.items()}
+
+
+def open_onnx(request: Request) -> OnnxEncoder:
+    """`onnx:DIR`, or a short name of the catalogue."""
+    how: dict[str, Convert] = {"pooling": one_of(*POOLINGS, "model"), "max_length": int}
+    options = request.options(**how) if request.entry else request.options(**how, file=str)
+    folder = request.path
+    model = folder / "model.onnx" if request.entry else _model_file(folder, options.get("file"))
+    graph = read_graph(model)
+    if request.entry:
+        settings = OnnxSettings(options["pooling"], options["max_length"], options["positions"])
+        revision = request.entry.revision
+    else:
+        settings = read_settings(folder, pooling=options.get("pooling"))
+        settings = replace(settings, max_length=options.get("max_length", settings.max_length))
+        # Files have the names that they have in a model, whatever they are called; other files the graph itself names.
+        files = {"model.onnx": model, "tokenizer.json": folder / "tokenizer.json"}
+        files |= {f"data/{name}": model.parent / name for name in graph.external}
+        revision = revision_of(files, label=f"hash {folder.name}", progress=request.progress)
+    encoder = OnnxEncoder(
+        model,
+        folder / "tokenizer.json",
+        settings,
+        name=request.name,
+        revision=revision,
+        batch_size=1 if graph.rounds else options.get("batch_size", 32),
+        rounds=graph.rounds,
+        threads=request.threads,
+    )
+    if options.get("pooling", encoder.spec.pooling) != encoder.spec.pooling:
+        raise InputError(
+            f"encoder {request.name!r}: the graph makes one vector of a sentence itself; leave pooling out"
+        )
+    return encoder
+
+
+def _model_file(folder: Path, file: str | None) -> Path:
+    """The ONNX file of a folder: the one that is asked for, the one that is always called so, or the only one."""
+    if folder.is_file():
+        raise InputError(
+            f"{folder} is a file; write onnx:{folder.parent}?file={folder.name}, with tokenizer.json there"
+        )
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}")
+    found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx") if path.is_file())
+    for choice in ("model.onnx", "onnx/model.onnx") if file is None else (file,):
+        if (folder / choice).is_file():
+            return folder / choice
+    if file is None and len(found) == 1:
+        return folder / found[0]
+    if file is None and found:
+        raise InputError(f"{folder} has several ONNX files; say which, as file={found[0]}: {', '.join(found)}")
+    wanted = f"file {file!r}" if file else "ONNX file"
+    raise InputError(
+        f"{folder} has no {wanted}; " + (f"it has: {', '.join(found)}" if found else "export a model to it")
+    )

@@ -1,0 +1,293 @@
+"""A client for `/v1/embeddings`: concurrent requests in batches, retries, and replies that are checked.
+
+httpx keeps the connections, the timeouts and the proxies. The rest is here, because its own retries are for failed
+connections alone (no status codes, no `Retry-After`, no back-off), its read timeout starts again with every block, and
+its asynchronous client would lose its connections between two calls of a synchronous program.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import NoReturn
+
+import numpy as np
+
+from ensembed.corpora.corpus import shorten
+from ensembed.encoders.base import FloatArray, naming_failures
+from ensembed.encoders.openai.api_replies import ReplyError, error_of, parse, read_reply, retry_after
+from ensembed.encoders.openai.api_servers import Server
+from ensembed.errors import EncoderError
+from ensembed.support.extras import import_extra
+
+# Statuses that a second try may change, and statuses that a single sentence may cause.
+_TEMPORARY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_REFUSED = frozenset({400, 413, 422})
+# Seconds. The n-th pause is random between 0 and min(_LONGEST_PAUSE, _FIRST_PAUSE * 2^n), so that clients which failed
+# together do not come back together. A server that asks for a longer pause than _LONGEST_WAIT is given up.
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
+_LONGEST_WAIT = 120.0
+_CONNECT_TIMEOUT = 10.0
+# Retries for a server that has never answered: a wrong host name should show soon.
+_FIRST_RETRIES = 2
+# Bounds on the bytes of a reply. As text, a number takes some 20 bytes.
+_NUMBER_BYTES = 64
+_LARGEST_DIM = 1 << 16
+_REPLY_BYTES = 1 << 20
+_ERROR_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    """How a server is asked. All but `dimensions` change the speed and not the numbers.
+
+    Attributes:
+        batch_items: sentences per request.
+        batch_tokens: tokens per request, as `estimated_tokens` counts them.
+        concurrency: requests at the same time.
+        timeout: seconds that a request may take.
+        retries: how often a failed request is sent again.
+        dimensions: the length of vectors to ask for; None for the model's own.
+        encoding: "base64" or "float", the format of numbers; None tries base64 and then leaves the field out.
+    """
+
+    batch_items: int = 128
+    batch_tokens: int = 100_000
+    concurrency: int = 4
+    timeout: float = 60.0
+    retries: int = 5
+    dimensions: int | None = None
+    encoding: str | None = None
+
+
+class RefusedError(EncoderError):
+    """The server does not accept this request; it may accept a smaller one, or one in another format."""
+
+
+class _TemporaryError(Exception):
+    """A failure that a second try may not have; `seconds` is the pause that the server asks for."""
+
+    def __init__(self, what: str, seconds: float = 0.0) -> None:
+        super().__init__(what)
+        self.seconds = seconds
+
+
+class EmbeddingAPI:
+    """One model of one server; any number of threads may use it. Errors call the encoder `name`.
+
+    `pause` waits for the event, or for so many seconds; tests replace it.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        model: str,
+        *,
+        name: str,
+        options: RequestOptions | None = None,
+        pause: Callable[[threading.Event, float], object] = threading.Event.wait,
+    ) -> None:
+        self._httpx = import_extra("httpx", "openai", f"encoder {name!r}")
+        self.model = model
+        self.options = options = options or RequestOptions()
+        self._server, self._name, self._pause = server, name, pause
+        self._base64 = options.encoding != "float"
+        self._dim: int | None = None
+        self._answered = False
+        # Sentences that the server accepts per request: fewer than `batch_items` once it has refused so many.
+        self._most = options.batch_items
+        self._slots = threading.BoundedSemaphore(options.concurrency)
+        with naming_failures(name):  # the environment may name an unusable proxy or certificate
+            self._client = self._httpx.Client(
+                headers=server.headers,
+                timeout=self._httpx.Timeout(options.timeout, connect=min(options.timeout, _CONNECT_TIMEOUT)),
+                limits=self._httpx.Limits(max_connections=options.concurrency),
+                follow_redirects=False,  # the key is for this host alone
+                mounts={"http://": None, "https://": None} if server.nearby else None,  # no proxy
+            )
+        weakref.finalize(self, self._client.close)
+
+    def first(self, texts: Sequence[str]) -> FloatArray:
+        """Return the vectors [n, d] of the first texts, and learn the dimension and whether base64 is accepted."""
+        try:
+            vectors = self.embed(texts)
+        except RefusedError:
+            if self.options.encoding is not None:
+                raise
+            self._base64 = False  # the server may refuse the field itself: leave it out from now on
+            vectors = self.embed(texts)
+        if self.options.dimensions not in (None, vectors.shape[1]):
+            self._fail(
+                f"gives {vectors.shape[1]} dimensions instead of {self.options.dimensions}; leave out the option "
+                "dimensions, or cut the vectors with truncate_dim"
+            )
+        self._dim = vectors.shape[1]
+        return vectors
+
+    def embed(self, texts: Sequence[str]) -> FloatArray:
+        """Return the vectors [n, d] of some texts."""
+        stop = threading.Event()
+        jobs = [partial(self._rows, batch, stop) for batch in self._batches(texts)]
+        if len(jobs) == 1:
+            return jobs[0]()
+        return np.concatenate(_run_in_threads(jobs, self.options.concurrency, stop))
+
+    def _batches(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:
+        """Yield the texts in order, as many at a time as the options allow; a text that is too long is alone."""
+        start, tokens = 0, 0
+        for i, text in enumerate(texts):
+            more = estimated_tokens(text)
+            if i > start and (i - start >= self._most or tokens + more > self.options.batch_tokens):
+                yield texts[start:i]
+                start, tokens = i, 0
+            tokens += more
+        yield texts[start:]
+
+    def _rows(self, texts: Sequence[str], stop: threading.Event) -> FloatArray:
+        """Return the vectors of one batch. A batch that is refused is sent in halves, to find the sentence at fault.
+
+        One bad sentence among n costs at most 2 log2(n) more requests. When both halves pass, the batch was too
+        large: no batch larger than a half is sent again.
+        """
+        whole = len(texts) <= self._most
+        half = (len(texts) + 1) // 2
+        if whole:
+            try:
+                return self._ask(texts, stop)
+            except RefusedError as refused:
+                if len(texts) == 1:
+                    raise RefusedError(
+                        f"{refused}; it was about the sentence {shorten(texts[0])} of {len(texts[0])} characters: if "
+                        "that is too long for the model, cut sentences with the option max_chars"
+                    ) from None
+        vectors = np.concatenate([self._rows(texts[:half], stop), self._rows(texts[half:], stop)])
+        if whole:
+            self._most = min(self._most, half)
+        return vectors
+
+    def _ask(self, texts: Sequence[str], stop: threading.Event) -> FloatArray:
+        """Send one request until it succeeds or the retries are used up."""
+        request: dict[str, object] = {"model": self.model, "input": list(texts)}
+        if self._base64:
+            request["encoding_format"] = "base64"
+        if self.options.dimensions is not None:
+            request["dimensions"] = self.options.dimensions
+        body = json.dumps(request, ensure_ascii=False).encode()
+        attempt = 0
+        while True:
+            try:
+                with self._slots:
+                    if stop.is_set():
+                        self._fail("was not asked, as another request had failed")
+                    return self._send(body, texts)
+            except _TemporaryError as failure:
+                retries = self.options.retries if self._answered else min(self.options.retries, _FIRST_RETRIES)
+                if attempt >= retries:
+                    self._fail(f"failed {attempt + 1} time{'s' if attempt else ''}; the last time: {failure}")
+                longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(attempt, 10))
+                self._pause(stop, max(failure.seconds, secrets.SystemRandom().uniform(0, longest)))
+            attempt += 1
+
+    def _send(self, body: bytes, texts: Sequence[str]) -> FloatArray:
+        most = _REPLY_BYTES + len(texts) * (self._dim or _LARGEST_DIM) * _NUMBER_BYTES
+        seconds = self.options.timeout
+        deadline = time.monotonic() + seconds
+        data = bytearray()
+        try:
+            with self._client.stream("POST", self._server.url, content=body) as response:
+                self._answered = True
+                for block in response.iter_bytes():
+                    data += block
+                    if not response.is_success and len(data) > _ERROR_BYTES:
+                        break
+                    if len(data) > most:
+                        self._fail(f"sends more than {most} bytes for {len(texts)} sentences")
+                    if time.monotonic() > deadline:
+                        raise _TemporaryError(f"no whole reply within {seconds:g} seconds")
+        except self._httpx.TimeoutException as error:
+            raise _TemporaryError(f"no reply within {seconds:g} seconds ({type(error).__name__})") from None
+        except self._httpx.HTTPError as error:
+            raise _TemporaryError(f"{type(error).__name__}: {self._server.show(str(error), 200)}") from None
+        if not response.is_success:
+            self._raise_for(response.status_code, response.headers, bytes(data))
+        try:
+            return read_reply(bytes(data), texts, self._dim, self._server.show)
+        except ReplyError as error:
+            if error.code in _TEMPORARY:
+                raise _TemporaryError(f"it {error}") from None
+            self._fail(str(error))
+
+    def _raise_for(self, status: int, headers: Mapping[str, str], data: bytes) -> NoReturn:
+        """Raise the error that a status other than success stands for."""
+        facts = error_of(parse(data) or data.decode("utf-8", "replace"))
+        reason = f"{status}: {self._server.show(facts['message'], 300)}"
+        if 300 <= status < 400:
+            place = self._server.show(headers.get("location", ""), 200)
+            self._fail(f"redirects to {place}, which is not followed; if you trust it, write that URL in the name")
+        if status in (401, 403):
+            if self._server.key:
+                self._fail(f"does not accept the key in the variable {self._server.variable} ({reason})")
+            self._fail(f"wants a key ({reason}); set the variable {self._server.variable} to it")
+        if status == 404:
+            self._fail(f"has no such path, or no model {shorten(self.model)} ({reason})")
+        if status in _REFUSED:
+            raise RefusedError(f"encoder {self._name!r}: {self._server.place} refuses a request ({reason})")
+        if status not in _TEMPORARY:
+            self._fail(f"fails ({reason})")
+        if "insufficient_quota" in (facts.get("code"), facts.get("type")):
+            self._fail(f"says that your quota is used up ({reason})")
+        seconds = retry_after(headers.get("retry-after"))
+        if seconds > _LONGEST_WAIT:
+            self._fail(f"asks for a pause of {seconds:.0f} seconds; the most is {_LONGEST_WAIT:.0f} ({reason})")
+        raise _TemporaryError(reason, seconds)
+
+    def _fail(self, what: str) -> NoReturn:
+        raise EncoderError(f"encoder {self._name!r}: {self._server.place} {what}")
+
+
+def estimated_tokens(text: str) -> int:
+    """Return about how many tokens a text has, rather too many than too few: there is no tokenizer to ask.
+
+    Byte-pair encodings make a token of some four bytes of English and of two or three of Chinese; only noise has more
+    than one in two bytes. Too high an estimate costs smaller requests, too low a one a refused request.
+    """
+    return len(text.encode()) // 2 + 1
+
+
+def _run_in_threads(jobs: Sequence[Callable[[], FloatArray]], threads: int, stop: threading.Event) -> list[FloatArray]:
+    """Return the jobs' results. When one fails, or on Ctrl-C, raise at once; the others end at their next step.
+
+    The threads are daemons, unlike those of an executor: Python waits for those before it exits, so that a server that
+    hangs could keep a program from ending.
+    """
+    futures: list[Future[FloatArray]] = [Future() for _ in jobs]
+    queue = deque(zip(jobs, futures, strict=True))
+
+    def work() -> None:
+        with suppress(IndexError):  # the queue is empty
+            while not stop.is_set():
+                job, future = queue.popleft()
+                try:
+                    future.set_result(job())
+                except BaseException as error:  # noqa: BLE001 - it is raised in the caller's thread
+                    future.set_exception(error)
+
+    try:
+        for _ in range(min(threads, len(jobs))):
+            threading.Thread(target=work, daemon=True).start()
+        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+    finally:
+        stop.set()
+    for future in done:  # later failures only say that the jobs were stopped
+        future.result()
+    return [future.result() for future in futures]

@@ -1,0 +1,130 @@
+"""The address of an embedding server, and the key that may be sent to it.
+
+A saved model names its servers, and anybody may have written it. So that it cannot have your keys sent to a host of its
+choice, a key belongs to one host, which the name of the environment variable spells: `ENSEMBED_API_KEY_API_MISTRAL_AI`
+is sent to api.mistral.ai and to nobody else, and `OPENAI_API_KEY` only to api.openai.com.
+
+Letters are written in capitals, a dot as `_` and any other character as `__`: with one `_` for both, the variable of
+api.mistral.ai would be that of api-mistral.ai too, which anyone can register. A port may follow: `…_LOCALHOST_8000`
+comes before `…_LOCALHOST`. Over http, which can be listened to, a key is sent to another machine only where the
+variable names the port: then its owner meant that, and no URL can have a key for https sent in the open.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from ensembed.corpora.corpus import shorten
+from ensembed.errors import InputError
+from ensembed.support.version import __version__
+
+EXAMPLE = "openai:https://api.openai.com/v1#text-embedding-3-small"
+
+_PORTS = {"http": 80, "https": 443}
+_HOST = re.compile(r"(?=.{1,253}$)([a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}\.?|[0-9a-f.]*:[0-9a-f:.]+")
+# URL parameters that look like a key.
+_SECRET = re.compile("key|token|secret|auth|sig|pass|code|credential", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where requests are sent, and with which key.
+
+    Attributes:
+        url: the address of requests.
+        variable: the environment variable that holds, or would hold, the key.
+        key: the key, or ""; it must not be shown anywhere.
+        header: the HTTP header of the key.
+        nearby: whether it is on this machine, where no proxy can find it.
+    """
+
+    url: str
+    variable: str
+    key: str = field(default="", repr=False)
+    header: str = "Authorization"
+    nearby: bool = False
+
+    @property
+    def place(self) -> str:
+        """The URL for messages, without its query."""
+        return self.url.partition("?")[0]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of every request."""
+        result = {"Content-Type": "application/json", "User-Agent": f"ensembed/{__version__}"}
+        if self.key:
+            result[self.header] = f"Bearer {self.key}" if self.header == "Authorization" else self.key
+        return result
+
+    def show(self, value: object, limit: int = 80) -> str:
+        """Return what the server sent (text, or parsed JSON), shortened and without the key.
+
+        The key is removed before the text is cut, so that no part of it stays.
+        """
+        text = value if isinstance(value, str) else json.dumps(value)
+        for key in (self.key, quote(self.key, safe=""), json.dumps(self.key)[1:-1]):
+            text = text.replace(key, "***") if key else text
+        if isinstance(value, str):
+            return shorten(text, limit)
+        return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def find_server(url: str, name: str) -> Server:
+    """Return the server at a base URL, with the key that the environment holds for it.
+
+    `/embeddings` is appended to a path that does not end so, and `/v1/embeddings` where there is no path. A URL that
+    holds a secret is refused without showing it.
+    """
+    if "@" in url:  # anywhere: a password may hold what ends the host's part of a URL
+        host = re.split("[/?:]", url.rpartition("@")[2])[0].lower()
+        raise InputError(
+            f"an openai: encoder's URL for {host} holds a user or a password, which would be saved in models; set the "
+            f"variable {_variables('https', host, None)[-1]} to a key instead"
+        )
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise InputError(f"encoder {name!r}: {shorten(url)} is not a URL: {error}") from None
+    host = parts.hostname or ""
+    for parameter, _ in parse_qsl(parts.query, keep_blank_values=True):
+        if _SECRET.search(parameter):
+            raise InputError(
+                f"an openai: encoder's URL for {host} has a parameter {parameter!r}: a key would be saved in models; "
+                f"set the variable {_variables(parts.scheme, host, port)[-1]} to it instead"
+            )
+    if parts.scheme not in _PORTS or not _HOST.fullmatch(host) or not url.isprintable():
+        raise InputError(f"encoder {name!r}: {shorten(url)} is not http(s)://HOST/PATH, as in {EXAMPLE}")
+    variables = _variables(parts.scheme, host, port)
+    variable = next((variable for variable in variables if os.environ.get(variable, "").strip()), variables[-1])
+    key = os.environ.get(variable, "").strip()
+    if not re.fullmatch(r"[!-~]*", key):  # HTTP can carry no others; libraries would show the key in their errors
+        raise InputError(f"the key in the variable {variable} holds spaces or characters that are not ASCII")
+    header = "api-key" if host.endswith(".openai.azure.com") else "Authorization"
+    path = (parts.path.rstrip("/") or "/v1").removesuffix("/embeddings") + "/embeddings"
+    return Server(parts._replace(path=path, fragment="").geturl(), variable, key, header, _is_nearby(host))
+
+
+def _variables(scheme: str, host: str, port: int | None) -> list[str]:
+    """Return the variables that may hold the key for a host, the first set one counts; the last is the suggestion."""
+    spelled = re.sub("[^A-Z0-9_]", "__", host.replace("_", "-").replace(".", "_").upper())
+    whole = f"ENSEMBED_API_KEY_{spelled}"
+    with_port = f"{whole}_{port or _PORTS.get(scheme, '')}"
+    if scheme != "https" and not _is_nearby(host):
+        return [with_port]
+    # Only on its own port: everybody who uses OpenAI's library has this variable set.
+    openai = ["OPENAI_API_KEY"] if (scheme, host, port or 443) == ("https", "api.openai.com", 443) else []
+    return [with_port, whole, *openai]
+
+
+def _is_nearby(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

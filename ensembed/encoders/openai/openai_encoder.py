@@ -1,0 +1,163 @@
+"""Models behind an OpenAI-compatible server: OpenAI itself, vLLM, text-embeddings-inference, infinity, Ollama."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock
+
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, naming_failures
+from ensembed.encoders.identity import PROBED
+from ensembed.encoders.names import Request, at_least, one_of
+from ensembed.encoders.openai.api_client import EmbeddingAPI, RequestOptions
+from ensembed.encoders.openai.api_servers import EXAMPLE, find_server
+from ensembed.errors import InputError
+from ensembed.support.atomic_files import write_atomically
+from ensembed.support.machine import cache_dir
+
+OPENS = "URL#MODEL of an OpenAI-compatible server"
+SERVER_PROBES = (
+    "A man is playing a guitar on the stage.",
+    "Stock prices fell sharply after the report, analysts said on Tuesday.",
+    "Zwei Hunde laufen durch den Schnee.",
+)
+"""The sentences whose vectors tell which weights a server has. A change of these changes every revision."""
+
+# OpenAI takes 8,192 tokens. In most scripts a character is at most one token, in English a third of one, so that a text
+# cut here fits, and it is more than two pages. For a model that takes less, users set the option.
+_MAX_CHARS = 8000
+_DAY = 86_400.0
+# The largest distance of a row from the remembered one, as a part of its length: half precision and other batches move
+# vectors by some thousandths, other weights by much more.
+_SAME = 0.01
+# Revisions remembered per model; the oldest go first.
+_MOST_REMEMBERED = 16
+# A process that holds the lock writes some kilobytes.
+_LOCK_SECONDS = 10
+
+
+class OpenAIEncoder(Encoder):
+    """A model that is asked over HTTP.
+
+    A blank sentence is sent as one space, since OpenAI refuses empty ones. Opening the encoder asks for the vectors of
+    three probe sentences, which tell the dimension and, if no revision is given, whether the model was seen before.
+
+    Args:
+        api: the model.
+        name: how to call the encoder.
+        max_chars: characters of a sentence beyond these are cut off.
+        revision: pins the weights; None derives it from the probe vectors.
+    """
+
+    def __init__(
+        self, api: EmbeddingAPI, *, name: str, max_chars: int = _MAX_CHARS, revision: str | None = None
+    ) -> None:
+        self._api = api
+        self._max_chars = max_chars
+        with naming_failures(name):
+            vectors = api.first(SERVER_PROBES)
+        dimensions = api.options.dimensions
+        extra = {"model": api.model, "max_chars": str(max_chars)}
+        if dimensions is not None:
+            extra["dimensions"] = str(dimensions)
+        # Neither the server's address nor how it is asked changes the numbers.
+        self._spec = EncoderSpec(
+            name,
+            "openai",
+            vectors.shape[1],
+            revision or probed_revision(api.model, dimensions, vectors),
+            pooling="unknown",
+            extra=tuple(sorted(extra.items())),
+        )
+
+    def embed(self, sentences: list[str]) -> FloatArray:
+        """Return the server's vectors of the sentences, which are cut where they are too long."""
+        cut = [sentence[: self._max_chars] for sentence in sentences]
+        return self._api.embed([text if text.strip() else " " for text in cut])
+
+
+def open_openai(request: Request) -> OpenAIEncoder:
+    """Open `openai:URL#MODEL`, with the options of `RequestOptions` and `OpenAIEncoder`."""
+    url, _, model = request.location.partition("#")
+    server = find_server(url, request.name)
+    if not model:
+        raise InputError(f"encoder {request.name!r} says no model: write openai:URL#MODEL, as in {EXAMPLE}")
+    options = request.options(
+        batch_items=at_least(1),
+        batch_tokens=at_least(1),
+        concurrency=at_least(1),
+        timeout=_seconds,
+        retries=at_least(0),
+        dimensions=at_least(1),
+        max_chars=at_least(1),
+        encoding=one_of("base64", "float"),
+        revision=_text,
+    )
+    fields = [field.name for field in dataclasses.fields(RequestOptions)]
+    asked = RequestOptions(**{key: options.pop(key) for key in fields if key in options})
+    return OpenAIEncoder(EmbeddingAPI(server, model, name=request.name, options=asked), name=request.name, **options)
+
+
+def _seconds(value: str) -> float:
+    number = float(value)
+    if not 0 < number <= _DAY:
+        raise ValueError(value)
+    return number
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise ValueError(value)
+    return value
+
+
+def probed_revision(model: str, dimensions: int | None, vectors: FloatArray) -> str:
+    """Return the revision of the model that gives these vectors [probes, d] to `SERVER_PROBES`.
+
+    A server's files cannot be hashed, and real servers round differently from one reply to the next, so that a hash of
+    the vectors would never be the same twice. The cache therefore remembers vectors with their revision: vectors that
+    are almost the same get that revision, others get one of their own. A server may move to another host and keep its
+    revision; when its numbers change, so does the revision. A damaged file is replaced; without a writable cache, the
+    revision is the hash of the vectors.
+    """
+    exact = np.ascontiguousarray(vectors, "<f4")
+    revision = PROBED + hashlib.sha256(exact.tobytes()).hexdigest()[:16]
+    name = hashlib.sha256(json.dumps([model, dimensions]).encode()).hexdigest()[:32]
+    file = cache_dir() / "servers" / f"{name}.json"
+    # Two processes that see the model for the first time must agree on its revision.
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(file.with_suffix(".lock"), timeout=_LOCK_SECONDS):
+            seen = dict(_remembered_vectors(file, exact.shape[0]))
+            distances = {key: _distance(exact, known) for key, known in seen.items() if known.shape == exact.shape}
+            best = min(distances, key=distances.__getitem__, default=revision)
+            if distances.get(best, 1.0) <= _SAME:
+                return best
+            seen[revision] = exact
+            entries = [
+                {"revision": key, "vectors": base64.b64encode(rows.tobytes()).decode()} for key, rows in seen.items()
+            ]
+            write_atomically(file, json.dumps({"model": model, "seen": entries[-_MOST_REMEMBERED:]}).encode())
+    return revision
+
+
+def _distance(vectors: FloatArray, known: FloatArray) -> float:
+    """Return the largest distance of a row from the known one, as a part of its length."""
+    lengths = np.linalg.norm(known.astype(float), axis=1) + np.finfo(np.float32).tiny  # a row may be zero
+    return float((np.linalg.norm(vectors.astype(float) - known, axis=1) / lengths).max())
+
+
+def _remembered_vectors(file: Path, rows: int) -> Iterator[tuple[str, FloatArray]]:
+    """Yield revisions and their vectors, the oldest first, up to the first damaged entry."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        for entry in json.loads(file.read_bytes())["seen"]:
+            flat = np.frombuffer(base64.b64decode(entry["vectors"], validate=True), "<f4")
+            if entry["revision"].startswith(PROBED) and np.isfinite(flat).all():
+                yield entry["revision"], flat.reshape(rows, -1)

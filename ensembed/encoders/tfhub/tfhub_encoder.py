@@ -1,0 +1,212 @@
+"""TensorFlow Hub: SavedModels that take a batch of strings, as the Universal Sentence Encoder does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.names import Request, at_least
+from ensembed.encoders.tfhub.saved_model_checks import check_graph
+from ensembed.encoders.tfhub.saved_model_files import downloaded, revision_of_saved_model, unpacked
+from ensembed.encoders.tfhub.tensorflow_start import import_quietly, one_line, start_tensorflow
+from ensembed.errors import EncoderError, InputError, MissingError
+
+OPENS = "URL, folder or .tar.gz of a TensorFlow SavedModel"
+
+_Run: TypeAlias = Callable[[Any], Any]
+
+# Characters per run, the longest sentence counting for all: attention costs memory with the square of the length.
+_BATCH_CHARS = 32_768
+
+
+class TfHubEncoder(Encoder):
+    """A TensorFlow SavedModel that turns a batch of strings into a batch of vectors, in the TF1 or the TF2 format.
+
+    A SavedModel is a program that TensorFlow runs: open only models you trust. Its graph may hold only ops
+    that compute (see `ops`) and may read no files but its own; that is no sandbox, since ops may have bugs.
+
+    TensorFlow's threads are one pool for the process, whose size is fixed when TensorFlow starts: `threads` counts for
+    the first encoder only, and not if the process has used TensorFlow before. On a GPU, memory is taken as it is needed
+    and TensorFloat-32 is switched off, which would make a vector depend on its batch in the third digit.
+
+    Args:
+        folder: holds `saved_model.pb`.
+        name: what to call it.
+        revision: pins the weights.
+        signature: which of the model's functions to call; by default the model itself, if it can be called, else
+            `default`, `serving_default` or the only one there is.
+        output: which of its outputs to take; by default `default`, `outputs` or the only one that holds vectors.
+        max_chars: characters beyond this many are cut off. Such models take text of any length, but some (the
+            transformer variant of the Universal Sentence Encoder) need memory with its square. The default is some
+            1,500 English words: no sentence reaches it.
+        batch_size: sentences per call at the most.
+        threads: for TensorFlow's pools; None leaves them as they are.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        name: str,
+        revision: str,
+        signature: str | None = None,
+        output: str | None = None,
+        max_chars: int = 10_000,
+        batch_size: int = 32,
+        threads: int | None = None,
+    ) -> None:
+        self._tf = start_tensorflow(threads)
+        self._max_chars = max_chars
+        self._batch_size = batch_size
+        model = _load(folder, self._tf, name)
+        self._run, chosen = _runner(model, signature, name)
+        self._model = model  # a function holds its variables by weak references only
+        self._output, dim = self._probe(output, name)
+        extra = {"max_chars": str(max_chars), "output": self._output, "signature": chosen}
+        self._spec = EncoderSpec(name, "tfhub", dim, revision, pooling="unknown", extra=tuple(sorted(extra.items())))
+
+    def embed(self, sentences: list[str]) -> FloatArray:
+        """The model's vectors; sentences of like length run together, so that models which pad do so little."""
+        texts = [sentence[: self._max_chars] for sentence in sentences]
+        result = np.empty((len(texts), self._spec.dim), np.float32)
+        for rows in self._batches([len(text) for text in texts]):
+            vectors = self._outputs([texts[row] for row in rows])[self._output]
+            if vectors.shape != (len(rows), self._spec.dim):  # numpy would broadcast a single row
+                raise EncoderError(
+                    f"encoder {self._spec.name!r} returned an array of shape {tuple(vectors.shape)} for {len(rows)} "
+                    f"sentences; {(len(rows), self._spec.dim)} was expected"
+                )
+            result[rows] = self._tf.cast(vectors, self._tf.float32).numpy()
+        return result
+
+    def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
+        """Row numbers in batches, in order of length."""
+        batch: list[int] = []
+        for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+            if len(batch) == self._batch_size or (batch and (len(batch) + 1) * lengths[row] > _BATCH_CHARS):
+                yield batch
+                batch = []
+            batch.append(row)
+        if batch:
+            yield batch
+
+    def _outputs(self, texts: list[str]) -> Mapping[str, Any]:
+        result = self._run(self._tf.constant([text.encode() for text in texts], self._tf.string))
+        return result if isinstance(result, Mapping) else {"": result}
+
+    def _probe(self, wanted: str | None, name: str) -> tuple[str, int]:
+        """Which output to take and its dimension, seen from a call: graphs do not always say their shapes."""
+        try:
+            outputs = self._outputs(["a probe", "of two sentences"])
+        except Exception as error:  # whatever a model does with strings that it was not made for
+            raise EncoderError(
+                f"encoder {name!r}: the model does not take a list of strings: {one_line(error)}"
+            ) from error
+        seen = ", ".join(f"{key or 'one without a name'} ({_shape(value)})" for key, value in sorted(outputs.items()))
+        usable = [key for key, value in outputs.items() if _holds_vectors(value, 2)]
+        if wanted is None:
+            wanted = _first(usable, "default", "outputs")
+            if wanted is None:
+                way_out = "say which with output=NAME" if usable else "one vector of floats per sentence is needed"
+                raise EncoderError(f"encoder {name!r}: the model has these outputs: {seen}; {way_out}")
+        elif wanted not in usable:
+            raise InputError(f"encoder {name!r}: no output {wanted!r} holds one vector per sentence; there are: {seen}")
+        return wanted, int(outputs[wanted].shape[1])
+
+
+def open_tfhub(request: Request) -> TfHubEncoder:
+    """`tfhub:URL`, `tfhub:DIR` or `tfhub:FILE.tar.gz`; what a URL stands for is downloaded once."""
+    options = request.options(signature=str, output=str, max_chars=at_least(1), batch_size=at_least(1))
+    scheme = re.match(r"([a-z][a-z0-9+.-]*)://", request.location, re.IGNORECASE)
+    if scheme and scheme[1].lower() not in ("http", "https"):
+        raise InputError(
+            f"encoder {request.name!r}: models come from http and https addresses or from folders, not from {scheme[0]}"
+        )
+    folder = _folder(request, remote=scheme is not None)
+    revision = revision_of_saved_model(folder, request.progress)
+    return TfHubEncoder(folder, name=request.name, revision=revision, threads=request.threads, **options)
+
+
+def _folder(request: Request, *, remote: bool) -> Path:
+    """The folder that is meant, downloaded or unpacked if need be."""
+    url = request.location.partition("#")[0]  # a `#` may part a URL with a question mark of its own from our options
+    folder = downloaded(url, request.name, request.progress) if remote else request.path
+    try:
+        if folder.name.endswith((".tar.gz", ".tgz")) and folder.is_file():
+            folder = unpacked(folder, request.name, request.progress)
+        if (folder / "saved_model.pb").is_file():
+            return folder
+    except OSError as error:  # a folder that may not be looked into, a name that is too long
+        raise InputError(f"encoder {request.name!r}: {folder} cannot be read: {error.strerror or error}") from error
+    raise InputError(f"encoder {request.name!r}: {folder} is no folder with a saved_model.pb")
+
+
+def _load(folder: Path, tf: Any, name: str) -> Any:  # noqa: ANN401 - a module and an object without types
+    """The model, with its variables and lookup tables filled."""
+    tags = check_graph(folder / "saved_model.pb", name)
+    try:
+        try:
+            return tf.saved_model.load(str(folder.absolute()), tags=tags)
+        except (RuntimeError, tf.errors.NotFoundError) as error:
+            if "Op type not registered" not in str(error):
+                raise
+            _import_text_ops(error, name)
+            return tf.saved_model.load(str(folder.absolute()), tags=tags)
+    except MissingError:
+        raise
+    except Exception as error:  # TensorFlow's errors have no common root
+        raise EncoderError(
+            f"encoder {name!r} cannot be opened from {folder}: {one_line(error)}; if its files are damaged, remove the "
+            "folder and fetch the model again"
+        ) from error
+
+
+def _import_text_ops(reason: Exception, name: str) -> None:
+    """Import tensorflow_text, where the ops of the multilingual encoders are: importing it registers them."""
+    try:
+        import_quietly("tensorflow_text")
+    except MissingError:
+        raise MissingError(
+            f"encoder {name!r} needs an op that TensorFlow lacks; the multilingual encoders have theirs from "
+            f"tensorflow_text: pip install tensorflow-text. {one_line(reason)}"
+        ) from reason
+
+
+def _runner(model: Any, wanted: str | None, name: str) -> tuple[_Run, str]:  # noqa: ANN401 - a loaded model
+    """The function to call with a tensor of strings, and the name of its signature ("" for the model itself)."""
+    if wanted is None and callable(model):
+        return model, ""
+    signatures = getattr(model, "signatures", {})
+    chosen = _first(list(signatures), "default", "serving_default") if wanted is None else wanted
+    there = ", ".join(sorted(signatures)) or "none"
+    if chosen is None:
+        raise EncoderError(f"encoder {name!r}: say which function to call with signature=NAME; there are: {there}")
+    if chosen not in signatures:
+        raise InputError(f"encoder {name!r}: the model has no signature {chosen!r}; there are: {there}")
+    function = signatures[chosen]
+    inputs = function.structured_input_signature[1]
+    texts = [key for key, spec in inputs.items() if spec.dtype.name == "string" and spec.shape.rank in (1, None)]
+    if len(inputs) != 1 or not texts:
+        takes = ", ".join(f"{key} ({_shape(spec)})" for key, spec in sorted(inputs.items())) or "nothing"
+        raise EncoderError(f"encoder {name!r}: signature {chosen!r} takes no single list of strings but: {takes}")
+    return lambda text: function(**{texts[0]: text}), chosen
+
+
+def _first(names: list[str], *preferred: str) -> str | None:
+    """The first preferred name that is there, else the only name."""
+    found = [name for name in preferred if name in names]
+    return found[0] if found else names[0] if len(names) == 1 else None
+
+
+def _holds_vectors(value: Any, rows: int) -> bool:  # noqa: ANN401 - whatever a model returns
+    return hasattr(value, "numpy") and value.dtype.is_floating and value.shape.rank == 2 and value.shape[0] == rows
+
+
+def _shape(value: Any) -> str:  # noqa: ANN401 - whatever a model takes or returns
+    """Type and shape of a tensor, for messages."""
+    return f"{value.dtype.name} {value.shape}" if hasattr(value, "shape") else type(value).__name__

@@ -1,0 +1,379 @@
+"""`use-lite`: Universal Sentence Encoder lite, a two-layer transformer, read from its TF.js files and run in numpy.
+
+Cer et al., "Universal Sentence Encoder", 2018. The files are a TF.js graph model: `model.json` (the graph, and which
+constants it has), seven shards (the constants) and `vocab.json` (SentencePiece pieces).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.file_hashes import revision_of
+from ensembed.encoders.names import Request
+from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
+from ensembed.errors import EncoderError, InputError
+from ensembed.support.machine import available_cores
+
+OPENS = "folder with the TF.js Universal Sentence Encoder lite"
+
+# Token rows in one pass through the layers: enough for the matrix products to run at full speed, few enough for the
+# activations (up to 1,536 floats a row) to stay small.
+_ROWS = 1024
+
+# Names in the graph.
+_ENCODER = "module_apply_default/Encoder_en"
+_KONA = f"{_ENCODER}/KonaTransformer"
+_STACK = f"{_KONA}/Encode/TransformerStack"
+_TIMESCALES = f"{_STACK}/Layer_0/AddTimingSignal/TimingSignal/ExpandDims_1"
+_EPSILON = f"{_STACK}/Layer_1/TransformerLayer/FFN/layer_prepostprocess/layer_norm/Cast/x"
+_HEADS = f"{_STACK}/Layer_1/TransformerLayer/MultiheadAttention/split_heads/split_last_dimension/Reshape/shape/2"
+_LIMIT = f"{_KONA}/ClipToMaxLength/Less/y"
+_FLOOR = f"{_ENCODER}/hidden_layers/l2_normalize/Maximum/y"
+
+# The number of BLAS threads belongs to the whole process: if two calls overlapped, the limit would stay.
+_blas_lock = Lock()
+
+_Span = tuple[slice, int]
+_Constants = dict[str, FloatArray]
+
+
+class UseLiteEncoder(Encoder):
+    """Universal Sentence Encoder lite: 512 dimensions, vectors of length one.
+
+    Args:
+        folder: where `model.json`, `vocab.json` and `group1-shard1of7` ... `group1-shard7of7` are.
+        name: the encoder's name.
+        revision: what pins the files.
+        max_length: pieces of a sentence to use; the model takes at most 128.
+        threads: batches that are computed at the same time, None for one per processor. BLAS gets one thread in each:
+            the matrix products are small, and two BLAS threads take longer for them than one.
+    """
+
+    concurrent = True  # calls take turns, since the number of BLAS threads belongs to the whole process
+
+    def __init__(
+        self, folder: Path, *, name: str = "use-lite", revision: str, max_length: int = 128, threads: int | None = 1
+    ) -> None:
+        if threads is not None and threads < 1:
+            raise InputError(f"encoder {name!r}: threads is {threads}; give 1 or more, or None for one per processor")
+        vocabulary = _read_vocabulary(folder / "vocab.json")
+        self._network = _Network.read(folder)
+        self._tokenizer = UnigramTokenizer(vocabulary)
+        self._threads = threads or available_cores()
+        if len(vocabulary) > len(self._network.tokens):
+            raise EncoderError(
+                f"{folder / 'vocab.json'} has {len(vocabulary)} pieces but the model only {len(self._network.tokens)} "
+                "token vectors: the files are of different models; pull the encoder again"
+            )
+        limit = len(self._network.timing)
+        if not 1 <= max_length <= limit:
+            raise InputError(f"encoder {name!r}: max_length is {max_length}; the model takes 1 to {limit} pieces")
+        dim = self._network.tanh.weight.shape[1]
+        extra = (("max_characters", str(MAX_CHARACTERS)),)
+        self._spec = EncoderSpec(name, "use-lite", dim, revision, max_length=max_length, normalize=True, extra=extra)
+
+    def embed(self, sentences: list[str]) -> FloatArray:
+        """Return vectors [n, 512]; a row does not depend on the other sentences, up to rounding."""
+        ids = [self._tokenizer.encode(sentence)[: self._spec.max_length] for sentence in sentences]
+        vectors = np.empty((len(ids), self._spec.dim), np.float32)
+
+        def fill(batch: list[int]) -> None:
+            vectors[batch] = self._network.run([ids[i] for i in batch])
+
+        with _blas_lock, _blas().limit(limits=1), ThreadPoolExecutor(self._threads) as pool:
+            list(pool.map(fill, _batches([len(i) for i in ids])))
+        return vectors
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Return the handle on BLAS's threads: slow to make, and kept out of encoders since it cannot be pickled."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the indices of sentences, shortest first, in batches of about `_ROWS` tokens."""
+    batch: list[int] = []
+    rows = 0
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        batch.append(i)
+        rows += lengths[i]
+        if rows >= _ROWS:
+            yield batch
+            batch, rows = [], 0
+    if batch:
+        yield batch
+
+
+class _Dense(NamedTuple):
+    """An affine map of rows."""
+
+    weight: FloatArray
+    bias: FloatArray
+
+    def __call__(self, X: FloatArray) -> FloatArray:
+        result: FloatArray = X @ self.weight
+        result += self.bias
+        return result
+
+    def after_norm(self, scale: FloatArray, shift: FloatArray) -> _Dense:
+        """Return this map of `scale * x + shift` as a map of x, so that these parameters of a norm cost nothing."""
+        weight = self.weight.astype(np.float64)
+        bias = shift @ weight + self.bias
+        return _Dense((scale[:, None] * weight).astype(np.float32), bias.astype(np.float32))
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One pre-norm transformer layer; `shortcut` maps the residual where the width changes."""
+
+    qkv: _Dense
+    out: _Dense
+    up: _Dense
+    down: _Dense
+    shortcut: _Dense | None
+    heads: int
+    epsilon: float
+
+    @classmethod
+    def of(cls, constants: _Constants, layer: int, *, shortcut: bool) -> _Layer:
+        """Return layer 0 or 1 of the graph."""
+        variables = f"{_KONA}/Encode/Layer_{layer}/TransformerLayer"
+        attention = f"Encoder_en/KonaTransformer/Encode/Layer_{layer}/TransformerLayer/MultiheadAttention"
+        graph = f"{_STACK}/Layer_{layer}/TransformerLayer"
+
+        def variable(name: str) -> FloatArray:
+            return constants[f"{variables}/{name}/ConcatPartitions/concat"]
+
+        def norm(where: str) -> tuple[FloatArray, FloatArray]:
+            prefix = f"{where}layer_prepostprocess/layer_norm"
+            return variable(f"{prefix}/layer_norm_scale"), variable(f"{prefix}/layer_norm_bias")
+
+        def projection(name: str) -> _Dense:
+            kernel = constants[f"module/{attention}/{name}/kernel/part_0"]  # a 1 x 1 convolution
+            return _Dense(kernel.reshape(kernel.shape[-2:]), variable(f"MultiheadAttention/{name}/bias"))
+
+        def feed_forward(name: str) -> _Dense:
+            return _Dense(constants[f"{graph}/FFN/{name}/Tensordot/Reshape_1"], variable(f"FFN/{name}/bias"))
+
+        qkv = projection("qkv_transform_single").after_norm(*norm(""))
+        queries = slice(qkv.weight.shape[1] // 3)
+        qkv.weight[:, queries] *= constants[f"{graph}/MultiheadAttention/mul/y"]
+        qkv.bias[queries] *= constants[f"{graph}/MultiheadAttention/mul/y"]
+        return cls(
+            qkv=qkv,
+            out=projection("output_transform_single"),
+            up=feed_forward("conv1").after_norm(*norm("FFN/")),
+            down=feed_forward("conv2"),
+            shortcut=_Dense(variable("dense/kernel"), variable("dense/bias")) if shortcut else None,
+            heads=int(constants[_HEADS]),
+            epsilon=float(constants[_EPSILON]),
+        )
+
+    def attend(self, X: FloatArray, spans: Sequence[_Span]) -> FloatArray:
+        """Return the residual stream after attention, in which a token sees the tokens of its own sentence."""
+        qkv = self.qkv(_normalized(X, self.epsilon))
+        mixed = np.empty((len(X), qkv.shape[1] // 3), np.float32)
+        for rows, length in spans:
+            by_head = qkv[rows].reshape(-1, length, 3, self.heads, mixed.shape[1] // self.heads)
+            Q, K, V = by_head.transpose(2, 0, 3, 1, 4)
+            A = Q @ K.swapaxes(-1, -2)
+            A -= A.max(axis=-1, keepdims=True)
+            np.exp(A, out=A)
+            A /= A.sum(axis=-1, keepdims=True)
+            mixed[rows] = (A @ V).swapaxes(1, 2).reshape(-1, mixed.shape[1])
+        result = self.out(mixed)
+        result += X if self.shortcut is None else self.shortcut(X)
+        return result
+
+    def hidden(self, X: FloatArray) -> FloatArray:
+        """Return the feed-forward block's hidden activations."""
+        hidden = self.up(_normalized(X, self.epsilon))
+        return np.maximum(hidden, 0.0, out=hidden)
+
+
+@dataclass(frozen=True)
+class _Network:
+    """The whole graph. Tokens of all sentences lie below each other, without padding, in rows of one matrix."""
+
+    tokens: FloatArray
+    timing: FloatArray
+    first: _Layer
+    second: _Layer
+    tanh: _Dense
+    floor: float
+
+    @classmethod
+    def read(cls, folder: Path) -> _Network:
+        """Return the network in the folder, after a trial run."""
+        constants = _read_constants(folder)
+        try:
+            network = cls.of(constants)
+            network.run([[], [0]])
+        except KeyError as error:
+            raise EncoderError(
+                f"model.json has no constant {error}: this is not the TF.js Universal Sentence Encoder lite; pull the "
+                "encoder again"
+            ) from error
+        except (ValueError, IndexError, TypeError) as error:
+            raise EncoderError(
+                f"the constants of {folder / 'model.json'} do not fit together ({error}); pull the encoder again"
+            ) from error
+        return network
+
+    @classmethod
+    def of(cls, constants: _Constants) -> _Network:
+        """Return the network of the graph's constants."""
+        positions = np.arange(int(constants[_LIMIT]), dtype=np.float32)
+        angles = positions[:, None] * constants[_TIMESCALES]
+        layer = "module/Encoder_en/hidden_layers/tanh_layer_0"
+        return cls(
+            # The graph adds the token vectors twice: alone, and with the timing signal.
+            tokens=2 * constants["module/Embeddings_en"],
+            timing=np.concatenate([np.sin(angles), np.cos(angles)], axis=1),
+            first=_Layer.of(constants, 0, shortcut=True),
+            second=_Layer.of(constants, 1, shortcut=False),
+            tanh=_Dense(constants[f"{layer}/weights"], constants[f"{layer}/bias"]),
+            floor=float(constants[_FLOOR]),
+        )
+
+    def run(self, ids: Sequence[Sequence[int]]) -> FloatArray:
+        """Return vectors [n, d] of sentences given as token ids, shortest first."""
+        lengths = np.array([len(i) for i in ids])
+        empty = int(np.count_nonzero(lengths == 0))
+        pooled = np.zeros((len(ids), len(self.tanh.weight)), np.float32)  # zeros without tokens, as in the graph
+        if empty < len(ids):
+            self._pool(ids[empty:], lengths[empty:], out=pooled[empty:])
+        result = np.tanh(self.tanh(pooled))
+        squares = np.einsum("ij,ij->i", result, result)
+        result /= np.sqrt(np.maximum(squares, self.floor))[:, None]
+        return result
+
+    def _pool(self, ids: Sequence[Sequence[int]], lengths: np.ndarray[Any, Any], out: FloatArray) -> None:
+        spans = _spans(lengths)
+        X = self.tokens[np.concatenate([np.asarray(i) for i in ids])]
+        X += self.timing[np.concatenate([np.arange(n) for n in lengths])]
+        X = self.first.attend(X, spans)
+        X += self.first.down(self.first.hidden(X))
+        X = self.second.attend(X, spans)
+        # The mean commutes with the last affine map: one product per sentence instead of one per token.
+        out[:] = self.second.down(_means(self.second.hidden(X), spans))
+        out += _means(X, spans)
+
+
+def _spans(lengths: np.ndarray[Any, Any]) -> list[_Span]:
+    """Return the rows of the sentences of each length, and the length: equal lengths need no padding and no mask."""
+    distinct, counts = np.unique(lengths, return_counts=True)
+    ends = np.cumsum(distinct * counts).tolist()
+    starts = [0, *ends[:-1]]
+    return [(slice(a, b), n) for a, b, n in zip(starts, ends, distinct.tolist(), strict=True)]
+
+
+def _means(X: FloatArray, spans: Sequence[_Span]) -> FloatArray:
+    """Return the mean row of each sentence."""
+    return np.concatenate([X[rows].reshape(-1, length, X.shape[1]).mean(axis=1) for rows, length in spans])
+
+
+def _normalized(X: FloatArray, epsilon: float) -> FloatArray:
+    """Return the rows with mean 0 and variance 1."""
+    result: FloatArray = X - X.mean(axis=1, keepdims=True)
+    variance = np.einsum("ij,ij->i", result, result) / X.shape[1]
+    result /= np.sqrt(variance + np.float32(epsilon))[:, None]
+    return result
+
+
+def _read_constants(folder: Path) -> _Constants:
+    """Read the graph's constants, as float32: they lie behind each other in the shards of each group."""
+    constants: _Constants = {}
+    for paths, weights in _read_manifest(folder):
+        shards = b"".join(_read(folder / path) for path in paths)
+        described = sum(4 * math.prod(weight.shape) for weight in weights)
+        if described != len(shards):
+            raise EncoderError(
+                f"the shards in {folder} hold {len(shards)} bytes but model.json describes {described}; "
+                "pull the encoder again"
+            )
+        start = 0
+        for name, dtype, shape, quantization in weights:
+            if dtype not in {"float32", "int32"} or quantization:
+                raise EncoderError(
+                    f"constant {name!r} in {folder} is of type {dtype} (quantization {quantization}); "
+                    "use the original files, which are float32 and int32"
+                )
+            size = math.prod(shape)
+            array = np.frombuffer(shards, np.dtype(dtype).newbyteorder("<"), size, start)
+            constants[name] = array.reshape(shape).astype(np.float32)
+            start += 4 * size
+    return constants
+
+
+class _Weight(NamedTuple):
+    name: str
+    dtype: str
+    shape: list[int]
+    quantization: object
+
+
+def _read_manifest(folder: Path) -> list[tuple[list[str], list[_Weight]]]:
+    """Read the names of the shards and the descriptions of the constants of each group in `model.json`."""
+    path = folder / "model.json"
+    data = _read_json(path)
+    try:
+        return [
+            (
+                [Path(shard).name for shard in group["paths"]],
+                [_Weight(w["name"], w["dtype"], w["shape"], w.get("quantization")) for w in group["weights"]],
+            )
+            for group in data["weightsManifest"]
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise EncoderError(f"{path} is not a TF.js graph model ({error!r}); pull the encoder again") from error
+
+
+def _read_vocabulary(path: Path) -> list[tuple[str, float | None]]:
+    data = _read_json(path)
+    try:
+        return [(str(piece), None if score is None else float(score)) for piece, score in data]
+    except (TypeError, ValueError) as error:
+        raise EncoderError(f"{path} is not a list of pieces and scores ({error}); pull the encoder again") from error
+
+
+def _read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds; the callers check it
+    try:
+        return json.loads(_read(path))
+    except ValueError as error:
+        raise EncoderError(f"{path} is not JSON ({error}); pull the encoder again") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise EncoderError(f"cannot read {path} ({error.strerror}); pull the encoder again") from error
+
+
+def open_use_lite(request: Request) -> UseLiteEncoder:
+    """Open `use-lite`, or `use-lite:DIR` with the same files."""
+    options = request.options(max_length=int)
+    folder = request.path
+    revision = request.revision
+    if revision is None:
+        if not folder.is_dir():
+            raise InputError(f"{folder} is not a folder")
+        # Only the files that are read: other files in the folder do not make another encoder.
+        names = ["model.json", "vocab.json", *(shard for shards, _ in _read_manifest(folder) for shard in shards)]
+        files = {name: folder / name for name in names}
+        revision = revision_of(files, label=f"hash {folder.name}", progress=request.progress)
+    return UseLiteEncoder(folder, name=request.name, revision=revision, threads=request.threads, **options)

@@ -1,0 +1,361 @@
+"""Fitted meta-embeddings and whole models as ONNX graphs, and a reader of the exported folders.
+
+Writing needs the extra `onnx`; reading needs only onnxruntime and tokenizers, which ensembed installs anyway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.token_ids import first_ids, open_tokenizer
+from ensembed.errors import InputError, ModelError
+from ensembed.integrations.model_source import as_meta_encoder
+from ensembed.integrations.onnx_graphs import (
+    Member,
+    Nodes,
+    Operations,
+    Text,
+    add_member,
+    combine,
+    member_of,
+    onnx_package,
+    read_member,
+    used_views,
+    versions_of,
+)
+from ensembed.methods.meta import Meta
+from ensembed.models.opening import ModelLike, open_model
+from ensembed.support.atomic_files import sha256_of, why_not_writable, write_atomically
+from ensembed.support.machine import available_cores
+from ensembed.support.version import __version__
+
+__all__ = ["OnnxModel", "export_meta", "export_model"]
+
+CONFIG = "config.json"
+KIND = "ensembed-onnx"
+VERSION = 1
+# Every runtime since the end of 2020 understands these operations.
+_OPSET = 13
+
+
+def export_meta(meta: Meta, path: str | Path) -> None:
+    """Write a fitted meta-embedding as one ONNX graph.
+
+    The inputs `view_0`, `view_1`, ... are the members' vectors, float32 [batch, d_j], for any batch; views that the
+    result does not depend on (weight 0) have no input. The output `vector` is [batch, d]. NaN and Inf, which
+    `meta.transform` refuses, pass through the graph, and no view can be left out.
+
+    Args:
+        meta: a fitted meta-embedding: `GCCA(...).fit(views)`, or `model.meta`.
+        path: the file to write.
+
+    Raises:
+        MissingError: the package `onnx` is not installed.
+        ModelError: the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from ensembed.methods import Concat
+        >>> export_meta(Concat().build([4, 3]), Path(tempfile.mkdtemp()) / "meta.onnx")
+    """
+    if not isinstance(meta, Meta):
+        raise InputError(f"export_meta takes a fitted meta-embedding, such as model.meta, not a {type(meta).__name__}")
+    data = _combiner(meta)
+    try:
+        write_atomically(Path(path), data)
+    except OSError as error:
+        raise ModelError(f"cannot write {path}: {error}") from error
+
+
+def export_model(model: ModelLike, folder: str | Path, *, merged: bool = False) -> None:
+    """Write a whole model, whose members are all ONNX encoders, to a folder that `OnnxModel` reads.
+
+    The folder has a graph per member, `member_0.onnx` and so on, with the inputs `input_ids` and `attention_mask`,
+    int64 [batch, length], and the output `vector`, pooled and scaled; `combiner.onnx`, as of `export_meta`;
+    `tokenizer_0.json` and so on; and `config.json`, which describes them. Members of weight 0 are left out.
+
+    Args:
+        model: a meta-encoder, the folder of a saved one, or an ONNX encoder or its name.
+        folder: the folder to write; it is created. An earlier export is replaced; a folder with any other
+            `config.json` is refused.
+        merged: write one graph `model.onnx` instead, from tokens to the model's vector. Members with equal tokens share
+            the inputs; others have a pair each, `input_ids_0`, `attention_mask_0` and so on.
+
+    Raises:
+        InputError: a member is not an ONNX encoder, or the members' graphs cannot be merged.
+        MissingError: the package `onnx` is not installed.
+        ModelError: the folder cannot be written to.
+    """
+    folder = Path(folder)
+    onnx_package()
+    encoder = as_meta_encoder(open_model(model))
+    meta = encoder.meta
+    members = [member_of(encoder.ensemble.encoders[j], j) for j in used_views(meta)]
+    texts = list(dict.fromkeys(member.text for member in members))
+    _check_folder(folder)
+    config: dict[str, Any] = {
+        "kind": KIND,
+        "version": VERSION,
+        "ensembed": __version__,
+        "name": encoder.spec.name,
+        "method": dict(meta.method),
+        "dim": meta.dim,
+        "texts": [
+            {"tokenizer": f"tokenizer_{t}.json"}
+            | {"prompt": text.prompt, "max_length": text.max_length, "length": text.length}
+            for t, text in enumerate(texts)
+        ],
+        "graphs": [],
+        "combiner": None if merged else "combiner.onnx",
+        "sha256": {},
+    }
+
+    def write(name: str, data: bytes) -> None:
+        config["sha256"][name] = hashlib.sha256(data).hexdigest()
+        write_atomically(folder / name, data)
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CONFIG).unlink(missing_ok=True)  # until it is written again, the folder is not a model
+        for t, text in enumerate(texts):
+            write(f"tokenizer_{t}.json", text.tokenizer.encode())
+        for group in [members] if merged else [[member] for member in members]:  # graphs are large: one at a time
+            facts, data = _tokens_to_vectors(group, texts, meta if merged else None)
+            config["graphs"].append(facts)
+            write(facts["file"], data)
+        if not merged:
+            write("combiner.onnx", _combiner(meta))
+        write_atomically(folder / CONFIG, json.dumps(config, indent=1, ensure_ascii=False).encode() + b"\n")
+    except OSError as error:
+        raise ModelError(f"cannot write the graphs to {folder}: {error}") from error
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be written to, or that holds something else."""
+    if problem := why_not_writable(folder):
+        raise ModelError(f"cannot write the graphs to {folder}: {problem}")
+    try:
+        config = json.loads((folder / CONFIG).read_bytes())
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict) or config.get("kind") != KIND:
+        raise ModelError(f"{folder} has a {CONFIG} of something else: choose another folder")
+
+
+def _combiner(meta: Meta) -> bytes:
+    nodes = Nodes(_OPSET)
+    names = {j: f"view_{j}" for j in used_views(meta)}
+    float32 = nodes.onnx.TensorProto.FLOAT
+    inputs = [nodes.value(name, float32, ["batch", meta.view_dims[j]]) for j, name in names.items()]
+    facts = {"ensembed": __version__, "method": json.dumps(meta.method), "view_dims": json.dumps(meta.view_dims)}
+    model = nodes.model("combiner", inputs, (combine(nodes, meta, names), meta.dim), facts)
+    data: bytes = model.SerializeToString()
+    return data
+
+
+def _tokens_to_vectors(members: list[Member], texts: list[Text], meta: Meta | None) -> tuple[dict[str, Any], bytes]:
+    """Return a graph from tokens to vectors, and its entry in the configuration.
+
+    The vectors are the combination of the members' vectors by `meta` or, without it, those of the only member.
+    """
+    models = [read_member(member) for member in members]
+    operations = _common_operations(members, models)
+    nodes = Nodes(operations.versions[""])
+    batch: int | str = 1 if any(member.batch == 1 for member in members) else "batch"
+    used = [t for t, text in enumerate(texts) if any(member.text == text for member in members)]
+    inputs, feeds = [], {}
+    for t in used:
+        suffix = f"_{t}" if len(used) > 1 else ""
+        names = [f"input_ids{suffix}", f"attention_mask{suffix}"]
+        shape = [batch, texts[t].length or f"length{suffix}"]
+        inputs += [nodes.value(name, nodes.onnx.TensorProto.INT64, shape) for name in names]
+        feeds[texts[t]] = {"text": t, "input_ids": names[0], "attention_mask": names[1]}
+    views = {}
+    for member, model in zip(members, models, strict=True):
+        feed = feeds[member.text]
+        ids, mask = str(feed["input_ids"]), str(feed["attention_mask"])
+        views[member.place] = add_member(nodes, member, model.graph, ids=ids, mask=mask)
+    facts = {
+        "file": f"member_{members[0].place}.onnx" if meta is None else "model.onnx",
+        "encoders": [member.name for member in members],
+        "inputs": list(feeds.values()),
+        "batch": min(member.batch for member in members),
+        "padded": all(member.padded for member in members),
+        "view": f"view_{members[0].place}" if meta is None else None,
+    }
+    if meta is None:
+        name, vectors = f"member {members[0].place}", (views[members[0].place], members[0].dim)
+        metadata = {"ensembed": __version__, "encoder": members[0].name}
+    else:
+        name, vectors = "model", (combine(nodes, meta, views), meta.dim)
+        metadata = {"ensembed": __version__, "method": json.dumps(meta.method)}
+    return facts, nodes.model(name, inputs, vectors, metadata, operations).SerializeToString()
+
+
+def _common_operations(members: list[Member], models: list[Any]) -> Operations:
+    """Return the operations of several models; raise an InputError if one graph cannot have them all."""
+    versions: dict[str, int] = {}
+    functions: dict[tuple[str, str, str], Any] = {}
+    for member, model in zip(members, models, strict=True):
+        for domain, version in versions_of(model).items():
+            if versions.setdefault(domain, version) != version:
+                raise InputError(
+                    f"member {member.name!r} has ONNX operations {domain!r} of version {version}, one before it of "
+                    f"{versions[domain]}: they cannot be in one graph; leave merged out"
+                )
+        for function in model.functions:
+            key = (function.domain, function.name, getattr(function, "overload", ""))
+            if functions.setdefault(key, function) != function:
+                raise InputError(
+                    f"member {member.name!r} and one before it have different functions {function.name!r}: they "
+                    "cannot be in one graph; leave merged out"
+                )
+    return Operations(versions, list(functions.values()), max(model.ir_version for model in models))
+
+
+class OnnxModel(Encoder):
+    """A model that `export_model` has written; an encoder like any other.
+
+    Sentences with the same number of tokens run together, so that nothing is padded.
+
+    Args:
+        folder: the exported folder.
+        threads: threads per run; None takes all cores. Graphs that round their activations run on one.
+
+    Raises:
+        ModelError: the folder is not such a model, or damaged.
+    """
+
+    def __init__(self, folder: str | Path, *, threads: int | None = None) -> None:
+        folder = Path(folder)
+        config, digest = _read_config(folder)
+        try:
+            _check_files(folder, config["sha256"])
+            self._texts = [_Tokens(folder / _checked_name(text["tokenizer"]), text) for text in config["texts"]]
+            self._graphs = [_Graph(folder, graph, threads or available_cores()) for graph in config["graphs"]]
+            name = config["combiner"]
+            self._combiner = None if name is None else _session(folder / _checked_name(name), 1)
+            dim = (self._combiner or self._graphs[0].session).get_outputs()[0].shape[1]
+            recorded_dim = config["dim"]
+            self._spec = EncoderSpec(str(config["name"]), KIND, dim, digest[:16], pooling=str(config["method"]["name"]))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ModelError(f"{folder / CONFIG} is damaged: {error!r}; export again") from error
+        if recorded_dim != dim:
+            raise ModelError(
+                f"{folder / CONFIG} is damaged: its dim is {recorded_dim!r}, and the graph gives {dim}; export again"
+            )
+
+    @property
+    def spec(self) -> EncoderSpec:
+        """Everything that determines the vectors."""
+        return self._spec
+
+    def embed(self, sentences: list[str]) -> FloatArray:
+        """Run the tokenizers, the members' graphs and the combiner."""
+        tokens = [text.ids(sentences) for text in self._texts]
+        views = {graph.view: graph.run(tokens, self._texts) for graph in self._graphs}
+        if self._combiner is None:
+            return next(iter(views.values()))
+        return np.asarray(self._combiner.run(["vector"], views)[0])
+
+
+class _Tokens:
+    """The tokenizer of one or several graphs."""
+
+    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
+        self._tokenizer = open_tokenizer(path, path.parent.name)
+        self._prompt: str = facts["prompt"]
+        self._max_length: int = facts["max_length"]
+        self.length: int | None = facts["length"]
+        self._tokenizer.enable_truncation(self._max_length)
+
+    def ids(self, sentences: list[str]) -> list[list[int]]:
+        return first_ids(self._tokenizer, [self._prompt + sentence for sentence in sentences], self._max_length)
+
+
+class _Graph:
+    """A graph from tokens to vectors."""
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any], threads: int) -> None:
+        self.view: str = facts["view"] or "vector"
+        self._inputs = [(feed["text"], feed["input_ids"], feed["attention_mask"]) for feed in facts["inputs"]]
+        self._batch: int = facts["batch"]
+        self.session = _session(folder / _checked_name(facts["file"]), 1 if self._batch == 1 else threads)
+
+    def run(self, tokens: Sequence[list[list[int]]], texts: Sequence[_Tokens]) -> FloatArray:
+        """Return the vectors [n, d] of n sentences, whose tokens are given for each text."""
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for row in range(len(tokens[0])):
+            # A graph takes at least one token; that of a sentence without any is masked.
+            lengths = tuple(max(len(tokens[t][row]), 1) for t, _, _ in self._inputs)
+            groups.setdefault(lengths, []).append(row)
+        vectors: dict[int, FloatArray] = {}
+        for lengths, rows in groups.items():
+            for start in range(0, len(rows), self._batch):
+                batch = rows[start : start + self._batch]
+                feeds: dict[str, NDArray[np.int64]] = {}
+                for (t, ids_name, mask_name), length in zip(self._inputs, lengths, strict=True):
+                    ids = np.zeros((len(batch), texts[t].length or length), np.int64)
+                    mask = np.zeros_like(ids)
+                    for i, row in enumerate(batch):
+                        ids[i, : len(tokens[t][row])] = tokens[t][row]
+                        mask[i, : len(tokens[t][row])] = 1
+                    feeds |= {ids_name: ids, mask_name: mask}
+                vectors |= dict(zip(batch, self.session.run(["vector"], feeds)[0], strict=True))
+        return np.stack([vectors[row] for row in range(len(vectors))])
+
+
+def _session(path: Path, threads: int) -> Any:  # noqa: ANN401 - the library has no types
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # its warnings concern devices that are not used here, its errors are raised
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the library raises bare Exceptions
+        raise ModelError(f"{path} cannot be opened: {error}") from error
+
+
+def _read_config(folder: Path) -> tuple[dict[str, Any], str]:
+    """Return the configuration and its hash."""
+    try:
+        data = (folder / CONFIG).read_bytes()
+        config = json.loads(data)
+    except FileNotFoundError:
+        raise ModelError(f"{folder} is not an exported model: {CONFIG} is missing; export it again") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{folder / CONFIG} cannot be read: {error}") from error
+    if not isinstance(config, dict) or config.get("kind") != KIND:
+        raise ModelError(f"{folder} is not an exported model: its {CONFIG} is of another kind")
+    if config.get("version") != VERSION:
+        raise ModelError(f"{folder} has format {config.get('version')!r}; this ensembed reads {VERSION}: upgrade it")
+    return config, hashlib.sha256(data).hexdigest()
+
+
+def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
+    for name, digest in hashes.items():
+        try:
+            unchanged = sha256_of(folder / _checked_name(name)) == digest
+        except OSError as error:
+            raise ModelError(f"{folder / name} cannot be read: {error.strerror or error}; export again") from error
+        if not unchanged:
+            raise ModelError(f"{folder / name} has changed since it was written: export again")
+
+
+def _checked_name(name: str) -> str:
+    """Return the name of a file in the folder itself; raise a ValueError for any other path."""
+    if name != Path(name).name or "\\" in name or not name.strip("."):
+        raise ValueError(f"{name!r} is no file of the folder")
+    return name

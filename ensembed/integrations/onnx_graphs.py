@@ -1,0 +1,355 @@
+"""ONNX graphs in the making: nodes, a member's graph from tokens to its vector, and the combination of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.encoders import AdjustedEncoder, Encoder
+from ensembed.encoders.onnx_encoder import OnnxEncoder
+from ensembed.errors import InputError
+from ensembed.methods.meta import Meta
+from ensembed.methods.projections import Placement, Projection, as_network
+from ensembed.support.extras import import_extra
+
+# From this version on, an operation takes the axes that it reduces as an input, not as an attribute.
+_AXES_AS_INPUT = {"ReduceSum": 13, "ReduceMax": 18}
+# The operations that are added here mean the same from this version on.
+_OLDEST_OPSET = 11
+# The limit of a protobuf message.
+_MAX_BYTES = 2**31 - 1
+
+
+def onnx_package() -> Any:  # noqa: ANN401 - its types take longer to read than all of our code
+    """Import `onnx`, or raise a MissingError with the line that installs it."""
+    return import_extra("onnx", "onnx", "writing ONNX graphs")
+
+
+class Nodes:
+    """Nodes in the order in which they run, and the constants that they use.
+
+    Args:
+        opset: the version of the operations.
+    """
+
+    def __init__(self, opset: int) -> None:
+        self.onnx = onnx_package()
+        self.opset = opset
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.sparse: list[Any] = []  # constants that are stored sparsely
+
+    def add(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:  # noqa: ANN401 - the operation's own
+        """Add an operation; return the name of its output."""
+        name = output or f"ensembed/{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(op, list(inputs), [name], name=f"{name}:{op}", **attributes))
+        return name
+
+    def constant(self, array: NDArray[Any] | np.generic) -> str:
+        """Add a tensor; return its name."""
+        name = f"ensembed/constant/{len(self.constants)}"
+        self.constants.append(self.onnx.numpy_helper.from_array(np.asarray(array, order="C"), name))
+        return name
+
+    def number(self, value: float) -> str:
+        """Add a float32 that can be combined with any tensor; return its name."""
+        return self.constant(np.array([value], np.float32))
+
+    def integers(self, *values: int) -> str:
+        """Add a list of integers; return its name."""
+        return self.constant(np.array(values, np.int64))
+
+    def reshape(self, X: str, *shape: int) -> str:
+        """Change the shape of X; 0 keeps the length of an axis, -1 takes what is left."""
+        return self.add("Reshape", X, self.integers(*shape))
+
+    def reduce(self, op: str, X: str, axis: int, *, keep: bool = True) -> str:
+        """Reduce X over an axis."""
+        if self.opset >= _AXES_AS_INPUT[op]:
+            return self.add(op, X, self.integers(axis), keepdims=int(keep))
+        return self.add(op, X, axes=[axis], keepdims=int(keep))
+
+    def first_columns(self, X: str, columns: int) -> str:
+        """Take the first columns of X [n, d]."""
+        return self.add("Slice", X, *map(self.integers, (0, columns, 1)))
+
+    def unit_rows(self, X: str) -> str:
+        """Scale the rows of X [n, d] to length one; zero rows stay zero.
+
+        They are divided by their largest entry first, so that no square overflows or underflows.
+        """
+        zero, one = self.number(0), self.number(1)
+        largest = self.reduce("ReduceMax", self.add("Abs", X), 1)
+        X = self.add("Div", X, self.add("Where", self.add("Equal", largest, zero), one, largest))
+        lengths = self.add("Sqrt", self.reduce("ReduceSum", self.add("Mul", X, X), 1))
+        return self.add("Div", X, self.add("Where", self.add("Equal", lengths, zero), one, lengths))
+
+    def value(self, name: str, kind: int, shape: Sequence[int | str]) -> Any:  # noqa: ANN401 - a ValueInfoProto
+        """Describe an input or an output; an axis of any length has a name."""
+        return self.onnx.helper.make_tensor_value_info(name, kind, list(shape))
+
+    def model(
+        self,
+        name: str,
+        inputs: Sequence[Any],
+        vectors: tuple[str, int],
+        metadata: Mapping[str, str],
+        operations: Operations | None = None,
+    ) -> Any:  # noqa: ANN401 - a ModelProto
+        """Return the checked model with the output `vector`.
+
+        Args:
+            name: the graph's name.
+            inputs: descriptions made by `value`.
+            vectors: the name and the length of what becomes the output.
+            metadata: facts to keep in the file.
+            operations: what the graph uses; by default standard operations alone.
+
+        Raises:
+            InputError: it is too large for one file.
+        """
+        onnx = self.onnx
+        self.add("Identity", vectors[0], output="vector")
+        output = self.value("vector", onnx.TensorProto.FLOAT, ["batch", vectors[1]])
+        graph = onnx.helper.make_graph(
+            self.nodes, name, list(inputs), [output], self.constants, sparse_initializer=self.sparse
+        )
+        used = operations or Operations({"": self.opset}, [], 7)
+        model = onnx.helper.make_model(
+            graph,
+            opset_imports=[onnx.helper.make_opsetid(*pair) for pair in used.versions.items()],
+            functions=used.functions,
+            ir_version=used.ir_version,
+            producer_name="ensembed",
+        )
+        onnx.helper.set_model_props(model, dict(metadata))
+        if model.ByteSize() > _MAX_BYTES:
+            raise InputError(f"the graph {name!r} has {model.ByteSize()} bytes; an ONNX file holds at most 2 GB")
+        onnx.checker.check_model(model)
+        return model
+
+
+class Operations(NamedTuple):
+    """What a graph uses: the versions of the operations of each domain, functions, and the version of the file."""
+
+    versions: dict[str, int]
+    functions: list[Any]
+    ir_version: int
+
+
+class Text(NamedTuple):
+    """How a sentence becomes a graph's input; members with equal values share it.
+
+    `tokenizer` is the content of a `tokenizer.json`, truncation and lower case included; `prompt` precedes the
+    sentence; `length` is the number of tokens that the graph was made for, None for any.
+    """
+
+    tokenizer: str
+    prompt: str
+    max_length: int
+    length: int | None
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member that is an ONNX graph.
+
+    Attributes:
+        place: its place in the ensemble.
+        name: the encoder's name.
+        path: the graph's file.
+        inputs: the graph's inputs.
+        output: the output that is used.
+        pooling: how the output becomes one vector.
+        hidden: the length of that vector.
+        steps: what happens to the vector then: truncation to so many dimensions, or, for None, scaling to length one.
+        text: how its sentences become tokens.
+        padded: whether it has a mask, so that sentences of different lengths can share a batch.
+        batch: the most sentences per run: 1 if a sentence's vector would depend on the others in the batch.
+    """
+
+    place: int
+    name: str
+    path: Path
+    inputs: tuple[str, ...]
+    output: str
+    pooling: str
+    hidden: int
+    steps: tuple[int | None, ...]
+    text: Text
+    padded: bool
+    batch: int
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the names in its graph."""
+        return f"member_{self.place}/"
+
+    @property
+    def dim(self) -> int:
+        """The length of its vector."""
+        return [self.hidden, *(step for step in self.steps if step is not None)][-1]
+
+
+def member_of(encoder: Encoder, place: int) -> Member:
+    """Return the facts of an encoder that its export needs; raise an InputError if it is not an ONNX graph."""
+    steps: list[int | None] = []
+    inner = encoder
+    while isinstance(inner, AdjustedEncoder):
+        below = inner._encoder
+        cut = [inner.spec.dim] if inner.spec.dim < below.spec.dim else []
+        steps[:0] = [*cut, None] if inner.spec.normalize else cut
+        inner = below
+    if not isinstance(inner, OnnxEncoder):
+        raise InputError(
+            f"member {encoder.spec.name!r} is a {inner.spec.kind!r} encoder, not an ONNX graph, and cannot be exported "
+            "as one; export_meta exports the combination of the members' vectors"
+        )
+    spec, graph = inner.spec, inner._graph
+    return Member(
+        place,
+        encoder.spec.name,
+        path=graph._model,
+        inputs=tuple(graph._inputs),
+        output=graph._outputs[0],
+        pooling=spec.pooling,
+        hidden=spec.dim,
+        steps=(None, *steps) if spec.normalize else tuple(steps),
+        text=Text(inner._tokenizer.to_str(), encoder.spec.prompt, inner._max_length, graph.length),
+        padded=graph.masked,
+        batch=inner._batch_size,
+    )
+
+
+def read_member(member: Member) -> Any:  # noqa: ANN401 - a ModelProto
+    """Read a member's model, with weights in other files; every name in it gets the member's prefix.
+
+    Raises:
+        InputError: its operations are too old.
+    """
+    model = onnx_package().load(str(member.path))
+    version = versions_of(model).get("", 1)
+    if version < _OLDEST_OPSET:
+        raise InputError(
+            f"member {member.name!r} has ONNX operations of version {version}: export the original again with "
+            f"{_OLDEST_OPSET} or later"
+        )
+    _add_prefix(model.graph, member.prefix)
+    return model
+
+
+def versions_of(model: Any) -> dict[str, int]:  # noqa: ANN401 - a ModelProto
+    """Return the versions of the operations by domain; the standard domain, which has two names, is ''."""
+    return {"" if opset.domain == "ai.onnx" else opset.domain: int(opset.version) for opset in model.opset_import}
+
+
+def add_member(nodes: Nodes, member: Member, graph: Any, *, ids: str, mask: str) -> str:  # noqa: ANN401 - a GraphProto
+    """Add a member's graph, pooling and scaling; return the name of its vectors [n, d].
+
+    Args:
+        nodes: what to add it to.
+        member: the member.
+        graph: its graph, whose names have the member's prefix.
+        ids: the name of the tokens [n, l].
+        mask: the name of a tensor of that shape, 1 for the sentence's tokens and 0 for padding behind them.
+    """
+    kinds = nodes.onnx.TensorProto
+    types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
+    zeros = nodes.add("Sub", ids, ids)
+    positions = ""
+    if "position_ids" in member.inputs or member.pooling == "last":  # counted from 0, through the padding
+        counts = nodes.add("CumSum", nodes.add("Add", zeros, nodes.integers(1)), nodes.constant(np.int64(1)))
+        positions = nodes.add("Sub", counts, nodes.integers(1))
+    feeds = {"input_ids": ids, "attention_mask": mask, "token_type_ids": zeros, "position_ids": positions}
+    for name in member.inputs:
+        nodes.add("Cast", feeds[name], output=member.prefix + name, to=types[member.prefix + name])
+    nodes.nodes += graph.node
+    nodes.constants += graph.initializer
+    nodes.sparse += graph.sparse_initializer
+    output = nodes.add("Cast", member.prefix + member.output, to=kinds.FLOAT)
+    shares = nodes.add("Cast", mask, to=kinds.FLOAT)
+    count = nodes.reduce("ReduceSum", shares, 1)
+    X = output if member.pooling == "model" else _pool(nodes, member, output, shares, count, positions)
+    # A sentence without a token is a zero vector, whatever the graph gives for padding alone.
+    zero = nodes.number(0)
+    X = nodes.add("Where", nodes.add("Greater", count, zero), X, zero)
+    for step in member.steps:
+        X = nodes.unit_rows(X) if step is None else nodes.first_columns(X, step)
+    return X
+
+
+def _pool(nodes: Nodes, member: Member, hidden: str, shares: str, count: str, positions: str) -> str:
+    """Reduce token vectors [n, l, d] to [n, d], in the way of the encoder's own pooling."""
+    kinds = nodes.onnx.TensorProto
+    if member.pooling == "cls":
+        return nodes.add("Gather", hidden, nodes.constant(np.int64(0)), axis=1)
+    if member.pooling == "max":
+        tokens = nodes.add("Cast", nodes.reshape(shares, 0, 0, 1), to=kinds.BOOL)
+        return nodes.reduce("ReduceMax", nodes.add("Where", tokens, hidden, nodes.number(-np.inf)), 1, keep=False)
+
+    def weighted_sum(weights: str) -> str:
+        return nodes.reshape(nodes.add("MatMul", nodes.reshape(weights, 0, 1, -1), hidden), 0, member.hidden)
+
+    least = nodes.add("Max", count, nodes.number(1))
+    if member.pooling == "mean":
+        return nodes.add("Div", weighted_sum(shares), least)
+    if member.pooling != "last":
+        raise InputError(f"member {member.name!r} is pooled by {member.pooling!r}, which cannot be exported")
+    last = nodes.add("Cast", nodes.add("Sub", least, nodes.number(1)), to=kinds.INT64)
+    return weighted_sum(nodes.add("Cast", nodes.add("Equal", positions, last), to=kinds.FLOAT))
+
+
+def _add_prefix(graph: Any, prefix: str) -> None:  # noqa: ANN401 - a GraphProto
+    """Put a prefix before every name of a graph, and of graphs within it; an empty name stays empty.
+
+    `onnx.compose.add_prefix` leaves out constants of the outer graph that a nested graph uses.
+    """
+    for node in graph.node:
+        node.name = prefix + node.name if node.name else ""
+        for names in (node.input, node.output):
+            names[:] = [prefix + name if name else "" for name in names]
+        for attribute in node.attribute:
+            for nested in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                _add_prefix(nested, prefix)
+    sparse = [tensor.values for tensor in graph.sparse_initializer]
+    for value in [*graph.input, *graph.output, *graph.value_info, *graph.initializer, *sparse]:
+        value.name = prefix + value.name
+
+
+def used_views(meta: Meta) -> list[int]:
+    """Return the views that the vectors depend on: not those of weight 0, nor those that truncation cut off."""
+    return [j for j in meta.counted if getattr(meta.projections[j], "start", 0) < meta.dim]
+
+
+def combine(nodes: Nodes, meta: Meta, views: Mapping[int, str]) -> str:
+    """Add what `meta.transform` does with the used views, by their names; return the name of the vectors."""
+    total = ""
+    for j in used_views(meta):
+        X = nodes.unit_rows(views[j]) if meta.normalize else views[j]
+        part = _project(nodes, meta.projections[j], X, meta.dim)
+        total = nodes.add("Add", total, part) if total else part
+    if not total:
+        raise InputError("this meta-embedding depends on none of its views: there is nothing to export")
+    return total
+
+
+def _project(nodes: Nodes, projection: Projection, X: str, dim: int) -> str:
+    """Add a view's part of the sum [n, d]."""
+    if isinstance(projection, Placement):  # as a matrix it would be mostly zeros
+        width = min(projection.columns, dim - projection.start)
+        X = nodes.first_columns(X, width) if width < projection.columns else X
+        X = nodes.add("Mul", X, nodes.number(projection.scale))
+        pads = (0, projection.start, 0, dim - projection.start - width)
+        return nodes.add("Pad", X, nodes.integers(*pads), nodes.constant(np.float32(0))) if any(pads) else X
+    network = as_network(projection, dim)
+    for i, layer in enumerate(network.layers):
+        X = nodes.add("Add", nodes.add("MatMul", X, nodes.constant(layer.matrix)), nodes.constant(layer.bias))
+        if i < len(network.layers) - 1:
+            unit = network.activation == "unit"
+            X = nodes.unit_rows(X) if unit else nodes.add(network.activation.capitalize(), X)  # Relu, Tanh
+    return X

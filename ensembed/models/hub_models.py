@@ -1,0 +1,177 @@
+"""Saved models on the Hugging Face hub: `from_pretrained` fetches two files of a repository and opens the model.
+
+Only `config.json` and `model.safetensors` are fetched: no pickle, no code. `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN` and
+`HF_HUB_OFFLINE` work as everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ensembed.encoders import EncoderLike
+from ensembed.errors import EnsembedError, InputError, MissingError, ModelError
+from ensembed.fetch.hub import explained, fetch, is_repo_name
+from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
+from ensembed.models.opening import HUB, load
+from ensembed.models.saved_model import CONFIG, TENSORS, is_model
+from ensembed.support.progress import Progress, silent
+
+CARD = "README.md"
+
+
+class HubModel(MetaEncoder):
+    """A meta-encoder that came from the hub. It is called `org/name@commit`.
+
+    Attributes:
+        repo: its name on the hub.
+        revision: the commit that it was loaded at, whatever branch or tag was asked for.
+    """
+
+    def __init__(self, model: MetaEncoder, repo: str, revision: str) -> None:
+        ensemble: Ensemble = model.ensemble
+        super().__init__(ensemble, model.meta, name=f"{repo}@{revision}", missing=model.missing, corpus=model.corpus)
+        self.repo = repo
+        self.revision = revision
+
+
+def from_pretrained(
+    repo: str,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    cache_dir: str | Path | None = None,
+    encoders: Mapping[str, EncoderLike] | None = None,
+    threads: int | None = None,
+    missing: Missing = "error",
+    trust: bool = False,
+    progress: Progress = silent,
+) -> HubModel:
+    """A model from the hub. What was opened once opens without the hub.
+
+    Just `config.json` and `model.safetensors` are fetched, the second only if the first is that of an ensembed model.
+
+    Args:
+        repo: the name on the hub, `org/name`.
+        revision: a branch, a tag or, to have the same vectors for good, a commit; None for the main branch.
+        token: for private models; by default that of `hf auth login` or HF_TOKEN.
+        cache_dir: where files are kept; by default in the hub's own cache.
+        encoders: members that cannot be opened by name, by the name they had, as in `ensembed.load`.
+        threads: cores per encoder; None leaves it to each encoder.
+        missing: as in `ensembed.load`.
+        trust: as in `ensembed.load`: let members run code or ask servers. A model from a stranger can name any.
+        progress: told of bytes, and of long work that opening a member takes.
+
+    Raises:
+        InputError: this cannot be a name on the hub.
+        MissingError: neither the hub nor the cache has it, or the hub does not give it to this user.
+        ModelError: it is no ensembed model, is damaged, or a member no longer gives the vectors it gave.
+    """
+    check_name(repo)
+
+    def have(commit: str | None, *names: str) -> Path:
+        with explaining(repo, revision):
+            return fetch(repo, commit, names, progress=progress, token=token, cache_dir=cache_dir)
+
+    folder = have(revision, CONFIG)
+    commit = folder.name
+    _check_config(folder / CONFIG, repo, commit)
+    folder = have(commit, CONFIG, TENSORS)
+    try:
+        model = load(folder, encoders=encoders, threads=threads, missing=missing, trust=trust, progress=progress)
+    except ModelError as error:
+        raise ModelError(f"{repo} at {commit[:7]}, from the hub: {error}") from error
+    return HubModel(model, repo, commit)
+
+
+def parse_hub_name(text: str) -> tuple[str, str | None]:
+    """`hub:org/name@revision` taken apart.
+
+    Example:
+        >>> parse_hub_name("hub:me/model@v1"), parse_hub_name("hub:me/model")
+        (('me/model', 'v1'), ('me/model', None))
+    """
+    repo, at, revision = text.removeprefix(HUB).partition("@")
+    if at and not revision:
+        raise InputError(f"{text!r} says no revision behind the @: leave the @ out for the main branch")
+    return repo, revision or None
+
+
+def check_name(repo: str) -> None:
+    """Refuse what cannot be the name of a repository; with the owner in it, which the hub asks for."""
+    if not (isinstance(repo, str) and is_repo_name(repo) and repo.count("/") == 1):
+        here = (
+            f"; the model in the folder {repo} is opened by ensembed.load"
+            if isinstance(repo, str) and is_model(repo)
+            else ""
+        )
+        raise InputError(f"{repo!r} is no name on the hub: write ORG/NAME, as in me/my-model{here}")
+
+
+def _check_config(file: Path, repo: str, commit: str) -> None:
+    """Refuse a repository that is of another kind before its weights, which may be large, are fetched."""
+    try:
+        config = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        config = None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{CONFIG} of {repo} at {commit[:7]}, from the hub, cannot be read: {error}") from error
+    if not (isinstance(config, dict) and "format" in config and "members" in config):
+        why = f"it has no {CONFIG}" if config is None else f"its {CONFIG} is of another kind"
+        raise ModelError(
+            f"{repo} at {commit[:7]} is on the hub, but is no ensembed model: {why}. If it is a single encoder, "
+            f"name it by its kind, as in st:{repo} or model2vec:{repo}"
+        )
+
+
+@contextmanager
+def explaining(repo: str, revision: str | None) -> Iterator[None]:
+    """Turn what the hub's client raises into errors that say what to do."""
+    try:
+        yield
+    except EnsembedError:
+        raise
+    except Exception as error:  # its transport has been three different libraries, each with errors of its own
+        raise (explained(error, repo, revision, or_folder=False) or _failure(repo, error)) from error
+
+
+def _failure(repo: str, error: Exception) -> EnsembedError:
+    """What pushing can fail of as well."""
+    from huggingface_hub import errors
+
+    match error:
+        case errors.OfflineModeIsEnabled():
+            return MissingError(f"{repo!r} cannot be reached while HF_HUB_OFFLINE is set: unset it")
+        case errors.HfHubHTTPError():
+            return _refusal(repo, error)
+        case ValueError() if CARD in str(error):
+            return InputError(f"the hub does not take the card of {repo!r}: {_short(error)}")
+        case ValueError():
+            return MissingError(f"the hub's answer for {repo!r} cannot be read: {error}")
+    cause = error.__cause__ or error
+    return MissingError(
+        f"the hub cannot be reached for {repo!r}, or broke off; what it has is as it was. Try again. "
+        f"{type(cause).__name__}: {_short(cause)}"
+    )
+
+
+def _short(error: BaseException) -> str:
+    """What the client says, on one line and without its advice on where to read more."""
+    return " ".join(re.sub(r"For more information check: \S+", "", str(error)).split())
+
+
+def _refusal(repo: str, error: Any) -> MissingError | ModelError:  # noqa: ANN401 - the client's error, of many versions
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    reason = _short(error)
+    if status in (401, 403):
+        return MissingError(
+            f"the hub does not let you do this with {repo!r}: run `hf auth login` with a token that may (to push, "
+            f"one that may write), set HF_TOKEN or pass token=. {reason}"
+        )
+    if status == 412:
+        return ModelError(f"{repo!r} was changed on the hub by somebody else meanwhile: look at it, then push again")
+    return MissingError(f"the hub failed for {repo!r}; what it has is as it was. Try again. {reason}")

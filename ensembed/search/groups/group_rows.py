@@ -1,0 +1,132 @@
+"""The rows that duplicates and clusters are made of: their vectors at length one, and their texts for output."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.corpora.corpus import Corpus
+from ensembed.corpora.record_reader import Record, records_of
+from ensembed.encoders.base import Encoder, FloatArray
+from ensembed.errors import StoreError, ViewError
+from ensembed.methods import Meta
+from ensembed.models.ensemble import MetaEncoder
+from ensembed.numerics.row_matrices import Matrix, check_views, non_finite, unit_rows
+from ensembed.support.progress import Progress, silent
+from ensembed.views import ViewStore
+
+# A matrix of more bytes goes to a temporary file, which the system keeps in memory as far as there is room.
+_IN_MEMORY = 1 << 29
+# Rows read at a time.
+_BLOCK = 4096
+
+
+def numbered_records(corpus: Corpus, rows: int) -> Iterator[tuple[int, Record]]:
+    """Yield the number and record of every row, and raise a CorpusError at the end if the corpus has changed."""
+    # A file that has grown is not read beyond its rows.
+    yield from zip(range(rows), records_of(corpus), strict=False)
+    corpus.check_unchanged()
+
+
+def row_facts(row: int, record: Record, cosine: float, **more: object) -> dict[str, Any]:
+    """Return a row for output: its number, its id if it has one, `more`, its cosine and its text."""
+    id_ = {} if record.id is None else {"id": record.id}
+    return {"row": row, **id_, **more, "cosine": round(float(cosine), 6), "text": record.text}
+
+
+def distinct_rows(corpus: Corpus) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first row [n] with the text of each row, and the rows that repeat no earlier one."""
+    first = corpus.index.first_rows
+    return first, np.flatnonzero(first == np.arange(len(first)))
+
+
+def stored_vectors(corpus: Corpus, encoder: Encoder, store: ViewStore, *, progress: Progress = silent) -> Matrix:
+    """Return the encoder's vectors of the corpus [n, d], which are encoded if they are not in the store.
+
+    The views of the members of a meta-encoder are stored, and combined when they are read: all models of the same
+    members, and `fit` itself, share them.
+    """
+    if isinstance(encoder, MetaEncoder) and encoder.cacheable:
+        counted = encoder.meta.counted
+        members = [encoder.ensemble.encoders[j] for j in counted]
+        views = store.embed_all(corpus, members, progress=progress)
+        return _Combined(encoder.meta, dict(zip(counted, views, strict=True)))
+    return store.embed(corpus, encoder, progress=progress)
+
+
+@contextmanager
+def unit_matrix(
+    vectors: Matrix | Sequence[Any], rows: NDArray[np.int64] | None = None, *, progress: Progress = silent
+) -> Iterator[FloatArray]:
+    """Give the rows of a matrix [n, d] with these numbers, in this order, scaled to length one.
+
+    They are read once, from the first to the last. A large result is a memory-mapped temporary file, which is removed
+    after the block.
+
+    Raises:
+        ViewError: a row holds NaN or Inf.
+        StoreError: there is no room for the temporary file.
+    """
+    [matrix] = check_views([vectors])
+    n, dim = matrix.shape
+    rows = np.arange(n) if rows is None else rows
+    place = np.full(n, -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    with _empty_matrix(len(rows), dim) as result:
+        for start in range(0, n, _BLOCK):
+            to = place[start : start + _BLOCK]
+            wanted = to >= 0
+            if wanted.any():
+                block = np.asarray(matrix[start : start + _BLOCK])
+                if not np.isfinite(block).all():
+                    raise ViewError(non_finite([block], start))
+                result[to[wanted]] = unit_rows(block[wanted])
+            progress("vectors", min(start + _BLOCK, n), n)
+        yield result
+
+
+@contextmanager
+def _empty_matrix(n: int, dim: int) -> Iterator[FloatArray]:
+    size = n * dim * 4
+    if size <= _IN_MEMORY:
+        yield np.empty((n, dim), np.float32)
+        return
+    with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
+        path = Path(folder) / "vectors.npy"
+        try:
+            with path.open("wb") as file:
+                # Reserve the disk space now: a full disk kills a process that writes to a mapped page.
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, size)
+                else:
+                    file.truncate(size)
+            matrix = np.memmap(path, np.float32, "r+", shape=(n, dim))
+        except OSError as error:
+            raise StoreError(
+                f"no room for {size / 1e9:.1f} GB of vectors in {tempfile.gettempdir()}: {error}; set TMPDIR to "
+                "another folder"
+            ) from error
+        yield matrix
+        del matrix  # before the file is removed: not every system removes a mapped file
+
+
+class _Combined:
+    """A meta-embedding of stored views, computed when it is read."""
+
+    def __init__(self, meta: Meta, views: dict[int, Matrix]) -> None:
+        rows = next(iter(views.values())).shape[0]
+        self.shape: tuple[int, ...] = (rows, meta.dim)
+        self.dtype: np.dtype[Any] = np.dtype(np.float32)
+        self._meta = meta
+        self._views = views
+
+    def __getitem__(self, rows: slice, /) -> FloatArray:
+        views = [self._views.get(j) for j in range(len(self._meta.view_dims))]
+        return self._meta.transform([None if view is None else view[rows] for view in views])

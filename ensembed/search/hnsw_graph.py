@@ -1,0 +1,173 @@
+"""The HNSW graph of a large index (usearch), saved beside the segments.
+
+A graph holds the rows that existed when it was built. Rows deleted since then are ignored, and rows added since then
+are compared exactly, so that the graph need not change with every change of the index. Rows that it finds are
+candidates, which are scored again from the float32 rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.encoders.base import FloatArray
+from ensembed.errors import DamagedIndexError
+from ensembed.search.exact_search import Ranking, find_candidates, rank
+from ensembed.search.index_files import (
+    WAY_OUT,
+    FileFacts,
+    GraphFacts,
+    Manifest,
+    check_bytes,
+    facts_of,
+    read_manifest,
+)
+from ensembed.search.segments import Snapshot, encode_rows
+from ensembed.support.atomic_files import new_file
+from ensembed.support.extras import import_extra
+from ensembed.support.progress import Progress, silent
+
+# Below this number of rows comparing all of them is faster than any graph.
+_LEAST_ROWS = 1000
+# The graph is extended when this part of it has been added since, and built again when this part of it is deleted.
+_STALE_PART = 0.25
+_BATCH = 4096
+# The least number of candidates for every hit, and usearch's parameters: measured in docs/search.md.
+_RESCORE = 4
+_EXPANSION_ADD, _EXPANSION_SEARCH, _CONNECTIVITY = 128, 96, 16
+# A graph is used if fewer than this part of the rows is wanted.
+_WANTED_PART = 0.1
+
+
+def usearch() -> Any:  # noqa: ANN401 - a module without types of its own
+    """Import the library."""
+    return import_extra("usearch.index", "search", "an HNSW index")
+
+
+def graph_is_due(snapshot: Snapshot) -> bool:
+    """Return whether the graph should be built or extended now."""
+    settings, graph = snapshot.manifest.settings, snapshot.manifest.graph
+    least = settings.graph_rows if settings.kind == "auto" else _LEAST_ROWS
+    if settings.kind == "exact" or len(snapshot) < least or _is_unavailable(snapshot.manifest):
+        return False
+    return graph is None or max(_drift(snapshot, graph)) > _STALE_PART * max(graph.rows, _LEAST_ROWS)
+
+
+def build_graph(snapshot: Snapshot, threads: int = 1, progress: Progress = silent) -> GraphFacts | None:
+    """Write a graph of all rows, extended or new, or return the present one if it is up to date; None for no rows."""
+    graph = snapshot.manifest.graph
+    missing, deleted = (0, 0) if graph is None else _drift(snapshot, graph)
+    if graph is not None and not missing and not deleted:
+        return graph
+    if len(snapshot) == 0:
+        return None
+    if graph is not None and deleted <= _STALE_PART * graph.rows:
+        check_bytes(snapshot.folder, graph.file)
+        built, first = _restore(snapshot.folder / graph.file.name, view=False), graph.upto
+    else:
+        built, first = _empty_graph(snapshot.manifest), 0
+    places = np.flatnonzero(snapshot.live & (snapshot.keys >= first))
+    for start in range(0, len(places), _BATCH):
+        batch = places[start : start + _BATCH]
+        rows = _graph_vectors(snapshot.manifest, snapshot.vectors(batch))
+        built.add(snapshot.keys[batch].astype(np.uint64), rows, threads=threads)
+        progress("graph", start + len(batch), len(places))
+    path = snapshot.folder / f"graph-{snapshot.manifest.next_segment:06d}.usearch"
+    with new_file(path, sync_name=False) as temporary:
+        built.save(str(temporary))
+    return GraphFacts(facts_of(path), len(built), snapshot.manifest.next_key)
+
+
+class OpenGraph:
+    """The graph that was searched last; it is opened when it is first needed."""
+
+    def __init__(self) -> None:
+        self._file: FileFacts | None = None
+        self._graph: Any = None
+        # usearch keeps the state of a search in the index, by the number of its own thread.
+        self._lock = threading.Lock()
+
+    def search(self, snapshot: Snapshot, queries: FloatArray, k: int) -> list[Ranking] | None:
+        """Return the k nearest rows of every query, or None if all rows should be compared."""
+        graph = snapshot.manifest.graph
+        count = k * max(snapshot.manifest.settings.rescore, _RESCORE)
+        if graph is None or count > _WANTED_PART * len(snapshot) or len(snapshot) < _LEAST_ROWS:
+            return None
+        if _is_unavailable(snapshot.manifest):
+            return None
+        with self._lock:
+            if graph.file != self._file:
+                path = snapshot.folder / graph.file.name
+                if not path.exists() and read_manifest(snapshot.folder).graph != graph:
+                    return None  # a writer has replaced the graph since this snapshot was opened
+                # Searching a damaged graph may crash the process.
+                check_bytes(snapshot.folder, graph.file)
+                self._graph, self._file = _restore(path, view=True), graph.file
+            near = [self._near(snapshot, query, count) for query in queries]
+        first = int(np.searchsorted(snapshot.keys, graph.upto))  # rows from here on were added after the graph
+        late = find_candidates(snapshot, queries, count, first)
+        return [
+            rank(snapshot, query, np.concatenate([places, added]), k)
+            for query, places, added in zip(queries, near, late, strict=True)
+        ]
+
+    def _near(self, snapshot: Snapshot, query: FloatArray, count: int) -> NDArray[np.int64]:
+        """Return the ascending places of `count` rows near a query, asking for more while hits are deleted rows."""
+        wanted, most = count, len(self._graph)
+        vector = _graph_vectors(snapshot.manifest, query[None])[0]
+        while True:
+            hits = self._graph.search(vector, min(wanted, most), threads=1)
+            keys = np.sort(hits.keys.astype(np.int64))
+            first, last = (np.searchsorted(snapshot.keys, keys, side) for side in ("left", "right"))
+            places = first[last > first]  # the others were deleted, and then compacted away
+            places = places[snapshot.live[places]]
+            if len(places) >= count or wanted >= most:
+                return places
+            wanted *= 4
+
+
+def _is_unavailable(manifest: Manifest) -> bool:
+    """Return whether the graph is optional and usearch is not installed; then every row is compared."""
+    return manifest.settings.kind == "auto" and not find_spec("usearch")
+
+
+def _drift(snapshot: Snapshot, graph: GraphFacts) -> tuple[int, int]:
+    """Return how many rows the graph lacks, and how many of its rows are deleted."""
+    inside = int(np.count_nonzero(snapshot.live & (snapshot.keys < graph.upto)))
+    return len(snapshot) - inside, graph.rows - inside
+
+
+def _empty_graph(manifest: Manifest) -> Any:  # noqa: ANN401 - usearch has no types
+    dim = manifest.spec.dim
+    kind: dict[str, Any] = {
+        "float32": {"ndim": dim, "metric": "cos", "dtype": "f16"},  # half precision is enough to find candidates
+        "int8": {"ndim": dim, "metric": "cos", "dtype": "i8"},
+        "binary": {"ndim": -(-dim // 64) * 64, "metric": "hamming", "dtype": "b1"},
+    }[manifest.settings.dtype]
+    size = {"connectivity": _CONNECTIVITY, "expansion_add": _EXPANSION_ADD, "expansion_search": _EXPANSION_SEARCH}
+    return usearch().Index(**kind, **size)
+
+
+def _graph_vectors(manifest: Manifest, rows: FloatArray) -> NDArray[Any]:
+    """Convert rows to what the graph holds."""
+    dtype = manifest.settings.dtype
+    if dtype == "float32":
+        return rows
+    codes = encode_rows(rows, dtype)[0]
+    return codes if dtype == "int8" else codes.view(np.uint8)
+
+
+def _restore(path: Path, *, view: bool) -> Any:  # noqa: ANN401 - usearch has no types
+    try:
+        graph = usearch().Index.restore(str(path), view=view)
+    except RuntimeError as error:
+        raise DamagedIndexError(f"{path} cannot be read: {error}; {WAY_OUT}") from error
+    if graph is None:
+        raise DamagedIndexError(f"{path} is no graph; {WAY_OUT}")
+    graph.expansion_search, graph.expansion_add = _EXPANSION_SEARCH, _EXPANSION_ADD
+    return graph

@@ -1,0 +1,289 @@
+"""The files of an index: `index.json` names all others; replacing it makes a change, completely or not at all.
+
+Other files are written once and never change. Their sizes and hashes stand in `index.json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.encoders.base import EncoderSpec
+from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
+from ensembed.support.atomic_files import new_file, sha256_of
+from ensembed.support.version import __version__
+
+FORMAT_VERSION = 1
+MANIFEST = "index.json"
+WAY_OUT = "restore it from a copy, or build the index again"
+
+Kind: TypeAlias = Literal["auto", "exact", "hnsw"]
+Codes: TypeAlias = Literal["float32", "int8", "binary"]
+
+# Candidates for every wanted hit. Candidates from short codes or a graph are scored again from the float32 rows.
+RESCORE: Mapping[str, int] = {"float32": 1, "int8": 4, "binary": 16}
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """The name of a file in the folder of the index, its size in bytes and its hash."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SegmentFacts:
+    """A segment: rows that were written together and never change.
+
+    Attributes:
+        name: the first part of the names of its files.
+        rows: number of rows, including deleted ones.
+        files: its files by content ("vectors", "records", ...).
+        deleted: the file with the numbers of the deleted rows.
+        live: number of rows that are not deleted.
+    """
+
+    name: str
+    rows: int
+    files: Mapping[str, FileFacts]
+    deleted: FileFacts | None
+    live: int
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """The HNSW graph, of the rows with a key below `upto` that existed when it was built."""
+
+    file: FileFacts
+    rows: int
+    upto: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an index searches; fixed when it is created.
+
+    Attributes:
+        kind: "exact" compares a query with every row, "hnsw" uses a graph, "auto" uses one from `graph_rows` rows on.
+        dtype: what is compared first: the float32 rows, or codes of a quarter or a thirty-second of their size.
+        rescore: candidates for every hit, which are then scored from the float32 rows.
+        graph_rows: the number of rows from which "auto" has a graph.
+    """
+
+    kind: Kind = "auto"
+    dtype: Codes = "float32"
+    rescore: int = 1
+    graph_rows: int = 250_000
+
+    def __post_init__(self) -> None:
+        for name, choices in (("kind", get_args(Kind)), ("dtype", get_args(Codes))):
+            if (value := getattr(self, name)) not in choices:
+                raise InputError(f"{name} is one of {', '.join(choices)}, not {value!r}")
+        for name in ("rescore", "graph_rows"):
+            if type(value := getattr(self, name)) is not int or value < 1:
+                raise InputError(f"{name} is a whole number from 1 on, not {value!r}")
+
+    def changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of an index that is made again: `changes`, and the others as they were."""
+        before = asdict(self)
+        if changes.get("dtype", self.dtype) != self.dtype:
+            del before["rescore"]  # each dtype has its own default
+        return before | dict(changes)
+
+    def check_same(self, wanted: Mapping[str, Any], folder: Path) -> None:
+        """Raise a SearchIndexError if the index in the folder has other settings than the wanted ones."""
+        for name, value in wanted.items():
+            if (before := getattr(self, name)) != value:
+                option = f"--{name.replace('_', '-')}"
+                raise SearchIndexError(
+                    f"{folder} was made with {option} {before}, which stays, not {value}: leave out {option}, or make "
+                    "another index in a new folder"
+                )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything about an index except the rows; saved as `index.json`.
+
+    Attributes:
+        settings: how it searches.
+        spec: the spec of the model.
+        source: the folder or name from which the model can be opened again; None for an object.
+        fingerprint: the file with the model's vectors of the probe sentences.
+        segments: the rows, in their order.
+        graph: the graph, if there is one.
+        next_segment: the number of the next file; never used twice, because readers may have the old files open.
+        next_key: the key of the next row; never used twice either.
+        imports: by the hash of an imported file, how many of its records were read, and whether that was all of them.
+    """
+
+    settings: Settings
+    spec: EncoderSpec
+    source: str | None
+    fingerprint: FileFacts
+    segments: tuple[SegmentFacts, ...] = ()
+    graph: GraphFacts | None = None
+    next_segment: int = 1
+    next_key: int = 0
+    imports: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that are not deleted."""
+        return sum(segment.live for segment in self.segments)
+
+    def files(self) -> list[FileFacts]:
+        """Return every file except `index.json`."""
+        files = [self.fingerprint]
+        for segment in self.segments:
+            files += [*segment.files.values(), *([segment.deleted] if segment.deleted else [])]
+        return files + ([self.graph.file] if self.graph else [])
+
+    def to_bytes(self) -> bytes:
+        """Return the content of `index.json`, with a hash of itself."""
+        facts = {
+            "format": FORMAT_VERSION,
+            "ensembed": __version__,
+            "settings": asdict(self.settings),
+            "model": {"source": self.source, "spec": self.spec.to_json(), "fingerprint": asdict(self.fingerprint)},
+            "segments": [asdict(segment) for segment in self.segments],
+            "graph": asdict(self.graph) if self.graph else None,
+            "next_segment": self.next_segment,
+            "next_key": self.next_key,
+            "imports": {key: list(value) for key, value in self.imports.items()},
+        }
+        return json.dumps(facts | {"sha256": _json_hash(facts)}, indent=1).encode() + b"\n"
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Manifest:
+        """Build the manifest from the content of `index.json`."""
+        model, graph = facts["model"], facts["graph"]
+        segments = []
+        for segment in facts["segments"]:
+            files = {content: FileFacts(**file) for content, file in segment["files"].items()}
+            deleted = FileFacts(**segment["deleted"]) if segment["deleted"] else None
+            segments.append(SegmentFacts(**segment | {"files": files, "deleted": deleted}))
+        return cls(
+            Settings(**facts["settings"]),
+            EncoderSpec.from_json(model["spec"]),
+            model["source"],
+            FileFacts(**model["fingerprint"]),
+            tuple(segments),
+            GraphFacts(**graph | {"file": FileFacts(**graph["file"])}) if graph else None,
+            facts["next_segment"],
+            facts["next_key"],
+            {key: (rows, complete) for key, (rows, complete) in facts["imports"].items()},
+        )
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read `index.json`.
+
+    Raises:
+        SearchIndexError: there is no index in the folder, or its format is newer than this version.
+        DamagedIndexError: the file is damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise SearchIndexError(
+            f"{folder} is not a search index: there is no {MANIFEST} in it; make one with ensembed index"
+        ) from None
+    except OSError as error:
+        raise SearchIndexError(f"{path} cannot be read: {error}") from error
+    try:
+        facts = json.loads(data)
+        intact = facts.pop("sha256") == _json_hash(facts)
+        if intact and facts["format"] != FORMAT_VERSION:
+            raise SearchIndexError(
+                f"{folder} has index format {facts['format']!r}; ensembed {__version__} reads {FORMAT_VERSION}: "
+                "upgrade ensembed"
+            )
+        manifest = Manifest.from_json(facts)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedIndexError(f"{path} is damaged: {error!r}; {WAY_OUT}") from error
+    if not intact:
+        raise DamagedIndexError(f"{path} is damaged: its checksum does not fit; {WAY_OUT}")
+    return manifest
+
+
+def _json_hash(facts: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def write_blocks(path: Path, blocks: Iterable[bytes]) -> FileFacts:
+    """Write a file block by block. Its name is synced when `index.json`, which names it, is replaced."""
+    with new_file(path, sync_name=False) as temporary, temporary.open("wb") as file:
+        file.writelines(blocks)
+    return facts_of(path)
+
+
+def write_npy(path: Path, shape: tuple[int, ...], dtype: str, blocks: Iterable[NDArray[Any]]) -> FileFacts:
+    """Write an `.npy` file of this shape from blocks of its rows."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": dtype, "fortran_order": False, "shape": shape})
+
+    def pieces() -> Iterator[bytes]:
+        yield header.getvalue()
+        for block in blocks:
+            yield np.ascontiguousarray(block, dtype).tobytes()
+
+    return write_blocks(path, pieces())
+
+
+def facts_of(path: Path) -> FileFacts:
+    """Read a file completely and return its size and hash."""
+    return FileFacts(path.name, path.stat().st_size, sha256_of(path))
+
+
+def check_bytes(folder: Path, facts: FileFacts) -> None:
+    """Read a file completely and compare its hash."""
+    path = folder / facts.name
+    try:
+        intact = facts_of(path) == facts
+    except FileNotFoundError:
+        raise DamagedIndexError(f"{path} is gone; {WAY_OUT}") from None
+    except OSError as error:
+        raise DamagedIndexError(f"{path} cannot be read: {error}; {WAY_OUT}") from error
+    if not intact:
+        raise DamagedIndexError(f"{path} is damaged: its checksum does not fit; {WAY_OUT}")
+
+
+def map_npy(folder: Path, facts: FileFacts, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """Map an `.npy` file into memory, after checking its size, shape and type."""
+    path = _check_size(folder, facts)
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise DamagedIndexError(f"{path} is damaged: {error}; {WAY_OUT}") from error
+    if array.shape != shape or array.dtype != np.dtype(dtype):
+        raise DamagedIndexError(
+            f"{path} is damaged: it holds {array.dtype} {array.shape} instead of {dtype} {shape}; {WAY_OUT}"
+        )
+    # A plain array over the same memory map: slicing np.memmap costs more than the product of a small block.
+    return np.asarray(array)
+
+
+def map_bytes(folder: Path, facts: FileFacts) -> NDArray[np.uint8]:
+    """Map the bytes of a file into memory."""
+    return np.asarray(np.memmap(_check_size(folder, facts), np.uint8, mode="r"))
+
+
+def _check_size(folder: Path, facts: FileFacts) -> Path:
+    """Return the path of a file that has its size; only `check_bytes` can tell that it was not changed."""
+    path = folder / facts.name
+    size = path.stat().st_size
+    if size != facts.size:
+        raise DamagedIndexError(f"{path} is damaged: it has {size} bytes instead of {facts.size}; {WAY_OUT}")
+    return path

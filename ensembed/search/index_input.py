@@ -1,0 +1,154 @@
+"""What goes into an index: checks of texts, ids, metadata and vectors, and the import of files."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ensembed.corpora.corpus import check_sentences, shorten
+from ensembed.corpora.record_reader import RecordFile
+from ensembed.encoders.base import FloatArray
+from ensembed.errors import CorpusError, InputError, SentenceError
+from ensembed.numerics.row_matrices import unit_rows
+from ensembed.search.segments import record_line
+from ensembed.support.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from ensembed.search.index import Index
+
+# Records that are encoded and saved together: an interruption loses at most these.
+BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The result of importing a file.
+
+    Attributes:
+        added: number of texts that were added.
+        blank: records without a text, which were left out.
+        before: records that an earlier, interrupted run had read.
+    """
+
+    added: int
+    blank: int
+    before: int
+
+
+def add_file(
+    index: Index,
+    file: RecordFile,
+    *,
+    replace: bool = False,
+    again: bool = False,
+    batch: int = BATCH,
+    progress: Progress = silent,
+) -> Imported:
+    """Add the texts of a file in batches; after an interruption the same call continues.
+
+    Args:
+        index: what to add to.
+        file: what to read.
+        replace: replace a row that has the id of a new one; otherwise that is an error.
+        again: add a file again that was added completely before.
+        batch: records to encode and save at a time.
+        progress: receives the number of records.
+
+    Raises:
+        CorpusError: the file cannot be read, or was added before. What was added of it stays.
+    """
+    key = file.key()
+
+    def rare_progress(label: str, done: int, total: int | None, /) -> None:
+        if label in ("graph", "compact"):  # every batch also encodes, which the progress of the batches covers
+            progress(label, done, total)
+
+    with index.writing():
+        before, complete = index.manifest.imports.get(key or "", (0, False))
+        if complete and not again and not (replace and file.id_column):
+            raise CorpusError(
+                f"{file.name} was added to {index.folder} before, all {before} records of it: there is nothing to do; "
+                "--again adds it once more"
+            )
+        before = 0 if complete else before
+        added, read = 0, before
+        records = itertools.islice(file, before, None)
+        while some := list(itertools.islice(records, batch)):
+            read += len(some)
+            kept = [record for record in some if record.text.strip()]
+            ids = [record.id for record in kept if record.id is not None]
+            index.add(
+                [record.text for record in kept],
+                ids if kept and len(ids) == len(kept) else None,
+                [record.metadata for record in kept],
+                replace=replace,
+                mark=(key, read, False) if key else None,
+                progress=rare_progress,
+            )
+            added += len(kept)
+            progress("index", read, None)
+        if key is not None:
+            index.add([], mark=(key, read, True))
+        progress("index", read, read)
+    return Imported(added, read - before - added, before)
+
+
+def check_texts(texts: Sequence[str], what: str = "text") -> list[str]:
+    """Return the texts as a list; a blank one is an error, because nothing could find it."""
+    checked = check_sentences(texts)
+    for i, text in enumerate(checked):
+        if not text.strip():
+            raise SentenceError(f"{what} {i} is blank: leave it out")
+    return checked
+
+
+def check_ids(ids: Sequence[str], count: int | None = None) -> list[str]:
+    """Return the ids as a list of strings, `count` of them."""
+    if isinstance(ids, str | bytes):
+        raise InputError(f"expected a list of ids, got one {type(ids).__name__}: write [id]")
+    checked = list(ids)
+    if count is not None and len(checked) != count:
+        raise InputError(f"{len(checked)} ids for {count} texts: give one for each, or none")
+    for i, id_ in enumerate(checked):
+        if not isinstance(id_, str) or not id_:
+            raise InputError(f"id {i} is {shorten(id_)}: an id is a string that is not empty")
+        try:
+            id_.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"id {i} holds a lone surrogate, which is not text: {shorten(id_)}") from None
+    return checked
+
+
+def check_metadata(metadata: Sequence[Mapping[str, Any] | None] | None, count: int) -> list[Mapping[str, Any]]:
+    """Return a mapping for each text; all of it must be JSON."""
+    if metadata is None:
+        return [{}] * count
+    checked = [{} if row is None else row for row in metadata]
+    if len(checked) != count:
+        raise InputError(f"metadata of {len(checked)} rows for {count} texts: give one for each, or none")
+    for i, row in enumerate(checked):
+        if not isinstance(row, Mapping) or not all(isinstance(key, str) for key in row):
+            raise InputError(f"the metadata of row {i} is {shorten(row)}: it is a mapping with strings for keys")
+        try:
+            record_line("", "", row)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"the metadata of row {i} is no JSON: {error}; it was {shorten(dict(row))}") from None
+    return checked
+
+
+def check_vectors(vectors: Any, dim: int, count: int | None = None) -> FloatArray:  # noqa: ANN401 - anything array-like
+    """Return vectors [n, d] scaled to length one."""
+    array = np.asarray(vectors)
+    if array.ndim != 2 or array.shape[1] != dim or array.dtype.kind not in "fiu":
+        raise InputError(f"vectors are numbers of shape [n, {dim}], not {array.dtype} of shape {array.shape}")
+    if count is not None and len(array) != count:
+        raise InputError(f"{len(array)} vectors for {count} texts: give one for each")
+    rows = unit_rows(array).astype(np.float32, copy=False)
+    finite = np.isfinite(rows).all(axis=1)
+    if not finite.all():
+        raise InputError(f"vector {int(np.argmin(finite))} holds NaN or Inf")
+    return rows

@@ -1,0 +1,358 @@
+"""The rows of an index: segments, which never change, and a snapshot, which is the segments of one manifest.
+
+The files of a segment are `vectors` (float32, length one), `keys` (the rows' numbers in the order of adding, which
+compaction keeps), `ids` (hash and row, sorted by hash), `records` (a line of JSON per row: id, text, metadata),
+`places` (where each line begins, and its checksum), and `codes` and `scales` if the index compares short codes first.
+Deleted rows are listed in a file of their own. Compaction copies rows into new segments without the deleted ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.encoders.base import FloatArray
+from ensembed.errors import DamagedIndexError
+from ensembed.search.index_files import (
+    MANIFEST,
+    WAY_OUT,
+    Manifest,
+    SegmentFacts,
+    check_bytes,
+    map_bytes,
+    map_npy,
+    read_manifest,
+    write_blocks,
+    write_npy,
+)
+from ensembed.support.progress import Progress, silent
+
+# Rows that are copied at a time.
+_COPIED_ROWS = 8192
+# A segment is compacted when this part of its rows is deleted.
+_DELETED_PART = 1 / 3
+# When this many small segments of about one size exist, they are merged into one that is about as many times larger:
+# every row is copied only a few times.
+_FAN = 8
+# Merging small segments does not make them larger than this.
+SEGMENT_ROWS = 1 << 18
+
+# File names that only an index uses: the folder may also hold files of the user.
+_OWN_NAMES = re.compile(
+    r"\.?(\d{6,}\.(vectors|keys|ids|records|places|codes|scales|deleted-\d+)\.(npy|jsonl)|graph-\d+\.usearch"
+    r"|fingerprint\.npy|index\.json)(\.[0-9a-f]{8}\.tmp)?"
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows to be written to a segment: new rows, or the remaining rows of an old segment."""
+
+    vectors: FloatArray
+    keys: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+    lines: Iterable[bytes]
+
+
+def id_hashes(ids: Sequence[str]) -> NDArray[np.uint64]:
+    """Return a hash [n] of every id, by which it is looked up."""
+    digests = b"".join(hashlib.blake2b(id_.encode(), digest_size=8).digest() for id_ in ids)
+    return np.frombuffer(digests, "<u8").astype(np.uint64)
+
+
+def record_line(id_: str, text: str, metadata: Mapping[str, Any]) -> bytes:
+    """Return a row as a line of JSON. Metadata that JSON cannot hold raises ValueError or TypeError."""
+    record = {"id": id_, "text": text} | ({"metadata": dict(metadata)} if metadata else {})
+    return json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def code_layout(dtype: str, dim: int) -> tuple[str, int]:
+    """Return the numpy type of a row's code and how many numbers it has.
+
+    Sign bits are stored in whole words of 64, which are compared a word at a time; the bits after the last dimension
+    are zero.
+    """
+    return ("|i1", dim) if dtype == "int8" else ("<u8", -(-dim // 64))
+
+
+def encode_rows(rows: FloatArray, dtype: str) -> tuple[NDArray[Any], FloatArray]:
+    """Return the codes of rows [n, d], and the factors [n] that turn a product with an int8 code into a cosine.
+
+    An int8 row has a scale of its own: its largest entry becomes 127. In a binary code a bit is set where an entry is
+    positive.
+    """
+    if dtype == "int8":
+        largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+        codes = np.rint(rows * (127 / np.where(largest == 0, 1, largest))).astype(np.int8)
+        lengths = np.sqrt(np.einsum("ij,ij->i", codes, codes, dtype=np.float64))
+        return codes, (1 / np.where(lengths == 0, 1, lengths)).astype(np.float32)
+    padded = np.zeros((len(rows), code_layout("binary", rows.shape[1])[1] * 64), bool)
+    padded[:, : rows.shape[1]] = rows > 0
+    return np.packbits(padded, axis=1).view("<u8"), np.ones(len(rows), np.float32)
+
+
+def write_segment(
+    folder: Path, number: int, manifest: Manifest, count: int, parts: Callable[[], Iterable[Part]]
+) -> SegmentFacts:
+    """Write the files of segment `number`, of `count` rows; they count once a manifest names them.
+
+    `parts` is called once for every file, so that the rows need not be in memory together.
+    """
+    name, dim, dtype = f"{number:06d}", manifest.spec.dim, manifest.settings.dtype
+    keys, hashes = map(np.concatenate, zip(*((part.keys, part.hashes) for part in parts()), strict=True))
+    order = np.argsort(hashes, kind="stable")
+    places = np.zeros((count + 1, 2), np.int64)
+
+    def npy(content: str, dtype: str, shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]) -> None:
+        files[content] = write_npy(folder / f"{name}.{content}.npy", shape, dtype, blocks)
+
+    def lines() -> Iterator[bytes]:
+        end = 0
+        for row, line in enumerate(itertools.chain.from_iterable(part.lines for part in parts())):
+            places[row] = end, zlib.crc32(line)
+            end += len(line)
+            yield line
+        places[count] = end, 0
+
+    files = {"records": write_blocks(folder / f"{name}.records.jsonl", lines())}
+    npy("vectors", "<f4", (count, dim), (part.vectors for part in parts()))
+    npy("keys", "<i8", (count,), [keys])
+    npy("ids", "<u8", (count, 2), [np.stack([hashes[order], order.astype(np.uint64)], axis=1)])
+    npy("places", "<i8", (count + 1, 2), [places])
+    if dtype != "float32":
+        code_type, width = code_layout(dtype, dim)
+        npy("codes", code_type, (count, width), (encode_rows(part.vectors, dtype)[0] for part in parts()))
+        npy("scales", "<f4", (count,), (encode_rows(part.vectors, dtype)[1] for part in parts()))
+    return SegmentFacts(name, count, files, None, count)
+
+
+class Segment:
+    """An open segment; its files are memory-mapped."""
+
+    def __init__(self, folder: Path, facts: SegmentFacts, manifest: Manifest) -> None:
+        self.facts = facts
+        self.rows = rows = facts.rows
+        self._folder = folder
+
+        def npy(content: str, dtype: str, *shape: int) -> NDArray[Any]:
+            return map_npy(folder, facts.files[content], shape, dtype)
+
+        self.vectors: FloatArray = npy("vectors", "<f4", rows, manifest.spec.dim)
+        self.keys: NDArray[np.int64] = npy("keys", "<i8", rows)
+        self._ids = npy("ids", "<u8", rows, 2)
+        self._places = npy("places", "<i8", rows + 1, 2)
+        self._records = map_bytes(folder, facts.files["records"])
+        if (dtype := manifest.settings.dtype) != "float32":
+            code_type, width = code_layout(dtype, manifest.spec.dim)
+            self.codes = npy("codes", code_type, rows, width)
+            self.scales: FloatArray = npy("scales", "<f4", rows)
+        self.live = np.ones(rows, bool)
+        if facts.deleted is not None:
+            check_bytes(folder, facts.deleted)  # a small file, and a deleted row must not come back
+            deleted = map_npy(folder, facts.deleted, (rows - facts.live,), "<i8")
+            if not ((deleted >= 0) & (deleted < rows)).all():
+                raise self._damaged("deleted rows that are not there")
+            self.live[deleted] = False
+
+    def line(self, row: int) -> bytes:
+        """Return a row's line of JSON, after checking its checksum."""
+        begin, checksum = self._places[row].tolist()
+        end = int(self._places[row + 1, 0])
+        if not 0 <= begin < end <= len(self._records):
+            raise self._damaged(f"row {row} has no place in it")
+        line = self._records[begin:end].tobytes()
+        if zlib.crc32(line) != checksum:
+            raise self._damaged(f"the checksum of row {row} does not fit")
+        return line
+
+    def record(self, row: int) -> dict[str, Any]:
+        """Return a row's id, text and metadata."""
+        record: dict[str, Any] = json.loads(self.line(row))
+        return record
+
+    def find(self, ids: Sequence[str], hashes: NDArray[np.uint64]) -> dict[str, int]:
+        """Return the rows of those ids that are in this segment and not deleted."""
+        first = np.searchsorted(self._ids[:, 0], hashes, "left")
+        last = np.searchsorted(self._ids[:, 0], hashes, "right")
+        rows_by_id = {}
+        for i in np.flatnonzero(last > first).tolist():
+            for row in self._ids[first[i] : last[i], 1].tolist():
+                if row < self.rows and self.live[row] and self.record(row)["id"] == ids[i]:
+                    rows_by_id[ids[i]] = row
+        return rows_by_id
+
+    def with_deleted(self, rows: NDArray[np.int64], generation: int) -> SegmentFacts:
+        """Write a list of deleted rows that includes these; it counts once a manifest names it."""
+        deleted = np.union1d(np.flatnonzero(~self.live), rows)
+        path = self._folder / f"{self.facts.name}.deleted-{generation:06d}.npy"
+        file = write_npy(path, deleted.shape, "<i8", [deleted])
+        return replace(self.facts, deleted=file, live=self.rows - len(deleted))
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the rows that are not deleted. Lines are read only if the caller wants them."""
+        hashes = np.empty(self.rows, np.uint64)
+        hashes[self._ids[:, 1].astype(np.int64)] = self._ids[:, 0]
+        live = np.flatnonzero(self.live)
+        for start in range(0, len(live), _COPIED_ROWS):
+            rows = live[start : start + _COPIED_ROWS]
+            yield Part(self.vectors[rows], self.keys[rows], hashes[rows], map(self.line, rows.tolist()))
+
+    def check(self) -> None:
+        """Read every byte and compare the hashes."""
+        for file in (*self.facts.files.values(), *([self.facts.deleted] if self.facts.deleted else [])):
+            check_bytes(self._folder, file)
+
+    def _damaged(self, reason: str) -> DamagedIndexError:
+        return DamagedIndexError(f"{self._folder / self.facts.files['records'].name} is damaged: {reason}; {WAY_OUT}")
+
+
+class Snapshot:
+    """The open segments of one manifest. It does not change, whatever a writer does meanwhile.
+
+    A row's place is its number among all rows, including deleted ones; places are in the order of adding.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, known: Mapping[str, Segment]) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.segments = tuple(
+            segment
+            if (segment := known.get(facts.name)) and segment.facts == facts
+            else Segment(folder, facts, manifest)
+            for facts in manifest.segments
+        )
+        self.starts = np.cumsum([0, *(segment.rows for segment in self.segments)])
+
+    def __len__(self) -> int:
+        return self.manifest.rows
+
+    @cached_property
+    def live(self) -> NDArray[np.bool_]:
+        """For every place [n] whether its row is not deleted."""
+        return np.concatenate([np.zeros(0, bool), *(segment.live for segment in self.segments)])
+
+    @cached_property
+    def keys(self) -> NDArray[np.int64]:
+        """The key of every place [n], ascending."""
+        return np.concatenate([np.zeros(0, np.int64), *(segment.keys for segment in self.segments)])
+
+    def record(self, place: int) -> dict[str, Any]:
+        """Return the id, text and metadata of a row."""
+        i = int(np.searchsorted(self.starts, place, "right")) - 1
+        return self.segments[i].record(place - int(self.starts[i]))
+
+    def vectors(self, places: NDArray[np.int64]) -> FloatArray:
+        """Return the rows [m, d] at ascending places."""
+        rows = [segment.vectors[own] for segment, own in self._by_segment(places) if len(own)]
+        return np.concatenate([np.zeros((0, self.manifest.spec.dim), np.float32), *rows])
+
+    def find(self, ids: Sequence[str]) -> dict[str, int]:
+        """Return the places of those ids that are in the index."""
+        hashes = id_hashes(ids)
+        places = {}
+        for segment, start in zip(self.segments, self.starts, strict=False):
+            places.update({id_: int(start) + row for id_, row in segment.find(ids, hashes).items()})
+        return places
+
+    def with_deleted(self, places: Iterable[int]) -> tuple[SegmentFacts, ...]:
+        """Write files that list the rows at these places as deleted, and return the segments that use them."""
+        number = self.manifest.next_segment
+        segments = self._by_segment(np.array(sorted(places), np.int64))
+        return tuple(segment.with_deleted(own, number) if len(own) else segment.facts for segment, own in segments)
+
+    def _by_segment(self, places: NDArray[np.int64]) -> Iterator[tuple[Segment, NDArray[np.int64]]]:
+        """Yield every segment with those of its rows that are at these ascending places."""
+        for segment, start in zip(self.segments, self.starts, strict=False):
+            first, last = np.searchsorted(places, [start, start + segment.rows])
+            yield segment, places[first:last] - start
+
+
+def open_snapshot(folder: Path, before: Snapshot | None = None) -> Snapshot:
+    """Open the current state of the folder; segments that are open already and have not changed are used again."""
+    known = {segment.facts.name: segment for segment in before.segments} if before else {}
+    manifest = read_manifest(folder)
+    while True:
+        try:
+            return Snapshot(folder, manifest, known)
+        except FileNotFoundError as error:
+            # A writer may have replaced the manifest, and removed files that only the old one names, in between.
+            old, manifest = manifest, read_manifest(folder)
+            if manifest == old:
+                raise DamagedIndexError(f"{error.filename} is gone; {WAY_OUT}") from None
+
+
+def remove_unused_files(folder: Path, manifest: Manifest) -> None:
+    """Remove files that a dead writer left behind, and files that the manifest no longer names."""
+    used = {file.name for file in manifest.files()} | {MANIFEST}
+    for path in folder.iterdir():
+        if path.name not in used and _OWN_NAMES.fullmatch(path.name):
+            # Some systems refuse to remove a file that is open; the next writer removes it.
+            with contextlib.suppress(PermissionError, FileNotFoundError):
+                path.unlink()
+
+
+def due_compactions(snapshot: Snapshot) -> list[tuple[int, int]]:
+    """Return the ranges (first, end) of segments that should be compacted now.
+
+    These are segments with many deleted rows; if there are none, the last segments when enough small ones exist.
+    """
+    segments = [segment.facts for segment in snapshot.segments]
+    ranges = [(i, i + 1) for i, one in enumerate(segments) if one.rows - one.live >= _DELETED_PART * one.rows]
+    size = _FAN
+    while not ranges and size <= SEGMENT_ROWS:
+        small = next((i for i, facts in enumerate(reversed(segments)) if facts.live >= size), len(segments))
+        if small >= _FAN:
+            ranges = [(len(segments) - small, len(segments))]
+        size *= _FAN
+    return ranges
+
+
+def all_compactions(snapshot: Snapshot) -> list[tuple[int, int]]:
+    """Return the ranges (first, end) that cover all segments, except single segments without deleted rows."""
+    ranges: list[tuple[int, int]] = []
+    start = rows = 0
+    segments = [segment.facts for segment in snapshot.segments]
+    for i, facts in enumerate(segments):
+        if rows and rows + facts.live > SEGMENT_ROWS:
+            ranges.append((start, i))
+            start, rows = i, 0
+        rows += facts.live
+    ranges.append((start, len(segments)))
+    return [(lo, hi) for lo, hi in ranges if hi > lo + 1 or (hi > lo and segments[lo].live < segments[lo].rows)]
+
+
+def compact(snapshot: Snapshot, ranges: list[tuple[int, int]], progress: Progress = silent) -> Manifest:
+    """Write each range of segments as one segment without deleted rows, and return the manifest that names them."""
+    manifest = snapshot.manifest
+    number, done = manifest.next_segment, 0
+    total = sum(segment.facts.live for lo, hi in ranges for segment in snapshot.segments[lo:hi])
+    segments: list[SegmentFacts] = list(manifest.segments)
+    for lo, hi in reversed(ranges):  # from the end, so that earlier ranges keep their numbers
+        old = snapshot.segments[lo:hi]
+        count = sum(segment.facts.live for segment in old)
+        new = []
+        if count:
+            for segment in old:
+                segment.check()  # damaged rows must not get a valid checksum
+            new = [write_segment(snapshot.folder, number, manifest, count, lambda old=old: _parts(old))]  # type: ignore[misc] # mypy does not type a default of a lambda
+            number += 1
+        segments[lo:hi] = new
+        done += count
+        progress("compact", done, total)
+    return replace(manifest, segments=tuple(segments), next_segment=number)
+
+
+def _parts(segments: tuple[Segment, ...]) -> Iterator[Part]:
+    return itertools.chain.from_iterable(segment.parts() for segment in segments)

@@ -1,0 +1,145 @@
+"""Access: API keys, host names, the security headers of replies, and what is counted and logged of each request."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ensembed.errors import InputError
+from ensembed.serve.api_errors import ApiError, closing, log, where
+from ensembed.serve.metrics import Metrics
+from ensembed.serve.settings import Settings
+
+ENVIRONMENT = "ENSEMBED_API_KEYS"
+_SHORTEST_KEY = 8
+
+# Browsers load nothing from other servers and run nothing that is written into the page itself.
+_PAGE_POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    b"connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_DEFAULT_HEADERS = ((b"content-security-policy", _PAGE_POLICY), (b"cache-control", b"no-store"))
+_STATIC = "/static/"
+_KEYLESS = frozenset(["/", "/docs", "/openapi.json", _STATIC])
+# Health checks call a server by any name, such as the address of a container. These paths reveal nothing.
+_PROBES = frozenset(["/health", "/ready"])
+_METHODS = frozenset(["GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"])
+
+
+def read_keys(file: Path | None) -> tuple[str, ...]:
+    """Return the keys of a file (one a line; # begins a comment) and of ENSEMBED_API_KEYS (between spaces or commas).
+
+    No option takes a key: every user of a machine can read the command lines of its processes. Errors show no key.
+    """
+    keys: list[str] = []
+    if file is not None:
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the file of keys {str(file)!r} cannot be read: {type(error).__name__}") from None
+        keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if not keys:
+            raise InputError(f"the file of keys {str(file)!r} has no key: write one a line")
+    keys += os.environ.get(ENVIRONMENT, "").replace(",", " ").split()
+    for i, key in enumerate(keys):
+        if len(key) < _SHORTEST_KEY or not all("!" <= character <= "~" for character in key):
+            raise InputError(f"key {i + 1} is not {_SHORTEST_KEY} or more visible ASCII characters without spaces")
+    return tuple(dict.fromkeys(keys))
+
+
+class Access:
+    """ASGI middleware that every request passes. Paths other than `routes` are counted as one: they may be anything."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, routes: Collection[str]) -> None:
+        self._app = app
+        self._key_hashes = [_hash(key.encode()) for key in settings.keys]
+        self._hosts = frozenset(host.lower() for host in settings.hosts)
+        self._metrics = metrics
+        self._routes = frozenset(routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start = time.perf_counter()
+        status = 0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                _add_headers(message)
+            await send(message)
+
+        path = scope["path"]
+        route = path if path in self._routes else _STATIC if path.startswith(_STATIC) else "other"
+        try:
+            refusal = self._refusal(scope, route)
+            app = self._app if refusal is None else refusal.reply()
+            await app(scope, receive, send_with_headers)
+        except ClientDisconnect:
+            status = status or 499
+        except Exception as error:  # noqa: BLE001 - a server's own log would print messages, which may quote a text
+            log.error("%s failed: %s", route, where(error))
+            if not status:
+                failure = ApiError(500, "the server failed on this request; its log says where", code="failed")
+                await failure.reply()(scope, receive, send_with_headers)
+        finally:
+            seconds = time.perf_counter() - start
+            self._metrics.count_request(route, status, seconds)
+            if log.isEnabledFor(logging.INFO):
+                method = scope["method"] if scope["method"] in _METHODS else "?"
+                log.info("%s %s %d %.1f ms", method, route, status, seconds * 1000)
+
+    def _refusal(self, scope: Scope, route: str) -> ApiError | None:
+        needs_key = bool(self._key_hashes) and route not in _KEYLESS
+        if route in _PROBES or not (self._hosts or needs_key):
+            return None
+        headers = dict(scope["headers"])
+        if self._hosts and _hostname(headers.get(b"host", b"")) not in self._hosts:
+            message = "this server does not answer to that host name: see `ensembed serve --help` about --allow-host"
+            return closing(421, message, "wrong_host")
+        if not needs_key or self._knows_key(headers.get(b"authorization", b"")):
+            return None
+        message = "this server needs an API key: send the header Authorization: Bearer KEY"
+        error = closing(401, message, "invalid_api_key")
+        error.headers["WWW-Authenticate"] = "Bearer"
+        return error
+
+    def _knows_key(self, authorization: bytes) -> bool:
+        """Compare with every key, in constant time, so that the time reveals nothing."""
+        scheme, _, key = authorization.partition(b" ")
+        digest = _hash(key.strip())
+        matches = [hmac.compare_digest(known, digest) for known in self._key_hashes]
+        return any(matches) and scheme.lower() == b"bearer"
+
+
+def _hash(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+def _add_headers(message: Message) -> None:
+    headers = [*message.get("headers", ()), *_HEADERS]
+    names = {name for name, _ in headers}
+    message["headers"] = headers + [header for header in _DEFAULT_HEADERS if header[0] not in names]
+
+
+def _hostname(host: bytes) -> str:
+    """Return the name without the port; the brackets of an IPv6 address stay."""
+    name = host.decode("latin-1").lower()
+    end = name.find("]")
+    return name[: end + 1] if name.startswith("[") and end > 0 else name.partition(":")[0]

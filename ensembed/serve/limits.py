@@ -1,0 +1,286 @@
+"""Every limit on what a client may send, enforced and described here.
+
+`Limits.read` reads a request: it limits the size of the body, the time until it has arrived, the bytes held for all
+clients and the number of values, and then parses the body with a model that limits texts, characters, dimensions and
+hits. The OpenAPI document is made from the same models. `limited_protocol` limits connections, the heads of requests,
+and clients that do not read their replies.
+
+Two limits are elsewhere, because they depend on the work that is waiting: `Batcher.submit` limits the queue of texts,
+`IndexSearch.nearest` the queue of searches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import sys
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from ensembed.serve.api_errors import TOKENS, ApiError, busy, closing, invalid_request, log
+from ensembed.serve.settings import Settings
+
+# Keys, and values of fields other than the texts: far more than any client sends.
+OTHER_VALUES = 1000
+# A refused body is read on for this long and thrown away: a client that still sends would not see the reply otherwise.
+_DISCARD_SECONDS = 1.0
+_HEAD_BYTES = 64 << 10
+# The longest time for which a client may read nothing of a reply that does not fit into the buffers.
+_READ_SECONDS = 30.0
+# At most one warning about refused connections in this time.
+_WARN_SECONDS = 60.0
+
+
+class _Request(BaseModel):
+    """Unknown fields are ignored: OpenAI's clients may send new ones."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+    texts_field: ClassVar[str]
+
+
+class EmbeddingsRequest(_Request):
+    """A text or a list of texts to embed."""
+
+    texts_field = "input"
+    input: str | list[str]
+    model: str
+    dimensions: int | None = None
+    encoding_format: Literal["float", "base64"] | None = Field(
+        None, description="`float` for numbers, `base64` for the bytes of little-endian 32-bit floats."
+    )
+    user: str | None = Field(None, description="Ignored.")
+
+
+class SimilarityRequest(_Request):
+    """Texts to compare with each other."""
+
+    texts_field = "texts"
+    texts: list[str]
+
+
+class SearchRequest(_Request):
+    """A query of the index."""
+
+    texts_field = "query"
+    query: str
+    k: int = 10
+
+
+R = TypeVar("R", bound=_Request)
+T = TypeVar("T")
+
+
+class Limits:
+    """Reads requests within limits. `embeddings`, `similarity` and `search` are the models of the requests."""
+
+    def __init__(self, settings: Settings, names: Sequence[str], dim: int) -> None:
+        text = Annotated[str, Field(min_length=1, max_length=settings.max_characters)]
+
+        def texts(most: int) -> Any:  # noqa: ANN401 - a type
+            return Annotated[list[text], Field(min_length=1, max_length=most, fail_fast=True)]
+
+        def count(most: int) -> Any:  # noqa: ANN401 - a type
+            return Annotated[int, Field(ge=1, le=most), BeforeValidator(_whole)]
+
+        most_compared = min(settings.max_similarity, settings.max_items)
+        self.embeddings = create_model(
+            "EmbeddingsRequest",
+            __base__=EmbeddingsRequest,
+            input=(text | texts(settings.max_items), Field(description="A text, or a list of texts.")),
+            model=(str, Field(description="The model's name: see /v1/models.", json_schema_extra={"enum": [*names]})),
+            dimensions=(count(dim) | None, Field(None, description="Return only the first k numbers of each vector.")),
+        )
+        self.similarity = create_model(
+            "SimilarityRequest",
+            __base__=SimilarityRequest,
+            texts=(texts(most_compared), Field(description="The texts, at least one.")),
+        )
+        self.search = create_model(
+            "SearchRequest",
+            __base__=SearchRequest,
+            query=(text, Field(description="What to look for.")),
+            k=(count(settings.max_hits), Field(10, description="The number of hits.")),
+        )
+        self._most_texts = {self.embeddings: settings.max_items, self.similarity: most_compared, self.search: 1}
+        self._settings = settings
+        self._held = 0
+
+    async def read(self, request: Request, model: type[R]) -> R:
+        """Return the parsed body of a request; ApiError if it exceeds a limit or is no such request."""
+        body = await self._receive(request)
+        check_values(body, model.texts_field, self._most_texts[model])
+        try:
+            return model.model_validate_json(body)
+        except ValidationError as error:
+            raise invalid_request(error) from None
+
+    async def _receive(self, request: Request) -> bytes:
+        await self._check_head(request)
+        try:
+            body = await _within(self._settings.body_seconds, self._collect(request))
+        except asyncio.TimeoutError:
+            raise closing(408, "the body took too long to arrive", "slow_body") from None
+        if body is None:
+            raise await self._too_large(request)
+        return body
+
+    async def _collect(self, request: Request) -> bytes | None:
+        """Return the body; None as soon as it is too large, which a body without a stated length may be."""
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async for chunk in request.stream():
+                size += len(chunk)
+                self._held += len(chunk)
+                chunks.append(chunk)
+                if size > self._settings.max_body_bytes:
+                    return None
+                if self._held > self._settings.held_bytes and self._held > size:
+                    raise busy("too many bodies are being received", 1)
+            return b"".join(chunks)
+        finally:
+            self._held -= size
+
+    async def _check_head(self, request: Request) -> None:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":  # also refuses forms: other web pages may send those without permission
+            raise closing(415, "send JSON, with the header Content-Type: application/json", "not_json")
+        if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise closing(415, "send the body as it is, without Content-Encoding", "packed_body")
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and (len(length) > 18 or int(length) > self._settings.max_body_bytes):
+            raise await self._too_large(request)
+
+    async def _too_large(self, request: Request) -> ApiError:
+        await _discard(request)
+        most = self._settings.max_body_bytes
+        return closing(413, f"the body is larger than {most} bytes: send fewer texts at a time", "body_too_large")
+
+
+def _whole(value: object) -> object:
+    """Accept 2.0 as 2: JSON does not distinguish them."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def check_values(body: bytes, field: str, texts: int) -> None:
+    """Refuse a body with too many values before it is parsed: a million empty lists take the parser seconds.
+
+    Other values have room beside the texts of `field`, whose number the parser checks exactly.
+    """
+    most = texts + OTHER_VALUES
+    if len(body) <= most or (body.count(b'"') <= 2 * most and _count_starts(body) <= most):
+        return
+    # Do not count what is inside of strings. Left to right: of three backslashes before a quote, two are one character.
+    plain = body.replace(b"\\\\", b".").replace(b'\\"', b".")
+    if plain.count(b'"') <= 2 * most and _count_starts(b"".join(plain.split(b'"')[::2])) <= most:
+        return
+    if re.search(rb'"%s"\s*:[\s\[]*-?[0-9]' % field.encode(), plain):
+        message = TOKENS if field == "input" else f"{field} contains numbers: send texts"
+        raise ApiError(400, message, field, "token_ids" if field == "input" else "string_type")
+    message = f"the body contains too many values: {field} may have {texts} texts; send them in several requests"
+    raise ApiError(400, message, field, "too_many_texts")
+
+
+def _count_starts(frame: bytes) -> int:
+    """Count the values of JSON without strings: each is the first of a list or object, or stands after a comma."""
+    return sum(map(frame.count, (b",", b"[", b"{")))
+
+
+async def _discard(request: Request) -> None:
+    async def read() -> None:
+        async for _ in request.stream():
+            pass
+
+    with suppress(asyncio.TimeoutError):
+        await _within(_DISCARD_SECONDS, read())
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    if sys.version_info < (3, 11):
+        return await asyncio.wait_for(work, seconds)
+    async with asyncio.timeout(seconds):  # `wait_for` would make a task for every request
+        return await work
+
+
+_Base: Any = AutoHTTPProtocol  # one of two classes, depending on what is installed
+
+
+def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol with limits that uvicorn lacks.
+
+    A connection beyond the allowed number gets an error and is closed; earlier ones continue. A connection is dropped
+    if the head of a request is too large or too slow, or if its client does not read.
+    """
+    warned = -math.inf
+
+    class LimitedProtocol(_Base):  # type: ignore[misc] # a class that is chosen at run time
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            nonlocal warned
+            super().connection_made(transport)
+            if len(self.connections) > settings.connections:
+                if self.loop.time() - warned > _WARN_SECONDS:  # there may be thousands
+                    warned = self.loop.time()
+                    log.warning("more than %d connections: new ones are refused", settings.connections)
+                self.app = _refuse_connection
+            self._head_bytes = 0
+            self._head_timer: asyncio.TimerHandle | None = None
+            self._write_timer: asyncio.TimerHandle | None = None
+            self._await_head()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._head_bytes = 0
+                self._stop(self._head_timer)
+                self._head_timer = None
+                return
+            self._head_bytes += len(data)
+            if self._head_bytes > _HEAD_BYTES:
+                self.transport.abort()
+            elif self._head_timer is None:
+                self._await_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop(self._head_timer)
+            self._stop(self._write_timer)
+            super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._watch_reader(None)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._stop(self._write_timer)
+
+        def _await_head(self) -> None:
+            self._head_timer = self.loop.call_later(settings.header_seconds, self.transport.abort)
+
+        def _watch_reader(self, before: int | None) -> None:
+            left = self.transport.get_write_buffer_size()
+            if before is not None and left >= before:
+                self.transport.abort()
+            else:
+                self._write_timer = self.loop.call_later(_READ_SECONDS, self._watch_reader, left)
+
+        @staticmethod
+        def _stop(timer: asyncio.TimerHandle | None) -> None:
+            if timer is not None:
+                timer.cancel()
+
+    return LimitedProtocol
+
+
+async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None:
+    error = closing(503, "the server has too many connections: come back later", "too_many_connections")
+    error.headers["Retry-After"] = "1"
+    with suppress(ClientDisconnect):
+        await _discard(Request(scope, receive))
+        await error.reply()(scope, receive, send)

@@ -201,7 +201,8 @@ def _peer(
     missing: list[str],
 ) -> dict[str, Any]:
     """The same with numpy on all cores, and how far the device's results are from it."""
-    from ensembed.numerics.moments import Moments, Precision
+    from ensembed.numerics.moments import Moments
+    from ensembed.numerics.passes import Pass, Precision
 
     found: dict[str, Any] = {}
     if "threadpoolctl" not in missing:
@@ -210,7 +211,7 @@ def _peer(
             times = []
             for _ in range(2):
                 start = time.perf_counter()
-                exact = Moments.of_views(arrays, precision=precision)
+                exact = Moments.of_views(arrays, Pass(precision=precision))
                 times.append(time.perf_counter() - start)
             found[f"moments, {precision}, s"] = round(min(times), 3)
             found[f"moments, {precision}"] = _errors(exact.mean, exact.scatter, mean, scatter)

@@ -12,6 +12,7 @@ from benchmarks.memory import Noise, Numbered
 from benchmarks.timing import Section, compare
 from ensembed.encoders.base import FloatArray
 from ensembed.numerics.moments import Moments
+from ensembed.numerics.passes import Pass
 from ensembed.views import ViewStore
 
 
@@ -35,11 +36,11 @@ def run(rows: int = 302_000, dims: tuple[int, ...] = (1024, 600, 512), repeats: 
             for start in range(0, rows, 4096):
                 X[start : start + 4096, columns[0] : columns[-1] + 1] = view[start : start + 4096]
         few = [view[: min(rows, 40_000)] for view in views]
-        exact, quick = Moments.of_views(views), Moments.of_views(views, precision="float32")
+        exact, quick = Moments.of_views(views), Moments.of_views(views, Pass(precision="float32"))
         whole, entry = errors(quick.scatter, exact.scatter)
         fast = compare(
             f"moments of {rows:,} x {sum(dims):,} stored float32, fast (float32 products)",
-            lambda: Moments.of_views(views, precision="float32"),
+            lambda: Moments.of_views(views, Pass(precision="float32")),
             "bare ssyrk of the matrix in memory",
             lambda: ssyrk(1.0, X.T),
             "<= 1.2",

@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.errors import EnsembedError
 from ensembed.methods import Auto
-from ensembed.methods.found import found_reliability
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.named_ensembles import named_ensemble
 from ensembed.models.tuning import Choice, LabelledPairs, decide
 from ensembed.models.tuning.candidates import Offer, offer
+from ensembed.numerics.passes import Pass
 from ensembed.paper.corpora import STSB_TRAIN, open_corpora
 from ensembed.paper.findings import DEV
+from ensembed.reliability import reliability
 from ensembed.sts.datasets import Dataset
 from ensembed.sts.find import find_available
 from ensembed.sts.protocol import Score, distinct_sentences, pearson, spearman
@@ -161,13 +162,13 @@ def run(
     store = store or ViewStore()
     views = store.embed_all(corpus, ensemble.encoders, progress=progress)
     names = [encoder.spec.name for encoder in ensemble.encoders]
-    found_out = found_reliability(views, sentences=corpus, names=names, progress=progress)
+    found_out = reliability(views, sentences=corpus, names=names, progress=progress)
     weights, method = tuple(float(weight) for weight in found_out.weights), Auto().trusting(found_out)
     pairs = LabelledPairs.of([*_triples(dev), *_triples(test)])
     place = {text: i for i, text in enumerate(texts)}
     rows = [place[text] for text in pairs.texts]
     vectors = [np.asarray(view)[rows] for view in store.embed_all(texts, ensemble.encoders, progress=progress)]
-    offered = offer(method, views, vectors, pairs, weights, fit=lambda one: one.fit(views), progress=progress)
+    offered = offer(method, views, vectors, pairs, weights, fit=lambda one: one.fit(views), how=Pass(progress=progress))
     known = pairs.scores.copy()
     known[len(dev) :] = np.nan  # whoever reads a test score before the end gets nowhere
     tested = np.arange(len(dev), len(pairs))

@@ -23,20 +23,14 @@ from ensembed.cli.common import (
     wait_option,
 )
 from ensembed.cli.engines import EngineChoice, engine_options, print_stages, stages_json
-from ensembed.cli.methods import method_option, not_default, option, said_in_options
+from ensembed.cli.methods import errors_name_options, method_option
 from ensembed.corpora.corpus import BadBytes
-from ensembed.methods import Meta, Method
-from ensembed.methods.gcca import positive
+from ensembed.methods import Method
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.saved_model import check_folder
-from ensembed.models.tuning import describe
+from ensembed.models.summary import spectrum, summary
 from ensembed.sts import read_pairs
 from ensembed.views import ViewStore
-
-# What is below this part of the largest value of a spectrum is rounding.
-_ROUNDING = 1e-12
-# What the spectrum of a method holds.
-_SPECTRA = {"auto": "mean square", "svd": "variance", "gcca": "rho"}
 
 
 @click.command()
@@ -106,75 +100,20 @@ def fit(
     labels = None if tune is None else read_pairs(tune)
     with open_corpus(corpus, errors, column) as source, progress_bars(quiet) as progress:
         ensemble = Ensemble(encoders, threads=threads, progress=progress)
-        with said_in_options(bad_options=True):
+        with errors_name_options(usage=True):
             ensemble.check(method)
         views = ViewStore(store, wait=wait)
-        with said_in_options(), engine.open() as chosen:
+        with errors_name_options(), engine.open() as chosen:
             model = ensemble.fit(
                 source, method, tune=labels, store=views, engine=chosen, threads=threads, progress=progress
             )
     model.save(out)
-    meta = model.meta
-    spectrum = [] if meta.spectrum is None else [float(f"{value:.6g}") for value in meta.spectrum]
     if as_json:
+        meta = model.meta
         members = [encoder.spec.name for encoder in ensemble.encoders]
         facts = {"method": dict(meta.method), "members": members, "dim": meta.dim, "rows": meta.rows}
         took = {"stages": stages_json(chosen.stages)} if chosen.stages else {}
-        print_json({"model": str(out), **facts, "spectrum": spectrum, **took})
+        print_json({"model": str(out), **facts, "spectrum": spectrum(meta), **took})
         return
-    rows = [
-        ["model", str(out)],
-        ["method", _method(meta)],
-        *(["member", member] for member in _members(ensemble, meta)),
-        *([["weights", _trust(ensemble, meta)]] if "weights_from" in meta.method else []),
-        *([["tuned", describe(meta.method["tuned"])]] if "tuned" in meta.method else []),
-        ["dim", str(meta.dim)],
-        ["fitted on", f"{meta.rows} sentences" if meta.rows else "nothing: it needs no training"],
-    ]
-    if meta.spectrum is not None and meta.method["name"] == "gcca":
-        rows.append(
-            ["positive", f"{positive(meta.spectrum)} of {meta.dim} dimensions: where the members agree, rho > 0"]
-        )
-    if spectrum:
-        rows.append(["spectrum", _spectrum(meta.method["name"], spectrum)])
-    print_table(["what", ""], rows, left=2)
+    print_table(["what", ""], [["model", str(out)], *summary(model)], left=2)
     print_stages([] if quiet else chosen.stages)
-
-
-def _method(meta: Meta) -> str:
-    """The method, with the parameters that were chosen and that no other row shows."""
-    elsewhere = ("dim", "weights", "whitened")
-    shown = {name: value for name, value in not_default(meta.method).items() if name not in elsewhere}
-    return ", ".join([meta.method["name"], *(f"{option(name)} {value}" for name, value in shown.items())])
-
-
-def _trust(ensemble: Ensemble, meta: Meta) -> str:
-    """Where weights by reliability come from, and how sure they are."""
-    facts = meta.method
-    if len(ensemble.encoders) == 1:
-        return "one member: there is nothing to weigh"
-    best = ensemble.encoders[facts["trusted"]].spec.name
-    sure = f"first in {facts['sure']:.0%} of the bootstrap samples"
-    return {
-        "lead": f"by reliability, without labels: {best} leads, {sure}",
-        "words": f"by reliability, without labels: not sure, some lead alike; {best} follows the words least, {sure}",
-        "nothing": "all alike: no two members agree, and nothing else tells which of them to believe",
-    }[facts["decided"]]
-
-
-def _spectrum(name: str, values: list[float]) -> str:
-    """What some of the dimensions are worth, from the first to the last; rounding noise is 0."""
-    places = sorted({round(i * (len(values) - 1) / 7) for i in range(8)})
-    noise = _ROUNDING * max(abs(value) for value in values)
-    shown = " ".join(f"{values[i] if abs(values[i]) > noise else 0:.4g}" for i in places)
-    which = "each dimension" if len(places) == len(values) else f"dimensions {', '.join(str(i + 1) for i in places)}"
-    return f"{_SPECTRA.get(name, 'eigenvalue')} of {which}: {shown}"
-
-
-def _members(ensemble: Ensemble, meta: Meta) -> list[str]:
-    """Every member with its dimension, its weight where they are not all the same, and whether it is whitened."""
-    weights = meta.method.get("weights", "equal")
-    said = [""] * len(ensemble.encoders) if weights == "equal" else [f", weight {weight:.3g}" for weight in weights]
-    for j in meta.method.get("whitened", ()):
-        said[j] += ", whitened"
-    return [f"{one.spec.name} ({one.spec.dim}){text}" for one, text in zip(ensemble.encoders, said, strict=True)]

@@ -1,26 +1,25 @@
-"""The options that say which method is fitted, and with which hyper-parameters."""
+"""`--method` and the hyper-parameters of all methods, made from the methods' fields and docstrings."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import re
+import types
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, get_args
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 
-from ensembed.cli.common import options
 from ensembed.errors import InputError
 from ensembed.methods import METHODS, Method, make_method
-from ensembed.methods.autoencoder.method import Kind, Loss, Precision, Solver
-from ensembed.methods.projections import ACTIVATIONS
 from ensembed.methods.weights import Weights, checked_weights
 
 
 def weights(value: str) -> Weights:
-    """What a method takes as `weights`: a word, or numbers with commas between them."""
+    """Read the weights of a method: a word, or numbers with commas between them."""
     if value in ("equal", "reliability"):
         return checked_weights(value)
     try:
@@ -35,45 +34,66 @@ def weights(value: str) -> Weights:
         raise click.BadParameter(f"{value!r} is not equal, reliability, or a number of at least 0 per member") from None
 
 
-# Every option is named as the parameter it sets. Bounds are the method's own affair: it knows why it has them.
-_PARAMETERS: dict[str, tuple[Any, str]] = {
-    "dim": (
-        click.IntRange(min=1),
-        "Dimension of the result. [default: the largest member's; auto: the members' together]",
-    ),
-    "weights": (
-        weights,
-        "What members count: equal, reliability, or numbers: 1,0.5,0.2. [default: equal, for auto reliability]",
-    ),
-    "tau": (float, "gcca's regularisation. [default: 10]"),
-    "seed": (int, "up's and ae's random seed. [default: 0]"),
-    "hidden_layers": (click.IntRange(0, 2), "ae: of every encoder and decoder. [default: 1]"),
-    "hidden_dim": (click.IntRange(min=1), "ae: units of a hidden layer. [default: --dim]"),
-    "activation": (click.Choice(list(ACTIVATIONS)), "ae: after a hidden layer. [default: relu]"),
-    "loss": (click.Choice(get_args(Loss)), "ae: of a reconstruction. [default: kld]"),
-    "temperature": (float, "ae: of kld's softmax. [default: 1]"),
-    "kind": (click.Choice(get_args(Kind)), "ae: what views are reconstructed from. [default: cross, each from each]"),
-    "view_dropout": (float, "ae: the part of views left out at random in training. [default: 0]"),
-    "epochs": (click.IntRange(min=1), "ae: passes over the corpus. [default: 500]"),
-    "batch_size": (click.IntRange(min=1), "ae: sentences per step. [default: 10000]"),
-    "learning_rate": (float, "ae: Adam's. [default: 0.001]"),
-    "patience": (click.IntRange(min=1), "ae: stop when the loss has not fallen in so many epochs. [default: never]"),
-    "device": (str, "ae: cpu, cuda, cuda:1 or mps. [default: a GPU if there is one]"),
-    "solver": (
-        click.Choice(get_args(Solver)),
-        "ae: mse without hidden layers is solved or trained. [default: auto, solved]",
-    ),
-    "precision": (click.Choice(get_args(Precision)), "ae: of the products. [default: auto, bfloat16 on CUDA devices]"),
-}
+@functools.cache
+def parameters() -> dict[str, click.Option]:
+    """Return one option for every hyper-parameter of any method that a command line can give.
+
+    The type comes from the field's annotation, the help from the `Args` of the docstring. Bounds are checked by the
+    method, which knows why it has them.
+    """
+    users: dict[str, list[type[Method]]] = {}
+    for kind in METHODS.values():
+        for field in kind.parameters():
+            users.setdefault(field.name, []).append(kind)
+    made = {}
+    for name, kinds in users.items():
+        value_type = _click_type(get_type_hints(kinds[0])[name])
+        if value_type is not None:
+            made[name] = click.Option([option(name), name], type=value_type, help=_help(name, kinds))
+    return made
+
+
+def _click_type(annotation: Any) -> Any:  # noqa: ANN401 - whatever a field is annotated with
+    """Return click's type for an annotation; None for fields that a command line cannot give."""
+    if annotation == Weights:
+        return weights
+    if get_origin(annotation) is Literal:
+        return click.Choice(get_args(annotation))
+    if get_origin(annotation) in (Union, types.UnionType):
+        [annotation] = [part for part in get_args(annotation) if part is not type(None)] or [None]
+    return annotation if annotation in (int, float, str) else None
+
+
+def _help(name: str, kinds: list[type[Method]]) -> str:
+    """Return the methods that have a parameter, the first sentence that their docstring says of it, and its default."""
+    text = re.search(rf"^ {{8}}{name}: (.+?)(?=^ {{8}}\w+: |^\s*$|\Z)", kinds[0].__doc__ or "", re.M | re.S)
+    sentence = " ".join(text[1].split()) if text else name.replace("_", " ")
+    sentence = re.split(r"(?<=[.]) ", sentence.replace("`", ""))[0].rstrip(".")
+    return f"{', '.join(kind.name for kind in kinds)}: {sentence}.{_default(name, kinds)}"
+
+
+def _default(name: str, kinds: list[type[Method]]) -> str:
+    """Return the default that most methods have, and the exceptions."""
+    values = {kind.name: field.default for kind in kinds for field in kind.parameters() if field.name == name}
+    shown = {
+        method: f"{value:g}" if isinstance(value, float) else str(value)
+        for method, value in values.items()
+        if value is not None and value is not dataclasses.MISSING
+    }
+    if not shown:
+        return ""
+    [(usual, _)] = Counter(shown.values()).most_common(1)
+    others = "".join(f", for {method} {value}" for method, value in shown.items() if value != usual)
+    return f" [default: {usual}{others}]"
 
 
 def option(parameter: str) -> str:
-    """The option that sets a parameter."""
+    """Return the option that sets a parameter."""
     return f"--{parameter.replace('_', '-')}"
 
 
 def in_options(message: str) -> str:
-    """What the library says of parameters, in the words of the command line.
+    """Rewrite what the library says of parameters in the words of the command line.
 
     Example:
         >>> in_options("let all count the same (weights='equal'), or leave `tune` out")
@@ -81,53 +101,44 @@ def in_options(message: str) -> str:
         >>> in_options("learning_rate must be a number above 0")
         '--learning-rate must be a number above 0'
     """
-    names, long = "|".join(_PARAMETERS), "|".join(name for name in _PARAMETERS if "_" in name)
+    names, long = "|".join(parameters()), "|".join(name for name in parameters() if "_" in name)
     # Names stand alone: those in an encoder's name (demo?dim=8) or in a path are no parameters.
     message = re.sub(
-        rf"(?<![^\s(])({names})=([\"']?)([\w.:]+)\2", lambda found: f"{option(found[1])} {found[3]}", message
+        rf"(?<![^\s(])({names})=([\"']?)([\w.:]+)\2", lambda match: f"{option(match[1])} {match[3]}", message
     )
-    message = re.sub(rf"^({names})(?= (?:must|is) )|(?<![^\s(])({long})\b", lambda found: option(found[0]), message)
+    message = re.sub(rf"^({names})(?= (?:must|is) )|(?<![^\s(])({long})\b", lambda match: option(match[0]), message)
     return message.replace("`tune`", "--tune")
 
 
 @contextmanager
-def said_in_options(*, bad_options: bool = False) -> Iterator[None]:
-    """Make errors about parameters errors about options; where nothing else can be at fault, of the command line."""
+def errors_name_options(*, usage: bool = False) -> Iterator[None]:
+    """Make errors about parameters name options; with `usage`, they are errors of the command line."""
     try:
         yield
     except InputError as error:
         message = in_options(str(error))
-        if bad_options:
+        if usage:
             raise click.UsageError(message) from error
         error.args = (message, *error.args[1:])
         raise
 
 
-def not_default(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyper-parameters of a fitted method that are not what they are by default."""
-    fields = dataclasses.fields(METHODS[facts["name"]])
-    defaults = {
-        field.name: list(field.default) if isinstance(field.default, tuple) else field.default for field in fields
-    }
-    return {name: value for name, value in facts.items() if name in defaults and value not in (None, defaults[name])}
-
-
 def _made(name: str, given: Mapping[str, Any]) -> Method:
-    """The method with the parameters that were given as options."""
-    fields = dataclasses.fields(METHODS[name])
-    takes = ", ".join(option(field.name) for field in fields if field.name in _PARAMETERS)
+    """Make the method with the parameters that were given as options."""
+    fields = METHODS[name].parameters()
+    takes = ", ".join(option(field.name) for field in fields if field.name in parameters())
     for parameter in given:
         if parameter not in [field.name for field in fields]:
             raise click.UsageError(f"--method {name} does not take {option(parameter)}; it takes: {takes}")
     for field in fields:
         if field.default is dataclasses.MISSING and field.name not in given:
             raise click.UsageError(f"--method {name} needs {option(field.name)}")
-    with said_in_options(bad_options=True):
+    with errors_name_options(usage=True):
         return make_method(name, **given)
 
 
 def method_option(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - what click's decorators return
-    """`--method` and the hyper-parameters of all methods, which a command gets as one `method`.
+    """Add `--method` and the hyper-parameters of all methods, which a command gets as one `method`.
 
     A parameter that is given and that the method does not have is refused.
     """
@@ -139,11 +150,10 @@ def method_option(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - what c
         show_default=True,
         help="How the members are combined. auto is recommended: it finds out which members can be trusted.",
     )
-    @options(*(click.option(option(name), name, type=kind, help=text) for name, (kind, text) in _PARAMETERS.items()))
     @functools.wraps(function)
     def command(*arguments: Any, method: str, **values: Any) -> Any:  # noqa: ANN401 - whatever the command takes
-        parameters = {name: values.pop(name) for name in _PARAMETERS}
-        given = {name: value for name, value in parameters.items() if value is not None}
-        return function(*arguments, method=_made(method, given), **values)
+        given = {name: values.pop(name) for name in parameters()}
+        return function(*arguments, method=_made(method, {k: v for k, v in given.items() if v is not None}), **values)
 
+    command.__click_params__ = [*reversed(parameters().values()), *command.__click_params__]  # type: ignore[attr-defined]
     return command

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,14 +12,14 @@ from numpy.typing import NDArray
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Meta
-from ensembed.methods.passes import LOCAL, Passes
-from ensembed.methods.projections import Dense, Layer, Network, Placement, Projection
-from ensembed.methods.weights import Weights, scales
+from ensembed.methods.passes import Passes
+from ensembed.methods.projections import Layer, Network, Placement, Projection
+from ensembed.methods.weights import CountedMembers, Weights, scales
 from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh
-from ensembed.numerics.moments import Moments, Precision
-from ensembed.numerics.row_matrices import Matrix, check_views
+from ensembed.numerics.moments import Moments
+from ensembed.numerics.passes import Pass
+from ensembed.numerics.row_matrices import Matrix, Views
 from ensembed.support.checks import check_whole
-from ensembed.support.progress import Progress, silent
 
 if TYPE_CHECKING:
     from ensembed.reliability import Reliability
@@ -43,9 +42,9 @@ class Auto(MomentMethod):
     sentences best (Eckart and Young 1936), and these are the cosines that the weights are for.
 
     Args:
-        dim: d; None keeps the whole concatenation, the sum of the members' dimensions.
-        weights: what each member's cosine counts: "reliability", found without labels; "equal"; or a number per member.
-            Members of weight 0 are left out and take no room.
+        dim: the dimension of the result. None is the largest member's; for auto, that of the members together.
+        weights: what each member counts: equal, reliability (found without labels), or a number per member, as in
+            1,0.5,0.2. A weight is that of the member's cosine. Members of weight 0 are left out and take no room.
         whitened: the places of the members that are softly whitened. With weights by reliability they are found, too.
 
     The spectrum holds the mean square along each dimension; there is none without `dim`.
@@ -66,7 +65,9 @@ class Auto(MomentMethod):
     whitened: tuple[int, ...] = ()
 
     name: ClassVar[str] = "auto"
+    order: ClassVar[int] = 0
     normalize: ClassVar[bool] = True
+    spectrum_of: ClassVar[str] = "mean square"
 
     def __post_init__(self) -> None:
         if self.dim is not None:
@@ -87,10 +88,10 @@ class Auto(MomentMethod):
         """Not with whitened members, which have moments of their own."""
         return super().solvable and not self.whitened
 
-    def trusting(self, found: Reliability) -> Auto:
+    def trusting(self, estimate: Reliability) -> Auto:
         """The same with the weights, and the members to be whitened, that were found by reliability."""
-        weights = tuple(float(weight) for weight in found.whitened_weights)
-        return dataclasses.replace(self, weights=weights, whitened=found.whitened)
+        weights = tuple(float(weight) for weight in estimate.whitened_weights)
+        return replace(self, weights=weights, whitened=estimate.whitened)
 
     def to_json(self) -> dict[str, Any]:
         """The name and the hyper-parameters; what is whitened is mentioned where anything is."""
@@ -103,43 +104,17 @@ class Auto(MomentMethod):
             return super().build(dims)
         return self._side_by_side(dims, {})
 
-    def fit(
-        self,
-        views: Sequence[Any],
-        *,
-        precision: Precision = "float64",
-        threads: int | None = None,
-        device: str | None = None,
-        progress: Progress = silent,
-        passes: Passes = LOCAL,
-    ) -> Meta:
-        """Find the weights, if they are not given, then whitenings, and then the directions, if there are to be fewer.
-
-        Args:
-            views: arrays [n, d_j], memory maps or stored views, rows aligned.
-            precision: of the products in the pass, see `Moments.of_views`.
-            threads: for the pass; None takes as many as BLAS would.
-            device: compute with torch on that device, "cuda" for instance: the pass, and what is solved after it.
-            progress: told of rows.
-            passes: who makes the pass; whitenings are found on a sample of the rows, here.
-        """
-        checked = check_views(views)
-        dims = [view.shape[1] for view in checked]
+    def combine(self, views: Views, how: Pass, passes: Passes) -> Meta:
+        """Find whitenings on a sample of the rows, and then the directions, if there are to be fewer."""
+        dims = [view.shape[1] for view in views]
         if not self.needs_rows:
             return self.build(dims)
-        if checked[0].shape[0] < 2:
-            raise InputError(f"{self.name} needs at least two sentences to learn from, got {checked[0].shape[0]}")
-        if self.wants_reliability or not self.whitened:
-            return super().fit(
-                checked, precision=precision, threads=threads, device=device, progress=progress, passes=passes
-            )
-        meta = self._side_by_side(dims, self._whitenings(checked))
+        if not self.whitened:
+            return super().combine(views, how, passes)
+        meta = self._side_by_side(dims, self._whitenings(views))
         if self.dim is None:
             return meta
-        moments = passes.moments(
-            [Composed(meta, checked)], precision=precision, threads=threads, device=device, progress=progress
-        )
-        return self._shortened(meta, moments)
+        return self._shortened(meta, passes.moments([Composed(meta, views)], how))
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """The meta-embedding of views of these dimensions whose concatenation has these moments; without whitening."""
@@ -148,18 +123,10 @@ class Auto(MomentMethod):
         meta = self._side_by_side(dims, {})
         if self.dim is None:
             return meta
-        columns = np.repeat(scales(self.weights, len(dims)), dims)
-        kept = np.flatnonzero(columns)
-        moments = moments.of_columns(kept)
-        factors = columns[kept]
-        scaled = Moments(
-            moments.n,
-            moments.mean * factors,
-            moments.scatter * np.outer(factors, factors),
-            moments.resolution,
-            moments.device,
-        )
-        return self._shortened(meta, scaled)
+        counted = CountedMembers.of(self.weights, dims)
+        moments, factors = counted.moments(moments), counted.column_scales
+        scatter = moments.scatter * np.outer(factors, factors)
+        return self._shortened(meta, replace(moments, mean=moments.mean * factors, scatter=scatter))
 
     def _whitenings(self, views: Sequence[Matrix]) -> dict[int, tuple[NDArray[Any], NDArray[Any]]]:
         """Matrix and offset of each member that is whitened, found on some thousand rows."""
@@ -208,21 +175,8 @@ class Auto(MomentMethod):
                 f"auto with dim={d}: {moments.n} sentences with {len(second)} columns support at most dim={rank}", rank
             )
         V = fix_signs(V)
-        projections = tuple(_projected(one, V) for one in meta.projections)
+        projections = tuple(projection.onto(V) for projection in meta.projections)
         return Meta(self.to_json(), d, projections, self.normalize, values, moments.n)
-
-
-def _projected(projection: Projection, V: NDArray[np.float64]) -> Projection:
-    """A member's place in a concatenation, projected on directions V [D, d]."""
-    if isinstance(projection, Network):
-        last = projection.layers[-1]
-        place = V[projection.start : projection.start + last.matrix.shape[1]]
-        onto = Layer((last.matrix @ place).astype(np.float32), np.zeros(V.shape[1], np.float32))
-        return Network((*projection.layers[:-1], onto), projection.activation)
-    if isinstance(projection, Placement) and projection.scale:
-        place = V[projection.start : projection.start + projection.columns] * projection.scale
-        return Dense.centred(place, np.zeros(projection.columns))
-    return projection
 
 
 @dataclass(frozen=True, eq=False)

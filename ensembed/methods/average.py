@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from ensembed.methods.base import NaiveMethod
 from ensembed.methods.meta import Meta
-from ensembed.methods.parts import Parts
 from ensembed.methods.projections import Placement
-from ensembed.methods.weights import Weights
+from ensembed.methods.weights import CountedMembers, Weights
 
 
 @dataclass(frozen=True)
@@ -33,15 +32,16 @@ class Average(NaiveMethod):
     weights: Weights = "equal"
 
     name: ClassVar[str] = "avg"
+    order: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         self._check_weights()
 
     def build(self, dims: Sequence[int]) -> Meta:
         """The meta-embedding for views of these dimensions."""
-        parts = Parts.of(self.weights, dims)
+        counted = CountedMembers.of(self.weights, dims)
         placed = [
-            Placement(0, dim, float(scale) / len(parts.dims))
-            for dim, scale in zip(parts.dims, parts.scales, strict=True)
+            Placement(0, dim, float(scale) / len(counted.dims))
+            for dim, scale in zip(counted.dims, counted.scales, strict=True)
         ]
-        return Meta(self.to_json(), max(parts.dims), parts.projections(placed), normalize=True)
+        return Meta(self.to_json(), max(counted.dims), counted.projections(placed), normalize=True)

@@ -1,25 +1,34 @@
-"""What a method is: hyper-parameters only. `fit` turns it into a meta-embedding; a linear method writes `solve`."""
+"""What a method is: hyper-parameters only. `fit` turns it into a meta-embedding.
+
+A new method is one file in this folder, or in a package with the entry point `ensembed.methods`, with one frozen
+dataclass: a `NaiveMethod` writes `build`, a `MomentMethod` writes `solve`, any other writes `combine`. Its fields are
+its hyper-parameters, and the options of `ensembed fit`; the docstring's `Args` are their help texts.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
+from typing_extensions import Self
 
-from ensembed.errors import InputError
-from ensembed.methods.found import fit_by_reliability
+from ensembed.corpora.corpus import Corpus
+from ensembed.errors import DimensionError, InputError
 from ensembed.methods.meta import Meta
 from ensembed.methods.passes import LOCAL, Passes
-from ensembed.methods.weights import Weights, checked_weights
-from ensembed.numerics.moments import Moments, Precision
+from ensembed.methods.weights import CountedMembers, Weights, checked_weights
+from ensembed.numerics.moments import Moments
+from ensembed.numerics.passes import Pass
 from ensembed.numerics.row_matrices import Views, check_views
 from ensembed.support.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ensembed.numerics.passes import PassOptions
     from ensembed.reliability import Reliability
 
 M = TypeVar("M", bound="Method")
@@ -27,185 +36,202 @@ M = TypeVar("M", bound="Method")
 
 @dataclasses.dataclass(frozen=True)
 class Method(ABC):
-    """How views are combined. Subclasses are frozen dataclasses of hyper-parameters; nothing in them is fitted."""
+    """How views are combined. Subclasses are frozen dataclasses of hyper-parameters; nothing in them is fitted.
+
+    Attributes:
+        origin: where the weights come from, for the facts of the meta-embedding; empty where the user gave them.
+    """
+
+    origin: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True, compare=False, repr=False)
 
     name: ClassVar[str]
+    """The short name, as in `--method`."""
+    order: ClassVar[int] = 100
+    """The place in lists of methods; those of the same place are sorted by name."""
+    spectrum_of: ClassVar[str] = "eigenvalue"
+    """What the values of the spectrum are."""
+
+    def fit(self, views: Sequence[Any], *, passes: Passes = LOCAL, **how: Unpack[PassOptions]) -> Meta:
+        """Fit on row-aligned views [n, d_j]: arrays, memory maps, stored views or torch tensors.
+
+        Weights by reliability are found from the views alone, which is less sure than with the sentences: see
+        `resolved`.
+
+        Args:
+            views: what the members say about the same sentences, row by row.
+            passes: who makes the passes over all rows: this process or an engine.
+            how: `precision`, `threads`, `device`, `progress` and `checkpoint`, the fields of `Pass`.
+        """
+        checked = check_views(views)
+        options = Pass(**how)
+        method = self.resolved(checked, progress=options.progress)
+        rows = checked[0].shape[0]
+        if method.needs_rows and rows < 2:
+            raise InputError(f"{self.name} needs at least two sentences to learn from, got {rows}")
+        meta = method.combine(checked, options, passes)
+        # The rows were looked at to find weights, even where the method itself needs none.
+        return dataclasses.replace(meta, rows=rows) if method.origin else meta
 
     @abstractmethod
-    def fit(
+    def combine(self, views: Views, how: Pass, passes: Passes) -> Meta:
+        """Fit on views that are checked, with weights that are known."""
+
+    def resolved(
         self,
         views: Sequence[Any],
+        sentences: Corpus | Sequence[str] | None = None,
         *,
-        threads: int | None = None,
+        names: Sequence[str] | None = None,
         progress: Progress = silent,
-        passes: Passes = LOCAL,
-    ) -> Meta:
-        """Fit on row-aligned views [n, d_j]: arrays, memory maps or stored views.
+    ) -> Self:
+        """Return the method with weights that are numbers; itself where they are known already.
 
-        Weights by reliability are found from the views alone, which is less sure than with the sentences that an
-        ensemble knows.
+        Args:
+            views: the members' views, row-aligned.
+            sentences: what the rows are vectors of; with them weights by reliability are surer.
+            names: the members' names.
+            progress: receives the steps that are done.
         """
+        if not self.wants_reliability:
+            return self
+        from ensembed.reliability import reliability  # only here: most fits do without
+
+        rows = views[0].shape[0]
+        if rows < 2:
+            raise InputError(f"weights by reliability need at least two sentences to learn from, got {rows}")
+        estimate = reliability(views, sentences=sentences, names=names, progress=progress)
+        return dataclasses.replace(self.trusting(estimate), origin=estimate.origin)
+
+    @property
+    def wants_reliability(self) -> bool:
+        """Whether the members' weights still have to be found."""
+        return bool(getattr(self, "weights", None) == "reliability")
 
     @property
     def needs_rows(self) -> bool:
         """Whether the rows of the views are looked at; if not, `build` takes their dimensions."""
         return True
 
+    @property
+    def trains(self) -> bool:
+        """Whether fitting takes epochs, which can be interrupted and continued."""
+        return False
+
     def build(self, dims: Sequence[int]) -> Meta:  # noqa: ARG002 - those that can be built know what to do with it
-        """The meta-embedding for views of these dimensions, where they are all that is needed.
+        """Return the meta-embedding for views of these dimensions, where they are all that is needed.
 
         Raises:
             InputError: the method learns from rows.
         """
         raise InputError(f"{self.name} learns from the rows of views: call `fit`")
 
-    @property
-    def wants_reliability(self) -> bool:
-        """Whether the members' weights have still to be found."""
-        return bool(getattr(self, "weights", None) == "reliability")
+    def largest_dim(self, dims: Sequence[int]) -> int | None:  # noqa: ARG002 - most have no bound
+        """Return the most dimensions it can have with members of these dimensions; None for no bound."""
+        return None
 
-    def with_weights(self: M, weights: Weights) -> M:  # noqa: PYI019 - Python 3.10 has no Self
-        """The same method with other weights of the members.
+    def check(self, dims: Sequence[int]) -> None:
+        """Refuse members of these dimensions that the method cannot combine, whatever the sentences.
+
+        Raises:
+            InputError: there are more or fewer weights than members, or it takes more or fewer members.
+            DimensionError: `dim` is larger than the method can have.
+        """
+        if not self.needs_rows:
+            self.build(dims)
+        # Which members will be left out is not known before weights are found.
+        weights: Weights = "equal" if self.wants_reliability else getattr(self, "weights", "equal")
+        counted = CountedMembers.of(weights, dims).dims
+        dim, most = getattr(self, "dim", None), self.largest_dim(counted)
+        if dim is not None and most is not None and dim > most:
+            raise DimensionError(
+                f"{self.name} with dim={dim}: the members have {most} dimensions together "
+                f"({' + '.join(map(str, counted))}), so at most dim={most} can be had",
+                most,
+            )
+
+    def with_weights(self, weights: Weights) -> Self:
+        """Return the same method with other weights of the members.
 
         Raises:
             InputError: it has no weights, or these are none.
         """
         if "weights" not in [field.name for field in dataclasses.fields(self)]:
             raise InputError(f"method {self.name} has no weights")
-        changes: dict[str, Any] = {"weights": checked_weights(weights)}
+        changes: dict[str, Any] = {"weights": checked_weights(weights), "origin": {}}
         return dataclasses.replace(self, **changes)
 
-    def trusting(self: M, found: Reliability) -> M:  # noqa: PYI019 - Python 3.10 has no Self
-        """The same method with the weights that were found by reliability."""
-        return self.with_weights(tuple(float(weight) for weight in found.weights))
+    def trusting(self, estimate: Reliability) -> Self:
+        """Return the same method with the weights of a reliability estimate."""
+        return self.with_weights(tuple(float(weight) for weight in estimate.weights))
+
+    @classmethod
+    def parameters(cls) -> list[dataclasses.Field[Any]]:
+        """Return the fields that are hyper-parameters."""
+        return [field for field in dataclasses.fields(cls) if field.name != "origin"]
 
     def to_json(self) -> dict[str, Any]:
-        """The name and the hyper-parameters, for saved models and tables.
+        """Return the name, the hyper-parameters and the origin of the weights, for saved models and tables.
 
         Equal weights are not mentioned where they are the default, so that the facts, and the keys made of them, are
         those from before there were weights.
         """
-        facts: dict[str, Any] = dataclasses.asdict(self)
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        facts = {field.name: getattr(self, field.name) for field in self.parameters()}
+        defaults = {field.name: field.default for field in self.parameters()}
         if facts.get("weights") == defaults.get("weights") == "equal":
             del facts["weights"]
-        return {"name": self.name} | {key: _plain(value) for key, value in facts.items()}
+        return {"name": self.name} | {key: _json_value(value) for key, value in facts.items()} | dict(self.origin)
 
     def _check_weights(self) -> None:
-        """Keep the weights as a word or a tuple; JSON and people give lists, too."""
+        """Keep the weights as a word or a tuple: JSON and people give lists, too."""
         object.__setattr__(self, "weights", checked_weights(getattr(self, "weights", None)))
 
 
+@dataclasses.dataclass(frozen=True)
 class NaiveMethod(Method):
     """A method that depends on the views' dimensions alone, and on the members' weights; it needs no training."""
 
     @property
     def needs_rows(self) -> bool:
-        """Only to find weights."""
+        """Whether weights have to be found."""
         return self.wants_reliability
 
     @abstractmethod
     def build(self, dims: Sequence[int]) -> Meta:
-        """The meta-embedding for views of these dimensions."""
+        """Return the meta-embedding for views of these dimensions."""
 
-    def fit(
-        self,
-        views: Sequence[Any],
-        *,
-        threads: int | None = None,  # noqa: ARG002 - there is no pass
-        progress: Progress = silent,
-        passes: Passes = LOCAL,  # noqa: ARG002 - there is no pass
-    ) -> Meta:
-        """Look at the views' dimensions; the rows are read only where weights have to be found."""
-        checked = check_views(views)
-        if self.wants_reliability:
-            return fit_by_reliability(self, checked, lambda method: method.fit(checked), progress=progress)
-        return self.build([view.shape[1] for view in checked])
+    def combine(self, views: Views, how: Pass, passes: Passes) -> Meta:  # noqa: ARG002 - there is no pass
+        """Build the meta-embedding from the views' dimensions."""
+        return self.build([view.shape[1] for view in views])
 
 
+@dataclasses.dataclass(frozen=True)
 class MomentMethod(Method):
     """A method that is solved from the second moments of the views."""
 
     normalize: ClassVar[bool]
+    """Whether every row of every view is scaled to length one first."""
 
     @property
     def solvable(self) -> bool:
         """Whether moments of the views as they are suffice to solve it."""
         return not self.wants_reliability
 
+    def largest_dim(self, dims: Sequence[int]) -> int | None:
+        """Return the members' dimensions together."""
+        return sum(dims)
+
     @abstractmethod
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
-        """The meta-embedding of views of these dimensions whose concatenation has these moments."""
+        """Return the meta-embedding of views of these dimensions whose concatenation has these moments."""
 
-    def fit(
-        self,
-        views: Sequence[Any],
-        *,
-        precision: Precision = "float64",
-        threads: int | None = None,
-        device: str | None = None,
-        progress: Progress = silent,
-        passes: Passes = LOCAL,
-    ) -> Meta:
-        """One pass over the views for their moments, then `solve`.
-
-        Args:
-            views: arrays [n, d_j], memory maps, stored views or torch tensors, rows aligned.
-            precision: of the products in the pass, see `Moments.of_views`.
-            threads: for the pass; None takes as many as BLAS would.
-            device: compute with torch on that device, "cuda" for instance: the pass, and what is solved after it.
-            progress: told of rows.
-            passes: who makes the pass.
-        """
-        checked: Views = check_views(views)
-        rows = checked[0].shape[0]
-        if rows < 2:
-            raise InputError(f"{self.name} needs at least two sentences to learn from, got {rows}")
-        if self.wants_reliability:
-            return fit_by_reliability(
-                self,
-                checked,
-                lambda method: method.fit(
-                    checked, precision=precision, threads=threads, device=device, progress=progress, passes=passes
-                ),
-                progress=progress,
-            )
-        moments = passes.moments(
-            checked,
-            normalize=self.normalize,
-            precision=precision,
-            threads=threads,
-            device=device,
-            progress=progress,
-        )
-        return self.solve(moments, [view.shape[1] for view in checked])
+    def combine(self, views: Views, how: Pass, passes: Passes) -> Meta:
+        """Make one pass over the views for their moments, then solve."""
+        moments = passes.moments(views, how, normalize=self.normalize)
+        return self.solve(moments, [view.shape[1] for view in views])
 
 
-class TrainedMethod(Method):
-    """A method that is trained in epochs, which can be interrupted and gone on with."""
-
-    weights: Weights
-
-    @property
-    @abstractmethod
-    def trains(self) -> bool:
-        """Whether fitting takes epochs."""
-
-    @abstractmethod
-    def fit(
-        self,
-        views: Sequence[Any],
-        *,
-        threads: int | None = None,
-        progress: Progress = silent,
-        checkpoint: Path | None = None,
-        passes: Passes = LOCAL,
-    ) -> Meta:
-        """Fit on row-aligned views, keeping the training in the folder `checkpoint` while it runs."""
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever a parameter is
-    """The same in what JSON knows: no numbers of numpy's, no tuples."""
+def _json_value(value: Any) -> Any:  # noqa: ANN401 - whatever a parameter is
+    """Convert numpy scalars and tuples to JSON types."""
     if isinstance(value, tuple):
         return list(value)
     return value.item() if isinstance(value, np.generic) else value

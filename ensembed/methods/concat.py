@@ -9,9 +9,8 @@ from typing import ClassVar
 
 from ensembed.methods.base import NaiveMethod
 from ensembed.methods.meta import Meta
-from ensembed.methods.parts import Parts
 from ensembed.methods.projections import Placement, Projection
-from ensembed.methods.weights import Weights
+from ensembed.methods.weights import CountedMembers, Weights
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,7 @@ class Concat(NaiveMethod):
     weights: Weights = "equal"
 
     name: ClassVar[str] = "conc"
+    order: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         self._check_weights()
@@ -45,10 +45,10 @@ class Concat(NaiveMethod):
 
 def concatenation(weights: Weights, dims: Sequence[int]) -> tuple[int, tuple[Projection, ...]]:
     """The dimension of a weighted concatenation, and its projections."""
-    parts = Parts.of(weights, dims)
-    starts = [0, *itertools.accumulate(parts.dims)]
+    counted = CountedMembers.of(weights, dims)
+    starts = [0, *itertools.accumulate(counted.dims)]
     placed = [
         Placement(start, dim, float(scale))
-        for start, dim, scale in zip(starts[:-1], parts.dims, parts.scales, strict=True)
+        for start, dim, scale in zip(starts[:-1], counted.dims, counted.scales, strict=True)
     ]
-    return sum(parts.dims), parts.projections(placed)
+    return sum(counted.dims), counted.projections(placed)

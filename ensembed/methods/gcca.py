@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Meta
-from ensembed.methods.parts import Parts
 from ensembed.methods.projections import Dense
-from ensembed.methods.weights import Weights
+from ensembed.methods.weights import CountedMembers, Weights
 from ensembed.numerics.eigen import Whitening, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.torch_device import gcca_on
 from ensembed.support.checks import check_whole
+
+Matrix64 = NDArray[np.float64]
 
 # A rho below this part of the largest is rounding: two views of different dimensions have several that are zero.
 _ROUNDING = 1e-12
@@ -42,9 +43,9 @@ class GCCA(MomentMethod):
     other (rho < 0): they carry disagreement. `positive` counts the others; `truncate` to that many leaves these out.
 
     Args:
-        dim: d; None takes the dimension of the largest member, as the paper does.
-        tau: the regularisation; the paper's best on STS-B dev is 10. Directions in which a view does not vary are
-            left out whatever it is.
+        dim: the dimension d of the result. None takes that of the largest member, as the paper does.
+        tau: the strength of the regularisation. The paper's best on STS-B dev is 10. Directions in which a view does
+            not vary are left out whatever it is.
         weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
             member. Each member's part of the sum is multiplied by their roots. (The views cannot be scaled before: the
             whitening undoes that.) rho is that of the unweighted problem. Members of weight 0 are left out.
@@ -63,7 +64,9 @@ class GCCA(MomentMethod):
     weights: Weights = "equal"
 
     name: ClassVar[str] = "gcca"
+    order: ClassVar[int] = 4
     normalize: ClassVar[bool] = False
+    spectrum_of: ClassVar[str] = "rho"
 
     def __post_init__(self) -> None:
         if self.dim is not None:
@@ -75,10 +78,10 @@ class GCCA(MomentMethod):
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""
-        parts = Parts.of(self.weights, dims)
-        moments, dims = parts.moments(moments), parts.dims
+        counted = CountedMembers.of(self.weights, dims)
+        moments, dims = counted.moments(moments), counted.dims
         if len(dims) < 2:
-            left = " whose weight is not 0" if len(parts.everyone) > 1 else ""
+            left = " whose weight is not 0" if len(counted.all_dims) > 1 else ""
             raise ViewError(f"gcca correlates views with each other and needs at least two{left}; use svd for one")
         d = int(self.dim or max(dims))
         columns = [slice(end - size, end) for end, size in zip(np.cumsum(dims), dims, strict=True)]
@@ -87,9 +90,9 @@ class GCCA(MomentMethod):
                 moments.device, moments.covariance, dims, tau=self.tau, dim=d, resolution=moments.resolution
             )
             if found is not None:
-                return self._meta(moments, parts, *found)
+                return self._meta(moments, counted, *found)
         whitenings = []
-        for member, place, size in zip(parts.members, columns, dims, strict=True):
+        for member, place, size in zip(counted.members, columns, dims, strict=True):
             if not moments.varies(place):
                 raise ViewError(
                     f"view {member} is the same in every row: it cannot correlate with anything, leave it out"
@@ -112,15 +115,15 @@ class GCCA(MomentMethod):
                 M[places[j], places[i]] = M[places[i], places[j]].T
         rho, U = top_eigh(M, d)
         theta = np.vstack([whitening.back(U[place]) for whitening, place in zip(whitenings, places, strict=True)])
-        return self._meta(moments, parts, rho, theta)
+        return self._meta(moments, counted, rho, theta)
 
-    def _meta(self, moments: Moments, parts: Parts, rho: NDArray[np.float64], theta: NDArray[np.float64]) -> Meta:
-        """The meta-embedding of the eigenvectors theta [D, d]: weighted, signs fixed."""
-        cuts = np.cumsum(parts.dims)[:-1]
-        theta = fix_signs(theta * parts.column_scales[:, None])
+    def _meta(self, moments: Moments, counted: CountedMembers, rho: Matrix64, theta: Matrix64) -> Meta:
+        """Return the meta-embedding of the eigenvectors theta [D, d]: weighted, signs fixed."""
+        cuts = np.cumsum(counted.dims)[:-1]
+        theta = fix_signs(theta * counted.column_scales[:, None])
         means = np.split(moments.mean, cuts)
         projections = [Dense.centred(part, mean) for part, mean in zip(np.split(theta, cuts), means, strict=True)]
-        return Meta(self.to_json(), theta.shape[1], parts.projections(projections), self.normalize, rho, moments.n)
+        return Meta(self.to_json(), theta.shape[1], counted.projections(projections), self.normalize, rho, moments.n)
 
 
 def positive(rho: NDArray[np.float64]) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, ViewError
-from ensembed.methods.projections import FloatArray, Placement, Projection
+from ensembed.methods.projections import FloatArray, Projection
 from ensembed.numerics.row_matrices import batches, check_views, non_finite, unit_rows
 
 # Rows transformed at a time: bounds the memory for inputs that are larger than it.
@@ -48,11 +48,7 @@ class Meta:
     @property
     def counted(self) -> tuple[int, ...]:
         """The places of the views that the vectors depend on: all but those of weight 0."""
-        return tuple(
-            j
-            for j, projection in enumerate(self.projections)
-            if not (isinstance(projection, Placement) and projection.scale == 0)
-        )
+        return tuple(j for j, projection in enumerate(self.projections) if projection.counts)
 
     def transform(self, views: Sequence[Any]) -> FloatArray:
         """Vectors [n, d] of row-aligned views [n, d_j]; a row does not depend on the rows around it.

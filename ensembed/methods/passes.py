@@ -1,15 +1,14 @@
-"""The passes over all rows that a method needs, apart from who runs them: this process, or an engine."""
+"""The passes over all rows that methods need, apart from who runs them: this process or an engine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ensembed.numerics.moments import Moments, Precision
+from ensembed.numerics.moments import Moments
+from ensembed.numerics.passes import Pass
 from ensembed.numerics.row_matrices import Matrix, Views
 from ensembed.support.extras import import_extra
-from ensembed.support.progress import Progress, silent
 
 if TYPE_CHECKING:
     from ensembed.methods.autoencoder import Autoencoder
@@ -19,60 +18,22 @@ if TYPE_CHECKING:
 class Passes(Protocol):
     """Runs what takes long. What a method solves afterwards, from a few matrices, it does itself."""
 
-    def moments(
-        self,
-        views: Views,
-        *,
-        normalize: bool = False,
-        precision: Precision = "float64",
-        threads: int | None = None,
-        device: str | None = None,
-        progress: Progress = silent,
-    ) -> Moments:
-        """The moments of row-aligned views, see `Moments.of_views`."""
+    def moments(self, views: Views, how: Pass = Pass(), *, normalize: bool = False) -> Moments:
+        """Return the moments of row-aligned views, see `Moments.of_views`."""
 
-    def train(
-        self,
-        method: Autoencoder,
-        views: Sequence[Matrix],
-        d: int,
-        *,
-        threads: int | None,
-        progress: Progress,
-        checkpoint: Path | None,
-    ) -> tuple[Network, ...]:
-        """The encoders of all views, of d dimensions, trained; see `Autoencoder.fit`."""
+    def train(self, method: Autoencoder, views: Sequence[Matrix], dim: int, how: Pass) -> tuple[Network, ...]:
+        """Return the trained encoders of all views, of `dim` dimensions."""
 
 
 class LocalPasses:
-    """The passes on the cores, or the device, of this process."""
+    """Runs the passes on the cores, or the device, of this process."""
 
-    def moments(
-        self,
-        views: Views,
-        *,
-        normalize: bool = False,
-        precision: Precision = "float64",
-        threads: int | None = None,
-        device: str | None = None,
-        progress: Progress = silent,
-    ) -> Moments:
-        """One streaming pass."""
-        return Moments.of_views(
-            views, normalize=normalize, precision=precision, threads=threads, device=device, progress=progress
-        )
+    def moments(self, views: Views, how: Pass = Pass(), *, normalize: bool = False) -> Moments:
+        """Return the moments after one streaming pass."""
+        return Moments.of_views(views, how, normalize=normalize)
 
-    def train(
-        self,
-        method: Autoencoder,
-        views: Sequence[Matrix],
-        d: int,
-        *,
-        threads: int | None,
-        progress: Progress,
-        checkpoint: Path | None,
-    ) -> tuple[Network, ...]:
-        """Epochs on one device.
+    def train(self, method: Autoencoder, views: Sequence[Matrix], dim: int, how: Pass) -> tuple[Network, ...]:
+        """Train on one device.
 
         Raises:
             MissingError: torch is not installed.
@@ -80,8 +41,8 @@ class LocalPasses:
         import_extra("torch", "ae", "training an autoencoder")
         from ensembed.methods.autoencoder.training import train
 
-        return train(method, views, d, threads=threads, progress=progress, checkpoint=checkpoint)
+        return train(method, views, dim, threads=how.threads, progress=how.progress, checkpoint=how.checkpoint)
 
 
 LOCAL: Passes = LocalPasses()
-"""What `fit` uses where nothing else is said."""
+"""What `fit` uses by default."""

@@ -1,10 +1,14 @@
-"""What a fitted method does with one view: move it, multiply it, or send it through a network."""
+"""What a fitted method does with one view: move its columns, multiply them, or send them through a network.
+
+A projection knows how to save, load and shorten itself, so that nobody else has to tell the kinds apart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +29,56 @@ _FUNCTIONS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
 }
 
 
+class BaseProjection(ABC):
+    """The part of a meta-embedding that belongs to one view; frozen."""
+
+    kind: ClassVar[str]
+    columns: Any
+    """The dimension d_j of the view."""
+
+    @abstractmethod
+    def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
+        """Add the projection of X [n, d_j] to out [n, d]."""
+
+    @abstractmethod
+    def truncated(self, k: int) -> Projection:
+        """Return the projection on the first k columns."""
+
+    @abstractmethod
+    def onto(self, V: NDArray[np.float64]) -> Projection:
+        """Return the projection followed by the product with directions V [D, d]."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the vectors depend on the view: not where its member has the weight 0."""
+        return True
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `config.json` of a saved model says about the projection."""
+        return {"kind": self.kind}
+
+    def tensors(self) -> dict[str, FloatArray]:
+        """Return the arrays of the projection by name, as they are saved."""
+        return {}
+
+    @classmethod
+    @abstractmethod
+    def restored(
+        cls, facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]]
+    ) -> Projection:
+        """Return the projection of a view of `columns` columns on `dim` from what was saved.
+
+        Args:
+            facts: what `facts` returned.
+            columns: the dimension of the view.
+            dim: the dimension of the meta-embedding.
+            take: returns the tensor of a name and checks its shape: `take("matrix", columns, dim)`.
+        """
+
+
 @dataclass(frozen=True, eq=False)
-class Placement:
-    """A projection that only moves: it puts a view's columns, scaled, at columns `start` onwards.
+class Placement(BaseProjection):
+    """Puts a view's columns, scaled, at columns `start` onwards.
 
     Concatenation and averaging are made of these. As dense matrices they would cost a product with mostly zeros.
     """
@@ -36,32 +87,63 @@ class Placement:
     columns: int
     scale: float = 1.0
 
+    kind: ClassVar[str] = "placement"
+
     def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
-        """Add the projection of X [n, columns] to out [n, d]; columns beyond d are cut off."""
+        """Add the columns of X [n, columns] to out [n, d]; columns beyond d are cut off."""
         target = out[:, self.start : self.start + self.columns]
         target += X[:, : target.shape[1]] * X.dtype.type(self.scale)
 
-    def truncated(self, k: int) -> Placement:  # noqa: ARG002 - every projection is told how far
-        """The projection on the first k columns: what lies beyond is cut off anyway."""
+    def truncated(self, k: int) -> Placement:  # noqa: ARG002 - what lies beyond k is cut off anyway
+        """Return itself: `add_to` cuts off what lies beyond the last column."""
         return self
+
+    def onto(self, V: NDArray[np.float64]) -> Projection:
+        """Return the rows of V that belong to the view, scaled, as a matrix."""
+        if not self.counts:
+            return self
+        rows = V[self.start : self.start + self.columns] * self.scale
+        return Dense.centred(rows, np.zeros(self.columns))
+
+    @property
+    def counts(self) -> bool:
+        """Whether the scale is not 0."""
+        return self.scale != 0
+
+    def facts(self) -> dict[str, Any]:
+        """Return all of it: there are no tensors."""
+        return {"kind": self.kind, "start": self.start, "columns": self.columns, "scale": self.scale}
+
+    @classmethod
+    def restored(
+        cls,
+        facts: Mapping[str, Any],
+        columns: int,  # noqa: ARG003 - the facts say it; the caller compares
+        dim: int,  # noqa: ARG003 - a placement may end behind the last column
+        take: Callable[..., NDArray[Any]],  # noqa: ARG003 - there are no tensors
+    ) -> Placement:
+        """Return the placement from its facts."""
+        return cls(facts["start"], facts["columns"], facts["scale"])
 
 
 @dataclass(frozen=True, eq=False)
-class Dense:
-    """A projection by a matrix [d_j, d], less the projected mean [d]."""
+class Dense(BaseProjection):
+    """Multiplies by a matrix [d_j, d] and subtracts the projected mean [d]."""
 
     matrix: FloatArray
     offset: FloatArray
 
+    kind: ClassVar[str] = "dense"
+
     @classmethod
     def centred(cls, matrix: NDArray[Any], mean: NDArray[np.float64]) -> Dense:
-        """The projection x -> matrix' (x - mean)."""
+        """Return the projection x -> matrix' (x - mean)."""
         rounded = np.ascontiguousarray(matrix, np.float32)
         return cls(rounded, (mean @ rounded.astype(np.float64)).astype(np.float32))
 
     @property
     def columns(self) -> int:
-        """The dimension of the view it projects."""
+        """The dimension of the view."""
         return int(self.matrix.shape[0])
 
     def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
@@ -70,8 +152,27 @@ class Dense:
         out -= self.offset
 
     def truncated(self, k: int) -> Dense:
-        """The projection on the first k columns."""
+        """Return the projection on the first k columns."""
         return Dense(np.ascontiguousarray(self.matrix[:, :k]), self.offset[:k])
+
+    def onto(self, V: NDArray[np.float64]) -> Dense:
+        """Return the product of both matrices."""
+        return Dense((self.matrix @ V).astype(np.float32), (self.offset @ V).astype(np.float32))
+
+    def tensors(self) -> dict[str, FloatArray]:
+        """Return the matrix and the offset."""
+        return {"matrix": self.matrix, "offset": self.offset}
+
+    @classmethod
+    def restored(
+        cls,
+        facts: Mapping[str, Any],  # noqa: ARG003 - only the kind
+        columns: int,
+        dim: int,
+        take: Callable[..., NDArray[Any]],
+    ) -> Dense:
+        """Return the projection from its tensors."""
+        return cls(take("matrix", columns, dim), take("offset", dim))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,16 +184,18 @@ class Layer:
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class Network(BaseProjection):
     """A feed-forward network whose last layer is linear; its output is put at columns `start` onwards."""
 
     layers: tuple[Layer, ...]
     activation: Between
     start: int = 0
 
+    kind: ClassVar[str] = "network"
+
     @property
     def columns(self) -> int:
-        """The dimension of the view it takes."""
+        """The dimension of the view."""
         return int(self.layers[0].matrix.shape[0])
 
     def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
@@ -105,22 +208,55 @@ class Network:
         out[:, self.start : self.start + X.shape[1]] += X
 
     def truncated(self, k: int) -> Network:
-        """The network with what it puts at columns from k on left out."""
+        """Return the network without what it puts at columns from k on."""
         last, kept = self.layers[-1], max(k - self.start, 0)
-        shorter = Layer(np.ascontiguousarray(last.matrix[:, :kept]), last.bias[:kept])
-        return Network((*self.layers[:-1], shorter), self.activation, self.start)
+        return self._ending_in(Layer(np.ascontiguousarray(last.matrix[:, :kept]), last.bias[:kept]), self.start)
+
+    def onto(self, V: NDArray[np.float64]) -> Network:
+        """Return the network whose last layer is multiplied by the rows of V that belong to its output."""
+        last = self.layers[-1]
+        rows = V[self.start : self.start + last.matrix.shape[1]]
+        return self._ending_in(Layer((last.matrix @ rows).astype(np.float32), (last.bias @ rows).astype(np.float32)), 0)
 
     def scaled(self, factor: float) -> Network:
-        """The network whose output is multiplied by a number; itself where that is 1."""
+        """Return the network whose output is multiplied by a number; itself where that is 1."""
         if factor == 1:
             return self
         last, number = self.layers[-1], np.float32(factor)
-        return Network(
-            (*self.layers[:-1], Layer(last.matrix * number, last.bias * number)), self.activation, self.start
-        )
+        return self._ending_in(Layer(last.matrix * number, last.bias * number), self.start)
+
+    def _ending_in(self, last: Layer, start: int) -> Network:
+        return Network((*self.layers[:-1], last), self.activation, start)
+
+    def facts(self) -> dict[str, Any]:
+        """Return its place, its activation and the widths of its layers."""
+        widths = [layer.matrix.shape[1] for layer in self.layers]
+        return {"kind": self.kind, "start": self.start, "activation": self.activation, "widths": widths}
+
+    def tensors(self) -> dict[str, FloatArray]:
+        """Return matrix and bias of every layer."""
+        parts = ((i, part, getattr(layer, part)) for i, layer in enumerate(self.layers) for part in ("matrix", "bias"))
+        return {f"layer.{i}.{part}": array for i, part, array in parts}
+
+    @classmethod
+    def restored(cls, facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]]) -> Network:
+        """Return the network from its widths and tensors."""
+        start, widths = facts["start"], facts["widths"]
+        if type(start) is not int or start < 0 or not widths or (widths[-1] and start + widths[-1] > dim):
+            raise ValueError(f"layers of widths {widths!r} do not end in {dim} columns from {start!r} on")
+        if facts["activation"] not in BETWEEN:
+            raise ValueError(f"unknown activation {facts['activation']!r}")
+        layers = []
+        for i, width in enumerate(widths):
+            layers.append(Layer(take(f"layer.{i}.matrix", columns, width), take(f"layer.{i}.bias", width)))
+            columns = width
+        return cls(tuple(layers), facts["activation"], start)
 
 
 Projection: TypeAlias = Placement | Dense | Network
+
+PROJECTIONS: dict[str, type[Projection]] = {kind.kind: kind for kind in (Placement, Dense, Network)}
+"""The kinds of projection by the name that saved models give them."""
 
 
 def as_network(projection: Projection, dim: int) -> Network:

@@ -11,9 +11,8 @@ import numpy as np
 from ensembed.errors import DimensionError, ViewError
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Meta
-from ensembed.methods.parts import Parts
 from ensembed.methods.projections import Dense
-from ensembed.methods.weights import Weights
+from ensembed.methods.weights import CountedMembers, Weights
 from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.support.checks import check_whole
@@ -27,7 +26,7 @@ class SVD(MomentMethod):
     length-normalised views are enough. The mean is that of the training corpus, whatever is transformed later.
 
     Args:
-        dim: d; None takes the dimension of the largest member, as the paper does.
+        dim: the dimension d of the result. None takes that of the largest member, as the paper does.
         weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
             member. The vectors of length one are scaled by their roots before the decomposition, so that it keeps more
             of the members that count more. Members of weight 0 are left out.
@@ -46,7 +45,9 @@ class SVD(MomentMethod):
     weights: Weights = "equal"
 
     name: ClassVar[str] = "svd"
+    order: ClassVar[int] = 3
     normalize: ClassVar[bool] = True
+    spectrum_of: ClassVar[str] = "variance"
 
     def __post_init__(self) -> None:
         if self.dim is not None:
@@ -55,10 +56,10 @@ class SVD(MomentMethod):
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""
-        parts = Parts.of(self.weights, dims)
-        d = int(self.dim or max(parts.dims))
-        moments = parts.moments(moments)
-        covariance = parts.scaled(moments.covariance)
+        counted = CountedMembers.of(self.weights, dims)
+        d = int(self.dim or max(counted.dims))
+        moments = counted.moments(moments)
+        covariance = counted.scaled(moments.covariance)
         if not moments.varies():
             raise ViewError("every row of the views is the same: there is nothing to learn from")
         largest = min(len(covariance), moments.n - 1)
@@ -71,7 +72,7 @@ class SVD(MomentMethod):
                 rank,
             )
         # What is projected later is not scaled yet.
-        cuts = np.cumsum(parts.dims)[:-1]
-        matrices, means = np.split(fix_signs(V * parts.column_scales[:, None]), cuts), np.split(moments.mean, cuts)
+        cuts = np.cumsum(counted.dims)[:-1]
+        matrices, means = np.split(fix_signs(V * counted.column_scales[:, None]), cuts), np.split(moments.mean, cuts)
         projections = [Dense.centred(matrix, mean) for matrix, mean in zip(matrices, means, strict=True)]
-        return Meta(self.to_json(), d, parts.projections(projections), self.normalize, values, moments.n)
+        return Meta(self.to_json(), d, counted.projections(projections), self.normalize, values, moments.n)

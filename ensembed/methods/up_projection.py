@@ -23,8 +23,8 @@ class UpProjection(NaiveMethod):
     mean over ten seeds.
 
     Args:
-        dim: d.
-        seed: of the random matrix.
+        dim: the dimension d of the result.
+        seed: seed of the random matrix.
 
     Reference: Poerner, Waltinger and Schütze 2020, section 4.5.
 
@@ -37,6 +37,7 @@ class UpProjection(NaiveMethod):
     seed: int = 0
 
     name: ClassVar[str] = "up"
+    order: ClassVar[int] = 6
 
     def __post_init__(self) -> None:
         check_whole("dim", self.dim, 1)

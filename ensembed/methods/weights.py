@@ -13,12 +13,15 @@ import math
 import reprlib
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError
+from ensembed.methods.projections import Placement, Projection
+from ensembed.numerics.moments import Moments
 
 Word: TypeAlias = Literal["equal", "reliability"]
 Weights: TypeAlias = Word | tuple[float, ...]
@@ -27,7 +30,7 @@ _WORDS: tuple[Word, ...] = get_args(Word)
 
 
 def checked_weights(weights: object) -> Weights:
-    """The weights as a method keeps them: a word, or a tuple of numbers of which none is negative and one is positive.
+    """Return weights as a method keeps them: a word, or a tuple of numbers, none negative and one above 0.
 
     Raises:
         InputError: they are neither.
@@ -36,13 +39,15 @@ def checked_weights(weights: object) -> Weights:
         for word in _WORDS:
             if weights == word:
                 return word
-    elif isinstance(weights, (Sequence, np.ndarray)) and np.ndim(weights) == 1:
-        numbers = tuple(weights)
-        if all(isinstance(one, (int, float, np.integer, np.floating)) for one in numbers):
-            with suppress(OverflowError):  # a whole number beyond floating point
-                found = tuple(float(one) for one in numbers)
-                if all(0 <= one < math.inf for one in found) and any(found):
-                    return found
+    elif (
+        isinstance(weights, (Sequence, np.ndarray))
+        and np.ndim(weights) == 1
+        and all(isinstance(weight, (int, float, np.integer, np.floating)) for weight in weights)
+    ):
+        with suppress(OverflowError):  # a whole number beyond floating point
+            numbers = tuple(float(weight) for weight in weights)
+            if all(0 <= number < math.inf for number in numbers) and any(numbers):
+                return numbers
     raise InputError(
         "weights are 'equal', 'reliability', or a number of at least 0 per member, one of them above 0, not "
         f"{reprlib.repr(weights)}"
@@ -50,7 +55,7 @@ def checked_weights(weights: object) -> Weights:
 
 
 def scales(weights: Weights, members: int) -> NDArray[np.float64]:
-    """What the members' vectors [members] are multiplied by; the largest is 1.
+    """Return the factors [members] of the members' vectors; the largest is 1.
 
     Raises:
         InputError: there are more or fewer weights than members, or the weights still have to be found.
@@ -62,3 +67,54 @@ def scales(weights: Weights, members: int) -> NDArray[np.float64]:
     if len(weights) != members:
         raise InputError(f"there are {len(weights)} weights for {members} members")
     return np.sqrt(np.array(weights) / max(weights))
+
+
+@dataclass(frozen=True, eq=False)
+class CountedMembers:
+    """The members whose weight is not 0, and how much each counts.
+
+    Attributes:
+        members: their places in the ensemble.
+        dims: their dimensions.
+        scales: the factors of their vectors.
+        all_dims: the dimensions of all members.
+    """
+
+    members: list[int]
+    dims: list[int]
+    scales: NDArray[np.float64]
+    all_dims: tuple[int, ...]
+
+    @classmethod
+    def of(cls, weights: Weights, dims: Sequence[int]) -> CountedMembers:
+        """Return those among members of these dimensions.
+
+        Raises:
+            InputError: there are more or fewer weights than members, or the weights still have to be found.
+        """
+        factors = scales(weights, len(dims))
+        members = np.flatnonzero(factors).tolist()
+        return cls(members, [dims[j] for j in members], factors[members], tuple(dims))
+
+    @property
+    def column_scales(self) -> NDArray[np.float64]:
+        """The factors [D] of the columns of these members."""
+        return np.repeat(self.scales, self.dims)
+
+    def moments(self, moments: Moments) -> Moments:
+        """Return the moments of the columns of these members out of those of all."""
+        if len(self.members) == len(self.all_dims):
+            return moments
+        places = np.split(np.arange(sum(self.all_dims)), np.cumsum(self.all_dims)[:-1])
+        return moments.of_columns(np.concatenate([places[j] for j in self.members]))
+
+    def scaled(self, S: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return second moments S [D, D] of these members as if their columns had been scaled."""
+        if (self.scales == 1).all():  # equal to the bit, and without another matrix of that size
+            return S
+        return S * np.outer(self.column_scales, self.column_scales)
+
+    def projections(self, counted: Sequence[Projection]) -> tuple[Projection, ...]:
+        """Return one projection per member of the ensemble, given those of the counted ones; the others add nothing."""
+        places = dict(zip(self.members, counted, strict=True))
+        return tuple(places.get(j, Placement(0, dim, 0.0)) for j, dim in enumerate(self.all_dims))

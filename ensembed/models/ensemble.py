@@ -6,6 +6,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -16,14 +17,12 @@ from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.identity import PROBES
 from ensembed.engines import Engine, Local
-from ensembed.errors import DimensionError, EncoderError, EnsembedError, InputError
-from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Meta, Method
-from ensembed.methods.base import TrainedMethod
-from ensembed.methods.found import fit_by_reliability
-from ensembed.methods.parts import Parts
-from ensembed.methods.weights import Weights
+from ensembed.errors import EncoderError, EnsembedError, InputError
+from ensembed.methods import Auto, Meta, Method
+from ensembed.methods.weights import CountedMembers
 from ensembed.models.saved_model import SavedModel, write_model
 from ensembed.models.tuning import LabelledPairs, Labels, tune_method
+from ensembed.numerics.passes import Pass
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
 from ensembed.views.schedule import Schedule
@@ -115,31 +114,20 @@ class Ensemble:
         engine = engine or Local()
         views = engine.embed_all(store, corpus, self.encoders, progress=progress)
 
-        def fitted(weighted: Method) -> Meta:
-            if isinstance(weighted, TrainedMethod) and weighted.trains:
-                with store.training(self._training_key(corpus, weighted)) as kept:
-                    return weighted.fit(views, threads=threads, progress=progress, checkpoint=kept, passes=engine)
-            return weighted.fit(views, threads=threads, progress=progress, passes=engine)
-
         names = [encoder.spec.name for encoder in self.encoders]
-        if pairs is not None:
-            pair_views = engine.embed_all(store, pairs.corpus, self.encoders, progress=progress)
-            meta = tune_method(
-                method,
-                views,
-                pairs,
-                pair_views,
-                fit=fitted,
-                sentences=corpus,
-                names=names,
-                threads=threads,
-                progress=progress,
-                passes=engine,
-            )
-        elif method.wants_reliability:
-            meta = fit_by_reliability(method, views, fitted, sentences=corpus, names=names, progress=progress)
+
+        def fit(weighted: Method) -> Meta:
+            with store.training(self._training_key(corpus, weighted)) if weighted.trains else nullcontext() as kept:
+                return weighted.fit(views, passes=engine, threads=threads, progress=progress, checkpoint=kept)
+
+        if pairs is None:
+            meta = fit(method.resolved(views, corpus, names=names, progress=progress))
         else:
-            meta = fitted(method)
+            pair_views = engine.embed_all(store, pairs.corpus, self.encoders, progress=progress)
+            how = Pass(threads=threads, progress=progress)
+            meta = tune_method(
+                method, views, pairs, pair_views, fit=fit, sentences=corpus, names=names, how=how, passes=engine
+            )
         return MetaEncoder(self, meta, corpus=corpus.key)
 
     def check(self, method: Method) -> None:
@@ -151,23 +139,12 @@ class Ensemble:
         """
         if not isinstance(method, Method):
             raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
-        if not method.needs_rows:
-            method.build(self.dims)
-        # Which members will be left out is not known before weights are found.
-        weights: Weights = "equal" if method.wants_reliability else getattr(method, "weights", "equal")
-        dims = Parts.of(weights, self.dims).dims
-        dim, most = getattr(method, "dim", None), sum(dims)
-        projects = isinstance(method, (Auto, SVD, GCCA)) or (isinstance(method, Autoencoder) and method.solved)
-        if projects and dim is not None and dim > most:
-            raise DimensionError(
-                f"{method.name} with dim={dim}: the members have {most} dimensions together "
-                f"({' + '.join(map(str, dims))}), so at most dim={most} can be had",
-                most,
-            )
+        method.check(self.dims)
 
-    def _training_key(self, corpus: Corpus, method: TrainedMethod) -> str:
-        """Of everything that makes a training what it is: of the weights, only which members take part."""
-        taken = [self.encoders[j].spec.key for j in Parts.of(method.weights, self.dims).members]
+    def _training_key(self, corpus: Corpus, method: Method) -> str:
+        """Return the key of everything that makes a training what it is: of the weights, only who takes part."""
+        counted = CountedMembers.of(getattr(method, "weights", "equal"), self.dims).members
+        taken = [self.encoders[j].spec.key for j in counted]
         facts = [corpus.key, taken, method.with_weights("equal").to_json()]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ensembed.encoders.base import EncoderSpec, FloatArray
 from ensembed.encoders.identity import PROBES
 from ensembed.errors import ModelError
 from ensembed.methods.meta import Meta
-from ensembed.methods.projections import BETWEEN, Dense, Layer, Network, Placement, Projection
+from ensembed.methods.projections import PROJECTIONS
 from ensembed.support.atomic_files import why_not_writable, write_all_atomically
 from ensembed.support.version import __version__
 
@@ -121,35 +121,15 @@ def _config(model: SavedModel) -> dict[str, Any]:
         "rows": meta.rows,
         "corpus": model.corpus,
         "members": [spec.to_json() for spec in model.members],
-        "projections": [_facts(projection) for projection in meta.projections],
+        "projections": [projection.facts() for projection in meta.projections],
         "has_spectrum": meta.spectrum is not None,
     }
-
-
-def _facts(projection: Projection) -> dict[str, Any]:
-    if isinstance(projection, Placement):
-        return {
-            "kind": "placement",
-            "start": projection.start,
-            "columns": projection.columns,
-            "scale": projection.scale,
-        }
-    if isinstance(projection, Dense):
-        return {"kind": "dense"}
-    widths = [layer.matrix.shape[1] for layer in projection.layers]
-    return {"kind": "network", "start": projection.start, "activation": projection.activation, "widths": widths}
 
 
 def _tensors(model: SavedModel) -> dict[str, NDArray[Any]]:
     tensors: dict[str, NDArray[Any]] = {}
     for j, projection in enumerate(model.meta.projections):
-        if isinstance(projection, Dense):
-            tensors[f"projection.{j}.matrix"] = projection.matrix
-            tensors[f"projection.{j}.offset"] = projection.offset
-        elif isinstance(projection, Network):
-            for i, layer in enumerate(projection.layers):
-                tensors[f"projection.{j}.layer.{i}.matrix"] = layer.matrix
-                tensors[f"projection.{j}.layer.{i}.bias"] = layer.bias
+        tensors |= {f"projection.{j}.{name}": tensor for name, tensor in projection.tensors().items()}
     if model.meta.spectrum is not None:
         tensors["spectrum"] = model.meta.spectrum
     for j, fingerprint in enumerate(model.fingerprints):
@@ -171,19 +151,12 @@ def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> Saved
 
     dim = config["dim"]
     members = tuple(EncoderSpec.from_json(spec) for spec in config["members"])
-    projections: list[Projection] = []
+    projections = []
     for j, (facts, spec) in enumerate(zip(config["projections"], members, strict=True)):
-        if facts["kind"] == "dense":
-            matrix = take(f"projection.{j}.matrix", spec.dim, dim)
-            projections.append(Dense(matrix, take(f"projection.{j}.offset", dim)))
-        elif facts["kind"] == "placement":
-            projections.append(Placement(facts["start"], facts["columns"], facts["scale"]))
-        elif facts["kind"] == "network":
-            projections.append(
-                _network(facts, spec.dim, dim, lambda name, *shape, j=j: take(f"projection.{j}.{name}", *shape))
-            )
-        else:
+        if facts["kind"] not in PROJECTIONS:
             raise ValueError(f"unknown projection {facts['kind']!r}")
+        taken = lambda name, *shape, j=j: take(f"projection.{j}.{name}", *shape)  # noqa: E731 - one line of it
+        projections.append(PROJECTIONS[facts["kind"]].restored(facts, spec.dim, dim, taken))
     spectrum = take("spectrum", dim) if config["has_spectrum"] else None
     fingerprints = tuple(take(f"fingerprint.{j}", len(PROBES), spec.dim) for j, spec in enumerate(members))
     if tensors:
@@ -194,16 +167,3 @@ def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> Saved
     if meta.view_dims != tuple(spec.dim for spec in members):
         raise ValueError(f"projections take {meta.view_dims}, members give {[spec.dim for spec in members]}")
     return SavedModel(meta, members, fingerprints, config["corpus"])
-
-
-def _network(facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]]) -> Network:
-    start, widths = facts["start"], facts["widths"]
-    if type(start) is not int or start < 0 or not widths or (widths[-1] and start + widths[-1] > dim):
-        raise ValueError(f"layers of widths {widths!r} do not end in {dim} columns from {start!r} on")
-    if facts["activation"] not in BETWEEN:
-        raise ValueError(f"unknown activation {facts['activation']!r}")
-    layers = []
-    for i, width in enumerate(widths):
-        layers.append(Layer(take(f"layer.{i}.matrix", columns, width), take(f"layer.{i}.bias", width)))
-        columns = width
-    return Network(tuple(layers), facts["activation"], start)

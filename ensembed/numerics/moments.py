@@ -8,18 +8,16 @@ the same result up to rounding, in memory that does not depend on the number of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.errors import InputError, ViewError
+from ensembed.errors import ViewError
+from ensembed.numerics.passes import Pass, Precision
 from ensembed.numerics.row_matrices import Views, check_views
 from ensembed.numerics.scatter import shifted_sums
 from ensembed.numerics.torch_device import shifted_sums_on
-from ensembed.support.progress import Progress, silent
-
-Precision: TypeAlias = Literal["float64", "float32"]
 
 # A variance below this part of the largest one is rounding noise, not a direction of the data. float32 inputs carry
 # relative errors of 6e-8, whose square, 4e-15, is far below the first; float32 products have errors near 1e-7,
@@ -53,57 +51,42 @@ class Moments:
         return cls(0, np.zeros(dim), np.zeros((dim, dim)))
 
     @classmethod
-    def of(cls, X: NDArray[Any], *, precision: Precision = "float64", threads: int | None = None) -> Moments:
-        """The moments of the rows of one array [n, D].
+    def of(cls, X: NDArray[Any], how: Pass = Pass()) -> Moments:
+        """Return the moments of the rows of one array [n, D].
 
         Example:
             >>> Moments.of(np.array([[1.0, 2.0], [3.0, 6.0]])).covariance
             array([[1., 2.],
                    [2., 4.]])
         """
-        return cls.of_views([X], precision=precision, threads=threads)
+        return cls.of_views([X], how)
 
     @classmethod
-    def of_views(
-        cls,
-        views: Views,
-        *,
-        normalize: bool = False,
-        precision: Precision = "float64",
-        threads: int | None = None,
-        device: str | None = None,
-        progress: Progress = silent,
-    ) -> Moments:
-        """The moments of row-aligned views [n, d_j], concatenated, in one pass.
+    def of_views(cls, views: Views, how: Pass = Pass(), *, normalize: bool = False) -> Moments:
+        """Return the moments of row-aligned views [n, d_j], concatenated, in one pass.
 
         Args:
-            views: arrays, memory maps, stored views or torch tensors. Each is read by one thread at a time.
+            views: arrays, memory maps, stored views or torch tensors. Each is read by one thread at a time; tensors
+                that are on the device of the pass already are not copied.
+            how: how the pass runs.
             normalize: scale every row of every view to length one first; a zero row stays zero.
-            precision: "float32" multiplies blocks of rows, shifted by the mean of the first, in float32 and adds
-                them up in float64: twice as fast, with errors near 1e-7 (up to 6e-6 for columns of few values).
-            threads: for all of the pass; None takes as many as BLAS would. The result does not depend on it.
-            device: compute with torch on that device, "cuda" for instance, always in float64; tensors that are there
-                already are not copied.
-            progress: told of rows.
         """
-        if precision not in get_args(Precision):
-            raise InputError(f"precision is 'float64' or 'float32', not {precision!r}")
         views = check_views(views)
         n = views[0].shape[0]
         if n == 0:
             return cls.zero(sum(view.shape[1] for view in views))
-        if device is not None:
-            precision = "float64"
-            shift, total, scatter = shifted_sums_on(device, views, normalize=normalize, progress=progress)
+        precision = how.precision if how.device is None else "float64"
+        if how.device is not None:
+            shift, total, scatter = shifted_sums_on(how.device, views, normalize=normalize, progress=how.progress)
         else:
             dtype = np.float64 if precision == "float64" else np.float32
             shift, total, scatter = shifted_sums(
-                views, normalize=normalize, dtype=dtype, threads=threads, progress=progress
+                views, normalize=normalize, dtype=dtype, threads=how.threads, progress=how.progress
             )
         # Symmetric to the bit; what overflows is reported below.
         with np.errstate(over="ignore", invalid="ignore"):
             scatter -= np.outer(total / np.sqrt(n), total / np.sqrt(n))
-        moments = cls(n, shift + total / n, scatter, _RESOLUTION[precision], device)
+        moments = cls(n, shift + total / n, scatter, _RESOLUTION[precision], how.device)
         if not np.isfinite(moments.scatter).all():
             raise ViewError(f"the views hold values whose squares are too large for {precision}; scale them down")
         return moments

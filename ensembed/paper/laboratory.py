@@ -16,9 +16,10 @@ from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DimensionError, InputError
 from ensembed.methods import Autoencoder, Meta, Method
-from ensembed.methods.base import MomentMethod, NaiveMethod, TrainedMethod
+from ensembed.methods.base import MomentMethod, NaiveMethod
 from ensembed.models.ensemble import Ensemble
 from ensembed.numerics.moments import Moments
+from ensembed.numerics.passes import Pass
 from ensembed.numerics.row_matrices import Views, batches
 from ensembed.paper.findings import NO_CORPUS
 from ensembed.paper.notebook import Notebook
@@ -202,15 +203,15 @@ class Laboratory:
         if isinstance(method, Autoencoder) and method.solved:
             return solve_within(method, self._moments_for(trial, normalize=False), dims)
         views = [self._training(trial)[j] for j in trial.members]
-        if isinstance(method, TrainedMethod) and method.trains:
+        if method is None:
+            raise InputError("a member as it is needs no fitting")
+        if method.trains:
             key = self.notebook.key("training", self.facts(trial))
             with self.store.training(key) as kept:
                 if self.notebook.fresh:
                     shutil.rmtree(kept)
                     kept.mkdir()
                 return method.fit(views, progress=self.progress, checkpoint=kept)
-        if method is None:
-            raise InputError("a member as it is needs no fitting")
         return method.fit(views, progress=self.progress)
 
     def _moments_for(self, trial: Trial, *, normalize: bool) -> Moments:
@@ -221,7 +222,7 @@ class Laboratory:
             key = (trial.corpus, normalize)
             if key not in self._moments:
                 views = self.corpora[trial.corpus]
-                self._moments[key] = Moments.of_views(views, normalize=normalize, progress=self.progress)
+                self._moments[key] = Moments.of_views(views, Pass(progress=self.progress), normalize=normalize)
             moments = self._moments[key]
         if trial.members == self.everyone:
             return moments

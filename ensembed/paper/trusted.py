@@ -10,8 +10,8 @@ from pathlib import Path
 
 import ensembed.reliability as reliability_package
 from ensembed.methods import Auto
-from ensembed.methods.found import found_reliability
 from ensembed.paper.laboratory import Laboratory
+from ensembed.reliability import reliability
 from ensembed.reliability.result import Decided
 from ensembed.support.provenance import provenance
 
@@ -71,7 +71,7 @@ def trusted(laboratory: Laboratory, corpus: str) -> Trusted:
     facts = [[spec.key for spec in specs], laboratory.corpus_key(corpus), corpus in laboratory.texts, made_with, code()]
 
     def find() -> Trusted:
-        found = found_reliability(
+        found = reliability(
             laboratory.corpora[corpus],
             sentences=laboratory.texts.get(corpus),
             names=[spec.name for spec in specs],

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ensembed.errors import InputError, ViewError
 from ensembed.numerics.moments import Moments
+from ensembed.numerics.passes import Pass
 from ensembed.numerics.row_matrices import Matrix, Views, batches, check_views, non_finite, unit_rows
 from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
@@ -219,7 +220,7 @@ def _cka(views: Views, progress: Progress) -> Matrix64:
 
     where p_i and q_i are the squared lengths of the centred rows, and an inner product: Cauchy and Schwarz bound CKA.
     """
-    moments = Moments.of_views(views, progress=progress)
+    moments = Moments.of_views(views, Pass(progress=progress))
     n, J = moments.n, len(views)
     ends = np.cumsum([view.shape[1] for view in views])
     columns = [slice(int(end) - view.shape[1], int(end)) for view, end in zip(views, ends, strict=True)]

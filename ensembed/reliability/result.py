@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,3 +66,9 @@ class Reliability:
     sure: float = 1.0
     best: int = 0
     decided: Decided = "lead"
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What the facts of a fitted method say about weights by reliability."""
+        facts = {"trusted": self.best, "decided": self.decided, "sure": round(self.sure, 3)}
+        return {"weights_from": "reliability", **facts}

@@ -12,7 +12,7 @@ import pytest
 
 from ensembed import Ensemble, ViewStore, load
 from ensembed.cli import run
-from ensembed.cli.methods import _PARAMETERS, in_options, option
+from ensembed.cli.methods import in_options, option, parameters
 from ensembed.methods import GCCA, METHODS, Auto, Autoencoder, UpProjection
 
 SENTENCES = [f"the {a} {b} {c}" for a in ("red", "old", "big") for b in ("dog", "cat", "fox") for c in ("runs", "eats")]
@@ -53,29 +53,29 @@ def test_a_person_reads_what_was_trained(capsys: pytest.CaptureFixture[str], com
 
 
 def test_every_parameter_of_a_method_is_an_option() -> None:
-    names = {field.name for method in METHODS.values() for field in dataclasses.fields(method)}
-    assert set(_PARAMETERS) == names - {"betas", "whitened"}  # nobody sets these from a shell
+    names = {field.name for method in METHODS.values() for field in method.parameters()}
+    assert set(parameters()) == names - {"betas", "whitened"}  # nobody sets these from a shell
 
 
 def test_the_defaults_that_the_help_names_are_those_of_the_methods() -> None:
     defaults = {
         field.name: field.default
         for method in (GCCA, UpProjection, Autoencoder)
-        for field in dataclasses.fields(method)
+        for field in method.parameters()
         if field.default not in (None, dataclasses.MISSING)
     }
     for name, default in defaults.items():
-        if name in _PARAMETERS:
-            _, _, said = _PARAMETERS[name][1].partition("[default: ")
+        if name in parameters():
+            _, _, said = str(parameters()[name].help).partition("[default: ")
             shown = f"{default:g}" if isinstance(default, float) else str(default)
             assert said.rstrip("]").split(",")[0] == shown, name
 
 
-@pytest.mark.parametrize("name", [name for name in _PARAMETERS if name not in ("dim", "tau", "weights")])
+@pytest.mark.parametrize("name", [name for name in parameters() if name not in ("dim", "tau", "weights")])
 def test_what_is_the_autoencoder_s_is_refused_for_gcca(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str], name: str
 ) -> None:
-    kind = _PARAMETERS[name][0]
+    kind = parameters()[name].type
     value = next(iter(getattr(kind, "choices", ["1"])))
     assert run([*command, "--method", "gcca", f"--{name.replace('_', '-')}", value]) == 2
     said = " ".join(capsys.readouterr().err.split())

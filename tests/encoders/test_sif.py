@@ -15,9 +15,8 @@ from make_words import glove_text, small_vectors
 from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import ListCorpus
-from ensembed.encoders.words import bags as word_bags
-from ensembed.encoders.words.frequencies import CorpusFrequencies, WordfreqFrequencies
-from ensembed.encoders.words.word_pooling import CommonComponents, Pooling, usif_a
+from ensembed.encoders.words import word_pooling
+from ensembed.encoders.words.word_pooling import CommonComponents, Frequencies, Pooling, usif_a
 from ensembed.encoders.words.words_encoder import WordsEncoder
 from ensembed.errors import InputError, MissingError
 
@@ -107,9 +106,9 @@ def test_the_vectors_are_those_of_the_papers(settings: dict[str, Any], path: Pat
 
 def test_the_passes_do_not_depend_on_how_the_corpus_is_cut(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = WordsEncoder(path, pooling=Pooling("usif", frequencies="corpus"), corpus=CORPUS).encode(SENTENCES)
-    monkeypatch.setattr(word_bags, "_SENTENCES", 3)
-    monkeypatch.setattr(word_bags, "_CHARACTERS", 40)
-    monkeypatch.setattr(word_bags, "_BLOCK", 4)
+    monkeypatch.setattr(word_pooling, "_SENTENCES", 3)
+    monkeypatch.setattr(word_pooling, "_CHARACTERS", 40)
+    monkeypatch.setattr(word_pooling, "_BLOCK", 4)
     monkeypatch.setenv("ENSEMBED_CACHE", str(path.parent / "other"))
     cut = WordsEncoder(path, pooling=Pooling("usif", frequencies="corpus"), corpus=CORPUS).encode(SENTENCES)
     np.testing.assert_allclose(cut, whole, rtol=0, atol=1e-6)
@@ -147,27 +146,28 @@ def test_the_parameter_of_usif_by_hand() -> None:
 
 
 def test_frequencies_of_a_corpus_join_the_cases_and_leave_room_for_the_unseen() -> None:
-    frequencies = CorpusFrequencies({"The": 3, "the": 5, "dog": 2}, "abc")
-    assert [frequencies(word) for word in ("the", "THE", "dog", "cat")] == [0.8, 0.8, 0.2, 0.05]
-    assert sorted(frequencies.probabilities) == [0.2, 0.8]
+    frequencies = Frequencies.of_corpus([("The", 3), ("the", 5), ("dog", 2)], "abc")
+    assert [frequencies.probability(word) for word in ("the", "THE", "dog", "cat")] == [0.8, 0.8, 0.2, 0.05]
+    assert sorted(frequencies.probabilities()) == [0.2, 0.8]
     assert frequencies.source == "corpus abc"
 
 
 def test_frequencies_of_wordfreq() -> None:
-    frequencies = WordfreqFrequencies("en")
-    assert frequencies("the") == wordfreq.word_frequency("the", "en") > frequencies("guitar") > 0
-    assert frequencies("zzzqqqx") == 0
-    assert len(frequencies.probabilities) > 100_000
+    frequencies = Frequencies.of_wordfreq("en")
+    probability = frequencies.probability
+    assert probability("the") == wordfreq.word_frequency("the", "en") > probability("guitar") > 0
+    assert probability("zzzqqqx") == 0
+    assert len(frequencies.probabilities()) > 100_000
     assert re.fullmatch(r"wordfreq \d+\.\d+(\.\d+)? en", frequencies.source)
     with pytest.raises(InputError, match="wordfreq has no language 'xx'; it has: ar"):
-        WordfreqFrequencies("xx")
+        Frequencies.of_wordfreq("xx")
 
 
 def test_a_language_that_wordfreq_cannot_split_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jieba", None)
     monkeypatch.delitem(sys.modules, "wordfreq.chinese", raising=False)
     with pytest.raises(MissingError, match=r"wordfreq cannot read 'zh' here: .*jieba"):
-        WordfreqFrequencies("zh")
+        Frequencies.of_wordfreq("zh")
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import ListCorpus, TextCorpus
 from ensembed.encoders import Encoder, open_encoder
-from ensembed.encoders import remembered as remembered_module
-from ensembed.encoders.words import bags as word_bags
-from ensembed.encoders.words import fit as word_fit
-from ensembed.encoders.words import tokens as word_tokens
-from ensembed.encoders.words.tokens import WordFinder
+from ensembed.encoders import file_hashes as remembered_module
+from ensembed.encoders.words import word_pooling, word_vectors
 from ensembed.encoders.words.word_pooling import Pooling
+from ensembed.encoders.words.word_vectors import WordFinder
 from ensembed.encoders.words.words_encoder import WordsEncoder
 from ensembed.errors import CorpusError, EncoderError, InputError, MissingError
 from ensembed.support.machine import cache_dir
@@ -96,11 +94,11 @@ def test_tokens(sentence: str, vocabulary: str, expected: str) -> None:
 
 
 def test_the_memory_of_tokens_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_tokens, "_MOST_CACHED", 10)
+    monkeypatch.setattr(word_vectors, "_MOST_CACHED", 10)
     finder = WordFinder(len)
     for i in range(100):
         assert list(finder.find(f"word{i}")) == [(len(f"word{i}"),)]
-    assert len(finder._found) <= 10
+    assert finder.rows_of.cache_info().currsize == 10
 
 
 def test_the_mean_is_that_of_the_known_words(name: str) -> None:
@@ -121,7 +119,7 @@ def test_a_sentence_longer_than_a_block_is_summed_in_parts(name: str, monkeypatc
     sentences = [" ".join(generator.choice(words, size)) for size in (5, 1000, 1, 0, 99, 100, 101, 3)]
     encoder = open_encoder(name)
     whole = encoder.encode(sentences)
-    monkeypatch.setattr(word_bags, "_BLOCK", 100)
+    monkeypatch.setattr(word_pooling, "_BLOCK", 100)
     np.testing.assert_allclose(encoder.encode(sentences), whole, rtol=0, atol=1e-6)
     expected = [mean(*sentence.split()) if sentence else np.zeros(16) for sentence in sentences]
     np.testing.assert_allclose(whole, expected, rtol=0, atol=1e-6)
@@ -251,8 +249,8 @@ def test_a_fit_is_kept_and_a_damaged_one_made_again(name: str, corpus: Path, mon
     first, labels = opened()
     assert labels == {"hash", "convert", "count", "common"}
     with monkeypatch.context() as patch:
-        patch.setattr(word_fit, "count_words", None)
-        patch.setattr(word_fit, "second_moment", None)
+        patch.setattr(word_pooling, "count_words", None)
+        patch.setattr(word_pooling, "second_moment", None)
         patch.setattr(TextCorpus, "__iter__", None)
         second, labels = opened()
     assert labels == set()

@@ -21,6 +21,7 @@ from ensembed.engines.ray.blocks import StoredRows, cuts, equal_parts
 from ensembed.errors import CorruptViewError, EngineError, ViewError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Meta, Method
 from ensembed.numerics.moments import Moments
+from ensembed.numerics.passes import Pass
 from ensembed.views import View
 
 Array = NDArray[Any]
@@ -73,7 +74,7 @@ def test_arrays_have_the_same_moments_in_any_number_of_blocks(blocks: int | None
     views[1] = views[1].astype(np.float64)
     reports: list[tuple[str, int, int | None]] = []
     engine = Ray(blocks=blocks)
-    found = engine.moments(views, normalize=True, progress=lambda *report: reports.append(report))
+    found = engine.moments(views, Pass(progress=lambda *report: reports.append(report)), normalize=True)
     assert_same(found, Moments.of_views(views, normalize=True))
     assert reports[-1] == ("moments", 3_001, 3_001)
     assert [done for _, done, _ in reports] == sorted(done for _, done, _ in reports)
@@ -102,15 +103,15 @@ def test_the_result_is_a_matter_of_the_blocks_and_not_of_who_was_first() -> None
 @pytest.mark.usefixtures("cluster")
 def test_float32_products_are_known_for_less() -> None:
     views = make_views(2_000)
-    found = Ray(blocks=3).moments(views, precision="float32")
-    assert found.resolution == Moments.of_views(views, precision="float32").resolution
+    found = Ray(blocks=3).moments(views, Pass(precision="float32"))
+    assert found.resolution == Moments.of_views(views, Pass(precision="float32")).resolution
     assert np.abs(found.scatter - Moments.of_views(views).scatter).max() < 1e-5 * np.abs(found.scatter).max()
 
 
 @pytest.mark.usefixtures("cluster")
 def test_a_gpu_that_is_not_there_is_said() -> None:
     with pytest.raises(EngineError, match="device='cuda' needs a GPU"):
-        Ray().moments(make_views(100), device="cuda")
+        Ray().moments(make_views(100), Pass(device="cuda"))
 
 
 @pytest.mark.usefixtures("cluster")

@@ -17,7 +17,6 @@ from ensembed.encoders.base import EncoderSpec
 from ensembed.errors import InputError, ModelError
 from ensembed.integrations.model_card import escaped, member_of, model_card
 from ensembed.methods import GCCA, Concat
-from ensembed.methods.found import origin
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.saved_model import SavedModel
 from ensembed.sts import Dataset, Pairs, evaluate
@@ -165,7 +164,7 @@ def test_a_path_of_a_packages_scheme_local(tmp_path: Path) -> None:
 def test_weights_and_where_they_are_from(model: MetaEncoder) -> None:
     found = trusted([0.25, 0.75], MEMBERS)
     specs = [encoder.spec for encoder in model.ensemble.encoders]
-    card = model_card(of(model, *specs, weights=[0.25, 0.75], **origin(found)))
+    card = model_card(of(model, *specs, weights=[0.25, 0.75], **found.origin))
     assert "| demo | 1 | Apache-2.0 | 6 | 0.75 |" in card
     assert "found by the members' reliability on the corpus, without labels; the most trusted member is" in card
     assert "demo?dim=6\\&seed=2 (first in" in card

@@ -22,6 +22,7 @@ from ensembed.methods import GCCA, SVD, Auto, Concat, Meta, Method
 from ensembed.models.tuning import Choice, LabelledPairs, decide, describe, tune_method
 from ensembed.models.tuning.candidates import offer
 from ensembed.numerics.moments import Moments
+from ensembed.numerics.passes import Pass
 
 SENTENCES = [f"{who} {does} {what}" for who in "abcdefghij" for does in ("sees", "has", "wants") for what in "klmnop"]
 
@@ -275,9 +276,9 @@ def test_threads_reach_the_passes_over_the_views(
     seen = []
     of_views = Moments.of_views
 
-    def watched(views: Any, **options: Any) -> Moments:  # noqa: ANN401 - whatever it takes
-        seen.append(options["threads"])
-        return of_views(views, **options)
+    def watched(views: Any, how: Pass, **options: Any) -> Moments:  # noqa: ANN401 - whatever it takes
+        seen.append(how.threads)
+        return of_views(views, how, **options)
 
     monkeypatch.setattr(Moments, "of_views", watched)
     ensemble.fit(SENTENCES, Auto(weights="equal"), store=store, tune=labelled(20), threads=1)

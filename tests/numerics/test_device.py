@@ -17,6 +17,7 @@ from ensembed.errors import InputError, ViewError
 from ensembed.methods import GCCA, SVD, Auto
 from ensembed.numerics.eigen import top_eigh
 from ensembed.numerics.moments import Moments
+from ensembed.numerics.passes import Pass
 from ensembed.numerics.row_matrices import TensorMatrix, check_views
 from ensembed.numerics.torch_device import checked_device, gcca_on, top_eigh_on
 from ensembed.views import ViewStore
@@ -53,9 +54,8 @@ def test_moments_are_those_of_numpy(normalize: bool, kind: str, monkeypatch: pyt
     views[0] = arrays[0] if kind == "mixed" else views[0]
     expected = Moments.of_views([X.astype(np.float64) for X in arrays], normalize=normalize)
     reports: list[tuple[int, int | None]] = []
-    found = Moments.of_views(
-        views, normalize=normalize, device="cpu", progress=lambda _label, done, total, /: reports.append((done, total))
-    )
+    how = Pass(device="cpu", progress=lambda _label, done, total, /: reports.append((done, total)))
+    found = Moments.of_views(views, how, normalize=normalize)
     _close(found, expected)
     assert found.device == "cpu"
     assert reports == [(128, 300), (256, 300), (300, 300)]
@@ -66,7 +66,7 @@ def test_stored_views_and_other_types_are_taken(tmp_path: Path) -> None:
     stored = ViewStore(tmp_path, shard_rows=8).embed(corpus, DemoEncoder(4))
     whole = np.random.default_rng(0).integers(0, 9, (20, 2))
     others = [whole.astype(kind) for kind in ("int16", "uint8", ">f4", "float16", "bool")]
-    _close(Moments.of_views([stored, *others], device="cpu"), Moments.of_views([stored, *others]))
+    _close(Moments.of_views([stored, *others], Pass(device="cpu")), Moments.of_views([stored, *others]))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int32"])
@@ -96,7 +96,7 @@ def test_nan_and_inf_are_named_by_view_and_row(kind: str, monkeypatch: pytest.Mo
     if kind == "tensors":
         views = [torch.from_numpy(X) for X in views]
     with pytest.raises(ViewError, match="view 1 holds NaN or Inf in row 200;"):
-        Moments.of_views(views, device="cpu")
+        Moments.of_views(views, Pass(device="cpu"))
 
 
 @pytest.mark.parametrize(("device", "message"), [
@@ -105,7 +105,7 @@ def test_nan_and_inf_are_named_by_view_and_row(kind: str, monkeypatch: pytest.Mo
 ])  # fmt: skip
 def test_devices_that_cannot_be_used_are_refused(device: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Moments.of_views(_views(), device=device)
+        Moments.of_views(_views(), Pass(device=device))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ensembed.errors import InputError, ViewError
 from ensembed.numerics.moments import Moments
+from ensembed.numerics.passes import Pass
 
 Array: TypeAlias = NDArray[Any]
 QUICK = settings(max_examples=40)
@@ -124,7 +125,7 @@ def test_merging_does_not_change_the_parts() -> None:
 @pytest.mark.parametrize("centre", [0.0, 3.0, 100.0])
 def test_float32_products_are_right_to_a_millionth(centre: float) -> None:
     X = _rows(0, 20_000, 12, centre).astype(np.float32)
-    exact, quick = Moments.of(X), Moments.of(X, precision="float32")
+    exact, quick = Moments.of(X), Moments.of(X, Pass(precision="float32"))
     assert quick.resolution > exact.resolution
     sizes = np.sqrt(np.outer(np.diag(exact.scatter), np.diag(exact.scatter)))
     assert np.abs((quick.scatter - exact.scatter) / sizes).max() < 1e-6
@@ -134,7 +135,7 @@ def test_float32_products_are_right_to_a_millionth(centre: float) -> None:
 
 def test_a_sum_is_as_sure_as_its_less_sure_part() -> None:
     X = _rows(0, 9, 3, 1.0)
-    quick = Moments.of(X, precision="float32")
+    quick = Moments.of(X, Pass(precision="float32"))
     assert (quick + Moments.of(X)).resolution == (Moments.of(X) + quick).resolution == quick.resolution
     assert (Moments.zero(3) + quick).resolution == quick.resolution
 
@@ -142,7 +143,7 @@ def test_a_sum_is_as_sure_as_its_less_sure_part() -> None:
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_the_number_of_threads_changes_rounding_at_most(threads: int) -> None:
     X = _rows(0, 9000, 40, 7.0)
-    assert _error(Moments.of(X, threads=threads), Moments.of(X)) < 1e-13
+    assert _error(Moments.of(X, Pass(threads=threads)), Moments.of(X)) < 1e-13
 
 
 def test_a_first_block_that_is_far_from_the_rest_costs_no_digits() -> None:
@@ -167,7 +168,7 @@ def test_nan_and_inf_are_named_by_view_and_row(bad: float, precision: Any) -> No
     views = [_rows(j, 9000, 3, 0.0) for j in range(2)]
     views[1][8500, 2] = bad
     with pytest.raises(ViewError, match="view 1 holds NaN or Inf in row 8500;"):
-        Moments.of_views(views, precision=precision)
+        Moments.of_views(views, Pass(precision=precision))
 
 
 def test_values_too_large_to_sum_are_refused() -> None:
@@ -194,7 +195,7 @@ def test_what_is_no_matrix_is_refused(X: Array) -> None:
 @pytest.mark.parametrize("precision", ["float16", None, ["float32"]])
 def test_a_precision_that_there_is_not_is_refused(precision: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match=f"precision is 'float64' or 'float32', not {re.escape(repr(precision))}"):
-        Moments.of(np.ones((3, 2)), precision=precision)
+        Pass(precision=precision)
 
 
 def test_columns_vary_if_they_do_by_more_than_rounding() -> None:

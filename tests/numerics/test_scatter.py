@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from ensembed.errors import ViewError
 from ensembed.numerics import scatter
 from ensembed.numerics.moments import Moments
+from ensembed.numerics.passes import Pass
 from ensembed.numerics.scatter import one_blas_thread, tiles
 
 
@@ -46,9 +47,8 @@ def test_tiles_cover_the_upper_triangle_once(D: int, widest: int) -> None:
 def test_blocks_stretches_and_tiles_add_up(n: int, normalize: bool, precision: Any) -> None:  # noqa: ANN401 - one of the words it takes
     views = _views(n)
     reports: list[int] = []
-    found = Moments.of_views(
-        views, normalize=normalize, precision=precision, progress=lambda _l, done, _t, /: reports.append(done)
-    )
+    how = Pass(precision=precision, progress=lambda _l, done, _t, /: reports.append(done))
+    found = Moments.of_views(views, how, normalize=normalize)
     X = np.hstack([oracles.unit(view) if normalize else view for view in views]).astype(np.float64)
     mean, expected = oracles.moments(X)
     tolerance = 1e-6 if precision == "float32" or normalize else 1e-12
@@ -62,7 +62,7 @@ def test_blocks_stretches_and_tiles_add_up(n: int, normalize: bool, precision: A
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_the_number_of_threads_changes_no_bit(precision: Any) -> None:  # noqa: ANN401 - one of the words it takes
     views = _views(1000)
-    one, *others = (Moments.of_views(views, precision=precision, threads=threads) for threads in (1, 2, 3, 16, 3))
+    one, *others = (Moments.of_views(views, Pass(precision=precision, threads=threads)) for threads in (1, 2, 3, 16, 3))
     for other in others:
         np.testing.assert_array_equal(one.mean, other.mean)
         np.testing.assert_array_equal(one.scatter, other.scatter)
@@ -88,7 +88,7 @@ class _Watched:
 
 @pytest.mark.usefixtures("small")
 def test_a_view_is_read_in_order_by_one_thread_at_a_time() -> None:
-    assert Moments.of_views([_Watched(2000), _Watched(2000)], threads=4).n == 2000
+    assert Moments.of_views([_Watched(2000), _Watched(2000)], Pass(threads=4)).n == 2000
 
 
 @pytest.mark.usefixtures("small")
@@ -96,11 +96,11 @@ def test_a_view_is_read_in_order_by_one_thread_at_a_time() -> None:
 def test_what_goes_wrong_while_reading_comes_out_and_blas_is_as_before(threads: int | None) -> None:
     before = _blas_threads()
     with pytest.raises(OSError, match="the disk is gone"):
-        Moments.of_views([_Watched(2000), _Watched(2000, fails_at=700)], threads=threads)
+        Moments.of_views([_Watched(2000), _Watched(2000, fails_at=700)], Pass(threads=threads))
     views = _views(300)
     views[1][299, 4] = np.nan
     with pytest.raises(ViewError, match="view 1 holds NaN or Inf in row 299;"):
-        Moments.of_views(views, threads=threads)
+        Moments.of_views(views, Pass(threads=threads))
     assert _blas_threads() == before
 
 

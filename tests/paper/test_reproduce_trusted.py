@@ -51,7 +51,7 @@ def test_what_was_found_is_noted_until_the_code_that_finds_it_changes(
         looks.append(names)
         raise LookupError
 
-    monkeypatch.setattr(module, "found_reliability", look)
+    monkeypatch.setattr(module, "reliability", look)
     assert trusted(laboratory, "main") == first
     monkeypatch.setattr(module, "code", lambda: f"not {code()}")
     with pytest.raises(LookupError):

@@ -207,7 +207,7 @@ def test_a_second_run_fits_nothing(findings: Findings, folder: Path, monkeypatch
         monkeypatch.setattr(method, "solve", refuse)
     monkeypatch.setattr(Autoencoder, "fit", refuse)
     monkeypatch.setattr(Auto, "fit", refuse)
-    monkeypatch.setattr("ensembed.paper.trusted.found_reliability", refuse)
+    monkeypatch.setattr("ensembed.paper.trusted.reliability", refuse)
     for name in ("search", "curves"):
         monkeypatch.setattr(f"ensembed.paper.{name}.autoencoder", short)
     monkeypatch.setattr(curves, "SIZES", (50, 100, 1000))

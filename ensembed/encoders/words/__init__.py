@@ -1,1 +1,1 @@
-"""Word vectors and how to pool them."""
+"""Encoders that pool word vectors: file formats, the converted store, pooling. May import the contract of encoders."""

@@ -2,32 +2,47 @@
 
 `sif` is the smooth inverse frequency of Arora, Liang and Ma, "A Simple but Tough-to-Beat Baseline for Sentence
 Embeddings", ICLR 2017. `usif` is its unsupervised form by Ethayarajh, "Unsupervised Random Walk Sentence Embeddings",
-RepL4NLP 2018, which derives the weights' parameter from the frequencies and removes five directions in part.
+RepL4NLP 2018, which derives the weights' parameter from the frequencies and removes five directions in part. Both are
+fitted on a corpus without labels; the cache keeps the fit.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from importlib.metadata import version
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from ensembed.errors import InputError
+from ensembed.corpora.corpus import Corpus
+from ensembed.encoders.words.word_vectors import TOKENS_VERSION, WordFinder, WordVectors
+from ensembed.errors import InputError, MissingError
+from ensembed.support.atomic_files import write_atomically
+from ensembed.support.extras import import_extra
+from ensembed.support.machine import cache_dir
+from ensembed.support.progress import Progress
 
 Kind: TypeAlias = Literal["mean", "sif", "usif"]
 Source: TypeAlias = Literal["wordfreq", "corpus"]
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SOURCES: tuple[Source, ...] = get_args(Source)
 
-VERSION = "1"
-"""Of the formulas: part of the key, so that vectors of others are not taken for these."""
-
-PAPER_LENGTH = 11.0
-"""What the uSIF paper expects a sentence to have, in words."""
-
-# Settings that change nothing: whoever gives one expects something else.
+# The version of the formulas: part of the key of an encoder.
+_VERSION = "1"
+# The number of words that the uSIF paper expects of a sentence.
+_PAPER_LENGTH = 11.0
+# Settings that change nothing: a user who gives one expects something else.
 _USELESS: dict[Kind, tuple[str, ...]] = {
     "mean": ("a", "components", "frequencies", "lang", "length", "rescale"),
     "sif": ("length", "rescale"),
@@ -35,21 +50,25 @@ _USELESS: dict[Kind, tuple[str, ...]] = {
 }
 # Directions with less than this part of the first one's strength are rounding noise.
 _NOISE = 1e-12
+# Tokens summed at a time: bounds the memory that one very long sentence takes.
+_BLOCK = 1 << 16
+# Sentences of a corpus, and characters of them, that are in memory together.
+_SENTENCES, _CHARACTERS = 1024, 1 << 22
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """How the vectors of a sentence's words become one; None stands for the default of the kind.
+    """How the vectors of a sentence's words become one vector; None stands for the default of the kind.
 
     Attributes:
         kind: `mean` of the words; `sif` weights a word of probability p by a / (a + p), `usif` by a' / (a' / 2 + p).
-        a: of sif; 1e-3.
+        a: the parameter of sif; 1e-3.
         components: how many common directions are removed: 1 by sif, wholly; 5 by usif, each by its part of the
-            five's variance. 0 leaves them in.
+            five's variance. 0 removes none.
         frequencies: `wordfreq`, the package, or `corpus`, counted on the corpus.
         lang: the language of wordfreq; `en`.
-        length: of usif, the expected number of words of a sentence; that of the corpus, or 11 without one.
-        rescale: of usif, whether each dimension is divided by its norm over the words of the sentence, as the
+        length: for usif, the expected number of words of a sentence; that of the corpus, or 11 without one.
+        rescale: for usif, whether each dimension is divided by its norm over the words of the sentence, as the
             author's program does and the paper does not say; true, as it is better on STS-B dev by 0.9 points (GloVe,
             Pearson's r). The vector of a single word keeps its signs only.
     """
@@ -89,27 +108,71 @@ class Pooling:
 
     @property
     def needs_corpus(self) -> bool:
-        """Whether it cannot do without one."""
+        """Whether it cannot do without a corpus."""
         return self.removed > 0 or self.frequencies == "corpus"
 
     @property
     def uses_corpus(self) -> bool:
-        """Whether one changes anything."""
+        """Whether a corpus changes anything."""
         return self.needs_corpus or (self.kind == "usif" and self.length is None)
 
 
-def sif_weight(p: float, a: float) -> float:
-    """The weight a / (a + p) of a word of probability p."""
-    return a / (a + p)
+@dataclass(frozen=True)
+class Frequencies:
+    """How often words occur.
 
+    Attributes:
+        source: where the numbers come from, for the key of an encoder.
+        probability: returns the probability of a word, in whichever case.
+        probabilities: returns that of every known word [|V|], in no particular order.
+    """
 
-def usif_weight(p: float, a: float) -> float:
-    """The weight a / (a / 2 + p) of a word of probability p."""
-    return a / (a / 2 + p)
+    source: str
+    probability: Callable[[str], float]
+    probabilities: Callable[[], NDArray[np.float64]]
+
+    @classmethod
+    def of_wordfreq(cls, lang: str = "en") -> Frequencies:
+        """Return those of the package wordfreq, from eight kinds of text; a word that it does not know has 0."""
+        wordfreq = import_extra("wordfreq", "words", "pooling by word frequency")
+        if lang not in (known := wordfreq.available_languages()):
+            raise InputError(f"wordfreq has no language {lang!r}; it has: {', '.join(sorted(known))}")
+        try:
+            wordfreq.word_frequency("a", lang)
+        except ImportError as error:  # it splits some languages with packages of their own
+            raise MissingError(
+                f"wordfreq cannot read {lang!r} here: {error}; see the documentation of wordfreq"
+            ) from error
+        return cls(
+            f"wordfreq {version('wordfreq')} {lang}",
+            lambda word: float(wordfreq.word_frequency(word, lang)),
+            lambda: np.array(list(wordfreq.get_frequency_dict(lang).values())),
+        )
+
+    @classmethod
+    def of_corpus(cls, tokens: Iterable[tuple[str, int]], key: str) -> Frequencies:
+        """Return shares of the tokens of a corpus, upper and lower case together.
+
+        A word that the corpus lacks counts as half a token: it is rarer than any that occurs, and not impossible.
+
+        Example:
+            >>> frequencies = Frequencies.of_corpus([("the", 2), ("The", 1), ("dog", 1)], "key")
+            >>> [frequencies.probability(word) for word in ("THE", "dog", "cat")]
+            [0.75, 0.25, 0.125]
+        """
+        counts: Counter[str] = Counter()
+        for word, count in tokens:
+            counts[word.lower()] += count
+        total = max(sum(counts.values()), 1)
+        return cls(
+            f"corpus {key}",
+            lambda word: (counts.get(word.lower()) or 0.5) / total,
+            lambda: np.array(list(counts.values()), float) / total,
+        )
 
 
 def usif_a(probabilities: NDArray[np.float64], length: float) -> float:
-    """The parameter of `usif_weight`.
+    """Return the parameter a of uSIF's weights a / (a / 2 + p).
 
     A word is frequent if its probability is above 1 - (1 - 1/|V|)^n, the chance that a sentence of n random words has
     it. With alpha the share of frequent words and Z = |V| / 2, a = (1 - alpha) / (alpha Z).
@@ -144,7 +207,7 @@ class CommonComponents:
 
     @classmethod
     def of(cls, products: NDArray[np.float64], count: int, *, piecewise: bool) -> CommonComponents:
-        """The first right singular vectors of the sentence vectors X [n, d], which are not centred.
+        """Return the first right singular vectors of the sentence vectors X [n, d], which are not centred.
 
         Args:
             products: X'X [d, d]; its eigenvectors are X's right singular vectors, its eigenvalues their squared
@@ -160,7 +223,166 @@ class CommonComponents:
         return cls(directions, values / values.sum() if piecewise else np.ones(len(values)))
 
     def removed_from(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """X [n, d] without them, row by row: a product of matrices would round differently in other batches."""
+        """Return X [n, d] without them, row by row: a product of matrices would round differently in other batches."""
         for direction, share in zip(self.directions, self.shares, strict=True):
             X = X - share * (X * direction).sum(axis=1, keepdims=True) * direction
         return X
+
+
+class WordBags:
+    """Sums over the words of sentences; `weigh` returns the weight of a word, None weighs all alike."""
+
+    def __init__(
+        self, vectors: WordVectors, weigh: Callable[[str], float] | None = None, *, rescale: bool = False
+    ) -> None:
+        self._vectors = vectors
+        self._finder = WordFinder(vectors.row)
+        self._weigh = weigh
+        # A weight is computed when its word is first seen. Threads may do it twice, with the same outcome.
+        self._weights = np.full(len(vectors) if weigh else 0, np.nan)
+        self._rescale = rescale
+
+    def means(self, sentences: Sequence[str]) -> NDArray[np.float64]:
+        """Return the weighted mean [n, d] of the vectors of each sentence's known words, or zeros."""
+        shape = (len(sentences), self._vectors.dim)
+        totals, counts = np.zeros(shape), np.zeros(len(sentences))
+        squares = np.zeros(shape) if self._rescale else None
+        for start, ends, tokens in self.blocks(sentences):
+            rows, columns = np.unique(tokens, return_inverse=True)
+            block = slice(start, start + len(ends) - 1)
+            X = self._vectors.vectors[rows].astype(np.float64)
+            matrix = csr_array((self._weights_of(rows)[columns], columns, ends), shape=(len(ends) - 1, len(rows)))
+            # The product adds up a sentence's words in their order, so that a row does not depend on its batch.
+            totals[block] += np.asarray(matrix @ X)
+            counts[block] += np.diff(ends)
+            if squares is not None:
+                matrix.data[:] = 1
+                squares[block] += np.asarray(matrix @ (X * X))
+        means = totals / np.maximum(counts, 1)[:, None]
+        if squares is not None:
+            np.divide(means, np.sqrt(squares), out=means, where=squares > 0)  # a zero stays zero
+        return means
+
+    def blocks(self, sentences: Iterable[str]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield rows of known words in blocks: the first sentence's number, where each sentence ends [n + 1], the rows.
+
+        A sentence that is longer than a block goes on in the next.
+        """
+        start, ends, tokens = 0, [0], list[int]()
+        for number, sentence in enumerate(sentences):
+            for rows in self._finder.find(sentence):
+                tokens.extend(rows)
+                if len(tokens) >= _BLOCK:
+                    yield start, np.array([*ends, len(tokens)]), np.array(tokens)
+                    start, ends, tokens = number, [0], []
+            ends.append(len(tokens))
+        yield start, np.array(ends), np.array(tokens, np.int64)
+
+    def _weights_of(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        if self._weigh is None:
+            return np.ones(len(rows))
+        for row in rows[np.isnan(self._weights[rows])]:
+            self._weights[row] = self._weigh(self._vectors.word(row))
+        return self._weights[rows]
+
+
+def fit_pooling(
+    vectors: WordVectors,
+    pooling: Pooling,
+    frequencies: Frequencies | None,
+    corpus: Corpus | None,
+    key: str,
+    progress: Progress,
+) -> tuple[WordBags, CommonComponents | None, dict[str, str]]:
+    """Fit sif or usif; a pass over the corpus (whose key is `key`) is read from the cache where it was made before.
+
+    Returns:
+        The weighted sums, the directions to remove, and all settings that change the numbers, apart from the vectors.
+    """
+    a, length = pooling.a or 1e-3, pooling.length
+    if corpus and (frequencies is None or (pooling.kind == "usif" and length is None)):
+        counts = _cached(vectors, {"words of": key}, lambda: count_words(vectors, corpus, progress))
+        length = length or float(counts["counts"].sum() / counts["sentences"])
+        tokens = zip(map(vectors.word, counts["rows"].tolist()), counts["counts"].tolist(), strict=True)
+        frequencies = frequencies or Frequencies.of_corpus(tokens, key)
+    if frequencies is None:
+        raise ValueError("frequencies=corpus without a corpus")
+    if pooling.kind == "usif":
+        a = usif_a(frequencies.probabilities(), length or _PAPER_LENGTH)
+    smooth = a if pooling.kind == "sif" else a / 2
+    probability = frequencies.probability
+    bags = WordBags(vectors, lambda word: a / (smooth + probability(word)), rescale=pooling.rescaled)
+    # The expected length changes the numbers through `a` alone.
+    facts = {"formulas": _VERSION, "a": repr(a), "frequencies": frequencies.source, "components": str(pooling.removed)}
+    if pooling.rescaled:
+        facts["rescale"] = "true"
+    if not pooling.removed or not corpus:
+        return bags, None, facts
+    facts["corpus"] = key
+
+    def fit() -> Arrays:
+        products = second_moment(bags, vectors.dim, corpus, progress)
+        return vars(CommonComponents.of(products, pooling.removed, piecewise=pooling.kind == "usif"))
+
+    fitted = _cached(vectors, {"components of": pooling.kind, **facts}, fit)
+    return bags, CommonComponents(fitted["directions"], fitted["shares"]), facts
+
+
+def count_words(vectors: WordVectors, corpus: Corpus, progress: Progress) -> Arrays:
+    """Count the rows of known words in a corpus, and its sentences, in one pass."""
+    bags, counts, sentences = WordBags(vectors), np.zeros(len(vectors), np.int64), 0
+    for batch in _batches(corpus, "count words", progress):
+        for _, _, tokens in bags.blocks(batch):
+            np.add.at(counts, tokens, 1)
+        sentences += len(batch)
+    rows = np.flatnonzero(counts)
+    if not len(rows):
+        raise InputError(f"{corpus} holds no word that the vectors know")
+    return {"rows": rows, "counts": counts[rows], "sentences": np.array(sentences)}
+
+
+def second_moment(bags: WordBags, dim: int, corpus: Corpus, progress: Progress) -> NDArray[np.float64]:
+    """Return X'X [dim, dim] of the means X of a corpus's sentences; one pass, in memory that does not grow with it."""
+    products = np.zeros((dim, dim))
+    for batch in _batches(corpus, "common components", progress):
+        X = bags.means(batch)
+        products += X.T @ X
+    if not products.any():
+        raise InputError(f"{corpus} holds no word that the vectors know")
+    return products
+
+
+def _batches(corpus: Corpus, label: str, progress: Progress) -> Iterator[list[str]]:
+    batch: list[str] = []
+    characters = done = 0
+    for sentence in corpus:
+        batch.append(sentence)
+        characters += len(sentence)
+        if len(batch) == _SENTENCES or characters >= _CHARACTERS:
+            yield batch
+            done += len(batch)
+            progress(label, done, None)
+            batch, characters = [], 0
+    if batch:
+        yield batch
+        done += len(batch)
+        progress(label, done, None)
+    corpus.check_unchanged()
+    progress(label, done, done)
+
+
+def _cached(vectors: WordVectors, facts: Mapping[str, str], compute: Callable[[], Arrays]) -> Arrays:
+    """Return arrays from the cache, or compute and keep them; the vectors, the tokens and the facts are their key."""
+    key = [vectors.revision, vectors.format, TOKENS_VERSION, sorted(facts.items())]
+    path = cache_dir() / "words" / "fitted" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]}.npz"
+    # A damaged file is made again; the format has a checksum.
+    damage = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+    with suppress(*damage), np.load(io.BytesIO(path.read_bytes())) as stored:
+        return dict(stored)
+    arrays = compute()
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # one of its options is no array
+    with suppress(OSError):  # without a writable cache it takes time only
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, buffer.getvalue())
+    return arrays

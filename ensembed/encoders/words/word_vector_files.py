@@ -1,4 +1,4 @@
-"""Files of word vectors, read as a stream: GloVe's, word2vec's and fastText's text, word2vec's binary, wink's JSON.
+"""Read files of word vectors as a stream: GloVe's, word2vec's and fastText's text, word2vec's binary, wink's JSON.
 
 | format | a file looks like |
 | --- | --- |
@@ -7,8 +7,8 @@
 | `word2vec-bin` | a line `n d`, then n times: word, space, d float32 |
 | `wink` | a JSON object whose `vectors` maps words to arrays: the numbers, their length, the word's rank |
 
-Words are bytes: some files hold words that were cut in the middle of a character. They are kept as they are, and as no
-text has them they are never found.
+Words are bytes: some files hold words that were cut in the middle of a character. They are kept as they are; no text
+has them, so that they are never found.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+import os
 import re
 import zlib
 from array import array
@@ -36,6 +37,7 @@ from ensembed.support.progress import Progress, silent
 FORMATS = ("glove", "word2vec", "word2vec-bin", "fasttext", "wink")
 
 Block: TypeAlias = tuple[list[bytes], NDArray[np.float32]]
+_Row: TypeAlias = tuple[bytes, bytes]  # the word, and its numbers as float32
 
 _BLOCK = 4096  # words
 _READ = 1 << 20
@@ -43,18 +45,13 @@ _READ = 1 << 20
 _LONGEST_LINE = 1 << 20
 _LONGEST_WORD = 1 << 16
 _HEAD = 1 << 18
-# A line's words beyond the first few say nothing new about how many numbers a line has.
+# Lines that tell how many numbers a line has.
 _PEEK = 100
 _HEADER = re.compile(rb"(\d{1,12})[ \t](\d{1,7})[ \t\r]*")
 
 
 def detect_format(path: Path) -> str:
-    """The format of a file, by its content, plain or gzipped: `glove`, `word2vec`, `word2vec-bin` or `wink`.
-
-    Raises:
-        InputError: the file is not there or cannot be read.
-        EncoderError: it is empty, or known to be something else.
-    """
+    """Return the format of a file, plain or gzipped, by its content: `glove`, `word2vec`, `word2vec-bin` or `wink`."""
     with _opened(path) as (file, _):
         head = file.read(_HEAD)
     if not head.strip():
@@ -68,20 +65,15 @@ def detect_format(path: Path) -> str:
     first, _, rest = head.partition(b"\n")
     if not _HEADER.fullmatch(first):
         return "glove"
-    # The bytes of float32 numbers hardly ever spell numbers. The last one may be cut off.
+    # The bytes of float32 numbers hardly ever spell numbers. The last field may be cut off.
     fields = rest.partition(b"\n")[0].rstrip(b"\r ").split(b" ")[1:]
     return "word2vec" if fields and all(map(_is_number, fields[:-1] or fields)) else "word2vec-bin"
 
 
 def read_word_vectors(path: Path, format: str, *, progress: Progress = silent) -> Iterator[Block]:  # noqa: A002 - what the option is called
-    """The words of a file in blocks: a list of words as bytes, and their vectors [words, d].
+    """Yield the words of a file, plain or gzipped, in blocks: a list of words as bytes, and their vectors [words, d].
 
-    A word may come twice, as it does in real files.
-
-    Args:
-        path: the file, plain or gzipped.
-        format: one of `FORMATS`.
-        progress: told of bytes of the file.
+    A word may occur twice, as it does in real files. Progress counts bytes of the file.
 
     Raises:
         InputError: the file cannot be read.
@@ -89,10 +81,15 @@ def read_word_vectors(path: Path, format: str, *, progress: Progress = silent) -
     """
     if format not in FORMATS:
         raise InputError(f"there is no format {format!r} of word vectors; there are: {', '.join(FORMATS)}")
-    size, label = _size(path), f"convert {path.name}"
+    label = f"convert {path.name}"
     with _opened(path) as (file, raw):
+        size = os.fstat(raw.fileno()).st_size
+        rows, expected = _rows(file, path, format)
         count = 0
-        for words, vectors in _blocks(file, path, format):
+        while block := list(islice(rows, _BLOCK)):
+            words = [word for word, _ in block]
+            numbers = np.frombuffer(b"".join(row for _, row in block), "<f4" if format == "word2vec-bin" else "=f4")
+            vectors = numbers.reshape(len(words), -1).astype(np.float32)
             finite = np.isfinite(vectors).all(axis=1)
             if not finite.all():
                 bad = int(np.argmin(finite))
@@ -102,14 +99,17 @@ def read_word_vectors(path: Path, format: str, *, progress: Progress = silent) -
             count += len(words)
             progress(label, min(raw.tell(), size - 1), size)
             yield words, vectors
+        if expected not in (None, count):
+            raise EncoderError(f"{path} has {count} words, but says that they are {expected}: get it again")
     if not count:
         raise EncoderError(f"{path} holds no word vectors")
     progress(label, size, size)
 
 
-def _blocks(file: BinaryIO, path: Path, format: str) -> Iterator[Block]:  # noqa: A002 - what the option is called
+def _rows(file: BinaryIO, path: Path, format: str) -> tuple[Iterator[_Row], int | None]:  # noqa: A002 - what the option is called
+    """Return the rows of a file, and how many it says that it has."""
     if format == "wink":
-        return _wink_blocks(_Json(file, path))
+        return _wink_rows(_JsonStream(file, path))
     if format == "glove":
         lines = _lines(file, path)
         head = list(islice(lines, _PEEK))
@@ -120,18 +120,18 @@ def _blocks(file: BinaryIO, path: Path, format: str) -> Iterator[Block]:  # noqa
             raise EncoderError(
                 f"{path} is not a file of word vectors: its lines are not words with numbers behind them"
             )
-        return _text_blocks(chain(head, lines), dim, path)
+        return _text_rows(chain(head, lines), dim, path), None
     header = _HEADER.fullmatch(file.readline(_LONGEST_WORD).removesuffix(b"\n"))
     if not header or not int(header[2]):
         raise EncoderError(f"{path} does not begin with the line `words dimensions`: it is not in the format {format}")
     count, dim = int(header[1]), int(header[2])
     if format == "word2vec-bin":
-        return _binary_blocks(file, count, dim, path)
-    return _counted(_text_blocks(_lines(file, path, start=2), dim, path), count, path)
+        return _binary_rows(file, count, dim, path), count
+    return _text_rows(_lines(file, path, start=2), dim, path), count
 
 
 def _lines(file: BinaryIO, path: Path, start: int = 1) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines without their ends; blank ones are left out. fastText ends each with a space."""
+    """Yield numbered lines without their ends, and no blank ones. fastText ends each with a space."""
     number = start
     while line := file.readline(_LONGEST_LINE):
         if len(line) == _LONGEST_LINE:
@@ -141,13 +141,11 @@ def _lines(file: BinaryIO, path: Path, start: int = 1) -> Iterator[tuple[int, by
         number += 1
 
 
-def _text_blocks(lines: Iterable[tuple[int, bytes]], dim: int, path: Path) -> Iterator[Block]:
-    words: list[bytes] = []
-    numbers = array("d")
+def _text_rows(lines: Iterable[tuple[int, bytes]], dim: int, path: Path) -> Iterator[_Row]:
     for number, line in lines:
         word, *fields = line.rsplit(b" ", dim)
         try:
-            numbers.extend(map(float, fields))
+            row = array("f", map(float, fields))
         except ValueError:
             bad = next(field for field in fields if not _is_number(field))
             raise EncoderError(
@@ -157,28 +155,11 @@ def _text_blocks(lines: Iterable[tuple[int, bytes]], dim: int, path: Path) -> It
             raise EncoderError(f"{path}, line {number} has {len(fields)} numbers where others have {dim}: it is torn")
         if b" " in word and _is_number(word.rpartition(b" ")[2]):
             raise EncoderError(f"{path}, line {number} has more than {dim} numbers, unlike the lines before it")
-        words.append(word)
-        if len(words) == _BLOCK:
-            yield words, _matrix(numbers, dim)
-            words, numbers = [], array("d")
-    if words:
-        yield words, _matrix(numbers, dim)
+        yield word, row.tobytes()
 
 
-def _counted(blocks: Iterator[Block], expected: int, path: Path) -> Iterator[Block]:
-    """The blocks, which have to hold as many words as the first line says: fewer are a torn file."""
-    count = 0
-    for words, vectors in blocks:
-        count += len(words)
-        yield words, vectors
-    if count != expected:
-        raise EncoderError(f"{path} has {count} words, but says that they are {expected}: get it again")
-
-
-def _binary_blocks(file: BinaryIO, count: int, dim: int, path: Path) -> Iterator[Block]:
-    words: list[bytes] = []
+def _binary_rows(file: BinaryIO, count: int, dim: int, path: Path) -> Iterator[_Row]:
     buffer, at, width = b"", 0, 4 * dim
-    rows: list[bytes] = []
     for number in range(1, count + 1):
         while (space := buffer.find(b" ", at, at + _LONGEST_WORD)) < 0 or len(buffer) < space + 1 + width:
             if space < 0 and len(buffer) - at > _LONGEST_WORD:
@@ -187,53 +168,40 @@ def _binary_blocks(file: BinaryIO, count: int, dim: int, path: Path) -> Iterator
             if not more:
                 raise EncoderError(f"{path} ends in word {number} of {count}: it is torn, get it again")
             buffer, at = buffer[at:] + more, 0
-        words.append(buffer[at:space].lstrip(b"\n"))  # some programs end each vector with a newline, others do not
-        rows.append(buffer[space + 1 : space + 1 + width])
+        word = buffer[at:space].lstrip(b"\n")  # some programs end each vector with a newline, others do not
         at = space + 1 + width
-        if len(words) == _BLOCK or number == count:
-            yield words, np.frombuffer(b"".join(rows), "<f4").reshape(len(words), dim).astype(np.float32)
-            words, rows = [], []
+        yield word, buffer[space + 1 : at]
     if (buffer[at:] + file.read(_READ)).strip(b"\n"):
         raise EncoderError(f"{path} goes on after its {count} words: it is not in the format word2vec-bin, or damaged")
 
 
-class _Json:
-    """A JSON text that is read piece by piece: values no larger than they have to be are in memory."""
+class _JsonStream:
+    """A JSON text that is read piece by piece: no more of it is in memory than the value that is being read."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
-        self._file = file
+        self._file, self._path = file, path
         self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
         self._decoder = json.JSONDecoder()
-        self._text = ""
-        self._at = 0
-        self.path = path
-
-    def peek(self) -> str:
-        """The next character that is not white space."""
-        while True:
-            while self._at < len(self._text) and self._text[self._at] in " \t\r\n":
-                self._at += 1
-            if self._at < len(self._text):
-                return self._text[self._at]
-            self._read(_READ)
+        self._text, self._at = "", 0
 
     def expect(self, characters: str) -> str:
-        """Go past the next character, which has to be one of these."""
-        if (found := self.peek()) not in characters:
-            raise self.error(f"{found!r} where {' or '.join(characters)} should be")
+        """Skip white space and the next character, which has to be one of these, and return it."""
+        if (character := self._peek()) not in characters:
+            raise self.error(f"{character!r} where {' or '.join(characters)} should be")
         self._at += 1
-        return found
+        return character
 
-    def string(self) -> str:
-        """Go past a string."""
+    def key(self) -> str:
+        """Read a string and the colon behind it."""
         value = self.value()
         if not isinstance(value, str):
             raise self.error(f"{shorten(value)} where a string should be")
+        self.expect(":")
         return value
 
     def value(self) -> Any:  # noqa: ANN401 - whatever JSON holds
-        """Go past a value."""
-        self.peek()
+        """Read a value."""
+        self._peek()
         size = _READ
         while True:
             try:
@@ -247,8 +215,15 @@ class _Json:
             size *= 2  # so that a value of any size is tried a few times only
 
     def error(self, what: str) -> EncoderError:
-        """An error of the file."""
-        return EncoderError(f"{self.path} is not wink's JSON of word vectors: {what}")
+        return EncoderError(f"{self._path} is not wink's JSON of word vectors: {what}")
+
+    def _peek(self) -> str:
+        while True:
+            while self._at < len(self._text) and self._text[self._at] in " \t\r\n":
+                self._at += 1
+            if self._at < len(self._text):
+                return self._text[self._at]
+            self._read(_READ)
 
     def _read(self, size: int) -> None:
         more = self._file.read(size)
@@ -257,55 +232,41 @@ class _Json:
         self._text, self._at = self._text[self._at :] + self._decode(more), 0
 
 
-def _wink_blocks(text: _Json) -> Iterator[Block]:
+def _wink_rows(text: _JsonStream) -> tuple[Iterator[_Row], int]:
     facts: dict[str, int] = {}
     text.expect("{")
-    key = None
-    while key != "vectors":
-        key = text.string()
-        text.expect(":")
-        if key != "vectors":
-            value = text.value()  # `words`, the list of all words, is in memory for a moment
-            if isinstance(value, int):
-                facts[key] = value
-            if text.expect(",}") == "}":
-                raise text.error("it has no `vectors`")
+    while (key := text.key()) != "vectors":
+        value = text.value()  # `words`, the list of all words, is in memory for a moment
+        if isinstance(value, int):
+            facts[key] = value
+        if text.expect(",}") == "}":
+            raise text.error("it has no `vectors`")
     if not facts.get("dimensions"):
         raise text.error("it has no `dimensions` in front of its `vectors`")
     if "size" not in facts:
         raise text.error("it has no `size` in front of its `vectors`")
-    yield from _counted(_wink_vectors(text, facts), facts["size"], text.path)
-
-
-def _wink_vectors(text: _Json, facts: dict[str, int]) -> Iterator[Block]:
-    dim = facts["dimensions"]
     # Behind the numbers come the vector's length and the word's rank.
-    width = dim + sum(key in facts for key in ("l2NormIndex", "wordIndex"))
-    words: list[bytes] = []
-    numbers = array("d")
-    text.expect("{")
-    separator = ""
+    width = facts["dimensions"] + sum(key in facts for key in ("l2NormIndex", "wordIndex"))
+    return _wink_vectors(text, facts["dimensions"], width), facts["size"]
+
+
+def _wink_vectors(text: _JsonStream, dim: int, width: int) -> Iterator[_Row]:
+    separator = text.expect("{")
     while separator != "}":
-        word = text.string()
-        text.expect(":")
-        value = text.value()
+        word, value = text.key(), text.value()
         try:
-            fits = isinstance(value, list) and len(value) == width
-            numbers.extend(value[:dim] if fits else [])
-        except TypeError:
-            fits = False
-        if not fits:
+            row = array("f", value[:dim]) if isinstance(value, list) and len(value) == width else None
+        except (TypeError, OverflowError):
+            row = None
+        if row is None:
             raise text.error(f"{shorten(word)} has {shorten(value)} where {width} numbers should be")
-        words.append(word.encode("utf-8", "surrogatepass"))
         separator = text.expect(",}")
-        if len(words) == _BLOCK or separator == "}":
-            yield words, _matrix(numbers, dim)
-            words, numbers = [], array("d")
+        yield word.encode("utf-8", "surrogatepass"), row.tobytes()
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """The bytes of the file, unpacked, and the file itself; what goes wrong is an error that names it."""
+    """Yield the unpacked bytes of the file, and the file itself; errors name it."""
     try:
         with path.open("rb") as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
@@ -318,18 +279,6 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
         raise EncoderError(f"{path} is not UTF-8: {error.reason} (0x{error.object[error.start]:02x})") from None
     except OSError as error:
         raise InputError(f"the word vectors {path} cannot be read: {error.strerror or error}") from error
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise InputError(f"the word vectors {path} cannot be read: {error.strerror or error}") from error
-
-
-def _matrix(numbers: array[float], dim: int) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # what is too large becomes Inf, which is reported
-        return np.frombuffer(numbers, np.float64).reshape(-1, dim).astype(np.float32)
 
 
 def _is_number(field: bytes) -> bool:

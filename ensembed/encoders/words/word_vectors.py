@@ -1,8 +1,20 @@
-"""Word vectors on disk in a form that opens at once: converted from a file once, then mapped into memory.
+"""Word vectors that open at once, and the words of a sentence in them.
 
-A folder of the cache holds the vectors [n, d], the words one after the other, where each begins, and the sorted hashes
-of the words with their rows. A word is found by its hash and compared in full, so nothing has to be loaded and no
-dictionary of millions of words is built. The folder is made under a temporary name and renamed when it is whole.
+The first opening of a file converts it into a folder of the cache, which is mapped into memory: the vectors [n, d], the
+words one after the other, where each begins, and the sorted hashes of the words with their rows. A word is found by its
+hash and compared in full, so that nothing has to be loaded and no dictionary of millions of words is built.
+
+A sentence is split by rules that suit vocabularies like GloVe's, which were split the way the Penn Treebank is:
+
+1. A piece is a run of letters and digits, with apostrophes, hyphens, dots, commas, slashes, `&`, `+` and `_` inside;
+   `U.S.` keeps its last dot. All else is dropped: words without a letter or digit say little, and often.
+2. A piece that the vocabulary has, as it is written or in lower case, is one token.
+3. Else `don't` is `do` and `n't` (`not` where there is no `n't`), `dog's` is `dog` and `'s`, and so on; a stem that
+   is no word by itself is mended (`can't`, `won't`).
+4. Else it falls into its runs of letters and digits: `well-known` is `well` and `known`.
+5. Words that the vocabulary does not have are left out.
+
+Text of languages without spaces has to be split into words beforehand.
 """
 
 from __future__ import annotations
@@ -10,16 +22,18 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+import re
+import unicodedata
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.encoders.fingerprints import revision_of
-from ensembed.encoders.remembered import remembered, state_of
+from ensembed.encoders.file_hashes import remembered, revision_of, state_of
 from ensembed.encoders.words.word_vector_files import Block, detect_format, read_word_vectors
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.atomic_files import alone, new_folder, sync, write_atomically
@@ -27,18 +41,30 @@ from ensembed.support.machine import cache_dir
 from ensembed.support.npy_files import write_rows
 from ensembed.support.progress import Progress, silent
 
-_VERSION = 2
-# What the catalogue calls a file of vectors: the same file has the same key, whichever way it came.
+TOKENS_VERSION = "1"
+"""The version of the rules above: part of the key of an encoder."""
+
+_FORMAT_VERSION = 2
+# How the catalogue calls a file of vectors: the same file has the same key, whichever way it came.
 _FILE = "vectors.json"
 _MANIFEST = "manifest.json"
 _VECTORS, _HASHES, _ROWS, _OFFSETS, _WORDS = "vectors.npy", "hashes.npy", "rows.npy", "offsets.npy", "words.txt"
 
+# Marks that belong to the letter before them, which \w leaves out: Latin, Hebrew, Arabic, Indic, Thai and Lao.
+_MARKS = (
+    "\u0300-\u036f\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff\u0e31-\u0e4e\u0eb1-\u0ecd"
+)
+_PIECE = re.compile(rf"(?:[^\W\d_]\.){{2,16}}|[^\W_](?:[\w{_MARKS}'’.,&/+-]*(?:[^\W_]|[{_MARKS}]))?")
+_RUN = re.compile(rf"(?:[^\W_]+|[{_MARKS}]+)+")
+_CONTRACTION = re.compile(r"(.+)(n't|'(?:s|re|ve|ll|d|m))", re.IGNORECASE)
+_STEMS = {"ca": "can", "wo": "will", "sha": "shall"}
+# No vocabulary has longer words; longer pieces fall into their runs at once.
+_LONGEST = 256
+_MOST_CACHED = 1 << 18
+
 
 class WordVectors:
-    """Converted word vectors, mapped into memory.
-
-    Args:
-        folder: a folder that `open_word_vectors` made.
+    """Converted word vectors in a folder that `open_word_vectors` made, mapped into memory.
 
     Attributes:
         vectors: float32 [n, d].
@@ -52,12 +78,12 @@ class WordVectors:
             raise EncoderError(f"{folder} does not hold whole word vectors; delete it, and they are converted again")
         self.revision: str = manifest["revision"]
         self.format: str = manifest["format"]
-        self.vectors: NDArray[np.float32] = _mapped(folder / _VECTORS)
-        self._hashes = _mapped(folder / _HASHES)
-        self._rows = _mapped(folder / _ROWS)
-        self._offsets = _mapped(folder / _OFFSETS)
-        with (folder / _WORDS).open("rb") as file:
-            self._words = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.vectors, self._hashes, self._rows, self._offsets = (
+            # A plain array over the file: numpy's own class for it makes every look-up slow.
+            np.load(folder / name, mmap_mode="r").view(np.ndarray)
+            for name in (_VECTORS, _HASHES, _ROWS, _OFFSETS)
+        )
+        self._words = _mapped(folder / _WORDS)
 
     @property
     def dim(self) -> int:
@@ -65,15 +91,15 @@ class WordVectors:
         return int(self.vectors.shape[1])
 
     def __len__(self) -> int:
-        """The number of vectors; words that the file has twice are counted twice."""
+        """Return the number of vectors; words that the file has twice count twice."""
         return len(self.vectors)
 
     def row(self, word: str) -> int:
-        """The row of a word, exactly as it is written; -1 for one that is not there."""
+        """Return the row of a word, exactly as it is written, or -1."""
         spelled = word.encode()
-        wanted = np.uint64(_hash(spelled))
-        at = int(np.searchsorted(self._hashes, wanted))
-        while at < len(self._hashes) and self._hashes[at] == wanted:
+        key = np.uint64(_hash(spelled))
+        at = int(np.searchsorted(self._hashes, key))
+        while at < len(self._hashes) and self._hashes[at] == key:
             row = int(self._rows[at])
             if self._spelled(row) == spelled:
                 return row
@@ -81,11 +107,58 @@ class WordVectors:
         return -1
 
     def word(self, row: int) -> str:
-        """The word of a row; bytes that are not UTF-8 are replaced."""
+        """Return the word of a row; bytes that are not UTF-8 are replaced."""
         return self._spelled(row).decode("utf-8", "replace")
 
     def _spelled(self, row: int) -> bytes:
         return self._words[self._offsets[row] : self._offsets[row + 1] - 1]  # each word ends with a newline
+
+
+class WordFinder:
+    """Finds the rows of a sentence's words.
+
+    Args:
+        row: returns the row of a word, exactly as it is written, or -1.
+
+    Example:
+        >>> vocabulary = ["do", "not", "dogs", "well", "known"]
+        >>> finder = WordFinder(lambda word: vocabulary.index(word) if word in vocabulary else -1)
+        >>> [vocabulary[row] for rows in finder.find("Don't well-known dogs bark?") for row in rows]
+        ['do', 'not', 'well', 'known', 'dogs']
+    """
+
+    def __init__(self, row: Callable[[str], int]) -> None:
+        self._row = row
+        self.rows_of = lru_cache(_MOST_CACHED)(lambda piece: tuple(self._rows(piece.replace("’", "'"))))
+
+    def find(self, sentence: str) -> Iterator[tuple[int, ...]]:
+        """Yield the rows, a tuple for each piece of the sentence."""
+        if not sentence.isascii():
+            sentence = unicodedata.normalize("NFC", sentence)
+        rows_of = self.rows_of
+        for piece in map(re.Match.group, _PIECE.finditer(sentence)):
+            if len(piece) <= _LONGEST:
+                yield rows_of(piece)
+            else:
+                runs = map(re.Match.group, _RUN.finditer(piece))
+                yield from (rows_of(run) for run in runs if len(run) <= _LONGEST)
+
+    def _rows(self, piece: str) -> Iterator[int]:
+        if (whole := self._word(piece)) >= 0:
+            yield whole
+        elif contraction := _CONTRACTION.fullmatch(piece):
+            stem, ending = contraction[1], contraction[2].lower()
+            if ending == "n't":
+                stem = _STEMS.get(stem.lower(), stem)
+            yield from self._rows(stem)
+            if (row := self._word(ending)) >= 0 or (ending == "n't" and (row := self._word("not")) >= 0):
+                yield row
+        else:
+            yield from (row for run in _RUN.finditer(piece) if (row := self._word(run[0])) >= 0)
+
+    def _word(self, word: str) -> int:
+        row = self._row(word)
+        return row if row >= 0 or word.islower() else self._row(word.lower())
 
 
 def open_word_vectors(
@@ -95,17 +168,13 @@ def open_word_vectors(
     revision: str | None = None,
     progress: Progress = silent,
 ) -> WordVectors:
-    """The vectors of a file, converted into the cache when they are not there yet.
+    """Open the vectors of a file, which is converted into the cache once.
 
     Args:
-        path: a file that `words.files` reads.
+        path: a file that `word_vector_files` reads.
         format: one of its formats; None recognises it from the content.
         revision: pins the content; None hashes the file, once for as long as it is not written to.
-        progress: told of bytes that are hashed and converted.
-
-    Raises:
-        InputError: the file cannot be read.
-        EncoderError: the file is damaged, or the cache cannot be written.
+        progress: takes reports in bytes that are hashed and converted.
     """
     if not path.is_file():
         raise InputError(f"{path} is a folder, not a file of word vectors" if path.is_dir() else f"there is no {path}")
@@ -117,7 +186,7 @@ def open_word_vectors(
     if _manifest(folder) is None:
         try:
             with alone(folder.with_name(f".{folder.name}.lock"), "conversion", progress):
-                if _manifest(folder) is None:  # nobody else made it while we waited
+                if _manifest(folder) is None:  # no other process made it while we waited
                     _convert(path, format, revision, folder, progress)
         except OSError as error:
             raise EncoderError(
@@ -128,30 +197,23 @@ def open_word_vectors(
 
 
 def _convert(path: Path, format: str, revision: str, folder: Path, progress: Progress) -> None:  # noqa: A002 - what the option is called
-    """Make the folder, under a temporary name first."""
     before = state_of(path)
     with new_folder(folder) as temporary:
-        rows, dim = _write(read_word_vectors(path, format, progress=progress), temporary)
+        words, dim = _write(read_word_vectors(path, format, progress=progress), temporary)
         if state_of(path) != before:
             raise InputError(f"{path} changed while it was being converted; run again")
-        facts = {
-            "version": _VERSION,
-            "revision": revision,
-            "format": format,
-            "words": rows,
-            "dim": dim,
-            "files": {file.name: revision_of({file.name: file}) for file in sorted(temporary.iterdir())},
-        }
+        files = {file.name: revision_of({file.name: file}) for file in sorted(temporary.iterdir())}
+        facts = {"version": _FORMAT_VERSION, "revision": revision, "format": format, "words": words, "dim": dim}
+        facts["files"] = files
         write_atomically(temporary / _MANIFEST, json.dumps(facts | {"checksum": _checksum(facts)}).encode())
 
 
 def _write(blocks: Iterator[Block], folder: Path) -> tuple[int, int]:
-    """Write all files but the manifest; 16 bytes a word are in memory. Returns the shape of the vectors."""
+    """Write all files but the manifest, with 16 bytes a word in memory; return the shape of the vectors."""
     hashes, offsets = array("Q"), array("q", [0])
-    first = next(blocks)
-    dim = first[1].shape[1]
+    block: Block | None = next(blocks)
+    dim = block[1].shape[1] if block else 0
     with (folder / _WORDS).open("wb") as text, write_rows(folder / _VECTORS, dim) as vectors:
-        block: Block | None = first
         while block is not None:
             words, numbers = block
             vectors.append(numbers)
@@ -164,10 +226,8 @@ def _write(blocks: Iterator[Block], folder: Path) -> tuple[int, int]:
     keys = np.frombuffer(hashes, np.uint64)
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
-    with (folder / _WORDS).open("rb") as file:
-        text_map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        keep = _first_of_each(keys, order, lambda row: text_map[offsets[row] : offsets[row + 1] - 1])
-        text_map.close()
+    with _mapped(folder / _WORDS) as spelled:
+        keep = _first_of_each(keys, order, lambda row: spelled[offsets[row] : offsets[row + 1] - 1])
     for name, values in (
         (_HASHES, keys[keep]),
         (_ROWS, order[keep].astype(np.uint32)),
@@ -178,8 +238,10 @@ def _write(blocks: Iterator[Block], folder: Path) -> tuple[int, int]:
     return len(hashes), dim
 
 
-def _first_of_each(keys: NDArray[np.uint64], order: NDArray[np.intp], spelled: Any) -> NDArray[np.bool_]:  # noqa: ANN401 - a function of the row
-    """Which [n] of the sorted keys are kept: of a word that comes twice the first; the sort left its rows in order."""
+def _first_of_each(
+    keys: NDArray[np.uint64], order: NDArray[np.intp], spelled: Callable[[int], bytes]
+) -> NDArray[np.bool_]:
+    """Return which [n] of the sorted keys are kept: the first of equal words; the sort left their rows in order."""
     keep = np.ones(len(keys), bool)
     seen: set[bytes] = set()
     for at in np.flatnonzero(keys[1:] == keys[:-1]) + 1:
@@ -192,19 +254,19 @@ def _first_of_each(keys: NDArray[np.uint64], order: NDArray[np.intp], spelled: A
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a folder whose files are what was written, or None.
+    """Return the manifest of a folder whose files are as they were written, or None.
 
-    What was hashed before and has not been written to since is not hashed again.
+    A file that was hashed before and has not been written to since is not hashed again.
     """
     try:
-        facts = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        facts: dict[str, Any] = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         checksum = facts.pop("checksum")
-        if checksum != _checksum(facts) or facts["version"] != _VERSION:
+        if checksum != _checksum(facts) or facts["version"] != _FORMAT_VERSION:
             return None
         whole = all(_hash_of(folder / name) == digest for name, digest in facts["files"].items())
     except (OSError, ValueError, KeyError, AttributeError):
         return None
-    return dict(facts) if whole else None
+    return facts if whole else None
 
 
 def _hash_of(file: Path) -> str:
@@ -215,10 +277,9 @@ def _checksum(facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _mapped(path: Path) -> NDArray[Any]:
-    """A plain array over the file: numpy's own class for it makes every look-up slow."""
-    array: NDArray[Any] = np.load(path, mmap_mode="r").view(np.ndarray)
-    return array
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _hash(word: bytes) -> int:

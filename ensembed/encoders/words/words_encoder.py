@@ -10,15 +10,20 @@ import numpy as np
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.file_hashes import remembered
 from ensembed.encoders.names import Request, flag, one_of, user_path
-from ensembed.encoders.remembered import remembered
-from ensembed.encoders.words import tokens
-from ensembed.encoders.words.bags import WordBags
-from ensembed.encoders.words.fit import PoolingFit
-from ensembed.encoders.words.frequencies import WordfreqFrequencies
-from ensembed.encoders.words.word_pooling import KINDS, SOURCES, CommonComponents, Kind, Pooling
+from ensembed.encoders.words.word_pooling import (
+    KINDS,
+    SOURCES,
+    CommonComponents,
+    Frequencies,
+    Kind,
+    Pooling,
+    WordBags,
+    fit_pooling,
+)
 from ensembed.encoders.words.word_vector_files import FORMATS
-from ensembed.encoders.words.word_vectors import open_word_vectors
+from ensembed.encoders.words.word_vectors import TOKENS_VERSION, open_word_vectors
 from ensembed.errors import InputError
 from ensembed.support.progress import Progress, silent
 
@@ -26,20 +31,20 @@ OPENS = "file of word vectors: GloVe, word2vec, fastText, wink"
 
 
 class WordsEncoder(Encoder):
-    r"""A sentence is the pooled vectors of its words; words that have none are left out, and no word gives zeros.
+    r"""A sentence is the pooled vectors of its words; unknown words are left out, and no known word gives zeros.
 
-    The first opening converts the file (see `words.store`). The common components of sif and usif are fitted on a
+    The first opening converts the file (see `word_vectors`). The common components of sif and usif are fitted on a
     corpus, kept in the cache and the same for every sentence, so that no row depends on its batch.
 
     Args:
-        path: a file of word vectors, see `words.files`.
+        path: a file of word vectors, see `word_vector_files`.
         pooling: `mean`, `sif`, `usif`, or a `Pooling` with other settings than the kind's own.
         corpus: for sif and usif: sentences, without labels, like those that will be encoded; a list, the path of a
             text file, or a Corpus.
         format: the format of the file; None recognises it.
-        name: what to call it.
+        name: how to call the encoder.
         revision: pins the file's content; None hashes it.
-        progress: told of the conversion and the passes over the corpus.
+        progress: takes reports of the conversion and of the passes over the corpus.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -66,25 +71,27 @@ class WordsEncoder(Encoder):
         _check_corpus(name, pooling, given=corpus is not None)
         # What can be missing comes first: the conversion of the vectors may take minutes.
         wordfreq = pooling.kind != "mean" and pooling.frequencies != "corpus"
-        frequencies = WordfreqFrequencies(pooling.lang or "en") if wordfreq else None
+        frequencies = Frequencies.of_wordfreq(pooling.lang or "en") if wordfreq else None
         sentences = None if corpus is None else as_corpus(corpus)
         vectors = open_word_vectors(Path(path), format=format, revision=revision, progress=progress)
         if pooling.removed > vectors.dim:
             raise InputError(f"encoder {name!r} has {vectors.dim} dimensions: components cannot be {pooling.removed}")
-        facts = {"format": vectors.format, "tokens": tokens.VERSION}
+        facts = {"format": vectors.format, "tokens": TOKENS_VERSION}
         self._components: CommonComponents | None = None
         if pooling.kind == "mean":
             self._bags = WordBags(vectors)
         else:
-            keyed = None if sentences is None else (sentences, _corpus_key(corpus, sentences))
-            fit = PoolingFit(vectors, pooling, frequencies, keyed, progress)
-            self._bags, self._components, facts = fit.bags, fit.components, facts | fit.facts
+            key = ""
+            if sentences is not None:  # the key of a file is remembered, as it takes a pass over the file
+                key = remembered(corpus, "corpus", lambda: sentences.key) if isinstance(corpus, Path) else sentences.key
+            self._bags, self._components, fitted = fit_pooling(vectors, pooling, frequencies, sentences, key, progress)
+            facts |= fitted
         self._spec = EncoderSpec(
             name, "words", vectors.dim, vectors.revision, pooling=pooling.kind, extra=tuple(sorted(facts.items()))
         )
 
     def embed(self, sentences: list[str]) -> FloatArray:
-        """The pooled vectors, less the common components."""
+        """Return the pooled vectors, less the common components."""
         means = self._bags.means(sentences)
         if self._components is not None:
             means = self._components.removed_from(means)
@@ -92,7 +99,7 @@ class WordsEncoder(Encoder):
 
 
 def open_words(request: Request) -> WordsEncoder:
-    """`words:FILE`, or a short name of the catalogue."""
+    """Open `words:FILE`, or a short name of the catalogue."""
     options = request.options(
         pooling=one_of(*KINDS),
         corpus=user_path,
@@ -106,13 +113,8 @@ def open_words(request: Request) -> WordsEncoder:
     )
     corpus, form = options.pop("corpus", None), options.pop("format", None)
     pooling = Pooling(options.pop("pooling", "mean"), **options)
-    _check_corpus(request.name, pooling, given=corpus is not None)
-    path = request.path
-    if request.entry:
-        (file,) = request.entry.files
-        path = path / file
     return WordsEncoder(
-        path,
+        request.path / next(iter(request.entry.files)) if request.entry else request.path,
         pooling=pooling,
         corpus=corpus,
         format=form,
@@ -123,7 +125,7 @@ def open_words(request: Request) -> WordsEncoder:
 
 
 def _check_corpus(name: str, pooling: Pooling, *, given: bool) -> None:
-    """Raise an InputError if a corpus is given for nothing, or lacking."""
+    """Raise an InputError if a corpus is given but useless, or missing."""
     if given and not pooling.uses_corpus:
         raise InputError(f"encoder {name!r} has no use for a corpus: leave it out, or choose pooling=sif or usif")
     if pooling.needs_corpus and not given:
@@ -133,8 +135,3 @@ def _check_corpus(name: str, pooling: Pooling, *, given: bool) -> None:
             f"encoder {name!r}: pooling={pooling.kind} removes what the sentences of a corpus have in common: "
             "add corpus=FILE, a text like yours, or components=0 to leave it in"
         )
-
-
-def _corpus_key(given: object, corpus: Corpus) -> str:
-    """The key of the content; a file's is remembered, as it takes a pass over the file."""
-    return remembered(given, "corpus", lambda: corpus.key) if isinstance(given, Path) else corpus.key

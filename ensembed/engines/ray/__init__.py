@@ -6,7 +6,6 @@ import os
 import socket
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,8 @@ from ensembed.encoders.base import Encoder
 from ensembed.engines.base import Stage
 from ensembed.engines.resources import Resources
 from ensembed.errors import EngineError, InputError
-from ensembed.numerics.moments import Moments, Precision
+from ensembed.numerics.moments import Moments
+from ensembed.numerics.passes import Pass
 from ensembed.numerics.row_matrices import Matrix, Views, check_views
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
@@ -137,47 +137,31 @@ class Ray:
 
         return embed_all(self, store, corpus, encoders, verify=verify, progress=progress)
 
-    def moments(
-        self,
-        views: Views,
-        *,
-        normalize: bool = False,
-        precision: Precision = "float64",
-        threads: int | None = None,
-        device: str | None = None,
-        progress: Progress = silent,
-    ) -> Moments:
-        """The moments of row-aligned views, see `Moments.of_views`, to which they are equal but for rounding.
+    def moments(self, views: Views, how: Pass = Pass(), *, normalize: bool = False) -> Moments:
+        """Return the moments of row-aligned views, equal to those of `Moments.of_views` but for rounding.
 
         Args:
             views: stored views are read where the tasks run; everything else travels there.
+            how: how every task runs: its cores (None takes more for more columns), precision and device. A task for
+                "cuda" takes a GPU.
             normalize: scale every row of every view to length one first.
-            precision: of the products.
-            threads: cores of one task; None takes more for more columns.
-            device: compute with torch there; a task for "cuda" takes a GPU.
-            progress: told of rows.
         """
         from ensembed.engines.ray import fitting
 
         checked = check_views(views)
         if checked[0].shape[0] == 0:
-            return Moments.of_views(checked, precision=precision)
-        return fitting.moments(self, checked, fitting.Options(normalize, precision, threads, device), progress)
+            return Moments.of_views(checked, how)
+        return fitting.moments(
+            self, checked, fitting.Options(normalize, how.precision, how.threads, how.device), how.progress
+        )
 
-    def train(
-        self,
-        method: Autoencoder,
-        views: Sequence[Matrix],
-        d: int,
-        *,
-        threads: int | None,
-        progress: Progress,
-        checkpoint: Path | None,
-    ) -> tuple[Network, ...]:
-        """The encoders of all views, trained by `train_workers` processes; `threads` are those of each."""
+    def train(self, method: Autoencoder, views: Sequence[Matrix], dim: int, how: Pass) -> tuple[Network, ...]:
+        """Return the encoders of all views, trained by `train_workers` processes of `how.threads` cores each."""
         from ensembed.engines.ray import training
 
-        return training.train(self, method, views, d, threads=threads, progress=progress, checkpoint=checkpoint)
+        return training.train(
+            self, method, views, dim, threads=how.threads, progress=how.progress, checkpoint=how.checkpoint
+        )
 
 
 def _check_answers(address: str) -> None:

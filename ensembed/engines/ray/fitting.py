@@ -19,7 +19,8 @@ from ensembed.engines.base import Stage
 from ensembed.engines.ray.blocks import Recipe, Supply, cuts
 from ensembed.engines.ray.cluster import Cluster, Note, note
 from ensembed.errors import EngineError, EnsembedError, ViewError
-from ensembed.numerics.moments import Moments, Precision
+from ensembed.numerics.moments import Moments
+from ensembed.numerics.passes import Pass, Precision
 from ensembed.numerics.row_matrices import Matrix, Views, non_finite
 from ensembed.numerics.scatter import STRETCH
 from ensembed.support.progress import Progress
@@ -195,13 +196,8 @@ def _block(start: int, options: Options, recipe: Recipe, *given: Any) -> tuple[M
     """In a task: the moments of the rows from `start` on, and what they took."""
     views = recipe.views(given)
     try:
-        found = Moments.of_views(
-            views,
-            normalize=options.normalize,
-            precision=options.precision,
-            threads=options.threads,
-            device=options.device,
-        )
+        how = Pass(options.precision, options.threads, options.device)
+        found = Moments.of_views(views, how, normalize=options.normalize)
     except ViewError as error:
         _say_where(views, start)
         raise ViewError(str(error)) from error

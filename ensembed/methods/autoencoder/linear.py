@@ -9,13 +9,13 @@ import numpy as np
 
 from ensembed.errors import DimensionError, ViewError
 from ensembed.methods.meta import Meta
-from ensembed.methods.parts import Parts
 from ensembed.methods.projections import Dense
+from ensembed.methods.weights import CountedMembers
 from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh, whitener
 from ensembed.numerics.moments import Moments
 
 
-def solve_linear(moments: Moments, parts: Parts, d: int, method: Mapping[str, Any]) -> Meta:
+def solve_linear(moments: Moments, counted: CountedMembers, d: int, method: Mapping[str, Any]) -> Meta:
     r"""The encoders that minimise `sum_j sum_j' |x_j' - D_j' E_j x_j|^2 / d_j'`, with biases, over all rows.
 
     Write x for the concatenated views, centred, each divided by sqrt(d_j), S for its covariance and S_j for the d_j
@@ -29,7 +29,7 @@ def solve_linear(moments: Moments, parts: Parts, d: int, method: Mapping[str, An
     a matrix and its inverse without a change in the loss; training ends at some such pair, this is the one with
     orthonormal decoders.) The encoders of members that count less are scaled at the end: `Autoencoder.weights`.
     """
-    moments, dims = parts.moments(moments), parts.dims
+    moments, dims = counted.moments(moments), counted.dims
     scales = np.concatenate([np.full(size, size**-0.5) for size in dims])
     S = moments.covariance * np.outer(scales, scales)
     ends = np.cumsum(dims)
@@ -51,7 +51,7 @@ def solve_linear(moments: Moments, parts: Parts, d: int, method: Mapping[str, An
             f"ae with dim={d}: {moments.n} sentences with {len(M)} columns support at most dim={rank}", rank
         )
     encoders = [W @ (part.T @ D) for W, part in zip(whiteners, half, strict=True)]
-    theta = fix_signs(np.vstack(encoders) * scales[:, None] * parts.column_scales[:, None])
+    theta = fix_signs(np.vstack(encoders) * scales[:, None] * counted.column_scales[:, None])
     means = np.split(moments.mean, ends[:-1])
     projections = [Dense.centred(theta[place], mean) for place, mean in zip(places, means, strict=True)]
-    return Meta(method, d, parts.projections(projections), normalize=False, spectrum=values, rows=moments.n)
+    return Meta(method, d, counted.projections(projections), normalize=False, spectrum=values, rows=moments.n)

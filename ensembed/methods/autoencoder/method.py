@@ -5,24 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from ensembed.errors import InputError
 from ensembed.methods.autoencoder.linear import solve_linear
-from ensembed.methods.base import TrainedMethod
-from ensembed.methods.found import fit_by_reliability
+from ensembed.methods.base import Method
 from ensembed.methods.meta import Meta
-from ensembed.methods.parts import Parts
-from ensembed.methods.passes import LOCAL, Passes
+from ensembed.methods.passes import Passes
 from ensembed.methods.projections import ACTIVATIONS, Activation
-from ensembed.methods.weights import Weights
+from ensembed.methods.weights import CountedMembers, Weights
 from ensembed.numerics.moments import Moments
-from ensembed.numerics.row_matrices import check_views
+from ensembed.numerics.passes import Pass
+from ensembed.numerics.row_matrices import Views
 from ensembed.support.checks import check_whole
-from ensembed.support.progress import Progress, silent
 
 Loss: TypeAlias = Literal["mse", "mae", "kld", "cos"]
 Kind: TypeAlias = Literal["cross", "averaged", "concatenated", "decoupled"]
@@ -31,7 +28,7 @@ Solver: TypeAlias = Literal["auto", "moments", "batches"]
 
 
 @dataclass(frozen=True)
-class Autoencoder(TrainedMethod):
+class Autoencoder(Method):
     r"""`sum_j E_j(F_j(s))`: encoders from whose output every view can be reconstructed.
 
     Every view has an encoder E_j: R^{d_j} -> R^d and a decoder D_j: R^d -> R^{d_j}. They are trained together, by Adam,
@@ -57,31 +54,33 @@ class Autoencoder(TrainedMethod):
     cosines may be better.
 
     Args:
-        dim: d; None takes the dimension of the largest member, as the paper does.
-        hidden_layers: 0, 1 or 2; the paper's best on STS-B dev is 1.
-        hidden_dim: units of a hidden layer; None takes d.
-        activation: `relu` or `tanh`.
-        loss: `mse`, `mae`, `kld` (the paper's best) or `cos`.
-        temperature: of kld's softmax.
-        kind: `cross` is the paper's. The others are those of Bollegala and Bao (2018), for any number of views:
-            `averaged` reconstructs every view from the mean of all E_j(x_j); `concatenated` from their concatenation,
-            each E_j having d / J dimensions; `decoupled` reconstructs each view from its own E_j(x_j), again of d / J
-            dimensions, which are drawn together by the mean squared distance between them, and concatenates. Unlike
-            there, codes and views are not scaled to length one, the code has no activation, and no noise is added.
-        view_dropout: the part of views that are left out at random in training, never all of a row, so that the result
-            bears a missing member. (`cross` always encodes each view alone.)
-        epochs: passes over the data.
-        batch_size: rows per step.
-        learning_rate: Adam's.
-        betas: Adam's.
-        patience: stop when the loss has not fallen by a ten-thousandth in so many epochs; None never does, as in the
-            paper.
-        seed: of weights, batches and dropout. The same seed gives the same result on the same device.
-        device: `cpu`, `cuda`, `cuda:1`, `mps`; None takes a GPU if there is one.
-        precision: of the products and gradients; sums, losses and Adam are float32 or wider. "auto" is bfloat16 on a
-            CUDA device with up to one hidden layer, and float32 elsewhere. Over seeds, no precision changes STS-B dev
-            by more than 0.15; with two hidden layers a single run may (results/bench-autoencoder.md).
-        solver: "moments" solves the linear case from the moments, "batches" trains; "auto" solves what can be solved.
+        dim: the dimension d of the result. None takes that of the largest member, as the paper does.
+        hidden_layers: hidden layers of every encoder and decoder: 0, 1 or 2. The paper's best on STS-B dev is 1.
+        hidden_dim: units of a hidden layer. None takes d.
+        activation: what comes after a hidden layer: relu or tanh.
+        loss: the loss of a reconstruction: mse, mae, kld (the paper's best) or cos.
+        temperature: temperature of the softmax of kld.
+        kind: what views are reconstructed from. `cross`, each from each, is the paper's. The others are those of
+            Bollegala and Bao (2018), for any number of views: `averaged` reconstructs every view from the mean of all
+            E_j(x_j); `concatenated` from their concatenation, each E_j having d / J dimensions; `decoupled`
+            reconstructs each view from its own E_j(x_j), again of d / J dimensions, which are drawn together by the
+            mean squared distance between them, and concatenates. Unlike there, codes and views are not scaled to length
+            one, the code has no activation, and no noise is added.
+        view_dropout: the part of views that are left out at random in training. It is never all of a row. The result
+            bears a missing member better. (`cross` always encodes each view alone.)
+        epochs: passes over the corpus.
+        batch_size: sentences per step.
+        learning_rate: the learning rate of Adam.
+        betas: the betas of Adam.
+        patience: stop when the loss has not fallen by a ten-thousandth in so many epochs. None never does, as
+            in the paper.
+        seed: seed of initial weights, batches and dropout. The same seed gives the same result on the same device.
+        device: the device to train on: cpu, cuda, cuda:1 or mps. None takes a GPU if there is one.
+        precision: precision of products and gradients. Sums, losses and Adam are float32 or wider. "auto" is bfloat16
+            on a CUDA device with up to one hidden layer, and float32 elsewhere. Over seeds, no precision changes STS-B
+            dev by more than 0.15; with two hidden layers a single run may (results/bench-autoencoder.md).
+        solver: how mse without hidden layers is fitted: moments solves it, batches trains, auto solves it. All else is
+            trained.
         weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
             member. The trained encoders' outputs are multiplied by their roots. (Scaled views would only be scaled back
             by what is learned.) So the training is the same whatever they are; only members of weight 0 are left out.
@@ -116,6 +115,7 @@ class Autoencoder(TrainedMethod):
     weights: Weights = "equal"
 
     name: ClassVar[str] = "ae"
+    order: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
         for name, least in (("dim", 1), ("hidden_dim", 1), ("patience", 1)):
@@ -171,56 +171,31 @@ class Autoencoder(TrainedMethod):
         """
         if not self.linear:
             raise InputError(f"{self} has to be trained: only mse without hidden layers is a function of the moments")
-        parts = Parts.of(self.weights, dims)
-        return solve_linear(moments, parts, int(self.dim or max(parts.dims)), self.to_json())
+        counted = CountedMembers.of(self.weights, dims)
+        return solve_linear(moments, counted, int(self.dim or max(counted.dims)), self.to_json())
 
-    def fit(
-        self,
-        views: Sequence[Any],
-        *,
-        threads: int | None = None,
-        progress: Progress = silent,
-        checkpoint: Path | None = None,
-        passes: Passes = LOCAL,
-    ) -> Meta:
-        """Train on row-aligned views, or solve the linear case from their moments.
+    def largest_dim(self, dims: Sequence[int]) -> int | None:
+        """Return the members' dimensions together where the linear case is solved; training has no bound."""
+        return sum(dims) if self.solved else None
 
-        Args:
-            views: arrays [n, d_j], memory maps or stored views, which may be larger than memory.
-            threads: for the CPU; None leaves it to the libraries.
-            progress: told of epochs, with the loss.
-            checkpoint: a folder in which training is kept from time to time, and from which it goes on, to the same
-                weights, when it was interrupted. It is removed at the end.
-            passes: who trains, or makes the pass.
+    def combine(self, views: Views, how: Pass, passes: Passes) -> Meta:
+        """Train on views, which may be larger than memory, or solve the linear case from their moments.
 
         Raises:
             MissingError: torch is not installed.
             TrainingError: the loss is no longer a number.
         """
-        checked = check_views(views)
-        rows, dims = checked[0].shape[0], [view.shape[1] for view in checked]
-        if rows < 2:
-            raise InputError(f"{self.name} needs at least two sentences to learn from, got {rows}")
-        if self.wants_reliability:
-            return fit_by_reliability(
-                self,
-                checked,
-                lambda method: method.fit(
-                    checked, threads=threads, progress=progress, checkpoint=checkpoint, passes=passes
-                ),
-                progress=progress,
-            )
-        parts = Parts.of(self.weights, dims)
-        d, J = int(self.dim or max(parts.dims)), len(parts.dims)
+        rows, dims = views[0].shape[0], [view.shape[1] for view in views]
+        counted = CountedMembers.of(self.weights, dims)
+        d, J = int(self.dim or max(counted.dims)), len(counted.dims)
         if self.kind in ("concatenated", "decoupled") and d % J:
             raise InputError(f"kind={self.kind!r} splits dim={d} among {J} views: choose a multiple of that")
         if self.solved:
-            return self.solve(passes.moments(checked, threads=threads, progress=progress), dims)
-        # Weights are no affair of the training: with others, an interrupted one can be gone on with.
-        plain, taken = self.with_weights("equal"), [checked[j] for j in parts.members]
-        networks = passes.train(plain, taken, d, threads=threads, progress=progress, checkpoint=checkpoint)
-        scaled = [network.scaled(float(scale)) for network, scale in zip(networks, parts.scales, strict=True)]
-        return Meta(self.to_json(), d, parts.projections(scaled), normalize=False, rows=rows)
+            return self.solve(passes.moments(views, how), dims)
+        # The training does not depend on the weights: with others, an interrupted one can be continued.
+        networks = passes.train(self.with_weights("equal"), [views[j] for j in counted.members], d, how)
+        scaled = [network.scaled(float(scale)) for network, scale in zip(networks, counted.scales, strict=True)]
+        return Meta(self.to_json(), d, counted.projections(scaled), normalize=False, rows=rows)
 
 
 def _is_number(value: object) -> bool:

@@ -20,7 +20,7 @@ from ensembed.methods.weights import scales
 from ensembed.models.tuning.choose import Candidates, Choice
 from ensembed.models.tuning.labels import LabelledPairs
 from ensembed.numerics.moments import Moments
-from ensembed.support.progress import Progress, silent
+from ensembed.numerics.passes import Pass
 
 POWERS = (0.0, 0.5, 1.0, 2.0)
 """Of the label-free weights: 0 trusts all members alike, 1 is the label-free choice, 2 trusts the best one more."""
@@ -60,8 +60,7 @@ def offer(
     weights: Weighting,
     *,
     fit: Callable[[Method], Meta],
-    threads: int | None = None,
-    progress: Progress = silent,
+    how: Pass = Pass(),
     passes: Passes = LOCAL,
 ) -> Offer:
     """Fit everything that can be chosen, and let it say its cosines.
@@ -77,8 +76,7 @@ def offer(
         pairs: the labelled pairs; their scores are not read.
         weights: of the members, found without labels, or equal where they cannot be.
         fit: fits the method on the views.
-        threads: for the passes over the views.
-        progress: told of methods; the label says which is tried.
+        how: how passes over the views run; its progress receives the methods that are tried.
         passes: who makes the passes.
     """
     dim: int | None = getattr(method, "dim", None)
@@ -86,16 +84,15 @@ def offer(
     total = 2 + len(weightings) + len(TAUS)
 
     def report(what: str, done: int) -> None:
-        progress(f"tuning · {what}", done, total)
+        how.progress(f"tuning · {what}", done, total)
 
     report(method.name, 0)
     first = fit(method)
     found = {method: pairs.cosines(first.transform(vectors))}
     report("second moments", 1)
     dims = [view.shape[1] for view in views]
-    raw, unit = (
-        passes.moments(views, normalize=normalize, threads=threads) for normalize in (GCCA.normalize, SVD.normalize)
-    )
+    quiet = Pass(threads=how.threads)
+    raw, unit = (passes.moments(views, quiet, normalize=normalize) for normalize in (GCCA.normalize, SVD.normalize))
     for done, weighting in enumerate(weightings, 2):
         report(f"svd, weights {' '.join(f'{weight:.2g}' for weight in weighting)}", done)
         automatic = Auto(dim=dim, weights=weighting)

@@ -11,12 +11,12 @@ import numpy as np
 from ensembed.corpora.corpus import Corpus
 from ensembed.errors import InputError
 from ensembed.methods import Meta, Method
-from ensembed.methods.found import found_reliability, origin
 from ensembed.methods.passes import LOCAL, Passes
 from ensembed.models.tuning.candidates import offer
 from ensembed.models.tuning.choose import Verdict, check_direction, decide
 from ensembed.models.tuning.labels import LabelledPairs
-from ensembed.support.progress import Progress, silent
+from ensembed.numerics.passes import Pass
+from ensembed.reliability import reliability
 
 
 def tune_method(
@@ -29,8 +29,7 @@ def tune_method(
     sentences: Corpus | Sequence[str] | None = None,
     names: Sequence[str] | None = None,
     seed: int = 0,
-    threads: int | None = None,
-    progress: Progress = silent,
+    how: Pass = Pass(),
     passes: Passes = LOCAL,
 ) -> Meta:
     """Choose on labelled pairs what is fitted on the views.
@@ -48,8 +47,7 @@ def tune_method(
         sentences: what the views are of; the label-free weights are surer with them.
         names: the members'.
         seed: of how the pairs are dealt into folds.
-        threads: for passes over the views.
-        progress: told of methods.
+        how: how passes over the views run; its progress receives the methods that are tried.
         passes: who makes the passes.
 
     Returns:
@@ -72,13 +70,13 @@ def tune_method(
         >>> meta.method["weights"][0] > 10 * meta.method["weights"][1]
         True
     """
-    fit = fit or (lambda one: one.fit(views, threads=threads, progress=progress, passes=passes))
-    first, origins = method, {}
+    fit = fit or (lambda method: method.fit(views, passes=passes, threads=how.threads, progress=how.progress))
+    first = method
     try:
-        found = found_reliability(views, sentences=sentences, names=names, progress=progress)
-        weights = tuple(float(weight) for weight in found.weights)
+        estimate = reliability(views, sentences=sentences, names=names, progress=how.progress)
+        weights = tuple(float(weight) for weight in estimate.weights)
         if method.wants_reliability:
-            first, origins = method.trusting(found), origin(found)
+            first = replace(method.trusting(estimate), origin=estimate.origin)
     except InputError:
         if method.wants_reliability:
             raise
@@ -87,12 +85,12 @@ def tune_method(
         given = getattr(method, "weights", "equal")
         weights = (1.0,) * len(views) if isinstance(given, str) else given
     vectors = [np.asarray(view[: len(pairs.texts)]) for view in pair_views]
-    offered = offer(first, views, vectors, pairs, weights, fit=fit, threads=threads, progress=progress, passes=passes)
+    offered = offer(first, views, vectors, pairs, weights, fit=fit, how=how, passes=passes)
     check_direction(offered.candidates, pairs.scores)
     verdict = decide(offered.candidates, pairs.scores, seed=seed)
     kept = verdict.choice.fixed == 0
     meta = offered.first if kept else fit(offered.method(verdict.choice))
-    facts = {**meta.method, **(origins if kept else {}), "tuned": _note(verdict, pairs, seed)}
+    facts = {**meta.method, "tuned": _note(verdict, pairs, seed)}
     # The sentences were looked at, even where the chosen method itself needs none.
     return replace(meta, method=facts, rows=views[0].shape[0])
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from ensembed.cli.common import json_option, options, print_json
+from ensembed.cli.console import print_json
+from ensembed.cli.options import json_option
 from ensembed.errors import InputError
 from ensembed.integrations.hub import push_to_hub
 
@@ -31,7 +32,7 @@ from ensembed.integrations.hub import push_to_hub
     is_flag=True,
     help="Push although members are files of this machine: others need their own.",
 )
-@options(json_option)
+@json_option
 def push(
     model: Path,
     repo: str,

@@ -7,9 +7,8 @@ from typing import Literal
 
 import click
 
-from ensembed.cli.command_line import command_line
 from ensembed.cli.console import print_json
-from ensembed.cli.options import How, how_options, members_option
+from ensembed.cli.options import How, command_line, how_options, members_option
 from ensembed.fetch.catalog import catalog, data_set
 from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble

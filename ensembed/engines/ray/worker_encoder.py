@@ -106,7 +106,7 @@ class Source:
             entry = parse_name(self.spec.name).entry
             if entry is None:
                 raise
-            from ensembed.fetch.pull import pull
+            from ensembed.fetch.fetcher import pull
 
             pull([entry.name])
             return open_encoder(name, threads=self.threads, pinned=self.spec.revision)

@@ -7,20 +7,9 @@ from pathlib import Path
 
 import click
 
-from ensembed.cli.common import (
-    encoder_option,
-    errors_option,
-    json_option,
-    open_corpus,
-    options,
-    print_json,
-    print_table,
-    progress_bars,
-    quiet_option,
-    threads_option,
-)
-from ensembed.corpora.corpus import BadBytes
-from ensembed.models.costs import default_sentences, measure
+from ensembed.cli.console import print_json, print_table
+from ensembed.cli.options import How, encoder_option, how_options
+from ensembed.models.ensemble_costs import default_sentences, measure
 from ensembed.support.provenance import provenance
 
 
@@ -36,16 +25,8 @@ from ensembed.support.provenance import provenance
     show_default=True,
     help="How many lines of FILE to encode at the most.",
 )
-@options(errors_option, threads_option, quiet_option, json_option)
-def bench(
-    file: Path | None,
-    encoders: tuple[str, ...],
-    count: int,
-    errors: BadBytes,
-    threads: int | None,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+@how_options("errors", "threads", "quiet", "as_json")
+def bench(file: Path | None, encoders: tuple[str, ...], count: int, how: How) -> None:
     """Measure what the members of an ensemble cost on this machine.
 
     FILE is plain or gzipped text, one sentence a line; - is standard input. Without it, made-up messages to a help desk
@@ -65,11 +46,11 @@ def bench(
     if file is None:
         sentences = default_sentences(count)
     else:
-        with open_corpus(file, errors) as corpus:
+        with how.open_corpus(file) as corpus:
             sentences = list(itertools.islice(corpus, count))
-    with progress_bars(quiet) as progress:
-        costs = measure(encoders, sentences, threads=threads, progress=progress)
-    if as_json:
+    with how.progress() as progress:
+        costs = measure(encoders, sentences, threads=how.threads, progress=progress)
+    if how.as_json:
         print_json(costs.to_json() | {"provenance": provenance()})
         return
     print_table(*costs.member_table())

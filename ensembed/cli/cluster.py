@@ -7,17 +7,8 @@ from typing import Any
 
 import click
 
-from ensembed.cli.common import print_json, progress_bars
-from ensembed.cli.options import (
-    Columns,
-    HowKept,
-    Out,
-    check_apart,
-    column_options,
-    how_kept_options,
-    out_options,
-    sentence_line,
-)
+from ensembed.cli.console import print_json, print_sentence
+from ensembed.cli.options import Columns, How, Out, check_apart, column_options, how_options, out_options
 from ensembed.corpora.record_writer import write_records
 from ensembed.search.groups import Method, find_clusters
 
@@ -46,13 +37,13 @@ from ensembed.search.groups import Method, find_clusters
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="Sentences to say what it is.",
+    help="Sentences that describe it.",
 )
-@click.option("--words", type=click.IntRange(min=0), default=8, show_default=True, help="Words to say what it is.")
+@click.option("--words", type=click.IntRange(min=0), default=8, show_default=True, help="Words that describe it.")
 @column_options
 @out_options("Write the cluster of every sentence")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn by lot.")
-@how_kept_options
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all random choices.")
+@how_options("store", "wait", "errors", "threads", "trust", "quiet", "as_json")
 def cluster(
     model: str,
     corpus: Path,
@@ -64,7 +55,7 @@ def cluster(
     columns: Columns,
     out: Out,
     seed: int,
-    how: HowKept,
+    how: How,
 ) -> None:
     """Find out what the sentences of FILE are about.
 
@@ -81,9 +72,9 @@ def cluster(
       ensembed cluster minilm sentences.txt --method hdbscan --least 10 --json
     """
     check_apart(file=corpus, out=out.path)
-    with progress_bars(how.quiet) as progress, columns.corpus(corpus, how.errors) as sentences:
+    with how.progress() as progress, columns.corpus(corpus, how.errors) as sentences:
         encoder = how.open_model(model, progress)
-        found = find_clusters(
+        result = find_clusters(
             sentences,
             encoder,
             clusters=clusters,
@@ -95,8 +86,8 @@ def cluster(
             store=how.views,
             progress=progress,
         )
-        out.write(lambda file, form: write_records(found.records(), found.fields, file, form))
-    facts = {"model": encoder.spec.name} | found.to_json()
+        out.write(lambda file, form: write_records(result.records(), result.fields, file, form))
+    facts = {"model": encoder.spec.name} | result.to_json()
     if how.as_json:
         print_json(facts | ({"out": str(out.path)} if out.path is not None else {}))
         return
@@ -106,12 +97,11 @@ def cluster(
 
 
 def _print(facts: dict[str, Any]) -> None:
-    tried = facts["silhouettes"]
-    how = f", of {', '.join(tried)} by the silhouette" if tried else ""
+    tried = f", of {', '.join(facts['silhouettes'])} by the silhouette" if facts["silhouettes"] else ""
     rest = f"; {facts['left_out']} sentences belong to none" if facts["left_out"] else ""
-    click.echo(f"{facts['rows']} sentences in {len(facts['clusters'])} clusters ({facts['method']}{how}){rest}")
-    for one in facts["clusters"]:
-        words = f": {', '.join(one['words'])}" if one["words"] else ""
-        click.echo(f"\ncluster {one['cluster']}, {one['size']} sentences{words}")
-        for sentence in one["sentences"]:
-            click.echo(sentence_line(sentence))
+    click.echo(f"{facts['rows']} sentences in {len(facts['clusters'])} clusters ({facts['method']}{tried}){rest}")
+    for cluster in facts["clusters"]:
+        words = f": {', '.join(cluster['words'])}" if cluster["words"] else ""
+        click.echo(f"\ncluster {cluster['cluster']}, {cluster['size']} sentences{words}")
+        for sentence in cluster["sentences"]:
+            print_sentence(sentence)

@@ -7,17 +7,8 @@ from typing import Any
 
 import click
 
-from ensembed.cli.common import print_json, progress_bars
-from ensembed.cli.options import (
-    Columns,
-    HowKept,
-    Out,
-    check_apart,
-    column_options,
-    how_kept_options,
-    out_options,
-    sentence_line,
-)
+from ensembed.cli.console import print_json, print_sentence
+from ensembed.cli.options import Columns, How, Out, check_apart, column_options, how_options, out_options
 from ensembed.corpora.record_writer import new_file
 from ensembed.search.groups import FALSE_PAIRS, Keep, find_duplicates, write_groups, write_kept
 
@@ -28,21 +19,21 @@ from ensembed.search.groups import FALSE_PAIRS, Keep, find_duplicates, write_gro
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1, min_open=True),
-    help="From which cosine on two sentences are duplicates. [default: found without labels]",
+    help="Cosine from which two sentences are duplicates. [default: found without labels]",
 )
 @click.option(
     "--false-pairs",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=FALSE_PAIRS,
     show_default=True,
-    help="Unrelated sentences per sentence that the threshold is found for.",
+    help="Unrelated sentences per sentence that a threshold that is found may let in.",
 )
 @click.option(
     "--keep",
     type=click.Choice(["first", "longest"]),
     default="first",
     show_default=True,
-    help="Which sentence stands for a group.",
+    help="Which sentence represents a group.",
 )
 @click.option(
     "--kept",
@@ -53,8 +44,8 @@ from ensembed.search.groups import FALSE_PAIRS, Keep, find_duplicates, write_gro
 @column_options
 @out_options("Write every row of every group")
 @click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="Largest groups to print.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the sample that the threshold is found on.")
-@how_kept_options
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the sample for the threshold.")
+@how_options("store", "wait", "errors", "threads", "trust", "quiet", "as_json")
 def dedupe(
     model: str,
     corpus: Path,
@@ -66,15 +57,15 @@ def dedupe(
     out: Out,
     show: int,
     seed: int,
-    how: HowKept,
+    how: How,
 ) -> None:
     """Find sentences of FILE that say the same.
 
     FILE is text (a sentence a line), CSV or TSV with a header, or JSON Lines, plain or gzipped; - is standard input.
     MODEL is a saved model's folder or an encoder's name. Every sentence of a group has at least the threshold's cosine
-    with the one that stands for it, and no two that stand for groups have: groups do not chain. Rows are counted from
-    0, without blank texts. Without --threshold it is found from the cosines of unrelated sentences, without labels;
-    docs/groups.md says how. --kept has whole records, with all their columns, as they stand in FILE.
+    with the sentence that represents it, and no two representatives have: groups do not chain. Rows are counted from 0,
+    without blank texts. Without --threshold, it is found from the cosines of unrelated sentences, without labels;
+    docs/groups.md says how. --kept has whole records, with all their columns, as they are in FILE.
 
     \b
     Examples:
@@ -84,9 +75,9 @@ def dedupe(
       ensembed dedupe my-model sentences.txt --keep longest --out groups.jsonl --json
     """
     check_apart(file=corpus, out=out.path, kept=kept_file)
-    with progress_bars(how.quiet) as progress, columns.corpus(corpus, how.errors) as sentences:
+    with how.progress() as progress, columns.corpus(corpus, how.errors) as sentences:
         encoder = how.open_model(model, progress)
-        found = find_duplicates(
+        duplicates = find_duplicates(
             sentences,
             encoder,
             threshold=threshold,
@@ -96,11 +87,11 @@ def dedupe(
             store=how.views,
             progress=progress,
         )
-        out.write(lambda file, form: write_groups(found, file, form))
+        out.write(lambda file, form: write_groups(duplicates, file, form))
         if kept_file is not None:
             with new_file(kept_file) as file:
-                write_kept(found, file)
-        facts = {"model": encoder.spec.name} | found.to_json(show)
+                write_kept(duplicates, file)
+        facts = {"model": encoder.spec.name} | duplicates.to_json(show)
     files = {name: str(path) for name, path in (("out", out.path), ("kept_file", kept_file)) if path is not None}
     if how.as_json:
         print_json(facts | files)
@@ -122,6 +113,6 @@ def _print(facts: dict[str, Any]) -> None:
     for group in facts["largest"]:
         click.echo(f"\ngroup {group['group']}: {group['size']} sentences")
         for row in group["rows"]:
-            click.echo(sentence_line(row))
+            print_sentence(row)
         if group["size"] > len(group["rows"]):
             click.echo(f"  … and {group['size'] - len(group['rows'])} more")

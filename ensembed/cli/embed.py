@@ -7,47 +7,26 @@ from pathlib import Path
 import click
 import numpy as np
 
-from ensembed.cli.common import (
-    column_option,
-    corpus_argument,
-    encoder_option,
-    errors_option,
-    json_option,
-    open_corpus,
-    options,
-    print_json,
-    print_table,
-    progress_bars,
-    quiet_option,
-    store_option,
-    threads_option,
-    wait_option,
-)
+from ensembed.cli.console import print_json, print_table
 from ensembed.cli.engines import EngineChoice, engine_options, print_stages, stages_json
-from ensembed.corpora.corpus import BadBytes
+from ensembed.cli.options import How, corpus_argument, encoder_option, how_options, options
 from ensembed.encoders import open_encoder
 from ensembed.views import ViewStore
 
 
 @click.command()
-@options(corpus_argument, encoder_option, store_option)
+@options(corpus_argument, encoder_option)
 @click.option("--shard-rows", type=click.IntRange(min=1), default=4096, show_default=True, help="Rows per shard.")
 @click.option("--verify", is_flag=True, help="Check every byte first and encode damaged shards again.")
 @engine_options()
-@options(wait_option, errors_option, column_option, threads_option, quiet_option, json_option)
+@how_options("store", "wait", "errors", "column", "threads", "quiet", "as_json")
 def embed(
     corpus: Path | str,
     encoders: tuple[str, ...],
-    store: Path | None,
     shard_rows: int,
     verify: bool,
-    wait: float,
-    errors: BadBytes,
-    column: str | None,
-    threads: int | None,
-    quiet: bool,
-    as_json: bool,
     engine: EngineChoice,
+    how: How,
 ) -> None:
     """Let encoders read CORPUS and keep their views of it.
 
@@ -70,27 +49,19 @@ def embed(
       ensembed embed /shared/news.txt -e minilm -e wordllama --store /shared/views --engine ray \
         --address 10.0.0.1:6379 --resources num_cpus=1 --resources minilm:num_cpus=2,actors=2-8
     """
-    views = ViewStore(store, shard_rows=shard_rows, wait=wait)
-    with open_corpus(corpus, errors, column) as source, progress_bars(quiet) as progress:
-        members = [open_encoder(name, threads=threads, progress=progress) for name in encoders]
+    views = ViewStore(how.store, shard_rows=shard_rows, wait=how.wait)
+    with how.open_corpus(corpus) as source, how.progress() as progress:
+        members = [open_encoder(name, threads=how.threads, progress=progress) for name in encoders]
         with engine.open() as runner:
             done = runner.embed_all(views, source, members, verify=verify, progress=progress)
             stages = runner.stages
         first_rows = source.index.first_rows
         distinct = int(np.count_nonzero(first_rows == np.arange(len(first_rows))))
-    if as_json:
-        found = [
-            {
-                "encoder": view.spec.name,
-                "rows": len(view),
-                "distinct": distinct,
-                "dim": view.spec.dim,
-                "folder": str(view.folder),
-            }
-            for view in done
-        ]
-        print_json(found if engine.is_local else {"views": found, "stages": stages_json(stages)})
+    headers = ["encoder", "rows", "distinct", "dim", "folder"]
+    rows = [[view.spec.name, len(view), distinct, view.spec.dim, str(view.folder)] for view in done]
+    if how.as_json:
+        facts = [dict(zip(headers, row, strict=True)) for row in rows]
+        print_json(facts if engine.is_local else {"views": facts, "stages": stages_json(stages)})
         return
-    rows = [[view.spec.name, str(len(view)), str(distinct), str(view.spec.dim), str(view.folder)] for view in done]
-    print_table(["encoder", "rows", "distinct", "dim", "folder"], rows)
+    print_table(headers, [[str(cell) for cell in row] for row in rows])
     print_stages(stages)

@@ -7,17 +7,8 @@ from pathlib import Path
 
 import click
 
-from ensembed.cli.common import (
-    json_option,
-    options,
-    print_json,
-    print_table,
-    progress_bars,
-    quiet_option,
-    threads_option,
-    trust_option,
-)
-from ensembed.models.opening import open_model
+from ensembed.cli.console import print_json, print_table
+from ensembed.cli.options import How, how_options
 from ensembed.sts import LAYOUTS, NAMES, PROTOCOLS, Dataset, Protocol, Result, evaluate_all, read_pairs
 from ensembed.sts.find import TESTS, find_sts, text_version
 from ensembed.sts.once import Vectors
@@ -34,7 +25,7 @@ from ensembed.support.provenance import provenance
 @click.option("--layout", type=click.Choice(LAYOUTS), help="Text version. [default: the first that is there]")
 @click.option("--protocol", type=click.Choice(PROTOCOLS), default="mean", show_default=True)
 @click.option("--parts", is_flag=True, help="Show every sub-testset.")
-@options(threads_option, trust_option, quiet_option, json_option)
+@how_options("threads", "trust", "quiet", "as_json")
 def evaluate(
     models: tuple[str, ...],
     names: tuple[str, ...],
@@ -43,10 +34,7 @@ def evaluate(
     layout: str | None,
     protocol: Protocol,
     parts: bool,
-    threads: int | None,
-    trust: bool,
-    quiet: bool,
-    as_json: bool,
+    how: How,
 ) -> None:
     """Score MODELS (folders of saved models, names of encoders) on semantic textual similarity.
 
@@ -67,38 +55,29 @@ def evaluate(
     datasets = [find_sts(name, data, layout) for name in dict.fromkeys(wanted)]
     datasets += [Dataset.of(read_pairs(path)) for path in pairs]
     results: dict[str, list[Result]] = {}
-    with progress_bars(quiet) as progress:
+    with how.progress() as progress:
         vectors = Vectors()  # models often share members
         for source in dict.fromkeys(models):
-            encoder = vectors.remember(open_model(source, threads=threads, progress=progress, trust=trust))
+            encoder = vectors.remember(how.open_model(source, progress))
             results[source] = evaluate_all(partial(encoder.encode, progress=progress), datasets, protocol)
-    if as_json:
-        print_json(
-            {
-                "provenance": provenance(),
-                "protocol": protocol,
-                "models": {source: [result.to_json() for result in found] for source, found in results.items()},
-            }
-        )
+    if how.as_json:
+        scores = {source: [result.to_json() for result in scores] for source, scores in results.items()}
+        print_json({"provenance": provenance(), "protocol": protocol, "models": scores})
         return
     _print(results, protocol, parts)
 
 
 def _print(results: dict[str, list[Result]], protocol: Protocol, parts: bool) -> None:
-    columns = next(iter(results.values()))
-    headers = ["model"]
-    for result in columns:
-        headers.append(result.dataset)
-        headers += [f"{result.dataset}/{part.name}" for part in result.parts if parts and len(result.parts) > 1]
-    rows = []
-    for source, found in results.items():
-        row = [source]
-        for result in found:
-            row.append(str(result.score))
-            row += [str(part.score) for part in result.parts if parts and len(result.parts) > 1]
+    headers, rows = ["model"], []
+    for source, scores in results.items():
+        headers, row = ["model"], [source]
+        for result in scores:
+            shown = result.parts if parts and len(result.parts) > 1 else ()
+            headers += [result.dataset, *(f"{result.dataset}/{part.name}" for part in shown)]
+            row += [str(result.score), *(str(part.score) for part in shown)]
         rows.append(row)
     print_table(headers, rows)
-    click.echo(f"\nPearson/Spearman x 100; protocol {protocol}; text {text_version(columns)}.")
-    for result in columns:
+    click.echo(f"\nPearson/Spearman x 100; protocol {protocol}; text {text_version(scores)}.")
+    for result in scores:
         if result.missing:
             click.echo(f"{result.dataset} is without {', '.join(result.missing)}: not in the data folder.")

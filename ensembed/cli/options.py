@@ -1,104 +1,203 @@
-"""Options that go together, which a command gets as one argument."""
+"""Options that several commands share. Options that belong together reach a command as one argument."""
 
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO, TypeAlias
 
 import click
+from click.core import ParameterSource
 
-from ensembed.cli.common import (
-    errors_option,
-    json_option,
-    on_disk,
-    open_corpus,
-    options,
-    quiet_option,
-    store_option,
-    threads_option,
-    trust_option,
-    wait_option,
-)
+from ensembed.cli.console import on_disk, open_corpus, progress_bars
 from ensembed.corpora.corpus import BadBytes, Corpus
 from ensembed.corpora.record_reader import FileFormat, RecordCorpus, RecordFile
 from ensembed.corpora.record_writer import FORMS, form_of, new_file
+from ensembed.corpora.urls import is_url
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError
+from ensembed.models.named_ensembles import ENSEMBLES, named_ensemble
 from ensembed.models.opening import open_model
 from ensembed.support.progress import Progress
 from ensembed.views import ViewStore
 
-_Decorator = Callable[[Any], Any]
+Decorator: TypeAlias = Callable[[Any], Any]
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program instead of a table.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Draw no progress bars.")
+threads_option = click.option("--threads", type=click.IntRange(min=1), help="Cores per encoder. [default: all]")
+store_option = click.option(
+    "--store", type=click.Path(path_type=Path), help="Where views are kept. [default: `views` in the cache]"
+)
+errors_option = click.option(
+    "--errors",
+    type=click.Choice(["strict", "replace"]),
+    default="strict",
+    show_default=True,
+    help="What to do with bytes that are not UTF-8.",
+)
+wait_option = click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Seconds to wait for another process on the same view.",
+)
+trust_option = click.option(
+    "--trust",
+    is_flag=True,
+    help="Let a saved model run code that comes with weights, and send sentences to servers it names.",
+)
+column_option = click.option(
+    "--column",
+    metavar="NAME",
+    help="The column of a Parquet file with the sentences. [default: the only one of strings]",
+)
 
 
-def gathered(name: str, make: Callable[..., object], *decorators: _Decorator) -> _Decorator:
-    """Options that a command gets as one argument: what `make`, whose parameters they are, makes of them."""
-    taken = list(inspect.signature(make).parameters)
+def options(*decorators: Decorator) -> Decorator:
+    """Return several decorators as one, the first outermost."""
+
+    def apply(function: Any) -> Any:  # noqa: ANN401 - click's decorators turn functions into commands
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return apply
+
+
+def gathered(name: str, make: Callable[..., object], **decorators: Decorator) -> Decorator:
+    """Return options as one decorator; the command receives `name=make(**values)` instead of their values.
+
+    Args:
+        name: the parameter of the command.
+        make: makes it of the values of the options.
+        decorators: the options by the names of their values.
+    """
 
     def decorate(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - click's decorators turn functions into commands
         @functools.wraps(function)
-        def command(*arguments: Any, **given: Any) -> Any:  # noqa: ANN401 - whatever the command takes
-            one = make(**{key: given.pop(key) for key in taken})
-            return function(*arguments, **given, **{name: one})
+        def command(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401 - whatever the command takes
+            made = make(**{key: values.pop(key) for key in decorators})
+            return function(*arguments, **values, **{name: made})
 
-        return options(*decorators)(command)
+        return options(*decorators.values())(command)
 
     return decorate
 
 
 @dataclass(frozen=True)
 class How:
-    """How texts are read and encoded, and what is printed."""
+    """How a command reads and encodes texts, where it keeps views, and what it prints."""
 
-    errors: BadBytes
-    threads: int | None
-    trust: bool
-    quiet: bool
-    as_json: bool
+    errors: BadBytes = "strict"
+    column: str | None = None
+    threads: int | None = None
+    trust: bool = False
+    quiet: bool = False
+    as_json: bool = False
+    store: Path | None = None
+    wait: float = 0.0
+
+    def progress(self) -> AbstractContextManager[Progress]:
+        """Draw progress bars unless --quiet was given."""
+        return progress_bars(self.quiet)
 
     def open_model(self, source: str, progress: Progress) -> Encoder:
-        """The saved model of that folder, or the encoder of that name."""
+        """Open the saved model of that folder, or the encoder of that name."""
         return open_model(source, threads=self.threads, progress=progress, trust=self.trust)
 
-
-@dataclass(frozen=True)
-class HowKept(How):
-    """The same of a command that keeps views."""
-
-    store: Path | None
-    wait: float
+    def open_corpus(self, path: Path | str) -> AbstractContextManager[Corpus]:
+        """Open a file, folder, pattern, URL or standard input."""
+        return open_corpus(path, self.errors, self.column)
 
     @property
     def views(self) -> ViewStore:
-        """Where they are kept."""
+        """The store of views."""
         return ViewStore(self.store, wait=self.wait)
 
     def views_of(self, corpus: Corpus, members: Sequence[Encoder], progress: Progress) -> list[Any]:
-        """The members' views; vectors that are not always the same cannot be kept and are made now."""
-        kept = iter(self.views.embed_all(corpus, [one for one in members if one.cacheable], progress=progress))
-        return [next(kept) if one.cacheable else one.encode(list(corpus), progress=progress) for one in members]
+        """Return the members' views; vectors that are not always the same cannot be stored and are encoded now."""
+        stored = iter(self.views.embed_all(corpus, [one for one in members if one.cacheable], progress=progress))
+        return [next(stored) if one.cacheable else one.encode(list(corpus), progress=progress) for one in members]
 
 
-_HOW = (errors_option, threads_option, trust_option, quiet_option, json_option)
-how_options = gathered("how", How, *_HOW)
-how_kept_options = gathered("how", HowKept, store_option, wait_option, *_HOW)
+_HOW = {
+    "errors": errors_option,
+    "column": column_option,
+    "threads": threads_option,
+    "trust": trust_option,
+    "quiet": quiet_option,
+    "as_json": json_option,
+    "store": store_option,
+    "wait": wait_option,
+}
+
+
+def how_options(*names: str) -> Decorator:
+    """Return those options of `How`, which a command receives as one `how`; the others keep their defaults."""
+    return gathered("how", How, **{name: _HOW[name] for name in names})
+
+
+class _CorpusType(click.Path):
+    """A path, or a URL, which stays a string: a path would lose one of its slashes."""
+
+    name = "corpus"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own
+        if value == "":  # as a path it would be the current folder
+            self.fail("It is empty.", param, ctx)
+        if isinstance(value, str) and is_url(value):
+            return value
+        return super().convert(value, param, ctx)
+
+
+corpus_argument = click.argument("corpus", type=_CorpusType(path_type=Path, allow_dash=True))
+
+
+def members_option(default: str | None) -> Decorator:
+    """`-e` and `--ensemble`, which a command receives as one list `encoders`: the ensemble's members, then the others.
+
+    Args:
+        default: the ensemble if neither is given; None makes that an error.
+    """
+
+    def make(encoders: tuple[str, ...], ensemble: str | None) -> tuple[str, ...]:
+        chosen = default if ensemble is None and not encoders else ensemble
+        members = (*(named_ensemble(chosen) if chosen is not None else ()), *encoders)
+        if not members:
+            raise click.UsageError("Name the members: -e NAME, once or several times, or --ensemble NAME.")
+        return members
+
+    names = f"Members that have a name together ({' or '.join(ENSEMBLES)}), or names with commas between them."
+    return gathered(
+        "encoders",
+        make,
+        encoders=click.option(
+            "--encoder", "-e", "encoders", multiple=True, metavar="NAME", help="A member; give it several times."
+        ),
+        ensemble=click.option(
+            "--ensemble", metavar="NAME[,NAME…]", help=names + (f" [default: {default}]" if default else "")
+        ),
+    )
+
+
+encoder_option = members_option(None)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What a FILE of records is, and where its texts are."""
+    """The format of a FILE of records, and its columns with texts and ids."""
 
     file_format: FileFormat | None
     text_column: str | None
     id_column: str | None
 
     def file(self, source: Path | BinaryIO, name: str, errors: BadBytes) -> RecordFile:
-        """The file, read in this way."""
+        """Return the file, to be read in this way."""
         file = self._file(source, name, errors)
         column = self.id_column if self.text_column is None else self.text_column
         if file.kind == "text" and column is not None:
@@ -114,7 +213,7 @@ class Columns:
 
     @contextmanager
     def corpus(self, path: Path, errors: BadBytes) -> Iterator[Corpus]:
-        """Its texts as a corpus; what is no table is one that `open_corpus` knows."""
+        """Open the texts of a file as a corpus."""
         file = self._file(path, str(path), errors)
         if file.kind == "text":
             if self.id_column is not None:
@@ -125,54 +224,54 @@ class Columns:
             with open_corpus(path, errors, self.text_column) as corpus:
                 yield corpus
             return
-        with on_disk(path) as (kept, name):
-            yield RecordCorpus(replace(file, source=kept, name=name or file.name, format=file.kind))
+        with on_disk(path) as (copy, name):
+            yield RecordCorpus(replace(file, source=copy, name=name or file.name, format=file.kind))
 
 
 column_options = gathered(
     "columns",
     Columns,
-    click.option(
+    file_format=click.option(
         "--format",
         "file_format",
         type=click.Choice(["text", "csv", "tsv", "jsonl"]),
         help="What FILE is. [default: by its ending; text, a line a row, where that says nothing]",
     ),
-    click.option("--text-column", help="Of CSV, TSV and JSONL: what is encoded. [default: text]"),
-    click.option("--id-column", help="Of CSV, TSV and JSONL: what rows are called. [default: none; rows are numbered]"),
+    text_column=click.option("--text-column", help="Of CSV, TSV and JSONL: what is encoded. [default: text]"),
+    id_column=click.option(
+        "--id-column", help="Of CSV, TSV and JSONL: what rows are called. [default: none; rows are numbered]"
+    ),
 )
 
 
 @dataclass(frozen=True)
 class Out:
-    """A file for records, or none; in which form is known before the work begins."""
+    """A file for records, or none, and its format."""
 
     path: Path | None
     form: str
 
     def write(self, write: Callable[[TextIO, str], object]) -> None:
-        """Write it, if it is wanted."""
+        """Write the file if --out was given."""
         if self.path is not None:
             with new_file(self.path) as file:
                 write(file, self.form)
 
 
-def out_options(what: str) -> _Decorator:
-    """`--out`, which is written with what, and `--out-format`."""
-
-    def make(out: Path | None, out_format: str | None) -> Out:
-        return Out(out, form_of(out, out_format) if out is not None else "")
-
+def out_options(what: str) -> Decorator:
+    """`--out` and `--out-format`, which a command receives as one `out`; `what` begins the help of --out."""
     return gathered(
         "out",
-        make,
-        click.option("--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help=f"{what} (.csv, .jsonl)."),
-        click.option("--out-format", type=click.Choice(FORMS), help="Of --out. [default: by its ending]"),
+        lambda out, out_format: Out(out, form_of(out, out_format) if out is not None else ""),
+        out=click.option(
+            "--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help=f"{what} (.csv, .jsonl)."
+        ),
+        out_format=click.option("--out-format", type=click.Choice(FORMS), help="Of --out. [default: by its ending]"),
     )
 
 
 def check_apart(**files: Path | None) -> None:
-    """No file may take the place of another; they are called as the command line calls them."""
+    """Raise an InputError if two of these files are the same; `file` is the argument FILE, others are options."""
     seen: dict[Path, str] = {}
     for name, path in files.items():
         if path is None or str(path) == "-":
@@ -182,7 +281,26 @@ def check_apart(**files: Path | None) -> None:
             raise InputError(f"{other} and {called} are the same file, {path}: name another one")
 
 
-def sentence_line(sentence: Mapping[str, Any]) -> str:
-    """A sentence of a group for a person: its cosine, its id or its row, its text on one line."""
-    text = " ".join(sentence["text"].split())
-    return f"  {sentence['cosine']:.4f}  {sentence.get('id', sentence['row']):>8}  {text[:90]}"
+def check_can_write(*files: Path | None) -> None:
+    """Raise a UsageError if the folder of a file does not exist: before the work, and not after it."""
+    for file in files:
+        if file is not None and not file.parent.is_dir():
+            raise click.UsageError(f"there is no folder {str(file.parent)!r} to write {file.name} in")
+
+
+def command_line(*leave_out: str) -> str:
+    """Return the line that runs the current command again, without these parameters."""
+    context = click.get_current_context()
+    words = context.command_path.split()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) != ParameterSource.COMMANDLINE or name in leave_out:
+            continue
+        value = context.params[name]
+        if isinstance(value, bool):
+            words.append(parameter.opts[0] if value else parameter.secondary_opts[0])
+            continue
+        option = [parameter.opts[0]] if isinstance(parameter, click.Option) else []
+        for item in value if isinstance(value, tuple) else (value,):
+            words += [*option, str(item)]
+    return shlex.join(words)

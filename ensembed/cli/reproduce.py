@@ -7,31 +7,16 @@ from typing import Literal
 
 import click
 
-from ensembed.cli.common import (
-    command_line,
-    errors_option,
-    json_option,
-    members_option,
-    options,
-    print_json,
-    progress_bars,
-    quiet_option,
-    store_option,
-    threads_option,
-    wait_option,
-)
-from ensembed.corpora.corpus import BadBytes
-from ensembed.fetch.catalog import catalog
-from ensembed.fetch.pull import pull
+from ensembed.cli.console import print_json
+from ensembed.cli.options import How, command_line, how_options, members_option
+from ensembed.fetch.catalog import catalog, data_set
+from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble
-from ensembed.paper.corpora import open_corpora
-from ensembed.paper.training import TRAININGS, Training
+from ensembed.paper.experiments.dev_experiments import TRAININGS, Training
+from ensembed.paper.named_corpora import open_corpora
 from ensembed.sts import LAYOUTS, PROTOCOLS, Protocol
-from ensembed.sts.data.places import find
-from ensembed.sts.data.sources import data_set
-from ensembed.sts.find import find_available
+from ensembed.sts.find import find_available, locate
 from ensembed.support.machine import cache_dir
-from ensembed.views import ViewStore
 
 
 @click.command()
@@ -70,7 +55,7 @@ from ensembed.views import ViewStore
     is_flag=True,
     help="Run all experiments again; views are kept. Leave it out to go on after an interruption.",
 )
-@options(store_option, wait_option, errors_option, threads_option, quiet_option, json_option)
+@how_options("store", "wait", "errors", "threads", "quiet", "as_json")
 def reproduce(
     encoders: tuple[str, ...],
     corpora: tuple[str, ...],
@@ -82,12 +67,7 @@ def reproduce(
     resamples: int,
     texts: bool,
     fresh: bool,
-    store: Path | None,
-    wait: float,
-    errors: BadBytes,
-    threads: int | None,
-    quiet: bool,
-    as_json: bool,
+    how: How,
 ) -> None:
     """Run everything the paper reports, and more, on an ensemble, and write tables and a report.
 
@@ -105,11 +85,11 @@ def reproduce(
       ensembed reproduce --ensemble minilm,gte-small,wordllama --corpus news.txt.gz --corpus stsb-train --out report
       ensembed reproduce --ensemble paper --corpus billion-word --autoencoder paper
     """
+    from ensembed.paper.experiments.run_experiments import Plan, run_experiments
     from ensembed.paper.laboratory import Laboratory
     from ensembed.paper.notebook import Notebook
-    from ensembed.paper.report.write import check_before, write_report
-    from ensembed.paper.run import Plan, run_experiments
-    from ensembed.paper.tables import main_text
+    from ensembed.paper.report.page import check_before, write_report
+    from ensembed.paper.tables.table_formats import main_text
 
     check_before(out, training=training != "none")
     plan = Plan(
@@ -118,23 +98,23 @@ def reproduce(
         None if training == "none" else training,
         resamples=resamples,
         texts=texts,
-        threads=threads,
+        threads=how.threads,
     )
-    with progress_bars(quiet) as progress:
-        absent = ["stsb"] if data is None and find(data_set("stsb")) is None else []
+    with how.progress() as progress:
+        absent = ["stsb"] if data is None and locate(data_set("stsb")) is None else []
         pull([*(name for name in encoders if name in catalog()), *absent], progress=progress)
-        texts_to_fit = open_corpora(corpora, data=data, layout=layout, errors=errors)
+        texts_to_fit = open_corpora(corpora, data=data, layout=layout, errors=how.errors)
         laboratory = Laboratory.prepare(
-            Ensemble(encoders, threads=threads, progress=progress),
+            Ensemble(encoders, threads=how.threads, progress=progress),
             {one.name: one.corpus for one in texts_to_fit},
             find_available(data, layout),
-            store=ViewStore(store, wait=wait),
+            store=how.views,
             notebook=Notebook(cache_dir() / "reproduce", fresh, progress),
             progress=progress,
         )
         findings = run_experiments(laboratory, plan, [one.what for one in texts_to_fit])
         written = write_report(findings, out)
-    if as_json:
+    if how.as_json:
         print_json({"written": [str(path) for path in written]})
         return
     click.echo(main_text(findings))

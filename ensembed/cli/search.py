@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from ensembed.cli.common import (
-    STDIN,
-    json_option,
-    options,
-    print_json,
-    print_table,
-    progress_bars,
-    threads_option,
-    trust_option,
-)
+from ensembed.cli.console import STDIN, print_json, print_table
+from ensembed.cli.options import How, how_options
 from ensembed.corpora.corpus import read_lines
 from ensembed.errors import InputError, SearchIndexError
-from ensembed.models.opening import open_model
 from ensembed.search import Hit, Index
 
 _SHOWN = 100
@@ -31,16 +24,8 @@ _SHOWN = 100
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
 @click.option("-k", "count", type=click.IntRange(min=1), default=10, show_default=True, help="Hits for every query.")
 @click.option("--model", "-m", help="Where the index's model is, if it was moved.")
-@options(threads_option, trust_option, json_option)
-def search(
-    folder: Path,
-    queries: tuple[str, ...],
-    count: int,
-    model: str | None,
-    threads: int | None,
-    trust: bool,
-    as_json: bool,
-) -> None:
+@how_options("threads", "trust", "as_json")
+def search(folder: Path, queries: tuple[str, ...], count: int, model: str | None, how: How) -> None:
     """Find the texts in the index FOLDER that are nearest to each QUERY.
 
     Without a QUERY it asks for one after the other, until Ctrl-D; from a pipe it reads a query a line and answers at
@@ -52,54 +37,47 @@ def search(
       ensembed search my-index -k 3 --json < queries.txt
       ensembed search my-index
     """
-    with progress_bars(quiet=False) as progress:
-        encoder = None if model is None else open_model(model, threads=threads, progress=progress, trust=trust)
-        opened = Index.open(folder, encoder, threads=threads, trust=trust, progress=progress)
-        if not len(opened):
+    with how.progress() as progress:
+        encoder = None if model is None else how.open_model(model, progress)
+        index = Index.open(folder, encoder, threads=how.threads, trust=how.trust, progress=progress)
+        if not len(index):
             raise SearchIndexError(f"{folder} holds no rows: add some with ensembed index {folder} FILE")
-        _ = opened.model  # opened now, so that the first answer is as quick as the others
+        _ = index.model  # opened now, so that the first answer is as quick as the others
     if queries:
-        for query, hits in zip(queries, opened.search(list(queries), count), strict=True):
-            if len(queries) > 1 and not as_json:
+        for query, hits in zip(queries, index.search(list(queries), count), strict=True):
+            if len(queries) > 1 and not how.as_json:
                 click.echo(f"\n{query}")
-            _show(query, hits, as_json)
+            _print(query, hits, how.as_json)
         return
-    asked = _typed(opened, as_json) if sys.stdin.isatty() else read_lines(sys.stdin.buffer, name=STDIN)
-    for query in asked:
+    for query in _typed(index, how.as_json) if sys.stdin.isatty() else read_lines(sys.stdin.buffer, name=STDIN):
         try:
-            [hits] = opened.search([query], count)
+            [hits] = index.search([query], count)
         except InputError as error:  # one bad line of many: the others can be answered
-            if as_json:
+            if how.as_json:
                 print_json({"query": query.encode("utf-8", "replace").decode(), "error": str(error)})
             else:
                 click.echo(f"error: {error}", err=True)
             continue
-        _show(query, hits, as_json)
+        _print(query, hits, how.as_json)
         sys.stdout.flush()
 
 
-def _show(query: str, hits: list[Hit], as_json: bool) -> None:
+def _print(query: str, hits: list[Hit], as_json: bool) -> None:
     if as_json:
-        found = [
-            {"id": hit.id, "score": round(hit.score, 6), "text": hit.text, "metadata": dict(hit.metadata)}
-            for hit in hits
-        ]
-        print_json({"query": query, "hits": found})
+        print_json({"query": query, "hits": [asdict(hit) | {"score": round(hit.score, 6)} for hit in hits]})
         return
-    rows = [[f"{hit.score:.4f}", hit.id, _short(hit)] for hit in hits]
+    rows = []
+    for hit in hits:
+        text = " ".join(hit.text.split())
+        rows.append([f"{hit.score:.4f}", hit.id, text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"])
     print_table(["score", "id", "text"], rows, left=3)
 
 
-def _short(hit: Hit) -> str:
-    """The text on one line, cut where it is long."""
-    text = " ".join(hit.text.split())
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-
-
-def _typed(opened: Index, as_json: bool) -> Iterator[str]:
-    """Lines that a person types, until the end of the file; blank ones ask for nothing."""
-    click.echo(f"{len(opened)} rows, {opened.manifest.spec.name}. Type a query; Ctrl-D ends.", err=True)
-    import_readline()
+def _typed(index: Index, as_json: bool) -> Iterator[str]:
+    """Yield the lines that a person types, except blank ones."""
+    click.echo(f"{len(index)} rows, {index.manifest.spec.name}. Type a query; Ctrl-D ends.", err=True)
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - gives the prompt a history, where the system has it
     while True:
         # With --json standard output is for a program.
         click.echo("search> ", nl=False, err=as_json)
@@ -110,11 +88,3 @@ def _typed(opened: Index, as_json: bool) -> Iterator[str]:
             return
         if line.strip():
             yield line
-
-
-def import_readline() -> None:
-    """Let `input` edit lines and remember them, where the system has readline."""
-    try:
-        import readline  # noqa: F401 - gives the prompt a history
-    except ImportError:
-        return

@@ -1,4 +1,4 @@
-"""`ensembed serve`: an HTTP server."""
+"""`ensembed serve`: serve a model over HTTP."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ensembed.cli.common import options, progress_bars, quiet_option, threads_option, trust_option
+from ensembed.cli.options import How, how_options
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError
-from ensembed.models.opening import open_model
 
 if TYPE_CHECKING:
     from ensembed.serve.index_search import SupportsSearch
@@ -23,17 +22,17 @@ _MB = 1 << 20
 @click.command()
 @click.argument("model")
 @click.option(
-    "--index", "index_folder", type=click.Path(path_type=Path), help="What /search searches: made with the same model."
+    "--index", "index_folder", type=click.Path(path_type=Path), help="The index that /search searches, made with MODEL."
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
-@click.option("--name", help="What clients call the model. [default: its own name]")
-@click.option("--alias", "aliases", multiple=True, metavar="NAME", help="Another name; give it several times.")
+@click.option("--name", help="The name of the model for clients. [default: its own name]")
+@click.option("--alias", "aliases", multiple=True, metavar="NAME", help="Another name of the model; may be repeated.")
 @click.option(
     "--keys",
     "keys_file",
     type=click.Path(path_type=Path),
-    help="A file of API keys, one a line; the variable ENSEMBED_API_KEYS can hold some, too. [default: none wanted]",
+    help="A file of API keys, one a line; the variable ENSEMBED_API_KEYS may have some, too. [default: none needed]",
 )
 @click.option(
     "--allow-host",
@@ -42,28 +41,34 @@ _MB = 1 << 20
     metavar="NAME",
     help="A name that clients may call the server by. [default: on 127.0.0.1 localhost only, elsewhere any]",
 )
-@click.option("--batch-texts", type=click.IntRange(1), default=64, show_default=True, help="Texts of a batch.")
+@click.option("--batch-texts", type=click.IntRange(1), default=64, show_default=True, help="Most texts in a batch.")
 @click.option(
-    "--wait-ms", type=click.FloatRange(0), default=2.0, show_default=True, help="Wait so long for others to join one."
-)
-@click.option("--queue", "queue_texts", type=click.IntRange(1), default=4096, show_default=True, help="Texts waiting.")
-@click.option("--cache-mb", type=click.IntRange(0), default=64, show_default=True, help="Room for recent vectors.")
-@click.option("--max-body-mb", type=click.IntRange(1), default=4, show_default=True, help="Of one request.")
-@click.option("--max-items", type=click.IntRange(1), default=2048, show_default=True, help="Texts of one request.")
-@click.option(
-    "--max-characters", type=click.IntRange(1), default=32768, show_default=True, help="Characters of one text."
+    "--wait-ms",
+    type=click.FloatRange(0),
+    default=2.0,
+    show_default=True,
+    help="Wait this long for others to join.",
 )
 @click.option(
-    "--timeout", type=click.FloatRange(0.001), default=60.0, show_default=True, help="Seconds for one request."
+    "--queue", "queue_texts", type=click.IntRange(1), default=4096, show_default=True, help="Most waiting texts."
 )
-@click.option("--drain", type=click.FloatRange(0), default=0.0, show_default=True, help="Seconds to go on on SIGTERM.")
-@click.option("--log-requests", is_flag=True, help="Log a line per request: no text is in it.")
-@options(threads_option, trust_option, quiet_option)
-def serve(**given: Any) -> None:  # noqa: ANN401 - the options above
+@click.option("--cache-mb", type=click.IntRange(0), default=64, show_default=True, help="Memory for recent vectors.")
+@click.option("--max-body-mb", type=click.IntRange(1), default=4, show_default=True, help="Largest request.")
+@click.option("--max-items", type=click.IntRange(1), default=2048, show_default=True, help="Most texts in a request.")
+@click.option(
+    "--max-characters", type=click.IntRange(1), default=32768, show_default=True, help="Most characters in a text."
+)
+@click.option("--timeout", type=click.FloatRange(0.001), default=60.0, show_default=True, help="Seconds for a request.")
+@click.option(
+    "--drain", type=click.FloatRange(0), default=0.0, show_default=True, help="Seconds to go on after SIGTERM."
+)
+@click.option("--log-requests", is_flag=True, help="Log a line per request, without its texts.")
+@how_options("threads", "trust", "quiet")
+def serve(how: How, **given: Any) -> None:  # noqa: ANN401 - the options above
     """Serve MODEL (a saved model's folder, an encoder's name) over HTTP.
 
-    A page to try it on is at /, what clients of OpenAI's ask for at /v1/embeddings, a description of everything at
-    /docs. SIGTERM and Ctrl-C finish what was accepted. See docs/serve.md.
+    The page at / lets you try it, OpenAI's clients use /v1/embeddings, and /docs describes every endpoint. SIGTERM and
+    Ctrl-C stop the server when it has finished the requests that it has accepted. See docs/serve.md.
 
     \b
     Examples:
@@ -93,9 +98,9 @@ def serve(**given: Any) -> None:  # noqa: ANN401 - the options above
     _log_to_stderr(requests=given["log_requests"])
     with listen(host, given["port"]) as bound:
         if not is_loopback(host) and not keys:
-            click.echo(f"warning: {host} is open to others, and no API keys are wanted: see --keys", err=True)
-        with progress_bars(given["quiet"]) as progress:
-            model = open_model(given["model"], threads=given["threads"], progress=progress, trust=given["trust"])
+            click.echo(f"warning: {host} is open to others, and no API key is needed: see --keys", err=True)
+        with how.progress() as progress:
+            model = how.open_model(given["model"], progress)
         app = create_app(
             model,
             name=given["name"] or Path(model.spec.name).name,
@@ -119,7 +124,7 @@ def _open_index(folder: Path | None, model: Encoder) -> SupportsSearch | None:
 
 
 def _log_to_stderr(*, requests: bool) -> None:
-    """Ours, and what uvicorn has to say about failures."""
+    """Log what this package and uvicorn report."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     for name, level in (

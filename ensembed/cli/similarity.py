@@ -7,19 +7,9 @@ from pathlib import Path
 
 import click
 
-from ensembed.cli.common import (
-    STDIN,
-    json_option,
-    options,
-    print_json,
-    print_table,
-    progress_bars,
-    read_batches,
-    threads_option,
-    trust_option,
-)
+from ensembed.cli.console import STDIN, print_json, print_table, read_batches
+from ensembed.cli.options import How, how_options
 from ensembed.errors import CorpusError
-from ensembed.models.opening import open_model
 from ensembed.sts.protocol import cosine
 
 
@@ -31,10 +21,8 @@ from ensembed.sts.protocol import cosine
     type=click.Path(path_type=Path, allow_dash=True),
     help="Read sentence1<TAB>sentence2 from a file (- for standard input) instead.",
 )
-@options(threads_option, trust_option, json_option)
-def similarity(
-    model: str, sentences: tuple[str, ...], pairs: Path | None, threads: int | None, trust: bool, as_json: bool
-) -> None:
+@how_options("threads", "trust", "as_json")
+def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, how: How) -> None:
     """Print how alike sentences are.
 
     The cosine of the first of SENTENCES with each of the others; MODEL is a saved model's folder or an encoder's name.
@@ -48,8 +36,8 @@ def similarity(
         raise click.UsageError("give two or more sentences, or --pairs FILE")
     if pairs is None and len(sentences) == 1:
         raise click.UsageError("give at least two sentences: the first is compared with each of the others")
-    with progress_bars(quiet=False) as progress:
-        encoder = open_model(model, threads=threads, progress=progress, trust=trust)
+    with how.progress() as progress:
+        encoder = how.open_model(model, progress)
     batches: Iterable[list[tuple[str, str]]] = (
         _read_pairs(pairs) if pairs is not None else [[(sentences[0], other) for other in sentences[1:]]]
     )
@@ -57,30 +45,28 @@ def similarity(
     for batch in batches:
         left, right = zip(*batch, strict=True)
         for one, other, value in zip(left, right, cosine(encoder.encode(left), encoder.encode(right)), strict=True):
-            if as_json:
+            if how.as_json:
                 print_json({"sentence1": one, "sentence2": other, "cosine": round(float(value), 6)})
             else:
                 table.append([f"{value:.4f}", one[:60], other[:60]])
-    if not as_json:
+    if not how.as_json:
         print_table(["cosine", "sentence1", "sentence2"], table, left=3)
 
 
 def _read_pairs(path: Path) -> Iterator[list[tuple[str, str]]]:
-    """The pairs of a file, as they are read: blank lines are left out."""
+    """Yield the pairs of a file in batches, without blank lines."""
     number = 0
     for lines in read_batches(path):
         batch = []
-        for number, line in enumerate(lines, number + 1):  # noqa: B020 - goes on where the last batch ended
+        for number, line in enumerate(lines, number + 1):  # noqa: B020 - counts on from the last batch
             if not line.strip():
                 continue
             columns = line.split("\t")
             if len(columns) != 2:
-                place = f"{STDIN if str(path) == '-' else path}, line {number}"
-                scored = (
-                    ", without a score (`ensembed evaluate --pairs` takes scored pairs)" if len(columns) == 3 else ""
-                )
+                name = STDIN if str(path) == "-" else path
+                hint = ", without a score (`ensembed evaluate --pairs` takes scored pairs)" if len(columns) == 3 else ""
                 raise CorpusError(
-                    f"{place}: {len(columns)} columns instead of 2; write sentence1<TAB>sentence2{scored}"
+                    f"{name}, line {number}: {len(columns)} columns instead of 2; write sentence1<TAB>sentence2{hint}"
                 )
             batch.append((columns[0], columns[1]))
         if batch:

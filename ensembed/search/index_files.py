@@ -93,6 +93,23 @@ class Settings:
             if type(value := getattr(self, name)) is not int or value < 1:
                 raise InputError(f"{name} is a whole number from 1 on, not {value!r}")
 
+    def changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of an index that is made again: `changes`, and the others as they were."""
+        before = asdict(self)
+        if changes.get("dtype", self.dtype) != self.dtype:
+            del before["rescore"]  # each dtype has its own default
+        return before | dict(changes)
+
+    def check_same(self, wanted: Mapping[str, Any], folder: Path) -> None:
+        """Raise a SearchIndexError if the index in the folder has other settings than the wanted ones."""
+        for name, value in wanted.items():
+            if (before := getattr(self, name)) != value:
+                option = f"--{name.replace('_', '-')}"
+                raise SearchIndexError(
+                    f"{folder} was made with {option} {before}, which stays, not {value}: leave out {option}, or make "
+                    "another index in a new folder"
+                )
+
 
 @dataclass(frozen=True)
 class Manifest:

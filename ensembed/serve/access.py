@@ -42,11 +42,7 @@ _METHODS = frozenset(["GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"
 def read_keys(file: Path | None) -> tuple[str, ...]:
     """Return the keys of a file (one a line; # begins a comment) and of ENSEMBED_API_KEYS (between spaces or commas).
 
-    No option takes a key: every user of a machine can read the command lines of its processes.
-
-    Raises:
-        InputError: the file cannot be read or has no key, or a key is too short or has other characters than visible
-            ASCII. No key is shown.
+    No option takes a key: every user of a machine can read the command lines of its processes. Errors show no key.
     """
     keys: list[str] = []
     if file is not None:
@@ -65,14 +61,7 @@ def read_keys(file: Path | None) -> tuple[str, ...]:
 
 
 class Access:
-    """ASGI middleware that every request passes.
-
-    Args:
-        app: the application.
-        settings: keys and host names.
-        metrics: counts every reply.
-        routes: the paths of the application; all others are counted and logged as one: they may contain anything.
-    """
+    """ASGI middleware that every request passes. Paths other than `routes` are counted as one: they may be anything."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, routes: Collection[str]) -> None:
         self._app = app

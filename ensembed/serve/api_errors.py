@@ -41,20 +41,12 @@ class ErrorReply(TypedDict):
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """An error that a client reads.
-
-    Attributes:
-        status: the HTTP status.
-        message: what was wrong and the way out. It never quotes the request.
-        param: the field of the request that is wrong.
-        code: a word for programs.
-        headers: headers of the reply.
-    """
+    """An error that a client reads."""
 
     status: int
-    message: str
-    param: str | None = None
-    code: str | None = None
+    message: str  # what was wrong and the way out; it never quotes the request
+    param: str | None = None  # the field of the request that is wrong
+    code: str | None = None  # a word for programs
     headers: dict[str, str] = field(default_factory=dict)
 
     def reply(self) -> Response:

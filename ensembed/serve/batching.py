@@ -55,11 +55,7 @@ Part = tuple[Job, int, int]  # the texts start:stop of a job
 class Batcher:
     """Queues jobs and runs the model on parts of them.
 
-    Args:
-        functions: the functions of the model by kind; texts of different kinds are never in one batch.
-        settings: sizes and times.
-        metrics: counts batches.
-        lanes: how many batches may be encoded at once, each in a thread of its own.
+    Texts of different kinds are never in one batch. As many batches as there are `lanes` are encoded at once.
     """
 
     def __init__(self, functions: Mapping[str, Encode], settings: Settings, metrics: Metrics, lanes: int = 1) -> None:
@@ -86,11 +82,7 @@ class Batcher:
         return time.monotonic() - min(self._running.values()) if self._running else 0.0
 
     def submit(self, kind: str, texts: Sequence[str]) -> Job:
-        """Queue texts; await the job's `done`, then read its `rows`.
-
-        Raises:
-            ApiError: the queue is full. A request larger than the whole queue has room in an empty one.
-        """
+        """Queue texts; await the job's `done`, then read its `rows`. An empty queue takes any number of texts."""
         if self.queued and self.queued + len(texts) > self._settings.queue_texts:
             seconds = min(max(math.ceil(self.queued * self._per_text), 1), _LONGEST_RETRY)
             raise busy("too many texts are waiting", seconds)

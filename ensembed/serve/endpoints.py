@@ -100,13 +100,7 @@ class Status(TypedDict):
 
 
 class Endpoints:
-    """Answers requests.
-
-    Args:
-        served: the model.
-        settings: limits and times.
-        index: the index that is searched; None without one.
-    """
+    """Answers requests."""
 
     def __init__(self, served: ServedModel, settings: Settings, index: SupportsSearch | None) -> None:
         self._served = served

@@ -31,12 +31,7 @@ class SupportsSearch(Protocol):
 
 
 class IndexSearch:
-    """Searches an index.
-
-    Args:
-        index: the index. If it has a method `refresh`, what other processes write to it is found, too.
-        settings: the longest time of a search.
-    """
+    """Searches an index. If it has a method `refresh`, what other processes write to it is found, too."""
 
     def __init__(self, index: SupportsSearch, settings: Settings) -> None:
         self._index = index
@@ -51,11 +46,7 @@ class IndexSearch:
         return {"texts": len(self._index), "kind": known.get("kind"), "dtype": known.get("dtype")}
 
     async def nearest(self, query: FloatArray, k: int) -> Sequence[Hit]:
-        """Return the k nearest texts of a query [1, d].
-
-        Raises:
-            ApiError: too many searches are waiting, the index failed, or it took too long.
-        """
+        """Return the k nearest texts of a query [1, d]."""
         if self._waiting >= _MOST_WAITING:
             raise busy("too many searches are waiting", 1)
         self._thread = self._thread or WorkerThread("ensembed-search")

@@ -78,18 +78,7 @@ T = TypeVar("T")
 
 
 class Limits:
-    """Reads requests within the limits of a server.
-
-    Args:
-        settings: the limits.
-        names: the names of the model.
-        dim: the dimensions of its vectors.
-
-    Attributes:
-        embeddings: the model of a request for embeddings, with the limits in it.
-        similarity: the model of a request for similarities.
-        search: the model of a search.
-    """
+    """Reads requests within limits. `embeddings`, `similarity` and `search` are the models of the requests."""
 
     def __init__(self, settings: Settings, names: Sequence[str], dim: int) -> None:
         text = Annotated[str, Field(min_length=1, max_length=settings.max_characters)]
@@ -124,12 +113,7 @@ class Limits:
         self._held = 0
 
     async def read(self, request: Request, model: type[R]) -> R:
-        """Return the parsed body of a request.
-
-        Raises:
-            ApiError: the body exceeds a limit, or is no such request.
-            ClientDisconnect: the client is gone.
-        """
+        """Return the parsed body of a request; ApiError if it exceeds a limit or is no such request."""
         body = await self._receive(request)
         check_values(body, model.texts_field, self._most_texts[model])
         try:
@@ -188,13 +172,7 @@ def _whole(value: object) -> object:
 def check_values(body: bytes, field: str, texts: int) -> None:
     """Refuse a body with too many values before it is parsed: a million empty lists take the parser seconds.
 
-    Args:
-        body: any bytes. If they are not JSON, the parser says so.
-        field: the field that holds the texts.
-        texts: the largest number of texts. The parser checks it exactly; here other values have room, too.
-
-    Raises:
-        ApiError: there are too many.
+    Other values have room beside the texts of `field`, whose number the parser checks exactly.
     """
     most = texts + OTHER_VALUES
     if len(body) <= most or (body.count(b'"') <= 2 * most and _count_starts(body) <= most):

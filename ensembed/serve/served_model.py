@@ -56,12 +56,7 @@ class Card(TypedDict):
 
 
 class ServedModel:
-    """A model under the names that clients call it.
-
-    Args:
-        model: any encoder; the members of a meta-encoder can be compared.
-        names: the first is its name, the others are aliases.
-    """
+    """A model and its names for clients: its name, then the aliases. The members of a meta-encoder can be compared."""
 
     def __init__(self, model: Encoder, names: Sequence[str]) -> None:
         self.model = model

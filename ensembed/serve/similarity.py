@@ -44,13 +44,7 @@ class SimilarityReply(TypedDict):
 
 
 def compare_texts(names: Sequence[str], views: Sequence[NDArray[Any] | None], meta: NDArray[Any]) -> SimilarityReply:
-    """Return the cosines of n texts.
-
-    Args:
-        names: names of the members.
-        views: [n, d_j] of each member; None for a member that is down, which is named and has no matrix.
-        meta: [n, d] of the model.
-    """
+    """Return the cosines of n texts from the members' views [n, d_j] (None if one is down) and the model's [n, d]."""
     matrices = {name: _cosines(view) for name, view in zip(names, views, strict=True) if view is not None}
     return {
         "members": [{"name": name, "matrix": _rounded(matrix)} for name, matrix in matrices.items()],

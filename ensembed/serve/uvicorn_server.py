@@ -32,11 +32,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket bound to that address; port 0 takes a free one.
-
-    Raises:
-        InputError: this machine does not have the address, or another process uses it.
-    """
+    """Return a socket bound to that address; port 0 takes a free one."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

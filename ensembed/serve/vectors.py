@@ -22,12 +22,9 @@ _OVERHEAD = 400
 
 
 class RecentRows:
-    """A cache of rows that forgets the one that was not used for the longest time.
+    """A cache of rows of `limit` bytes that forgets the row that was not used for the longest time.
 
     Texts are known by a keyed hash: no text outlives its request, and no client can choose two texts that collide.
-
-    Args:
-        limit: bytes; 0 keeps nothing.
     """
 
     def __init__(self, limit: int) -> None:
@@ -76,13 +73,7 @@ class RecentRows:
 
 
 class Vectors:
-    """Gives rows to the endpoints.
-
-    Args:
-        served: the model.
-        settings: limits and times.
-        metrics: counts failures.
-    """
+    """Gives rows to the endpoints."""
 
     def __init__(self, served: ServedModel, settings: Settings, metrics: Metrics) -> None:
         functions = {VECTORS: served.vectors, VIEWS: served.views}
@@ -93,16 +84,9 @@ class Vectors:
         self._metrics = metrics
 
     async def rows(self, kind: str, texts: Sequence[str], request: Request | None = None) -> list[FloatArray]:
-        """Return a row per text.
+        """Return a row of a kind (`VECTORS` or `VIEWS`) per text.
 
-        Args:
-            kind: `VECTORS` or `VIEWS`.
-            texts: texts that `Limits.read` has checked.
-            request: the request; when its client goes away, texts that are still queued are not encoded.
-
-        Raises:
-            ApiError: too much is waiting, the model failed, or it took too long.
-            ClientDisconnect: the client is gone.
+        When the client of the request goes away, texts that are still queued are not encoded.
         """
         rows = [self.recent.get(kind, text) for text in texts]
         missing = [i for i, row in enumerate(rows) if row is None]

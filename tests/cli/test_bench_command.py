@@ -15,8 +15,7 @@ import pytest
 from ensembed.cli import run
 from ensembed.encoders import DemoEncoder
 from ensembed.errors import InputError
-from ensembed.models.costs import default_sentences, measure
-from ensembed.models.costs.texts import MOST
+from ensembed.models.ensemble_costs import MOST_SENTENCES, default_sentences, measure
 from ensembed.views.schedule import Schedule
 
 MEMBERS = ["-e", "demo?dim=8&seed=1", "-e", "demo?dim=4&seed=2"]
@@ -70,7 +69,7 @@ def test_one_member_and_one_sentence_will_do(capsys: pytest.CaptureFixture[str],
     [
         (["bench"], 2, "Name the members"),
         (["bench", "-e", "demo", "absent.txt"], 1, "absent.txt"),
-        (["bench", "-e", "demo", "-n", str(MOST + 1)], 1, "give a file of your own"),
+        (["bench", "-e", "demo", "-n", str(MOST_SENTENCES + 1)], 1, "give a file of your own"),
         (["bench", "-e", "absent"], 1, "absent"),
         (["bench", "-e", "demo", "-e", "demo"], 1, "twice"),
     ],
@@ -137,8 +136,8 @@ def test_members_are_measured_as_they_are_given() -> None:
 
 
 def test_the_made_up_sentences_are_distinct_and_always_the_same() -> None:
-    every = default_sentences(MOST)
-    assert len(set(every)) == MOST
+    every = default_sentences(MOST_SENTENCES)
+    assert len(set(every)) == MOST_SENTENCES
     assert every[:50] == default_sentences(50)
     words = [len(sentence.split()) for sentence in default_sentences(2000)]
     assert min(words) <= 5
@@ -150,7 +149,7 @@ def test_the_made_up_sentences_are_distinct_and_always_the_same() -> None:
 def test_memory_at_its_peak_is_seen_after_it_was_given_back() -> None:
     # In a process of its own: one that has run other tests may hold memory that it need not ask the system for.
     program = """
-from ensembed.models.costs.memory import PeakMemory
+from ensembed.models.ensemble_costs import PeakMemory
 with PeakMemory() as memory:
     block = bytearray(80_000_000)
     for _ in range(100):

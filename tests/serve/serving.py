@@ -86,7 +86,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def metric(server: Running, name: str) -> float:
-    """What /metrics says, as it is written there; 0 where it says nothing yet."""
+    """Return the value of a metric in /metrics; 0 if it is not there yet."""
     lines = httpx.get(f"{server.url}/metrics", timeout=BOUND).text.splitlines()
     return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")), 0.0)
 

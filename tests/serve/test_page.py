@@ -62,7 +62,7 @@ def tab(browser: Browser, hosted: Hosted) -> Iterator[Tab]:
     tab.close()
 
 
-def test_the_example_is_there_at_once_under_every_member_and_under_all(tab: Tab, model: MetaEncoder) -> None:
+def test_page_opens_with_the_matrices_of_its_example(tab: Tab, model: MetaEncoder) -> None:
     page = tab.page
     texts = page.input_value("#sentences").split("\n")
     assert len(texts) >= 6
@@ -75,7 +75,7 @@ def test_the_example_is_there_at_once_under_every_member_and_under_all(tab: Tab,
     assert tab.asked("similarity") == 1
 
 
-def test_typing_changes_the_matrices_and_asks_once_a_pause(tab: Tab, model: MetaEncoder) -> None:
+def test_typing_updates_the_matrices_with_one_request_per_pause(tab: Tab, model: MetaEncoder) -> None:
     page = tab.page
     write(page, FIRST)
     before, asked = shown(page, 0), tab.asked("similarity")
@@ -93,7 +93,7 @@ def test_typing_changes_the_matrices_and_asks_once_a_pause(tab: Tab, model: Meta
     assert tab.asked("similarity") - asked == 1  # of 13 letters
 
 
-def test_spaces_and_empty_lines_are_no_sentences(tab: Tab) -> None:
+def test_spaces_and_empty_lines_are_ignored(tab: Tab) -> None:
     write(tab.page, "  a dog barks \n\n   \nthe cat sleeps\n")
     assert tab.page.locator("#mirror [data-n]").evaluate_all("rows => rows.map(row => row.dataset.n)") == ["1", "2"]
     asked = tab.asked("similarity")
@@ -104,7 +104,7 @@ def test_spaces_and_empty_lines_are_no_sentences(tab: Tab) -> None:
     assert tab.asked("similarity") == asked
 
 
-def test_where_members_disagree_is_marked_in_every_matrix_and_listed(tab: Tab, hosted: Hosted) -> None:
+def test_disagreement_is_marked_in_every_matrix_and_listed(tab: Tab, hosted: Hosted) -> None:
     page = tab.page
     texts = page.input_value("#sentences").split("\n")
     answer = page.request.post(f"{hosted.address}similarity", data={"texts": texts}).json()
@@ -149,7 +149,7 @@ def test_colours_are_by_rank_or_by_cosine(tab: Tab) -> None:
     expect(page.get_by_label("by cosine")).to_be_checked()  # what was chosen before
 
 
-def test_a_pair_is_told_in_full(tab: Tab) -> None:
+def test_selected_pair_is_shown_in_full(tab: Tab) -> None:
     page = tab.page
     write(page, FIRST)
     page.locator(".matrix").nth(2).locator("td[data-at$=',2,0']").click()
@@ -160,7 +160,7 @@ def test_a_pair_is_told_in_full(tab: Tab) -> None:
     expect(page.locator("td.active")).to_have_count(4)
 
 
-def test_search_as_you_type(tab: Tab, index: Index) -> None:
+def test_search_finds_hits_while_typing(tab: Tab, index: Index) -> None:
     page = tab.page
     stand_still(page)
     page.keyboard.press("/")
@@ -187,7 +187,7 @@ def test_search_as_you_type(tab: Tab, index: Index) -> None:
 
 
 @pytest.mark.parametrize(("path", "field"), [("similarity", "#sentences"), ("search", "#query")])
-def test_an_answer_that_comes_late_is_dropped(tab: Tab, path: str, field: str) -> None:
+def test_late_reply_is_ignored(tab: Tab, path: str, field: str) -> None:
     page = tab.page
     held: list[Route] = []
 
@@ -223,7 +223,7 @@ def test_markup_is_shown_as_text(tab: Tab) -> None:
     assert page.locator("#pair .quote").first.inner_text().endswith(MARKUP)
 
 
-def test_the_card_tells_of_the_members(tab: Tab, model: MetaEncoder) -> None:
+def test_card_shows_the_members(tab: Tab, model: MetaEncoder) -> None:
     rows = tab.page.locator(".members tbody tr")
     told = [row.inner_text() for row in rows.all()]
     assert [one.split()[0] for one in told] == [encoder.spec.name for encoder in model.ensemble.encoders]
@@ -236,7 +236,7 @@ def test_the_card_tells_of_the_members(tab: Tab, model: MetaEncoder) -> None:
     assert tab.page.title() == "tiny · ensembed"
 
 
-def test_keys_alone_are_enough(tab: Tab) -> None:
+def test_keyboard_reaches_every_part(tab: Tab) -> None:
     page = tab.page
     at = "document.activeElement.id || document.activeElement.dataset.at || document.activeElement.name"
     page.evaluate("document.activeElement.blur()")
@@ -289,7 +289,7 @@ def test_single_letters_can_be_switched_off(tab: Tab) -> None:
     assert page.evaluate("document.documentElement.dataset.theme") is None
 
 
-def test_dark_follows_the_system_until_told_and_is_remembered(tab: Tab) -> None:
+def test_theme_follows_the_system_until_switched_and_is_remembered(tab: Tab) -> None:
     page = tab.page
     dark, light = page.locator("#theme[aria-pressed=true]"), page.locator("#theme[aria-pressed=false]")
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -312,7 +312,7 @@ def test_dark_follows_the_system_until_told_and_is_remembered(tab: Tab) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_level_can_be_read_and_told_from_the_next_without_its_hue(tab: Tab, scheme: Any) -> None:  # noqa: ANN401 - playwright's literal
+def test_every_colour_is_readable_and_differs_from_the_next_in_lightness(tab: Tab, scheme: Any) -> None:  # noqa: ANN401 - playwright's literal
     tab.page.emulate_media(color_scheme=scheme)
     tab.page.locator(f"#theme[aria-pressed={'true' if scheme == 'dark' else 'false'}]").wait_for()
     facts = tab.page.evaluate(CONTRASTS)
@@ -324,7 +324,7 @@ def test_every_level_can_be_read_and_told_from_the_next_without_its_hue(tab: Tab
 
 
 @pytest.mark.parametrize("count", [2, 8, 24])
-def test_a_phone_never_scrolls_the_page_sideways(browser: Browser, hosted: Hosted, count: int) -> None:
+def test_page_never_scrolls_sideways_on_a_phone(browser: Browser, hosted: Hosted, count: int) -> None:
     tab = Tab(browser, hosted.address, **PHONE)
     page = open_page(tab)
     write(page, "\n".join([*(f"sentence number {i}" for i in range(count - 1)), "x" * 300]))
@@ -347,7 +347,7 @@ def test_many_sentences_are_drawn(tab: Tab) -> None:
     assert tab.page.locator(".matrix").first.locator("td[data-at]").count() == 64 * 64
 
 
-def test_a_reload_keeps_the_sentences_and_the_example_comes_back(tab: Tab) -> None:
+def test_reload_keeps_the_sentences_and_the_example_can_be_restored(tab: Tab) -> None:
     page = tab.page
     example = page.input_value("#sentences")
     write(page, FIRST)
@@ -357,7 +357,7 @@ def test_a_reload_keeps_the_sentences_and_the_example_comes_back(tab: Tab) -> No
     expect(page.locator("#sentences")).to_have_value(example)
 
 
-def test_a_single_encoder_has_one_matrix_and_without_an_index_the_page_says_how(browser: Browser) -> None:
+def test_single_encoder_has_one_matrix_and_a_missing_index_is_explained(browser: Browser) -> None:
     with Hosted(create_app(open_encoder("demo?dim=8"), name="alone")) as hosted:
         tab = Tab(browser, hosted.address)
         page = open_page(tab)
@@ -370,7 +370,7 @@ def test_a_single_encoder_has_one_matrix_and_without_an_index_the_page_says_how(
         tab.close()
 
 
-def test_members_that_agree_have_nothing_marked(browser: Browser) -> None:
+def test_nothing_is_marked_if_members_agree(browser: Browser) -> None:
     one = open_encoder("demo?dim=8")
     twins = Ensemble([one, ObjectEncoder(one, name="twin", revision="1")]).fit(CORPUS, Concat())
     with Hosted(create_app(twins)) as hosted:
@@ -382,7 +382,7 @@ def test_members_that_agree_have_nothing_marked(browser: Browser) -> None:
         tab.close()
 
 
-def test_there_is_a_name_for_everything(tab: Tab) -> None:
+def test_every_control_has_an_accessible_name(tab: Tab) -> None:
     page = tab.page
     for role, name in [
         ("textbox", "One sentence a line"), ("searchbox", "Search the index"), ("grid", "All together"),

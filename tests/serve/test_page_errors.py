@@ -53,7 +53,7 @@ def drawn(page: Page, last: str) -> None:
     page.locator(f".matrix:first-child tbody tr:last-child th[title='{last}']").wait_for()
 
 
-def test_too_little_and_too_much(browser: Browser, hosted: Hosted) -> None:
+def test_too_few_and_too_many_sentences_are_explained(browser: Browser, hosted: Hosted) -> None:
     tab, page = opened(browser, hosted)
     page.locator("td.active").first.wait_for()
     page.fill("#sentences", " \n ")
@@ -84,7 +84,7 @@ def test_too_little_and_too_much(browser: Browser, hosted: Hosted) -> None:
     tab.close(refusals=True)
 
 
-def test_a_server_that_is_down_is_asked_again_until_it_is_back(browser: Browser, model: MetaEncoder) -> None:
+def test_page_retries_until_a_server_that_is_down_is_back(browser: Browser, model: MetaEncoder) -> None:
     with Hosted(create_app(model)) as first:
         tab, page = opened(browser, first)
         page.locator("td.active").first.wait_for()
@@ -111,7 +111,7 @@ class Gate:
         return np.array([[len(text), text.count("e"), 1.0] for text in sentences])
 
 
-def test_a_busy_server_is_asked_again_when_it_said(browser: Browser) -> None:
+def test_page_retries_a_busy_server_when_retry_after_says(browser: Browser) -> None:
     gate = Gate()
     model = Ensemble([ObjectEncoder(gate, name="gate"), "demo?dim=8"]).fit(["a"], Concat())
     with Hosted(create_app(model, settings=Settings(queue_texts=1))) as hosted:
@@ -152,7 +152,7 @@ def waiting_in(address: str, texts: int) -> None:
         time.sleep(0.01)
 
 
-def test_a_key_is_asked_for_kept_for_the_tab_and_asked_again_when_wrong(browser: Browser, model: MetaEncoder) -> None:
+def test_page_asks_for_a_key_and_keeps_it_for_the_tab(browser: Browser, model: MetaEncoder) -> None:
     with Hosted(create_app(model, settings=Settings(keys=(KEY,)))) as hosted:
         tab, page = opened(browser, hosted)
         field = page.get_by_label("wants an API key")
@@ -179,7 +179,7 @@ def test_a_key_is_asked_for_kept_for_the_tab_and_asked_again_when_wrong(browser:
         tab.close(refusals=True)
 
 
-def test_a_late_refusal_does_not_hide_what_was_said_of_the_next_key(browser: Browser, model: MetaEncoder) -> None:
+def test_late_refusal_of_one_key_does_not_hide_the_result_of_the_next(browser: Browser, model: MetaEncoder) -> None:
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -215,9 +215,7 @@ def test_a_late_refusal_does_not_hide_what_was_said_of_the_next_key(browser: Bro
 @pytest.mark.parametrize(
     ("status", "body"), [(500, '{"error": {"message": "it broke"}}'), (502, "<h1>gateway</h1>"), (200, "{")]
 )
-def test_a_server_that_fails_can_be_asked_again_by_hand(
-    browser: Browser, hosted: Hosted, status: int, body: str
-) -> None:
+def test_user_can_retry_after_a_server_error(browser: Browser, hosted: Hosted, status: int, body: str) -> None:
     tab, page = opened(browser, hosted)
     page.locator("td.active").first.wait_for()
     page.route("**/similarity", lambda route: route.fulfill(status=status, body=body, content_type="application/json"))
@@ -241,7 +239,7 @@ class Flaky:
         return np.array([[len(text), text.count("e"), 1.0] for text in sentences])
 
 
-def test_a_member_that_is_down_is_named_in_place_of_its_matrix(browser: Browser) -> None:
+def test_page_names_a_member_that_is_down_in_place_of_its_matrix(browser: Browser) -> None:
     flaky = Flaky()
     fitted = Ensemble([ObjectEncoder(flaky, name="flaky", revision="1"), "demo?dim=8"]).fit(["a"], Concat())
     model = MetaEncoder(fitted.ensemble, fitted.meta, missing="drop")

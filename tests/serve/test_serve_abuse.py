@@ -1,4 +1,4 @@
-"""Clients that flood, dawdle, send rubbish or go away; the others must not notice."""
+"""Clients that flood, are slow, send random bytes or go away: other clients must not notice."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def well(server: Running) -> None:
 _JSON = {"Content-Type": "application/json"}
 
 
-def test_a_flood_gets_429_with_retry_after_and_nobody_is_lost(tmp_path: Path) -> None:
+def test_flood_gets_429_with_retry_after_and_no_request_is_lost(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
 
     async def flood(server: Running) -> list[httpx.Response]:
@@ -73,7 +73,7 @@ def test_a_flood_gets_429_with_retry_after_and_nobody_is_lost(tmp_path: Path) ->
         well(server)
 
 
-def test_beyond_the_connections_new_ones_are_told_so_and_the_others_go_on(tmp_path: Path) -> None:
+def test_connections_beyond_the_limit_get_503_and_earlier_ones_continue(tmp_path: Path) -> None:
     with (
         odd(tmp_path, connections=2, header_seconds=BOUND) as server,
         server.connect() as early,
@@ -90,7 +90,7 @@ def test_beyond_the_connections_new_ones_are_told_so_and_the_others_go_on(tmp_pa
         until(lambda: httpx.get(f"{server.url}/health", timeout=BOUND).status_code == 200)
 
 
-def test_a_slow_body_times_out(impatient: Running) -> None:
+def test_slow_body_gets_408(impatient: Running) -> None:
     whole = request_bytes(asking("slow"))
     with impatient.connect() as connection:
         connection.sendall(whole[:-5])
@@ -98,7 +98,7 @@ def test_a_slow_body_times_out(impatient: Running) -> None:
     well(impatient)
 
 
-def test_bytes_that_trickle_in_do_not_prolong_it(impatient: Running) -> None:
+def test_trickling_bytes_do_not_extend_the_time_for_a_body(impatient: Running) -> None:
     late = 'ensembed_requests_total{route="/v1/embeddings",status="408"}'
     before = metric(impatient, late)
     with impatient.connect() as connection, suppress(ConnectionError):  # what comes after the end is answered so
@@ -113,14 +113,14 @@ def test_bytes_that_trickle_in_do_not_prolong_it(impatient: Running) -> None:
 
 
 @pytest.mark.parametrize("head", [b"", b"POST /v1/embeddings HTTP/1.1\r\nHost: local"])
-def test_a_slow_head_is_cut_off(impatient: Running, head: bytes) -> None:
+def test_connection_with_a_slow_head_is_closed(impatient: Running, head: bytes) -> None:
     with impatient.connect() as connection:
         connection.sendall(head)
         assert status_of(connection) == 0
     well(impatient)
 
 
-def test_a_slow_head_after_a_good_request_is_cut_off_too(impatient: Running) -> None:
+def test_connection_with_a_slow_second_head_is_closed(impatient: Running) -> None:
     with impatient.connect() as connection, suppress(ConnectionError):
         connection.sendall(request_bytes(asking("one")))
         assert status_of(connection) == 200
@@ -129,7 +129,7 @@ def test_a_slow_head_after_a_good_request_is_cut_off_too(impatient: Running) -> 
             pass
 
 
-def test_a_head_without_end_is_cut_off(server: Running) -> None:
+def test_connection_with_an_endless_head_is_closed(server: Running) -> None:
     with server.connect() as connection, pytest.raises(OSError):  # noqa: PT012 - which of them fails is a race
         connection.sendall(b"GET /health HTTP/1.1\r\n")
         for _ in range(2000):
@@ -139,7 +139,7 @@ def test_a_head_without_end_is_cut_off(server: Running) -> None:
     well(server)
 
 
-def test_a_large_body_is_refused_by_its_length_alone(server: Running) -> None:
+def test_large_body_is_refused_by_its_stated_length(server: Running) -> None:
     with server.connect() as connection:
         connection.sendall(
             b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -151,7 +151,7 @@ def test_a_large_body_is_refused_by_its_length_alone(server: Running) -> None:
     well(server)
 
 
-def test_a_large_body_in_chunks_is_refused_while_it_comes(server: Running) -> None:
+def test_large_body_in_chunks_is_refused_while_it_arrives(server: Running) -> None:
     def chunks() -> Iterator[bytes]:
         yield b'{"input": "'
         for _ in range(300):
@@ -168,7 +168,7 @@ def test_a_large_body_in_chunks_is_refused_while_it_comes(server: Running) -> No
     well(server)
 
 
-def test_rubbish_is_refused(server: Running) -> None:
+def test_random_bytes_get_400_or_a_closed_connection(server: Running) -> None:
     chance = random.Random(0)  # noqa: S311 - no secret
     for _ in range(40):
         with server.connect() as connection:
@@ -194,7 +194,7 @@ def test_rubbish_is_refused(server: Running) -> None:
     well(server)
 
 
-def test_clients_that_go_away_cost_the_others_nothing(tmp_path: Path) -> None:
+def test_texts_of_clients_that_go_away_are_not_encoded(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with odd(tmp_path, gate=str(gate), batch_texts=4, queue_texts=400) as server:
         before = metric(server, "ensembed_batch_texts_sum")
@@ -215,7 +215,7 @@ def test_clients_that_go_away_cost_the_others_nothing(tmp_path: Path) -> None:
         assert "gone" not in server.logged
 
 
-def test_a_model_that_hangs_times_out_and_is_not_ready_until_it_goes_on(tmp_path: Path) -> None:
+def test_hanging_model_gets_504_and_is_not_ready_until_it_continues(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with odd(tmp_path, gate=str(gate), request_seconds=0.5) as server:
         gate.touch()

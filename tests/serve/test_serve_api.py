@@ -1,4 +1,4 @@
-"""What the endpoints answer, in process."""
+"""The replies of the endpoints, in this process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def embed(client: TestClient, **body: Any) -> Any:  # noqa: ANN401 - JSON
     return reply.json()
 
 
-def test_vectors_are_those_of_the_model_to_the_bit(client: TestClient, model: MetaEncoder) -> None:
+def test_vectors_equal_those_of_the_model(client: TestClient, model: MetaEncoder) -> None:
     expected = model.encode(TEXTS)
     numbers = embed(client, input=TEXTS)
     packed = embed(client, input=TEXTS, encoding_format="base64")
@@ -59,7 +59,7 @@ def test_vectors_are_those_of_the_model_to_the_bit(client: TestClient, model: Me
     assert numbers["object"] == "list"
 
 
-def test_a_string_is_one_text_and_repeats_are_kept(client: TestClient) -> None:
+def test_string_is_one_text_and_repeated_texts_keep_their_rows(client: TestClient) -> None:
     alone = embed(client, input="a dog barks")["data"]
     assert len(alone) == 1
     rows = [item["embedding"] for item in embed(client, input=["a dog barks", "x", "a dog barks"])["data"]]
@@ -100,7 +100,7 @@ def test_dimensions_are_those_of_a_truncated_model() -> None:
         ({"input": "a" * 32769, "model": "tiny"}, 400, "text_too_long", "input"),
     ],
 )
-def test_what_cannot_be_embedded_is_refused(
+def test_invalid_embeddings_request_gets_an_openai_error(
     client: TestClient, body: object, status: int, code: str, param: str | None
 ) -> None:
     reply = client.post("/v1/embeddings", json=body)
@@ -111,13 +111,13 @@ def test_what_cannot_be_embedded_is_refused(
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b'{"input":"\\ud800","model":"tiny"}', b"[" * 1000, b"\x00"])
-def test_what_is_not_json_is_refused(client: TestClient, body: bytes) -> None:
+def test_body_that_is_not_json_gets_400(client: TestClient, body: bytes) -> None:
     reply = client.post("/v1/embeddings", content=body, headers={"Content-Type": "application/json"})
     assert reply.status_code == 400
     assert reply.json()["error"]["code"] in ("invalid_json", "empty_input")
 
 
-def test_other_media_types_are_refused(client: TestClient) -> None:
+def test_other_media_types_get_415(client: TestClient) -> None:
     body = json.dumps({"input": "a", "model": "tiny"})
     assert client.post("/v1/embeddings", content=body).status_code == 415
     assert client.post("/v1/embeddings", content=body, headers={"Content-Type": "text/plain"}).status_code == 415
@@ -127,7 +127,7 @@ def test_other_media_types_are_refused(client: TestClient) -> None:
     assert client.post("/v1/embeddings", content=body, headers=headers).status_code == 200
 
 
-def test_models_and_aliases(client: TestClient) -> None:
+def test_models_lists_the_name_and_the_aliases(client: TestClient) -> None:
     listed = client.get("/v1/models").json()
     assert [entry["id"] for entry in listed["data"]] == ["tiny", "other"]
     assert client.get("/v1/models/other").json()["id"] == "other"
@@ -135,7 +135,7 @@ def test_models_and_aliases(client: TestClient) -> None:
     assert client.post("/v1/embeddings", json={"input": "a", "model": "other"}).json()["model"] == "other"
 
 
-def test_similarity_is_each_members_and_the_models(client: TestClient, model: MetaEncoder) -> None:
+def test_similarity_matches_each_member_and_the_model(client: TestClient, model: MetaEncoder) -> None:
     facts = client.post("/similarity", json={"texts": TEXTS}).json()
     assert [member["name"] for member in facts["members"]] == ["demo?dim=8&seed=1", "demo?dim=6&seed=2"]
     for member, encoder in zip(facts["members"], model.ensemble.encoders, strict=True):
@@ -161,7 +161,7 @@ class _Flaky:
         return np.array([[len(text), text.count("e"), 1.0] for text in sentences])
 
 
-def test_a_member_that_is_down_is_named_and_has_no_matrix() -> None:
+def test_similarity_names_a_member_that_is_down() -> None:
     flaky = ObjectEncoder(_Flaky(), name="flaky", revision="1")
     fitted = Ensemble([flaky, "demo?dim=8&seed=1", "demo?dim=6&seed=2"]).fit(CORPUS, Concat())
     model = MetaEncoder(fitted.ensemble, fitted.meta, missing="drop")
@@ -178,7 +178,7 @@ def test_a_member_that_is_down_is_named_and_has_no_matrix() -> None:
         assert again == whole
 
 
-def test_where_nothing_differs_nobody_is_named() -> None:
+def test_disagreement_names_no_member_if_nothing_differs() -> None:
     one = open_encoder("demo?dim=8")
     twins = Ensemble([one, ObjectEncoder(one, name="twin", revision="1")]).fit(CORPUS, Concat())
     with TestClient(create_app(twins)) as client:
@@ -189,7 +189,7 @@ def test_where_nothing_differs_nobody_is_named() -> None:
                 assert (pair["spread"], pair["difference"], pair["highest"], pair["lowest"]) == (0, 0, None, None)
 
 
-def test_who_is_named_is_who_ranks_it_so(client: TestClient) -> None:
+def test_disagreement_names_the_members_that_rank_a_pair_highest_and_lowest(client: TestClient) -> None:
     for texts in (CORPUS, TEXTS[:2]):
         facts = client.post("/similarity", json={"texts": texts}).json()
         assert facts["disagreement"]
@@ -206,13 +206,13 @@ def test_similarity_of_few_texts(client: TestClient, texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("body", [{"texts": []}, {"texts": [""]}, {"texts": "a"}, {}, {"texts": ["a"] * 65}])
-def test_similarity_of_nothing_or_too_much_is_refused(client: TestClient, body: object) -> None:
+def test_similarity_of_no_or_too_many_texts_gets_400(client: TestClient, body: object) -> None:
     reply = client.post("/similarity", json=body)
     assert reply.status_code == 400
     assert reply.json()["error"]["param"] == "texts"
 
 
-def test_a_single_encoder_disagrees_with_nobody() -> None:
+def test_single_encoder_has_no_disagreement() -> None:
     with TestClient(create_app(Odd())) as client:
         facts = client.post("/similarity", json={"texts": ["a", "bb"]}).json()
         assert facts["members"] == [{"name": "odd", "matrix": facts["meta"]}]
@@ -220,14 +220,14 @@ def test_a_single_encoder_disagrees_with_nobody() -> None:
         assert client.get("/card").json()["method"] is None
 
 
-def test_the_card_says_what_the_model_is_made_of(client: TestClient) -> None:
+def test_card_describes_the_members(client: TestClient) -> None:
     card = client.get("/card").json()
     assert (card["name"], card["dim"], card["index"]) == ("tiny", 14, None)
     assert [(member["dim"], member["weight"]) for member in card["members"]] == [(8, 1.0), (6, 0.5)]
     assert card["method"]["name"] == "auto"
 
 
-def test_search_without_an_index_says_so(client: TestClient) -> None:
+def test_search_without_an_index_gets_404(client: TestClient) -> None:
     reply = client.post("/search", json={"query": "a"})
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "no_index")
 
@@ -258,7 +258,7 @@ class _Broken:
         return [[SimpleNamespace(id="0", score=float("nan"), text="a", metadata={})]]
 
 
-def test_an_index_that_fails_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_index_gets_500_and_its_message_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     with TestClient(create_app(Odd(), index=_Broken())) as client:
         for k in (1, 2):
             reply = client.post("/search", json={"query": "a", "k": k})
@@ -266,7 +266,7 @@ def test_an_index_that_fails_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
     assert "secret" not in caplog.text
 
 
-def test_what_cannot_be_computed_is_a_500_and_never_null(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_model_gets_500_and_texts_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with TestClient(create_app(Odd())) as client:
         for path, body in (
@@ -284,7 +284,7 @@ def test_what_cannot_be_computed_is_a_500_and_never_null(caplog: pytest.LogCaptu
     assert "secret" not in caplog.text
 
 
-def test_paths_that_are_not_there_are_told_in_the_same_shape(client: TestClient) -> None:
+def test_unknown_paths_and_methods_get_openai_errors(client: TestClient) -> None:
     assert client.get("/nothing").json()["error"]["type"] == "invalid_request_error"
     for path, status, code in (("/v1/embeddings", 405, "wrong_method"), ("/absent", 404, "not_found")):
         reply = client.get(path)
@@ -294,7 +294,7 @@ def test_paths_that_are_not_there_are_told_in_the_same_shape(client: TestClient)
     assert client.get("/static/__init__.py").status_code == 404
 
 
-def test_pages_load_nothing_from_elsewhere(client: TestClient) -> None:
+def test_pages_load_nothing_from_other_servers(client: TestClient) -> None:
     for path in ("/", "/docs"):
         reply = client.get(path)
         assert reply.status_code == 200
@@ -306,7 +306,7 @@ def test_pages_load_nothing_from_elsewhere(client: TestClient) -> None:
     assert client.get("/openapi.json").json()["info"]["title"] == "ensembed: tiny"
 
 
-def test_nothing_is_inline_nothing_is_from_elsewhere_and_text_is_never_markup() -> None:
+def test_page_has_no_inline_code_no_foreign_urls_and_never_inserts_markup() -> None:
     folder = resources.files("ensembed.serve") / "page"
     files = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.is_file()}
     assert not re.search(r"\bstyle=|\son\w+=|<style|<script(?! [^>]*src=)", files["index.html"])
@@ -315,7 +315,7 @@ def test_nothing_is_inline_nothing_is_from_elsewhere_and_text_is_never_markup() 
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), name
 
 
-def test_metrics_count_routes_and_not_what_clients_write(client: TestClient) -> None:
+def test_metrics_count_known_routes_and_sum_up_all_others(client: TestClient) -> None:
     embed(client, input=TEXTS)
     embed(client, input=TEXTS)
     client.get("/a-secret-path")
@@ -326,7 +326,7 @@ def test_metrics_count_routes_and_not_what_clients_write(client: TestClient) -> 
     assert "secret" not in text
 
 
-def test_keys_are_wanted_where_there_are_some(model: MetaEncoder) -> None:
+def test_key_is_needed_if_the_server_has_keys(model: MetaEncoder) -> None:
     settings = Settings(keys=("a-long-key", "another-key"))
     with TestClient(create_app(model, name="tiny", settings=settings)) as client:
         for path in ("/card", "/v1/models", "/metrics", "/nothing"):
@@ -341,7 +341,7 @@ def test_keys_are_wanted_where_there_are_some(model: MetaEncoder) -> None:
     assert "a-long-key" not in repr(settings)
 
 
-def test_only_known_host_names_are_answered(model: MetaEncoder) -> None:
+def test_unknown_host_names_get_421_except_for_probes(model: MetaEncoder) -> None:
     settings = Settings(hosts=("localhost", "[::1]"))
     with TestClient(create_app(model, settings=settings)) as client:
         for host in ("localhost", "LocalHost:8080", "[::1]:80", "[::1]"):

@@ -1,4 +1,4 @@
-"""Batches: who shares one, who waits, who fails."""
+"""Batches: which jobs share one, wait or fail."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rows(job: Job) -> list[list[float]]:
 
 
 @lanes_of_both_kinds
-def test_rows_are_those_of_the_model_in_order(lanes: int) -> None:
+def test_rows_equal_those_of_the_model_in_order(lanes: int) -> None:
     async def work() -> None:
         model = Odd()
         batcher = made(model, lanes, batch_texts=3)
@@ -55,7 +55,7 @@ def test_rows_are_those_of_the_model_in_order(lanes: int) -> None:
     run(work())
 
 
-def test_what_arrives_while_the_model_works_becomes_one_batch() -> None:
+def test_jobs_that_arrive_during_a_batch_become_one_batch() -> None:
     async def work() -> None:
         model = Odd(0.05)
         batcher = made(model)
@@ -69,7 +69,7 @@ def test_what_arrives_while_the_model_works_becomes_one_batch() -> None:
     run(work())
 
 
-def test_a_second_batch_is_begun_beside_the_first_once_a_whole_one_waits() -> None:
+def test_second_batch_starts_beside_the_first_when_a_whole_one_waits() -> None:
     async def work() -> None:
         model, held = Odd(), [threading.Event(), threading.Event()]
         begun: list[list[str]] = []
@@ -107,7 +107,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_a_client_that_is_alone_does_not_wait() -> None:
+def test_single_client_does_not_wait() -> None:
     async def work() -> None:
         batcher = made(Odd(), wait_ms=5000.0)
         start = time.perf_counter()
@@ -119,7 +119,7 @@ def test_a_client_that_is_alone_does_not_wait() -> None:
     run(work())
 
 
-def test_others_of_a_moment_ago_are_waited_for_no_longer_than_told() -> None:
+def test_batch_waits_for_recent_clients_no_longer_than_wait_ms() -> None:
     async def work() -> None:
         model = Odd(0.01)
         batcher = made(model, wait_ms=2000.0)
@@ -144,7 +144,7 @@ def test_others_of_a_moment_ago_are_waited_for_no_longer_than_told() -> None:
     run(work())
 
 
-def test_beyond_the_queue_clients_are_told_when_to_come_back() -> None:
+def test_full_queue_refuses_with_retry_after() -> None:
     async def work() -> None:
         batcher = made(Odd(0.05), queue_texts=4, batch_texts=2)
         large = batcher.submit("one", ["a"] * 9)  # larger than the queue: an empty one has room
@@ -159,7 +159,7 @@ def test_beyond_the_queue_clients_are_told_when_to_come_back() -> None:
     run(work())
 
 
-def test_what_was_abandoned_is_not_encoded_and_makes_room() -> None:
+def test_abandoned_jobs_are_not_encoded_and_free_the_queue() -> None:
     async def work() -> None:
         model = Odd(0.03)
         batcher = made(model, queue_texts=10)
@@ -180,7 +180,7 @@ def test_what_was_abandoned_is_not_encoded_and_makes_room() -> None:
 
 
 @lanes_of_both_kinds
-def test_a_bad_text_fails_its_own_request_only(lanes: int) -> None:
+def test_bad_text_fails_only_its_own_job(lanes: int) -> None:
     async def work() -> None:
         model = Odd(0.01)
         batcher = made(model, lanes, batch_texts=2)
@@ -197,7 +197,7 @@ def test_a_bad_text_fails_its_own_request_only(lanes: int) -> None:
     run(work())
 
 
-def test_not_even_an_exit_ends_the_thread() -> None:
+def test_system_exit_in_the_model_does_not_end_its_thread() -> None:
     async def work() -> None:
         def leaves(texts: list[str]) -> Any:  # noqa: ANN401 - never returns
             raise SystemExit(texts[0])
@@ -212,7 +212,7 @@ def test_not_even_an_exit_ends_the_thread() -> None:
 
 
 @lanes_of_both_kinds
-def test_a_large_request_does_not_hold_up_small_ones(lanes: int) -> None:
+def test_large_job_does_not_delay_small_ones(lanes: int) -> None:
     async def work() -> None:
         model = Odd(0.01)
         batcher = made(model, lanes, batch_texts=8)
@@ -229,7 +229,7 @@ def test_a_large_request_does_not_hold_up_small_ones(lanes: int) -> None:
     run(work())
 
 
-def test_kinds_are_not_mixed() -> None:
+def test_batches_do_not_mix_kinds() -> None:
     async def work() -> None:
         one, two = Odd(0.01), Odd(0.01)
         batcher = Batcher({"one": one.encode, "two": two.encode}, Settings(), Metrics())
@@ -243,7 +243,7 @@ def test_kinds_are_not_mixed() -> None:
 
 
 @lanes_of_both_kinds
-def test_closing_finishes_what_was_submitted(lanes: int) -> None:
+def test_close_finishes_submitted_jobs(lanes: int) -> None:
     async def work() -> None:
         batcher = made(Odd(0.01), lanes, batch_texts=2)
         jobs = [batcher.submit("one", [f"{i}"]) for i in range(20)]
@@ -254,7 +254,7 @@ def test_closing_finishes_what_was_submitted(lanes: int) -> None:
 
 
 @lanes_of_both_kinds
-def test_closing_gives_up_on_a_model_that_hangs(lanes: int) -> None:
+def test_close_gives_up_on_a_model_that_hangs(lanes: int) -> None:
     async def work() -> None:
         model = Odd(5.0)
         batcher = made(model, lanes, batch_texts=1)

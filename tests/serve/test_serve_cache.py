@@ -1,4 +1,4 @@
-"""The recent vectors: bounded, the oldest forgotten first."""
+"""The cache of recent rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ensembed.serve.vectors import RecentRows
 
 
-def test_the_longest_unused_is_forgotten_first() -> None:
+def test_cache_forgets_the_least_recently_used_row_first() -> None:
     recent = RecentRows(3 * (400 + 16))
     for text in "abc":
         recent.put("k", text, np.full(4, ord(text), np.float32))
@@ -25,7 +25,7 @@ def test_the_longest_unused_is_forgotten_first() -> None:
     assert (recent.hits, recent.misses) == (2, 2)
 
 
-def test_rows_are_copies_that_cannot_be_changed() -> None:
+def test_cached_rows_are_read_only_copies() -> None:
     recent = RecentRows(10_000)
     batch = np.ones((100, 4), np.float32)
     recent.put("k", "a", batch[0])
@@ -37,7 +37,7 @@ def test_rows_are_copies_that_cannot_be_changed() -> None:
     np.testing.assert_array_equal(kept, np.ones(4))
 
 
-def test_nothing_is_kept_without_room() -> None:
+def test_cache_without_room_keeps_nothing() -> None:
     for limit in (0, 100):
         recent = RecentRows(limit)
         recent.put("k", "a", np.ones(4, np.float32))
@@ -46,7 +46,7 @@ def test_nothing_is_kept_without_room() -> None:
 
 
 @given(st.lists(st.tuples(st.text(max_size=3), st.integers(1, 50)), max_size=60), st.integers(0, 4000))
-def test_the_bytes_are_bounded_and_counted(puts: list[tuple[str, int]], limit: int) -> None:
+def test_cache_never_exceeds_its_limit(puts: list[tuple[str, int]], limit: int) -> None:
     recent = RecentRows(limit)
     for text, dim in puts:
         recent.put("k", text, np.zeros(dim, np.float32))
@@ -54,7 +54,7 @@ def test_the_bytes_are_bounded_and_counted(puts: list[tuple[str, int]], limit: i
     assert (recent.size == 0) == (len(recent) == 0)
 
 
-def test_what_it_takes_is_what_it_counts() -> None:
+def test_cache_counts_the_memory_that_it_takes() -> None:
     row = np.zeros(8, np.float32)
     tracemalloc.start()
     recent = RecentRows(1 << 20)

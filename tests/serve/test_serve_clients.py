@@ -1,4 +1,4 @@
-"""Other people's clients against `ensembed serve`, unchanged: over loopback, the server in a process of its own."""
+"""Unchanged clients of OpenAI and LangChain with `ensembed serve`, which runs in another process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def client(server: Running) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def test_openai(client: openai.OpenAI, expected: FloatArray) -> None:
+def test_openai_client_gets_the_vectors_of_the_model(client: openai.OpenAI, expected: FloatArray) -> None:
     for reply in (
         client.embeddings.create(model="tiny", input=TEXTS),  # which asks for base64 and unpacks it
         client.embeddings.create(model="tiny", input=TEXTS, encoding_format="float"),
@@ -48,14 +48,14 @@ def test_openai(client: openai.OpenAI, expected: FloatArray) -> None:
         assert reply.usage.total_tokens == 13
 
 
-def test_openai_dimensions_and_models(client: openai.OpenAI) -> None:
+def test_openai_client_gets_dimensions_and_models(client: openai.OpenAI) -> None:
     reply = client.embeddings.create(model="tiny", input="a dog barks", dimensions=3)
     assert len(reply.data[0].embedding) == 3
     assert [model.id for model in client.models.list()] == ["tiny"]
     assert client.models.retrieve("tiny").owned_by == "ensembed"
 
 
-def test_openai_raises_its_own_errors(client: openai.OpenAI, server: Running) -> None:
+def test_openai_client_raises_its_own_errors(client: openai.OpenAI, server: Running) -> None:
     with pytest.raises(openai.NotFoundError) as absent:
         client.embeddings.create(model="text-embedding-3-small", input="a")
     assert absent.value.code == "model_not_found"
@@ -70,7 +70,7 @@ def test_openai_raises_its_own_errors(client: openai.OpenAI, server: Running) ->
         stranger.embeddings.create(model="tiny", input="a")
 
 
-def test_openai_async(server: Running, expected: FloatArray) -> None:
+def test_openai_async_client_gets_the_vectors_of_the_model(server: Running, expected: FloatArray) -> None:
     async def work() -> None:
         async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=KEY, timeout=30) as client:
             replies = await asyncio.gather(
@@ -82,7 +82,7 @@ def test_openai_async(server: Running, expected: FloatArray) -> None:
     asyncio.run(work())
 
 
-def test_langchain(server: Running, expected: FloatArray) -> None:
+def test_langchain_gets_the_vectors_of_the_model(server: Running, expected: FloatArray) -> None:
     from langchain_openai import OpenAIEmbeddings
     from pydantic import SecretStr
 
@@ -103,14 +103,16 @@ def test_langchain(server: Running, expected: FloatArray) -> None:
     asyncio.run(work())
 
 
-def test_our_own_encoder_of_servers(server: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_openai_encoder_gets_the_vectors_of_the_model(
+    server: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("ENSEMBED_API_KEY_127_0_0_1", KEY)
     monkeypatch.setenv("ENSEMBED_CACHE", str(tmp_path))
     encoder = open_encoder(f"openai:{server.url}/v1#tiny")
     np.testing.assert_allclose(encoder.encode(TEXTS), open_encoder(MODEL).encode(TEXTS), atol=1e-6)
 
 
-def test_the_log_holds_no_text_and_no_key(server: Running, client: openai.OpenAI) -> None:
+def test_log_has_no_text_and_no_key(server: Running, client: openai.OpenAI) -> None:
     client.embeddings.create(model="tiny", input="an unmistakable sentence", user="somebody")
     assert "POST /v1/embeddings 200" in server.logged
     for secret in ("unmistakable", "somebody", KEY, "dog barks"):

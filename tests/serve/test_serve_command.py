@@ -15,11 +15,11 @@ from ensembed.methods import SVD
 from ensembed.serve.uvicorn_server import address_of, is_loopback, listen
 
 
-def test_a_saved_model_is_served_under_its_folders_name(tmp_path: Path) -> None:
+def test_saved_model_is_served_under_the_name_of_its_folder(tmp_path: Path) -> None:
     model = Ensemble(["demo?dim=8&seed=1", "demo?dim=6&seed=2"]).fit([f"{a} {b}" for a in "abc" for b in "def"], SVD(3))
     model.save(tmp_path / "my-model")
     with serving(tmp_path, "cli", str(tmp_path / "my-model"), "--port", "0", "--host", "0.0.0.0") as server:  # noqa: S104 - what is tested
-        assert "no API keys are wanted" in server.logged
+        assert "no API key is needed" in server.logged
         url = f"http://127.0.0.1:{server.port}"
         assert [entry["id"] for entry in httpx.get(f"{url}/v1/models").json()["data"]] == ["my-model"]
         card = httpx.get(f"{url}/card").json()
@@ -28,7 +28,7 @@ def test_a_saved_model_is_served_under_its_folders_name(tmp_path: Path) -> None:
         assert "stopped after" in server.logged
 
 
-def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_port_in_use_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert run(["serve", "demo?dim=8", "--port", str(port)]) == 1
@@ -44,7 +44,7 @@ def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> Non
         (["demo?dim=8", "--host", "192.0.2.1", "--port", "0"], "cannot listen"),
     ],
 )
-def test_what_cannot_be_served_is_told(
+def test_wrong_arguments_are_errors(
     arguments: list[str],
     said: str,
     capsys: pytest.CaptureFixture[str],
@@ -56,7 +56,7 @@ def test_what_cannot_be_served_is_told(
     assert said in capsys.readouterr().err
 
 
-def test_addresses() -> None:
+def test_loopback_addresses_are_recognised() -> None:
     assert is_loopback("127.0.0.1")
     assert is_loopback("::1")
     assert is_loopback("localhost")

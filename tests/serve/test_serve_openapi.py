@@ -1,4 +1,4 @@
-"""The OpenAPI description is true: requests made from it, good and bad, get the replies it tells of."""
+"""Requests made from the OpenAPI document, valid and invalid, get the replies that it describes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @schema.parametrize()
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-def test_every_operation_keeps_its_word(case: Any) -> None:  # noqa: ANN401 - one of its own classes
+def test_operation_behaves_as_the_openapi_document_says(case: Any) -> None:  # noqa: ANN401 - one of its own classes
     reply = case.call_and_validate()
     if case.path == "/search":
         searched.add(reply.status_code)

@@ -1,4 +1,4 @@
-"""Real encoders behind the server: many clients at once get what `encode` gives."""
+"""A server of real encoders: many clients at once get the vectors that `encode` gives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEXTS = [f"{who} {what} {where}." for who in ("A dog", "My aunt", "Nobody") for 
 
 
 @pytest.mark.real
-def test_many_clients_get_the_vectors_of_the_model(pulled: Callable[[str], Path], tmp_path: Path) -> None:
+def test_many_clients_get_the_vectors_of_real_encoders(pulled: Callable[[str], Path], tmp_path: Path) -> None:
     for name in ("minilm", "wordllama"):
         pulled(name)
     Ensemble(["minilm", "wordllama"]).fit(TEXTS, Auto(weights=(1.0, 0.3))).save(tmp_path / "two")

@@ -1,4 +1,4 @@
-"""What a server may be told."""
+"""The settings and keys of a server."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from ensembed.serve.access import read_keys
         {"hosts": ("",)},
     ],
 )
-def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         Settings(**wrong)
 
 
-def test_keys_come_from_a_file_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_read_from_a_file_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENSEMBED_API_KEYS", "from-the-env, another-one from-the-file")
     file = tmp_path / "keys"
     file.write_text("# ours\nfrom-the-file\n\n  spaced-out  \n")
@@ -42,7 +42,7 @@ def test_keys_come_from_a_file_and_the_environment(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "short\n", "with space in it\n", "ünsichtbar\n"])
-def test_keys_that_are_none_are_refused_and_not_shown(tmp_path: Path, text: str) -> None:
+def test_invalid_keys_are_refused_and_not_shown(tmp_path: Path, text: str) -> None:
     file = tmp_path / "keys"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(InputError) as told:

@@ -1,4 +1,4 @@
-"""The end of a server: what it accepted is answered."""
+"""Shutdown: accepted requests are answered."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def _load(server: Running, answered: list[int]) -> int:
     return await asyncio.to_thread(server.process.wait, BOUND)
 
 
-def test_under_load_everything_accepted_is_answered(tmp_path: Path) -> None:
+def test_every_accepted_request_is_answered_under_load(tmp_path: Path) -> None:
     with odd(tmp_path, seconds=0.03) as server:
         answered: list[int] = []
         before = _answered_so_far(server)
@@ -58,7 +58,7 @@ def _answered_so_far(server: Running) -> int:
     return round(sum(float(line.split()[-1]) for line in lines)) + 1
 
 
-def test_what_is_encoded_or_queued_is_finished_and_idle_clients_do_not_hold_it_up(tmp_path: Path) -> None:
+def test_shutdown_finishes_running_and_queued_requests_and_ignores_idle_clients(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with (
         odd(tmp_path, gate=str(gate), header_seconds=BOUND) as server,
@@ -88,7 +88,7 @@ def _listens(server: Running) -> bool:
     return True
 
 
-def test_draining_says_so_first_and_answers_on_until_it_is_told_again(tmp_path: Path) -> None:
+def test_draining_server_is_not_ready_but_answers_until_a_second_signal(tmp_path: Path) -> None:
     with odd(tmp_path, drain_seconds=600) as server, httpx.Client(base_url=server.url, timeout=BOUND) as client:
         assert client.get("/ready").status_code == 200
         server.process.send_signal(signal.SIGTERM)

@@ -1,0 +1,89 @@
+"""What commands read and print: files, pipes and standard input; tables, JSON and progress bars."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ensembed import corpora
+from ensembed.corpora.corpus import BadBytes, Corpus, read_lines
+from ensembed.errors import CorpusError
+from ensembed.support.progress import Progress, bars
+from ensembed.support.text_tables import text_table
+
+STDIN = "standard input"
+
+
+@contextmanager
+def progress_bars(quiet: bool = False) -> Iterator[Progress]:
+    """Draw progress bars on standard error if it is a terminal."""
+    with bars(enabled=False if quiet else None) as progress:
+        yield progress
+
+
+@contextmanager
+def open_corpus(path: Path | str, errors: BadBytes, column: str | None = None) -> Iterator[Corpus]:
+    """Open a corpus. Standard input (`-`) and pipes are first copied to a file, because a corpus is read twice."""
+    if isinstance(path, str):
+        yield corpora.open_corpus(path, errors=errors, column=column)
+        return
+    with on_disk(path) as (file, name):
+        yield corpora.open_corpus(file, errors=errors, column=column, name=name)
+
+
+@contextmanager
+def on_disk(path: Path) -> Iterator[tuple[Path, str | None]]:
+    """Give a file that can be read twice, and its name in error messages if it is a copy of a pipe."""
+    if str(path) != "-" and not path.is_fifo():
+        yield path, None
+        return
+    name = STDIN if str(path) == "-" else str(path)
+    with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
+        copy = Path(folder) / "corpus.txt"
+        try:
+            with copy.open("wb") as file, sys.stdin.buffer if name == STDIN else path.open("rb") as source:
+                shutil.copyfileobj(source, file)
+        except OSError as error:
+            raise CorpusError(
+                f"{name} cannot be kept in {tempfile.gettempdir()}: {error}; make room there, set TMPDIR to another "
+                "folder, or give the corpus as a file"
+            ) from error
+        yield copy, name
+
+
+def read_batches(path: Path, errors: BadBytes = "strict", size: int = 1024) -> Iterator[list[str]]:
+    """Yield the lines of a text file, or of standard input (`-`), in lists, including blank lines."""
+    stdin = str(path) == "-"
+    lines = read_lines(sys.stdin.buffer, name=STDIN, errors=errors) if stdin else read_lines(path, errors=errors)
+    while batch := list(itertools.islice(lines, size)):
+        yield batch
+
+
+def print_json(value: Any) -> None:  # noqa: ANN401 - anything that JSON can hold
+    """Print a JSON document on one line; NaN is an error."""
+    click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
+    """Print an aligned table, the first `left` columns aligned left."""
+    click.echo(text_table(headers, rows, left=left))
+
+
+def print_sentence(sentence: Mapping[str, Any]) -> None:
+    """Print a sentence of a group on one line: its cosine, its id or its row, its text."""
+    text = " ".join(sentence["text"].split())
+    click.echo(f"  {sentence['cosine']:.4f}  {sentence.get('id', sentence['row']):>8}  {text[:90]}")
+
+
+def human_bytes(size: int) -> str:
+    """Return a size for a person."""
+    return f"{size / 1e6:,.1f} MB"

@@ -1,0 +1,135 @@
+"""The result of `reliability` for people and programs: table, verdict and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ensembed.encoders import Encoder
+from ensembed.reliability.estimate import LEVEL
+from ensembed.reliability.result import Reliability
+
+HEADERS = ["member", "lead", "95%", "agrees with the best", "weight", "95%"]
+# From these parts of the bootstrap samples on, the best member is certain, or probable.
+_SURE, _FAIRLY = 0.975, 0.8
+_LIMITS = (
+    "No label was read. Lead and weight are about these sentences: for another kind of text, run it on that. Where you "
+    "have scored pairs, `ensembed evaluate` tells for certain."
+)
+
+
+@dataclass(frozen=True)
+class TrustReport:
+    """An estimate of reliability and what it is about.
+
+    Attributes:
+        estimate: the figures.
+        labels: the names of the members to show.
+        what: a description of the sentences.
+    """
+
+    estimate: Reliability
+    labels: Sequence[str]
+    what: str
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The members, the most trusted first, those that say nothing last."""
+        lead, best = self.estimate.lead, self.estimate.best
+        return sorted(range(len(self.labels)), key=lambda j: (self._is_mute(j), j != best, -lead[j]))
+
+    def rows(self) -> list[list[str]]:
+        """Return a row of the table for every member."""
+        return [self._row(j) for j in self.order]
+
+    def lines(self) -> list[str]:
+        """Return what the figures say about the members, a sentence each."""
+        estimate, labels = self.estimate, self.labels
+        mute = [
+            f"{label} says nothing about these sentences that another member or the words confirm: its weight is 0."
+            for j, label in enumerate(labels)
+            if self._is_mute(j)
+        ]
+        copies = [
+            f"{labels[j]} says the same as {labels[first]}: they share one weight."
+            for j, first in enumerate(estimate.copies)
+            if j != first
+        ]
+        looked = (
+            f"{estimate.sentences} distinct sentences of {self.what}, {estimate.pairs} near pairs, seed {estimate.seed}"
+        )
+        return [self._verdict(), *mute, *copies, f"Looked at: {looked}.", _LIMITS]
+
+    def to_json(self, members: Sequence[Encoder]) -> dict[str, Any]:
+        """Return the figures as plain JSON."""
+        estimate = self.estimate
+
+        def numbers(values: Any) -> Any:  # noqa: ANN401 - a number, or lists of numbers
+            return values.round(6).tolist()
+
+        return {
+            "best": estimate.names[estimate.best],
+            "sure": estimate.sure,
+            "decided": estimate.decided,
+            "members": [
+                {
+                    "member": name,
+                    "spec": members[j].spec.to_json(),
+                    "lead": numbers(estimate.lead[j]),
+                    "lead_interval": [numbers(estimate.lead_low[j]), numbers(estimate.lead_high[j])],
+                    "agreement_with_best": numbers(estimate.agreement[j]),
+                    "weight": numbers(estimate.weights[j]),
+                    "weight_interval": [numbers(estimate.weights_low[j]), numbers(estimate.weights_high[j])],
+                    "whitened_weight": numbers(estimate.whitened_weights[j]),
+                    "whitened": j in estimate.whitened,
+                    "mute": self._is_mute(j),
+                    "copy_of": None if estimate.copies[j] == j else estimate.names[estimate.copies[j]],
+                }
+                for j, name in enumerate(estimate.names)
+            ],
+            "sufficiency": numbers(estimate.sufficiency),
+            **{name: getattr(estimate, name) for name in ("sentences", "pairs", "lexical", "seed")},
+        }
+
+    def _is_mute(self, j: int) -> bool:
+        return self.estimate.names[j] in self.estimate.mute
+
+    def _row(self, j: int) -> list[str]:
+        estimate = self.estimate
+        if self._is_mute(j):
+            return [self.labels[j], "-", "", "-", "0.00", ""]
+        return [
+            self.labels[j],
+            f"{estimate.lead[j]:+.3f}",
+            f"{estimate.lead_low[j]:+.3f} to {estimate.lead_high[j]:+.3f}",
+            f"{estimate.agreement[j]:.2f}",
+            f"{estimate.weights[j]:.2f}",
+            f"{estimate.weights_low[j]:.2f} to {estimate.weights_high[j]:.2f}",
+        ]
+
+    def _verdict(self) -> str:
+        """Return which member to trust most, and how certain that is."""
+        estimate, labels = self.estimate, self.labels
+        rivals = [
+            j for j in self.order if not self._is_mute(j) and estimate.copies[j] != estimate.copies[estimate.best]
+        ]
+        best = labels[estimate.best]
+        if estimate.decided == "nothing":
+            return "No two members agree, and nothing else tells which of them to believe: they all count the same."
+        if not rivals:
+            alone = "all others say the same" if len(estimate.names) - len(estimate.mute) > 1 else "there is no other"
+            return f"{best} has nothing to be compared with: {alone}."
+        part = f"it comes first in {estimate.sure:.0%} of the bootstrap samples"
+        if estimate.decided == "words":
+            level = ", ".join(labels[j] for j in rivals if estimate.lead[j] >= estimate.lead[estimate.best] - LEVEL)
+            return (
+                f"{best} and {level} lead alike: which to trust most is not certain on these sentences. {best} is "
+                f"taken, whose cosines follow the words least ({part})."
+            )
+        if estimate.sure >= _SURE:
+            return f"Trust {best} most: {part}."
+        if estimate.sure >= _FAIRLY:
+            return f"Trust {best} most, probably: {part}. {labels[rivals[0]]} is next."
+        return f"{best} and {labels[rivals[0]]} can hardly be told apart: {best} is ahead, but {part} only."

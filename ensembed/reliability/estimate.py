@@ -56,8 +56,8 @@ class Reliability:
         lead_low: [J] the lower end of its 95% bootstrap interval.
         lead_high: [J] the upper end.
         agreement: [J] how a member's cosines correlate with the best one's, over pairs that are near under the best.
-        weights: [J] the weights of the members' cosines, 1 for the best: what methods take as `weights`. 0 for members that
-            say nothing or next to nothing. Members that say the same share one weight. A member that is not the best
+        weights: [J] the weights of the members' cosines, 1 for the best: what methods take as `weights`. 0 for members
+            that say nothing or next to nothing. Members that say the same share one weight. A member that is not the best
             can have more than 1, where its cosines lie closer together than the best one's: it counts for less all the
             same.
         weights_low: [J] the lower end of their 95% bootstrap interval.
@@ -326,7 +326,7 @@ class _Estimate:
         return _Weighted(agreement, by_plain, by_whitened, len(pairs.pairs))
 
     def _wordiness(self, own: Sequence[int]) -> Matrix64 | None:
-        """Return the correlation of the members' cosines of near pairs with the words'; None where those are constant."""
+        """Return the correlation of the members' cosines of near pairs with the words'; None without any."""
         if self.lexical is None:
             return None
         pairs = near_pairs([self.near.found[j] for j in own], self.near.queries, len(self.vectors[0]))

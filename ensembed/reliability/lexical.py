@@ -60,7 +60,7 @@ class Lexical:
 
     @lru_cache(maxsize=1)  # noqa: B019 - `Lexical.of` keeps one of these anyway
     def features(self, seed: int, dim: int = DIM) -> Matrix64:
-        """Return words and letters side by side [n, at most 2 dim], each reduced by a truncated SVD to rows of length one.
+        """Return words and letters side by side [n, at most 2 dim], each reduced by a truncated SVD, of length one.
 
         Args:
             seed: seed of the SVD's random start.

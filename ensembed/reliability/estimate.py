@@ -57,9 +57,8 @@ class Reliability:
         lead_high: [J] the upper end.
         agreement: [J] how a member's cosines correlate with the best one's, over pairs that are near under the best.
         weights: [J] the weights of the members' cosines, 1 for the best: what methods take as `weights`. 0 for members
-            that say nothing or next to nothing. Members that say the same share one weight. A member that is not the best
-            can have more than 1, where its cosines lie closer together than the best one's: it counts for less all the
-            same.
+            that say nothing or next to nothing. Members that say the same share one weight. Another member
+            than the best can have more than 1 where its cosines have less spread: it counts for less all the same.
         weights_low: [J] the lower end of their 95% bootstrap interval.
         weights_high: [J] the upper end.
         whitened_weights: [J] the same for vectors of which those of `whitened` are softly whitened: what `Auto` takes.

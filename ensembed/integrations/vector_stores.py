@@ -46,27 +46,28 @@ F = TypeVar("F", bound="FolderStore")
 
 
 class Hits(NamedTuple):
-    """The result of a search, best first.
-
-    Attributes:
-        ids: [queries, k] int64.
-        scores: [queries, k] float32, cosines.
-    """
+    """The result of a search, best first: ids [queries, k], and as scores [queries, k] their cosines."""
 
     ids: IdArray
     scores: FloatArray
 
+    @classmethod
+    def padded(cls, results: Sequence[tuple[ArrayLike, ArrayLike]], k: int) -> Hits:
+        """Return the ids and scores of each query as arrays with k columns."""
+        hits = cls(np.full((len(results), k), NO_ID, np.int64), np.full((len(results), k), np.nan, np.float32))
+        for row, (ids, scores) in enumerate(results):
+            n = np.size(ids)
+            hits.ids[row, :n] = ids
+            hits.scores[row, :n] = scores
+        return hits
+
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """What a store records about itself.
+    """What a store records about itself: the library, the model, the length of a vector, and the library's settings.
 
-    Attributes:
-        backend: the library.
-        model: the name of the model when the store was created; the name may differ now.
-        key: the key of the model's spec: equal keys mean equal vectors.
-        dim: the length of a vector.
-        settings: the library's settings at creation.
+    `model` is the model's name at creation, which may differ now; `key` is the key of its spec: equal keys mean equal
+    vectors.
     """
 
     backend: str
@@ -163,9 +164,7 @@ class VectorStore(ABC):
     def search(self, queries: Sequence[str], k: int = 10) -> Hits:
         """Return the k sentences with the largest cosine to each query, or all sentences if there are fewer.
 
-        Raises:
-            InputError: k is not a whole number of at least 1.
-            SentenceError: a query is not a string, or its vector is zero.
+        A query whose vector is zero, because the model knows nothing in it, is a SentenceError.
         """
         self._check_usable()
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
@@ -288,12 +287,7 @@ class FolderStore(VectorStore):
 
     @classmethod
     def open(cls: type[F], folder: str | Path, model: ModelLike) -> F:  # noqa: PYI019 - as above
-        """Open the store that was saved in a folder.
-
-        Raises:
-            InputError: it holds another model's vectors.
-            StoreError: the folder holds no store, or a damaged one.
-        """
+        """Open the store that was saved in a folder; another model's is an InputError, a damaged one a StoreError."""
         return cls._opened(folder, model)
 
     @classmethod
@@ -308,9 +302,7 @@ class FolderStore(VectorStore):
     def save(self) -> None:
         """Write the index to the folder.
 
-        Raises:
-            StoreBusyError: another process has saved since this one opened the store, or is saving now.
-            StoreError: the store has no folder, or cannot write to it.
+        Raise a StoreBusyError if another process has saved since this one opened the store, or is saving now.
         """
         self._check_usable(write=True)
         if self._folder is None:
@@ -447,9 +439,7 @@ def store_model(model: ModelLike) -> Encoder:
 def checked_settings(settings: Mapping[str, Any], allowed: Allowed, where: str | None = None) -> Mapping[str, Any]:
     """Return the settings if each has an allowed value.
 
-    Raises:
-        InputError: one has not, in a new store.
-        StoreError: one has not, in the store `where` they were read.
+    Otherwise raise an InputError for a new store, and a StoreError for the store `where` they were read.
     """
     for name, choices in allowed.items():
         value = settings.get(name)
@@ -483,16 +473,6 @@ def checked_ids(ids: Sequence[Any]) -> IdArray:
     if (counts > 1).any():
         raise InputError(f"{_some(distinct[counts > 1])} given twice")
     return numbers
-
-
-def padded(results: Sequence[tuple[ArrayLike, ArrayLike]], k: int) -> Hits:
-    """Return the ids and scores of each query as arrays with k columns."""
-    hits = Hits(np.full((len(results), k), NO_ID, np.int64), np.full((len(results), k), np.nan, np.float32))
-    for row, (ids, scores) in enumerate(results):
-        n = np.size(ids)
-        hits.ids[row, :n] = ids
-        hits.scores[row, :n] = scores
-    return hits
 
 
 def _some(ids: IdArray) -> str:

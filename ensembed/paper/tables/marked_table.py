@@ -1,18 +1,18 @@
-"""A table of findings before it is text: cells that still know their numbers, and which of them are the best.
+"""A table before it is text: cells that still hold their numbers, and marks for the best of them.
 
-Correlations are fractions here. `Table.pieces` says how a cell reads (x 100) and which parts of it are marked; every
+Correlations are fractions here. `Table.pieces` gives a cell's text (x 100) and which parts of it are marked; every
 format that can show marks takes them from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 from ensembed.errors import InputError
-from ensembed.paper.findings import MEAN, METRICS, Metric
+from ensembed.paper.findings import MEAN
 from ensembed.sts.protocol import Score
 
 RowKind: TypeAlias = Literal["single", "up", "meta", "paper", "literature", ""]
@@ -20,12 +20,7 @@ RowKind: TypeAlias = Literal["single", "up", "meta", "paper", "literature", ""]
 
 @dataclass(frozen=True)
 class Number:
-    """A number and how it reads.
-
-    Attributes:
-        value: for machines.
-        text: for people.
-    """
+    """A number for programs and its text for the reader."""
 
     value: float
     text: str
@@ -33,35 +28,23 @@ class Number:
 
 @dataclass(frozen=True)
 class Aside:
-    """Two correlations that compete with nobody for a mark: quoted figures, a spread, a difference.
+    """Two correlations that are never marked: quoted figures, a spread, a difference."""
 
-    Attributes:
-        pearson: a fraction; None where nothing was printed.
-        spearman: the same.
-        sign: `*` for a figure over other sub-testsets than ours, `±` for a spread, `+` for a difference, or nothing.
-    """
-
-    pearson: float | None
+    pearson: float | None  # a fraction; None where nothing was printed
     spearman: float | None
-    sign: Literal["", "*", "±", "+"] = ""
+    sign: Literal["", "*", "±", "+"] = ""  # `*`: over other sub-testsets than ours; `±`: a spread; `+`: a difference
 
 
-Pair: TypeAlias = Score | Aside
 Cell: TypeAlias = str | int | Number | Score | Aside | None
 
 
 class Piece(NamedTuple):
-    """A part of a cell's text.
-
-    Attributes:
-        text: what it says.
-        best: whether it is the best figure among all of ours: bold.
-        best_member: whether it is the best among single encoders: underlined, or italic in Markdown.
-    """
+    """A part of a cell's text."""
 
     text: str
-    best: bool = False
-    best_member: bool = False
+    role: Literal["", "r", "slash", "rho"] = ""  # which of two correlations it is, or the slash between them
+    best: bool = False  # the best figure among all of ours: bold
+    best_member: bool = False  # the best among single encoders: underlined, or italic in Markdown
 
 
 class Row(NamedTuple):
@@ -77,10 +60,10 @@ class Table:
 
     Attributes:
         name: the stem of its files, such as `table2-main`.
-        title: for people.
+        title: a title for the reader.
         headers: one per column, all different; the first column names the row.
         rows: in the order in which they are shown.
-        notes: what a reader of this table has to know, beyond what holds for all tables of a run.
+        notes: notes to this table, beyond those of all tables of a run.
         left: how many columns, from the first, hold words and are set left.
         marks: whether the best is that of each column, of the whole table, or not marked.
 
@@ -98,8 +81,8 @@ class Table:
     name: str
     title: str
     headers: tuple[str, ...]
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
+    rows: Sequence[Row]
+    notes: Sequence[str] = ()
     left: int = 1
     marks: Literal["columns", "table", "none"] = "columns"
 
@@ -113,69 +96,70 @@ class Table:
                 )
 
     def pieces(self, row: int, column: int) -> list[Piece]:
-        """The text of a cell in parts, Pearson and Spearman apart, each with its marks; no parts for an empty cell."""
+        """Return a cell's text in parts, Pearson and Spearman apart, each with its marks; none for an empty cell."""
         kind, cells = self.rows[row]
-        cell = cells[column]
-        if not isinstance(cell, Score):
-            text = cell_text(cell)
-            return [Piece(text)] if text else []
-        best, best_member = self._best[column], self._best_member[column]
-        pearson, spearman = (
-            Piece(text, text == best[metric], kind == "single" and text == best_member[metric])
-            for metric, text in zip(METRICS, _figures(cell), strict=True)
-        )
-        return [pearson, Piece("/"), spearman]
+        pieces = cell_pieces(cells[column])
+        if not isinstance(cells[column], Score):
+            return pieces
+        best, member = self._best[column], self._best_member[column] if kind == "single" else {}
+        return [Piece(text, role, text == best.get(role), text == member.get(role)) for text, role, *_ in pieces]
 
     def is_pair(self, column: int) -> bool:
-        """Whether the column holds pairs of correlations."""
+        """Return whether the column holds pairs of correlations."""
         return any(isinstance(row.cells[column], Score | Aside) for row in self.rows)
 
     @cached_property
-    def _best(self) -> list[dict[Metric, str]]:
+    def _best(self) -> list[dict[str, str]]:
         return self._highest(self.rows)
 
     @cached_property
-    def _best_member(self) -> list[dict[Metric, str]]:
+    def _best_member(self) -> list[dict[str, str]]:
         return self._highest([row for row in self.rows if row.kind == "single"])
 
-    def _highest(self, rows: Sequence[Row]) -> list[dict[Metric, str]]:
-        """For each column and metric the highest figure as it is printed: what reads the same is equally good."""
-        columns = [_scores(row.cells[j] for row in rows) for j in range(len(self.headers))]
-        if self.marks == "none":
-            columns = [[] for _ in columns]
-        elif self.marks == "table":
+    def _highest(self, rows: Sequence[Row]) -> list[dict[str, str]]:
+        """Return for each column and correlation the highest printed figure: what reads the same is equal."""
+        columns = [
+            [row.cells[j] for row in rows if isinstance(row.cells[j], Score) and self.marks != "none"]
+            for j in range(len(self.headers))
+        ]
+        if self.marks == "table":
             columns = [[score for column in columns for score in column]] * len(columns)
         return [
-            {metric: figure(max((getattr(score, metric) for score in column), default=None)) for metric in METRICS}
+            {
+                role: figure(max((getattr(score, metric) for score in column), default=None))
+                for role, metric in (("r", "pearson"), ("rho", "spearman"))
+            }
             for column in columns
         ]
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell as it reads, without marks.
+    """Return a cell's text, without marks.
 
     >>> [cell_text(cell) for cell in (Score(0.7, 0.725), Aside(0.675, None, "*"), Aside(-0.012, 0.003, "+"), None)]
     ['70.0/72.5', '67.5/-*', '-1.2/+0.3', '']
     """
-    if cell is None:
-        return ""
-    if isinstance(cell, Number):
-        return cell.text
+    return "".join(piece.text for piece in cell_pieces(cell))
+
+
+def cell_pieces(cell: Cell) -> list[Piece]:
+    """Return a cell's text in parts, without marks."""
     if not isinstance(cell, Score | Aside):
-        return str(cell)
-    text = "/".join(_figures(cell))
-    if isinstance(cell, Score) or cell.sign in ("", "+"):
-        return text
-    return f"±{text}" if cell.sign == "±" else f"{text}*"
+        text = cell.text if isinstance(cell, Number) else "" if cell is None else str(cell)
+        return [Piece(text)] if text else []
+    sign = cell.sign if isinstance(cell, Aside) else ""
+    r, rho = (figure(value, signed=sign == "+") for value in (cell.pearson, cell.spearman))
+    pair = [Piece(r, "r"), Piece("/", "slash"), Piece(rho, "rho")]
+    return [*([Piece("±")] if sign == "±" else []), *pair, *([Piece("*")] if sign == "*" else [])]
 
 
 def spread(score: Score | None) -> Aside | None:
-    """A standard deviation beside the score that it belongs to."""
+    """Return a standard deviation as a cell."""
     return None if score is None else Aside(score.pearson, score.spearman, "±")
 
 
 def with_mean(tests: Sequence[str]) -> list[str]:
-    """The columns of the test sets: a single one is its own mean.
+    """Return the columns of the test sets and their mean; a single one is its own mean.
 
     >>> with_mean(["sts12", "sts13"]), with_mean(["sts12"])
     (['sts12', 'sts13', 'mean'], ['sts12'])
@@ -184,12 +168,12 @@ def with_mean(tests: Sequence[str]) -> list[str]:
 
 
 def points(value: float) -> Number:
-    """A difference of correlations: a fraction for machines, points with their sign for people."""
+    """Return a difference of correlations: a fraction for programs, points with their sign for the reader."""
     return Number(value, figure(value, signed=True))
 
 
 def probability(value: float) -> Number:
-    """A p-value.
+    """Return a p-value as a cell.
 
     >>> probability(0.0123).text, probability(0.0002).text
     ('0.012', '< 0.001')
@@ -197,13 +181,8 @@ def probability(value: float) -> Number:
     return Number(value, "< 0.001" if value < 0.001 else f"{value:.3f}")
 
 
-def _figures(pair: Pair) -> tuple[str, str]:
-    signed = isinstance(pair, Aside) and pair.sign == "+"
-    return figure(pair.pearson, signed=signed), figure(pair.spearman, signed=signed)
-
-
 def figure(value: float | None, *, signed: bool = False) -> str:
-    """X 100 with one digit, as papers print correlations; a dash for none.
+    """Return x 100 with one digit, as papers print correlations; a dash for None.
 
     >>> figure(0.7831), figure(0.0042, signed=True), figure(-0.00001), figure(None)
     ('78.3', '+0.4', '0.0', '-')
@@ -211,8 +190,4 @@ def figure(value: float | None, *, signed: bool = False) -> str:
     if value is None:
         return "-"
     text = f"{100 * value:+.1f}" if signed else f"{100 * value:.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else text  # a rounded nothing has no sign
-
-
-def _scores(cells: Iterable[Cell]) -> list[Score]:
-    return [cell for cell in cells if isinstance(cell, Score)]
+    return "0.0" if text in ("+0.0", "-0.0") else text

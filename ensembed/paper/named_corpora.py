@@ -15,12 +15,11 @@ from ensembed.support.machine import data_dirs
 
 STSB_TRAIN, BILLION_WORD = "stsb-train", "billion-word"
 _BILLION_WORD_FILE = Path("corpus") / "news.en-00001-of-00100.txt.gz"
-_ENDINGS = (".gz", ".txt")
 
 
 @dataclass(frozen=True)
 class NamedCorpus:
-    """A corpus, what tables call it, and what it is, for a person."""
+    """A corpus, its name in tables, and a description for the reader."""
 
     name: str
     what: str
@@ -30,13 +29,13 @@ class NamedCorpus:
 def open_corpora(
     sources: Sequence[str], *, data: Path | None = None, layout: str | None = None, errors: BadBytes = "strict"
 ) -> list[NamedCorpus]:
-    """The corpora of these names.
+    """Open the corpora of these names.
 
     Args:
         sources: `stsb-train` (its sentences, not its scores), `billion-word` (the shard that the paper was trained on),
-            or text files, plain or gzipped; nothing takes the first of these two if it is here, and the other.
+            or text files, plain or gzipped. An empty list means `billion-word`, if it is found, and `stsb-train`.
         data: the data folder.
-        layout: the version of STS-B's text; None takes the first that is there.
+        layout: the version of STS-B's text; None takes the first that is found.
         errors: what to do with bytes that are not UTF-8.
 
     Raises:
@@ -46,7 +45,7 @@ def open_corpora(
     if not sources:
         sources = (*([BILLION_WORD] if _billion_word(data) else []), STSB_TRAIN)
     opened = [_open(source, data, layout, errors) for source in dict.fromkeys(sources)]
-    names = [one.name for one in opened]
+    names = [corpus.name for corpus in opened]
     if twice := [name for name in names if names.count(name) > 1]:
         raise InputError(f"two corpora are called {twice[0]!r}: rename one of the files")
     return opened
@@ -64,19 +63,15 @@ def _open(source: str, data: Path | None, layout: str | None, errors: BadBytes) 
         path = _billion_word(data)
         if path is None:
             raise InputError(f"the corpus {BILLION_WORD} is not here; get it with: ensembed data fetch {BILLION_WORD}")
-        return NamedCorpus(
-            BILLION_WORD, f"the paper's: {path.name}, lines under 60 tokens", TextCorpus(path, errors=errors)
-        )
-    path = Path(source)
-    name = path.name
-    for ending in _ENDINGS:
-        name = name.removesuffix(ending)
+        what = f"the paper's: {path.name}, lines under 60 tokens"
+        return NamedCorpus(BILLION_WORD, what, TextCorpus(path, errors=errors))
+    file = Path(source).name
+    name = file.removesuffix(".gz").removesuffix(".txt")
     if name in (NO_CORPUS, STSB_TRAIN, BILLION_WORD):
         raise InputError(f"a corpus file cannot be called {name!r}, which stands for something else: rename {source}")
-    return NamedCorpus(name, f"the file {path.name}", TextCorpus(path, errors=errors))
+    return NamedCorpus(name, f"the file {file}", TextCorpus(Path(source), errors=errors))
 
 
 def _billion_word(data: Path | None) -> Path | None:
-    """The file, if it is in the data folder."""
     folders = data_dirs() if data is None else [data]
     return next((path for folder in folders if (path := folder / _BILLION_WORD_FILE).is_file()), None)

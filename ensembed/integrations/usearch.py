@@ -95,9 +95,7 @@ class UsearchStore(FolderStore):
         matches = self.index.search(vectors if len(vectors) > 1 else vectors[0], k, exact=exact)
         keys, distances = np.atleast_2d(matches.keys), np.atleast_2d(matches.distances)
         counts = matches.counts if len(vectors) > 1 else [keys.shape[1]]
-        return Hits.padded(
-            [(keys[row, :n].astype(np.int64), 1 - distances[row, :n]) for row, n in enumerate(counts)], k
-        )
+        return Hits.padded([(keys[row, :n], 1 - distances[row, :n]) for row, n in enumerate(counts)], k)
 
     def _present(self, ids: IdArray) -> NDArray[np.bool_]:
         return np.asarray(self.index.contains(ids.astype(np.uint64)), bool)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import EnsembedError, InputError, SentenceError, StoreBusyError, StoreError
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.support.atomic_files import sha256_of, sync, temporary_beside, write_atomically
+from ensembed.support.atomic_files import new_file, sha256_of, write_atomically
 from ensembed.support.progress import Progress, silent
 
 IdArray = NDArray[np.int64]
@@ -259,9 +260,9 @@ class VectorStore(ABC):
 class FolderStore(VectorStore):
     """A store whose library keeps an index in memory; `save`, or the end of a `with`, writes it to the folder.
 
-    The folder holds `index-HASH` and `store.json`, which names it. The index is written under a temporary name, synced
-    and renamed before `store.json` is, so that an interrupted save leaves the store as it was. If two processes open a
-    store, change it and save it, the second save is refused: the first one's changes stay.
+    The folder holds `index-NUMBER` and `store.json`, which names it. The index is written before `store.json` is, so
+    that an interrupted save leaves the store as it was. If two processes open a store, change it and save it, the
+    second save is refused: the first one's changes stay.
 
     Attributes:
         index: the library's index.
@@ -355,21 +356,15 @@ class FolderStore(VectorStore):
                 f"another process has saved {self.where} since it was opened here: nothing was written, so that its "
                 "changes are not lost; open the store again and repeat yours"
             )
-        temporary = temporary_beside(folder / "index")
-        try:
+        name = f"index-{secrets.token_hex(8)}"
+        with new_file(folder / name) as temporary:
             self._write_index(temporary)
             digest = sha256_of(temporary)
-            sync(temporary)
-            name = f"index-{digest[:16]}"
-            temporary.replace(folder / name)
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync(folder)
         data = json.dumps(self.facts.to_json() | {"index": name, "sha256": digest}, indent=1).encode() + b"\n"
         write_atomically(folder / STORE, data)
         self._on_disk = data
         # Delete the old index and files of interrupted saves; the lock keeps other writers out.
-        for old in (*folder.glob("index-*"), *folder.glob(".index.*.tmp")):
+        for old in (*folder.glob("index-*"), *folder.glob(".index*.tmp")):
             if old.name != name:
                 old.unlink(missing_ok=True)
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import ListCorpus
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.methods import GCCA
 from ensembed.methods.weights import scales
 from ensembed.models.ensemble import Ensemble

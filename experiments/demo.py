@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ensembed.errors import EnsembedError
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.named_ensembles import named_ensemble
 from ensembed.paper.corpora import STSB_TRAIN, open_corpora

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ensembed.corpora.corpus import ListCorpus, TextCorpus
 from ensembed.errors import EnsembedError
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.named_ensembles import ENSEMBLES
 from ensembed.paper.corpora import STSB_TRAIN, NamedCorpus, open_corpora

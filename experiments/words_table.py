@@ -17,7 +17,7 @@ from ensembed.encoders.words.word_pooling import Pooling
 from ensembed.encoders.words.words_encoder import WordsEncoder
 from ensembed.errors import EnsembedError
 from ensembed.fetch.catalog import entry, require
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.paper.corpora import STSB_TRAIN, NamedCorpus, open_corpora
 from ensembed.paper.findings import DEV, mean_score
 from ensembed.sts.datasets import Dataset

@@ -14,7 +14,7 @@ from small_store import CORPUS, ENCODER
 from threadpoolctl import threadpool_limits
 
 from ensembed.fetch.catalog import require
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.support.machine import cache_dir, chosen_data_dir
 from ensembed.testing import files_of
 from ensembed.views import ViewStore

@@ -6,7 +6,7 @@ import click
 
 from ensembed.cli.common import json_option, print_json, print_table, progress_bars, quiet_option
 from ensembed.fetch.catalog import catalog
-from ensembed.fetch.pull import pull as pull_files
+from ensembed.fetch.fetcher import pull as pull_files
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""What an encoder is, and the checks that every encoder's input and output go through."""
+"""The contract of an encoder, and the checks of every encoder's input and output."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _CHUNK = 512
 
 @runtime_checkable
 class SupportsEncode(Protocol):
-    """Any object that turns a list of strings into one row per string: the least we ask of a foreign encoder."""
+    """Any object that turns a list of strings into one row per string: all that a foreign encoder needs."""
 
     def encode(self, sentences: list[str], /) -> Any:  # noqa: ANN401 - arrays, tensors, lists: we convert
         """Encode the sentences."""
 
 
 def as_numbers(vectors: object, name: str) -> NDArray[Any]:
-    """What an encoder returned (an array, a tensor, lists) as an array of real numbers, or an EncoderError."""
+    """Convert what an encoder returned (an array, a tensor, lists) to an array of real numbers."""
     try:
         array = np.asarray(vectors)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; tensors of a GPU or with a gradient
@@ -49,15 +49,15 @@ class EncoderSpec:
     """Everything that changes an encoder's numbers, hashed to a key for caches and saved models.
 
     Attributes:
-        name: how a user names the encoder and how errors and tables call it; not part of the key.
-        kind: the class of encoder that reads the files.
+        name: the name that the user wrote, for errors and tables; not part of the key.
+        kind: the kind of encoder that reads the files.
         dim: the length of a vector.
         revision: what pins the weights, for instance the hash of the files.
         prompt: text put before every sentence.
         max_length: tokens beyond this many are cut off; None for no limit.
         pooling: how token vectors become a sentence vector.
         normalize: whether the encoder scales its vectors to length one.
-        extra: whatever else changes the numbers, as sorted pairs.
+        extra: everything else that changes the numbers, as sorted pairs.
     """
 
     name: str
@@ -72,23 +72,23 @@ class EncoderSpec:
 
     @property
     def key(self) -> str:
-        """The name of this encoder's views on disk: equal specs (whatever they are called) share it."""
+        """The name of this encoder's views on disk: specs that differ only in their name share it."""
         facts = {k: v for k, v in self.to_json().items() if k != "name"}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data that `from_json` reads back."""
+        """Return plain data for `from_json`."""
         return dataclasses.asdict(self) | {"extra": dict(self.extra)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EncoderSpec:
-        """The inverse of `to_json`."""
+        """Return the spec that `to_json` wrote."""
         return cls(**{**data, "extra": tuple(sorted(data["extra"].items()))})
 
 
 @contextmanager
 def naming_failures(name: str) -> Iterator[None]:
-    """Make whatever a foreign model raises an EncoderError that names the encoder."""
+    """Turn whatever a foreign model raises into an EncoderError that names the encoder."""
     try:
         yield
     except EnsembedError:
@@ -118,15 +118,15 @@ class Encoder(ABC):
 
     @property
     def concurrent(self) -> bool:
-        """Whether several threads may encode at once; it then gives no warnings, which are one thread's business."""
+        """Whether several threads may encode at once, without warnings: only one thread at a time can catch them."""
         return False
 
     @abstractmethod
     def embed(self, sentences: list[str]) -> NDArray[Any]:
-        """Vectors [n, d] of distinct, checked sentences; callers use `encode`."""
+        """Return vectors [n, d] of distinct, checked sentences; callers use `encode`."""
 
     def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> FloatArray:
-        """Vectors [n, d] of the sentences, in their order; each distinct sentence is encoded once.
+        """Return vectors [n, d] of the sentences, in their order; each distinct sentence is encoded once.
 
         Raises:
             SentenceError: a sentence is not a string or holds a lone surrogate.
@@ -145,14 +145,13 @@ class Encoder(ABC):
         return result[[row[sentence] for sentence in checked]]
 
     def similarity(self, sentences1: Sequence[str], sentences2: Sequence[str]) -> FloatArray:
-        """The cosine [n1, n2] of every sentence with every other; a zero vector has cosine 0 with everything."""
+        """Return the cosines [n1, n2] of all pairs of sentences; a zero vector has cosine 0 with everything."""
         return np.asarray(unit_rows(self.encode(sentences1)) @ unit_rows(self.encode(sentences2)).T)
 
     def _checked(self, sentences: list[str]) -> FloatArray:
         spec = self.spec
         with naming_failures(spec.name):
-            raw = self.embed(sentences)
-        vectors = as_numbers(raw, spec.name)
+            vectors = as_numbers(self.embed(sentences), spec.name)
         if vectors.shape != (len(sentences), spec.dim):
             raise EncoderError(
                 f"encoder {spec.name!r} returned an array of shape {vectors.shape} for {len(sentences)} sentences; "

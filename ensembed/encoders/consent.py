@@ -1,27 +1,31 @@
-"""Names that a saved model may not open on its own: it may come from a stranger."""
+"""What a name may not do without the user's consent. A name out of a file (a saved model, an index) may be anybody's.
+
+This is the one place that decides it: code that opens names out of files asks here first.
+"""
 
 from __future__ import annotations
 
 from ensembed.encoders.names import flag, parse_name
 
 
-def needs_consent(name: str) -> str | None:
-    """What opening an encoder of that name would do that its user has to want; None for most.
+def effect_needing_consent(name: str) -> str | None:
+    """Return what opening an encoder of that name would do that needs the user's consent; None for most names.
 
-    A server may be asked if it is on this machine or if its key is set, which says that it is known.
+    Two effects need it: running code that comes with weights, and sending sentences to a server. A server on this
+    machine, or one whose key is set, needs none: setting the key was the consent.
 
     Raises:
         InputError: the name is malformed.
 
     Example:
-        >>> needs_consent("st:org/model?trust_remote_code=true")
+        >>> effect_needing_consent("st:org/model?trust_remote_code=true")
         'runs code that comes with its weights'
-        >>> needs_consent("openai:https://example.org/v1#model")
+        >>> effect_needing_consent("openai:https://example.org/v1#model")
         'sends your sentences to https://example.org/v1/embeddings'
     """
     request = parse_name(name)
-    asked, _ = request.take(trust_remote_code=flag)
-    if asked.get("trust_remote_code"):
+    options, _ = request.take(trust_remote_code=flag)
+    if options.get("trust_remote_code"):
         return "runs code that comes with its weights"
     if request.scheme == "openai":
         from ensembed.encoders.openai.api_servers import find_server

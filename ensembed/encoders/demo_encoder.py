@@ -1,4 +1,4 @@
-"""An encoder that needs no file: for tests, examples and trying things out."""
+"""`demo`: an encoder that needs no file, for tests, examples and trying things out."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from ensembed.errors import InputError
 
 OPENS = "nothing: vectors of hashed words, for trying things out"
 
-_MOST = 65536  # each of as many cached words takes so many numbers
+_MOST = 65536  # dimensions, and words in the cache: both bound its memory
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class DemoEncoder(Encoder):
-    """The mean of one random vector per word, the word's hash being the seed.
+    """The mean of one random vector per word, seeded by the word's hash.
 
-    It knows nothing of meaning, but sentences that share words are alike, which is enough to see things work.
+    It knows no meaning, but sentences that share words are alike, which is enough to see things work.
 
     Args:
         dim: the length of a vector.
-        seed: encoders of different seeds see the same words differently.
+        seed: encoders of different seeds give the same word different vectors.
+        name: the encoder's name.
 
     Example:
         >>> DemoEncoder(dim=4).encode(["a b", "b a"]).shape
         (2, 4)
     """
+
+    concurrent = True  # only a cache is written, which has a lock of its own
 
     def __init__(self, dim: int = 32, seed: int = 0, *, name: str | None = None) -> None:
         if not 1 <= dim <= _MOST:
@@ -40,21 +43,11 @@ class DemoEncoder(Encoder):
         self._spec = EncoderSpec(
             name or f"demo?dim={dim}&seed={seed}", "demo", dim, revision="1", extra=(("seed", str(seed)),)
         )
-        self._word_vector = lru_cache(maxsize=65536)(self._draw)
+        self._word_vector = lru_cache(maxsize=_MOST)(self._draw)
         self._seed = seed
 
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that changes the numbers."""
-        return self._spec
-
-    @property
-    def concurrent(self) -> bool:
-        """Nothing is written but a cache that has its lock."""
-        return True
-
     def embed(self, sentences: list[str]) -> FloatArray:
-        """The mean of the words' vectors; a sentence without words gets zeros."""
+        """Return the mean of each sentence's word vectors; a sentence without words gets zeros."""
         result = np.zeros((len(sentences), self._spec.dim), np.float32)
         for row, sentence in zip(result, sentences, strict=True):
             if words := _WORD.findall(sentence.lower()):
@@ -68,7 +61,7 @@ class DemoEncoder(Encoder):
 
 
 def open_demo(request: Request) -> DemoEncoder:
-    """`demo`, with `dim` and `seed`."""
+    """Open `demo`, with the options `dim` and `seed`."""
     if request.location:
         raise InputError(f"encoder {request.shown!r}: the demo encoder has no location; write demo")
     return DemoEncoder(**request.options(dim=int, seed=int), name=request.name)

@@ -1,4 +1,4 @@
-"""Names of encoders taken apart: `SCHEME:LOCATION?option=value&…`, or a short name of the catalogue with options."""
+"""Names of encoders, parsed: `SCHEME:LOCATION?option=value&…`, or a short name of the catalogue with options."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from ensembed.support.progress import Progress, silent
 Options: TypeAlias = dict[str, Any]
 Convert: TypeAlias = Callable[[str], Any]
 
-# Two letters at the least: a single one is a drive of Windows.
+# At least two letters: a single one is a drive of Windows.
 _SCHEME = re.compile(r"([a-z][a-z0-9+_.-]+):(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Request:
-    """A name taken apart, and how to open it: what the opener of a scheme is given.
+    """A parsed name, and how to open it: the argument of a kind's opener.
 
     Attributes:
         name: the whole name, as the user wrote it and as the encoder has to call itself.
         scheme: what is in front of the colon; for a short name, the kind of its catalogue entry.
         location: what is between the colon and the question mark; for a short name, that name.
-        query: the options behind the question mark, as they were written.
+        query: the options behind the question mark, as text.
         common: the options that every encoder takes, for the message on an unknown one.
         entry: the catalogue's entry, for a short name.
         threads: cores to use; None leaves it to the encoder.
-        progress: told of long work, such as a conversion.
-        pinned: the revision that a saved model was fitted on: what is fetched by name is fetched at it, although the
-            name may stand for a later one by now. None for the latest.
+        progress: receives long work, such as a conversion.
+        pinned: the revision that a saved model was fitted on: what is fetched by name is fetched at this revision,
+            even if the name stands for a later one now. None for the latest.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Request:
     pinned: str | None = None
 
     def options(self, **types: Convert) -> Options:
-        """The options behind the question mark, converted, on top of the catalogue's settings.
+        """Return the options, converted, on top of the catalogue's settings.
 
         Raises:
             InputError: an option is unknown or malformed; the message names it.
@@ -66,23 +66,23 @@ class Request:
         return result
 
     def take(self, **types: Convert) -> tuple[Options, Request]:
-        """Some of the options, converted, and the request without them."""
+        """Return some of the options, converted, and the request without them."""
         taken = {k: self._converted(k, self.query[k], types[k]) for k in types if k in self.query}
         rest = {key: value for key, value in self.query.items() if key not in types}
         return taken, replace(self, query=rest, common=(*self.common, *types))
 
     @property
     def path(self) -> Path:
-        """The file or folder that is meant; for a short name the pulled one, every byte of it checked.
+        """The file or folder of the location; for a short name the pulled one, every byte of it checked.
 
         Raises:
-            InputError: the name says no path.
+            InputError: the location cannot be a path.
             MissingError: a short name has to be pulled first.
         """
         if self.entry:
             return require(self.entry.name)
         if not self.location:
-            raise InputError(f"encoder {self.shown!r} says no path: write {self.scheme}:PATH")
+            raise InputError(f"encoder {self.shown!r} has no path: write {self.scheme}:PATH")
         try:
             return user_path(self.location)
         except ValueError as error:
@@ -90,12 +90,12 @@ class Request:
 
     @property
     def shown(self) -> str:
-        """The name for messages: without a password, should somebody have written one into a URL."""
+        """The name for messages: without the password of a URL."""
         return _shown(self.name)
 
     @property
     def revision(self) -> str | None:
-        """What pins the weights of a short name; None where the files themselves have to be asked."""
+        """What pins the weights of a short name; None where it depends on the files."""
         return self.entry.revision if self.entry else None
 
     def _converted(self, key: str, value: str, convert: Convert) -> Any:  # noqa: ANN401 - whatever the option is
@@ -109,9 +109,9 @@ class Request:
 
 
 def parse_name(name: str) -> Request:
-    """Take a name apart.
+    """Parse a name.
 
-    Options stand behind the first question mark; where there is a `#`, behind the first one after it, since URLs have
+    Options stand behind the first question mark; if there is a `#`, behind the first one after it, since URLs have
     question marks of their own.
 
     Raises:
@@ -134,23 +134,23 @@ def parse_name(name: str) -> Request:
         key, _, value = part.partition("=")
         if key in options:
             raise InputError(f"encoder {_shown(name)!r} has option {key!r} twice")
-        options[key] = unquote(value)  # for what a value cannot hold as it is: %26 for &
-    if found := _SCHEME.fullmatch(place):
-        return Request(name, found[1], found[2], options)
+        options[key] = unquote(value)  # a value cannot hold & itself: it is written %26
+    if match := _SCHEME.fullmatch(place):
+        return Request(name, match[1], match[2], options)
     if place == "demo":
         return Request(name, "demo", "", options)
     if "/" in place or "\\" in place:
         raise UnknownEncoderError(
             f"{name!r} is a path without a kind: say how to read it, as in st:{place}, onnx:{place} or words:{place}"
         )
-    known = entry(place)
-    if known.kind == "dataset":
+    listed = entry(place)
+    if listed.kind == "dataset":
         raise InputError(f"{place!r} is a dataset, not an encoder")
-    return Request(name, known.kind, place, options, entry=known)
+    return Request(name, listed.kind, place, options, entry=listed)
 
 
 def user_path(text: str) -> Path:
-    """The path, `~` standing for a home; a ValueError if there can be none of that name."""
+    """Return the path, `~` replaced by the home folder; a ValueError if there can be none of that name."""
     try:
         path = Path(text).expanduser()
         path.exists()
@@ -164,36 +164,33 @@ def _shown(name: str) -> str:
 
 
 def flag(value: str) -> bool:
-    """True or false, as options write it."""
+    """Convert the text of an option to true or false."""
     return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
 
 
 def one_of(*choices: str) -> Convert:
-    """A converter that takes just these values."""
+    """Return a converter that accepts only these values."""
 
     def convert(value: str) -> str:
         if value not in choices:
             raise ValueError(value)
         return value
 
-    return _expecting(convert, " or ".join(choices))
+    convert.expects = " or ".join(choices)  # type: ignore[attr-defined]  # for messages; a function's type has none
+    return convert
 
 
 def at_least(least: float) -> Convert:
-    """A converter of numbers of that type, whole or not, from `least` on."""
+    """Return a converter to numbers of the type of `least`, and not below it."""
 
     def convert(value: str) -> float:
         number = type(least)(value)
-        if not number >= least:  # so that NaN is refused, too
+        if not number >= least:  # NaN is refused, too
             raise ValueError(value)
         return number
 
-    return _expecting(convert, f"a {'whole ' if isinstance(least, int) else ''}number from {least} on")
-
-
-def _expecting(convert: Convert, what: str) -> Convert:
-    """The converter, with what it takes in words, for messages."""
-    convert.expects = what  # type: ignore[attr-defined]  # a function has room for attributes, its type has not
+    whole = "whole " if isinstance(least, int) else ""
+    convert.expects = f"a {whole}number from {least} on"  # type: ignore[attr-defined]
     return convert
 
 

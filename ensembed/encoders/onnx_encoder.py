@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.fingerprints import revision_of
+from ensembed.encoders.file_hashes import revision_of
 from ensembed.encoders.names import Convert, Request, one_of
 from ensembed.encoders.onnx.batches import batches
-from ensembed.encoders.onnx.graph import read_graph
 from ensembed.encoders.onnx.pooling import POOLINGS
-from ensembed.encoders.onnx.settings import OnnxSettings, read_settings
-from ensembed.encoders.tokens import first_ids, open_tokenizer
+from ensembed.encoders.onnx_files import OnnxSettings, read_graph, read_settings
+from ensembed.encoders.token_ids import first_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.machine import available_cores

@@ -1,51 +1,49 @@
-"""Models of sentence-transformers, from a folder or from the hub."""
+"""`st:NAME-OR-PATH`: models of sentence-transformers, from a folder or from the hub."""
 
 from __future__ import annotations
 
 import math
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec
-from ensembed.encoders.long_texts import cut
 from ensembed.encoders.names import Request, at_least, flag, one_of
-from ensembed.encoders.st.files import fetch, revision_of_model
-from ensembed.encoders.st.loading import code_repositories, import_libraries, load, quiet
-from ensembed.encoders.st.threads import using_threads
+from ensembed.encoders.st_loading import code_repositories, fetch, import_libraries, load, quiet, revision_of_model
+from ensembed.encoders.token_ids import cut
 from ensembed.errors import EncoderError, InputError
-from ensembed.fetch import hub
+from ensembed.fetch import hub_files as hub
 
 OPENS = "NAME-OR-PATH of a sentence-transformers model"
 
-# Names that the library's `encode_query` and `encode_document` look for among the prompts, in this order.
+# The prompts that the library's `encode_query` and `encode_document` look for, in this order.
 _TASKS = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
-# Tokenizers that know no limit say that it is 1e30, or infinite.
+# Tokenizers without a limit say that it is 1e30, or infinite.
 _NO_LIMIT = 10**9
 
 
 class SentenceTransformerEncoder(Encoder):
-    """A model that sentence-transformers opens: what its `encode` gives, or `encode_query` or `encode_document`.
+    """A model that sentence-transformers opens: the vectors of its `encode`, `encode_query` or `encode_document`.
 
     Args:
         folder: the model's files. Nothing else is read and no request goes out, unless code from elsewhere is trusted.
-        name: what to call it.
+        name: the encoder's name.
         revision: pins the weights.
         prompt: the name of one of the model's prompts. `query` and `document` do what `encode_query` and
             `encode_document` do, whether there is such a prompt or not. None means the model's default.
-        max_length: tokens beyond this many are cut off, the special ones included; None for the model's own limit.
+        max_length: the most tokens to use, special ones included; None for the model's own limit.
         device: where to compute: `cpu`, `cuda`, `cuda:1`, `mps`; None takes a GPU if there is one.
         precision: of the weights: `float32`, `float16` or `bfloat16`. The vectors are float32.
-        batch_size: sentences per run; None for 32, and for 1 where rounded weights meet a CPU. Matrix products of other
-            shapes add in another order: that moves float32 vectors by 1e-6, but float16 and bfloat16 by 1e-3 and 1e-2,
-            so that a sentence's vector would depend on its neighbours. On a GPU it does: runs of one would waste it.
+        batch_size: sentences per run; None for 32, or 1 for rounded weights on a CPU. Matrix products of other shapes
+            add in another order: that moves float32 vectors by 1e-6, but float16 and bfloat16 by 1e-3 and 1e-2, so that
+            a sentence's vector would depend on its neighbours. On a GPU it does: runs of one would waste it.
         trust_remote_code: whether to run code that comes with the model. It can do anything that you can.
-        threads: cores to use while encoding. Torch has one such number for the whole process: it is set before each
-            run and put back after it. None leaves it alone.
+        threads: cores to use while encoding; None leaves torch's number alone.
     """
 
     def __init__(
@@ -63,25 +61,30 @@ class SentenceTransformerEncoder(Encoder):
         threads: int | None = None,
     ) -> None:
         self._torch = import_libraries(name)[2]
-        self._check_device(device, name)
+        if device is not None:
+            try:
+                self._torch.empty(1, device=device)
+            except (RuntimeError, AssertionError, NotImplementedError) as error:  # each kind of device has its own
+                raise InputError(f"encoder {name!r}: there is no device {device!r} here: {error}") from error
+        self._name = name
         self._model = load(name, folder, device=device, precision=precision, trust_remote_code=trust_remote_code)
         self._threads = threads
         # Tokenizers keep truncation and padding as state, which calls from several threads would change together.
         self._lock = threading.Lock()
-        task, text = self._find_prompt(prompt, name)
+        task, text = self._find_prompt(prompt)
         encode = {"query": self._model.encode_query, "document": self._model.encode_document}.get(task or "")
         self._encode = encode or self._model.encode
-        rounded_on_cpu = precision != "float32" and self._model.device.type == "cpu"
-        batch_size = batch_size or (1 if rounded_on_cpu else 32)
+        on_cpu = self._model.device.type == "cpu"
+        batch_size = batch_size or (1 if precision != "float32" and on_cpu else 32)
         self._arguments = {"prompt": text, "batch_size": batch_size, "show_progress_bar": False}
         longest = self._model.max_seq_length
         self._max_length = int(longest) if longest is not None and longest < _NO_LIMIT else None
         if max_length is not None:
-            self._limit_length(max_length, name)
+            self._limit_length(max_length)
         extra = {"precision": precision}
-        if precision != "float32":  # see `batch_size`: these change rounded vectors, and float32 ones do not notice
+        if precision != "float32":  # these change rounded vectors only: see `batch_size`
             extra |= {"batch_size": str(batch_size), "device": self._model.device.type}
-        if task and self._uses_task(trust_remote_code):
+        if task and (trust_remote_code or self._uses_task()):
             extra["task"] = task
         if text and self._sets_prompt_apart():
             extra["prompt"] = "apart"
@@ -90,7 +93,7 @@ class SentenceTransformerEncoder(Encoder):
         self._spec = EncoderSpec(
             name,
             "st",
-            self._probe("a", name).shape[1],
+            self._probe("a").shape[1],
             revision,
             prompt=text,
             max_length=self._max_length,
@@ -99,58 +102,46 @@ class SentenceTransformerEncoder(Encoder):
             extra=tuple(sorted(extra.items())),
         )
 
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that changes the numbers."""
-        return self._spec
-
     def embed(self, sentences: list[str]) -> NDArray[Any]:
-        """The library's vectors; it runs sentences of like length together."""
-        with self._lock, self._using_threads():
+        """Return the library's vectors; it runs sentences of similar length together."""
+        threads = nullcontext() if self._threads is None else using_threads(self._torch, self._threads)
+        with self._lock, threads:
             vectors: NDArray[Any] = self._encode([self._cut(s) for s in sentences], **self._arguments)
         return vectors
 
-    def _check_device(self, device: str | None, name: str) -> None:
-        if device is None:
-            return
-        try:
-            self._torch.empty(1, device=device)
-        except (RuntimeError, AssertionError, NotImplementedError) as error:  # each kind of device has one of its own
-            raise InputError(f"encoder {name!r}: there is no device {device!r} here: {error}") from error
-
-    def _find_prompt(self, prompt: str | None, name: str) -> tuple[str | None, str]:
-        """The task, if the prompt is that of one, and the text: just what the library would take."""
+    def _find_prompt(self, prompt: str | None) -> tuple[str | None, str]:
+        """Return the task, if the prompt belongs to one, and the text that the library would take."""
         prompts: dict[str, str] = self._model.prompts
         default = self._model.default_prompt_name
         if prompt in _TASKS:
-            found = next((candidate for candidate in _TASKS[prompt] if candidate in prompts), default)
-            return prompt, prompts.get(found, "") or ""
+            key = next((candidate for candidate in _TASKS[prompt] if candidate in prompts), default)
+            return prompt, prompts.get(key, "") or ""
         if prompt is not None and prompt not in prompts:
             known = ", ".join(sorted(prompts.keys() | _TASKS.keys()))
-            raise InputError(f"encoder {name!r} has no prompt {prompt!r}; it has: {known}")
+            raise InputError(f"encoder {self._name!r} has no prompt {prompt!r}; it has: {known}")
         return None, prompts.get(prompt or default, "") or ""
 
-    def _limit_length(self, max_length: int, name: str) -> None:
+    def _limit_length(self, max_length: int) -> None:
         tokenizer = self._tokenizer()
         if tokenizer is None or self._max_length is None:
-            raise InputError(f"encoder {name!r} reads texts of any length: leave max_length out")
+            raise InputError(f"encoder {self._name!r} reads texts of any length: leave max_length out")
         least = tokenizer.num_special_tokens_to_add(pair=False) + 1
         config = getattr(getattr(self._model[0], "auto_model", None), "config", None)
         most = getattr(config, "max_position_embeddings", None) or math.inf
         if not least <= max_length <= most:
-            raise InputError(f"encoder {name!r}: max_length must be from {least} to {most}, not {max_length}")
+            raise InputError(f"encoder {self._name!r}: max_length must be from {least} to {most}, not {max_length}")
         longer = max_length > self._max_length
         self._model.max_seq_length = self._max_length = max_length
         if longer and most < math.inf:  # some models count positions from 2 on and take fewer tokens than they say
             try:
-                self._probe("a " * max_length, name)
+                self._probe("a " * max_length)
             except EncoderError as error:
                 raise InputError(
-                    f"encoder {name!r} cannot take {max_length} tokens: give a lower max_length"
+                    f"encoder {self._name!r} cannot take {max_length} tokens: give a lower max_length"
                 ) from error
 
     def _tokenizer(self) -> Any:  # noqa: ANN401 - of transformers
-        """The model's tokenizer, if it has a single one that cuts off the end of texts."""
+        """Return the model's tokenizer, if it has a single one that cuts off the end of texts."""
         tokenizer = None if self._is_router() else getattr(self._model, "tokenizer", None)
         return tokenizer if getattr(tokenizer, "truncation_side", None) == "right" else None
 
@@ -172,32 +163,48 @@ class SentenceTransformerEncoder(Encoder):
     def _is_normalized(self) -> bool:
         return type(self._model[-1]).__name__ == "Normalize" and self._model.truncate_dim is None
 
-    def _uses_task(self, trust_remote_code: bool) -> bool:
-        """Whether the vectors of queries and documents may differ by more than the prompt."""
-        first = self._model[0]
-        told = any(getattr(first, name, None) for name in ("query_length", "document_length", "query_expansion"))
-        template = getattr(self._tokenizer(), "chat_template", None)
-        return trust_remote_code or self._is_router() or told or bool(template)
+    def _uses_task(self) -> bool:
+        """Return whether the vectors of queries and documents may differ by more than the prompt."""
+        settings = ("query_length", "document_length", "query_expansion")
+        return self._is_router() or self._is_chat() or any(getattr(self._model[0], key, None) for key in settings)
 
     def _sets_prompt_apart(self) -> bool:
-        """Whether a prompt is more than text in front: left out of the mean, or a message of its own in a chat."""
+        """Return whether a prompt is more than text in front: left out of the mean, or a chat message of its own."""
         unpooled = any(getattr(module, "include_prompt", True) is False for module in self._model.modules())
-        return unpooled or bool(getattr(self._tokenizer(), "chat_template", None))
+        return unpooled or self._is_chat()
 
-    def _probe(self, sentence: str, name: str) -> NDArray[Any]:
+    def _is_chat(self) -> bool:
+        return bool(getattr(self._tokenizer(), "chat_template", None))
+
+    def _probe(self, sentence: str) -> NDArray[Any]:
         try:
             with quiet():
                 return self.embed([sentence])
         except Exception as error:  # whatever the model's modules raise
             hint = "; add ?prompt=query or ?prompt=document to its name" if self._is_router() else ""
-            raise EncoderError(f"encoder {name!r} cannot encode: {error}{hint}") from error
+            raise EncoderError(f"encoder {self._name!r} cannot encode: {error}{hint}") from error
 
-    def _using_threads(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._threads is None else using_threads(self._torch, self._threads)
+
+_threads_lock = threading.Lock()
+_threads_before: list[int] = []  # an entry for each block that runs, all the same: the number before the first of them
+
+
+@contextmanager
+def using_threads(torch: Any, threads: int) -> Iterator[None]:  # noqa: ANN401 - a module
+    """Set torch's number of threads, which is one for the whole process, while a block runs; blocks may overlap."""
+    with _threads_lock:
+        _threads_before.append(_threads_before[0] if _threads_before else torch.get_num_threads())
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        with _threads_lock:
+            # Not only by the last block: each thread of the process has a number of its own besides the common one.
+            torch.set_num_threads(_threads_before.pop())
 
 
 def open_st(request: Request) -> SentenceTransformerEncoder:
-    """`st:NAME-OR-PATH`: a folder, or a model of the hub; without an organisation, of `sentence-transformers`."""
+    """Open `st:NAME-OR-PATH`: a folder, or a hub model, without an organisation one of `sentence-transformers`."""
     options = request.options(
         prompt=str,
         max_length=at_least(1),

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec
-from ensembed.encoders.fingerprints import revision_of
+from ensembed.encoders.file_hashes import revision_of
 from ensembed.encoders.names import Request
-from ensembed.encoders.tokens import all_ids, open_tokenizer
+from ensembed.encoders.token_ids import all_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
 
 if TYPE_CHECKING:

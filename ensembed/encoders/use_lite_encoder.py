@@ -1,4 +1,4 @@
-"""Universal Sentence Encoder lite (`use-lite`): a two-layer transformer, read from its TF.js files and run in numpy.
+"""`use-lite`: Universal Sentence Encoder lite, a two-layer transformer, read from its TF.js files and run in numpy.
 
 Cer et al., "Universal Sentence Encoder", 2018. The files are a TF.js graph model: `model.json` (the graph, and which
 constants it has), seven shards (the constants) and `vocab.json` (SentencePiece pieces).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +20,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.fingerprints import revision_of
+from ensembed.encoders.file_hashes import revision_of
 from ensembed.encoders.names import Request
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
 from ensembed.errors import EncoderError, InputError
@@ -42,10 +42,11 @@ _HEADS = f"{_STACK}/Layer_1/TransformerLayer/MultiheadAttention/split_heads/spli
 _LIMIT = f"{_KONA}/ClipToMaxLength/Less/y"
 _FLOOR = f"{_ENCODER}/hidden_layers/l2_normalize/Maximum/y"
 
-# BLAS threads are limited for the whole process: were two calls to enter and leave in turns, the limit would stay.
+# The number of BLAS threads belongs to the whole process: if two calls overlapped, the limit would stay.
 _blas_lock = Lock()
 
 _Span = tuple[slice, int]
+_Constants = dict[str, FloatArray]
 
 
 class UseLiteEncoder(Encoder):
@@ -53,12 +54,14 @@ class UseLiteEncoder(Encoder):
 
     Args:
         folder: where `model.json`, `vocab.json` and `group1-shard1of7` ... `group1-shard7of7` are.
-        name: what errors and tables call the encoder.
+        name: the encoder's name.
         revision: what pins the files.
-        max_length: pieces of a sentence beyond this many are cut off; the model knows no more than 128.
+        max_length: pieces of a sentence to use; the model takes at most 128.
         threads: batches that are computed at the same time, None for one per processor. BLAS gets one thread in each:
             the matrix products are small, and two BLAS threads take longer for them than one.
     """
+
+    concurrent = True  # calls take turns, since the number of BLAS threads belongs to the whole process
 
     def __init__(
         self, folder: Path, *, name: str = "use-lite", revision: str, max_length: int = 128, threads: int | None = 1
@@ -77,53 +80,31 @@ class UseLiteEncoder(Encoder):
         limit = len(self._network.timing)
         if not 1 <= max_length <= limit:
             raise InputError(f"encoder {name!r}: max_length is {max_length}; the model takes 1 to {limit} pieces")
-        self._spec = EncoderSpec(
-            name=name,
-            kind="use-lite",
-            dim=self._network.tanh.weight.shape[1],
-            revision=revision,
-            max_length=max_length,
-            normalize=True,
-            extra=(("max_characters", str(MAX_CHARACTERS)),),
-        )
-
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that changes the numbers."""
-        return self._spec
-
-    @property
-    def concurrent(self) -> bool:
-        """Threads take turns: the number of BLAS's own is the process's."""
-        return True
+        dim = self._network.tanh.weight.shape[1]
+        extra = (("max_characters", str(MAX_CHARACTERS)),)
+        self._spec = EncoderSpec(name, "use-lite", dim, revision, max_length=max_length, normalize=True, extra=extra)
 
     def embed(self, sentences: list[str]) -> FloatArray:
-        """Vectors [n, 512]; a row does not depend on the other sentences, up to rounding."""
+        """Return vectors [n, 512]; a row does not depend on the other sentences, up to rounding."""
         ids = [self._tokenizer.encode(sentence)[: self._spec.max_length] for sentence in sentences]
         vectors = np.empty((len(ids), self._spec.dim), np.float32)
-        batches = list(_batches([len(i) for i in ids]))
 
         def fill(batch: list[int]) -> None:
             vectors[batch] = self._network.run([ids[i] for i in batch])
 
-        with _blas_lock, _blas().limit(limits=1):
-            if self._threads == 1 or len(batches) == 1:
-                for batch in batches:
-                    fill(batch)
-            else:
-                with ThreadPoolExecutor(self._threads) as pool:
-                    list(pool.map(fill, batches))
+        with _blas_lock, _blas().limit(limits=1), ThreadPoolExecutor(self._threads) as pool:
+            list(pool.map(fill, _batches([len(i) for i in ids])))
         return vectors
 
 
 @cache
 def _blas() -> ThreadpoolController:
-    """The handle on BLAS's threads: slow to make, and kept out of encoders since it cannot be pickled."""
+    """Return the handle on BLAS's threads: slow to make, and kept out of encoders since it cannot be pickled."""
     return ThreadpoolController().select(user_api="blas")
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Indices of sentences, shortest first, in batches of about `_ROWS` tokens."""
+    """Yield the indices of sentences, shortest first, in batches of about `_ROWS` tokens."""
     batch: list[int] = []
     rows = 0
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -148,7 +129,7 @@ class _Dense(NamedTuple):
         return result
 
     def after_norm(self, scale: FloatArray, shift: FloatArray) -> _Dense:
-        """This map of `scale * x + shift`, as a map of x: layer normalisation's own parameters cost nothing then."""
+        """Return this map of `scale * x + shift` as a map of x, so that these parameters of a norm cost nothing."""
         weight = self.weight.astype(np.float64)
         bias = shift @ weight + self.bias
         return _Dense((scale[:, None] * weight).astype(np.float32), bias.astype(np.float32))
@@ -168,7 +149,7 @@ class _Layer:
 
     @classmethod
     def of(cls, constants: _Constants, layer: int, *, shortcut: bool) -> _Layer:
-        """Layer 0 or 1 of the graph."""
+        """Return layer 0 or 1 of the graph."""
         variables = f"{_KONA}/Encode/Layer_{layer}/TransformerLayer"
         attention = f"Encoder_en/KonaTransformer/Encode/Layer_{layer}/TransformerLayer/MultiheadAttention"
         graph = f"{_STACK}/Layer_{layer}/TransformerLayer"
@@ -202,7 +183,7 @@ class _Layer:
         )
 
     def attend(self, X: FloatArray, spans: Sequence[_Span]) -> FloatArray:
-        """The residual stream after attention, in which a token sees the tokens of its own sentence."""
+        """Return the residual stream after attention, in which a token sees the tokens of its own sentence."""
         qkv = self.qkv(_normalized(X, self.epsilon))
         mixed = np.empty((len(X), qkv.shape[1] // 3), np.float32)
         for rows, length in spans:
@@ -218,7 +199,7 @@ class _Layer:
         return result
 
     def hidden(self, X: FloatArray) -> FloatArray:
-        """The feed-forward block's hidden activations."""
+        """Return the feed-forward block's hidden activations."""
         hidden = self.up(_normalized(X, self.epsilon))
         return np.maximum(hidden, 0.0, out=hidden)
 
@@ -236,11 +217,16 @@ class _Network:
 
     @classmethod
     def read(cls, folder: Path) -> _Network:
-        """The network in the folder, after a trial run."""
+        """Return the network in the folder, after a trial run."""
         constants = _read_constants(folder)
         try:
             network = cls.of(constants)
             network.run([[], [0]])
+        except KeyError as error:
+            raise EncoderError(
+                f"model.json has no constant {error}: this is not the TF.js Universal Sentence Encoder lite; pull the "
+                "encoder again"
+            ) from error
         except (ValueError, IndexError, TypeError) as error:
             raise EncoderError(
                 f"the constants of {folder / 'model.json'} do not fit together ({error}); pull the encoder again"
@@ -249,7 +235,7 @@ class _Network:
 
     @classmethod
     def of(cls, constants: _Constants) -> _Network:
-        """The network of the graph's constants."""
+        """Return the network of the graph's constants."""
         positions = np.arange(int(constants[_LIMIT]), dtype=np.float32)
         angles = positions[:, None] * constants[_TIMESCALES]
         layer = "module/Encoder_en/hidden_layers/tanh_layer_0"
@@ -264,10 +250,10 @@ class _Network:
         )
 
     def run(self, ids: Sequence[Sequence[int]]) -> FloatArray:
-        """Vectors [n, d] of sentences given as token ids, shortest first."""
+        """Return vectors [n, d] of sentences given as token ids, shortest first."""
         lengths = np.array([len(i) for i in ids])
         empty = int(np.count_nonzero(lengths == 0))
-        pooled = np.zeros((len(ids), len(self.tanh.weight)), np.float32)  # a sentence without tokens: zeros, as there
+        pooled = np.zeros((len(ids), len(self.tanh.weight)), np.float32)  # zeros without tokens, as in the graph
         if empty < len(ids):
             self._pool(ids[empty:], lengths[empty:], out=pooled[empty:])
         result = np.tanh(self.tanh(pooled))
@@ -288,7 +274,7 @@ class _Network:
 
 
 def _spans(lengths: np.ndarray[Any, Any]) -> list[_Span]:
-    """The rows of the sentences of each length, and the length: equal lengths need neither padding nor a mask."""
+    """Return the rows of the sentences of each length, and the length: equal lengths need no padding and no mask."""
     distinct, counts = np.unique(lengths, return_counts=True)
     ends = np.cumsum(distinct * counts).tolist()
     starts = [0, *ends[:-1]]
@@ -296,59 +282,64 @@ def _spans(lengths: np.ndarray[Any, Any]) -> list[_Span]:
 
 
 def _means(X: FloatArray, spans: Sequence[_Span]) -> FloatArray:
-    """The mean row of each sentence."""
+    """Return the mean row of each sentence."""
     return np.concatenate([X[rows].reshape(-1, length, X.shape[1]).mean(axis=1) for rows, length in spans])
 
 
 def _normalized(X: FloatArray, epsilon: float) -> FloatArray:
-    """Rows of mean 0 and variance 1."""
+    """Return the rows with mean 0 and variance 1."""
     result: FloatArray = X - X.mean(axis=1, keepdims=True)
     variance = np.einsum("ij,ij->i", result, result) / X.shape[1]
     result /= np.sqrt(variance + np.float32(epsilon))[:, None]
     return result
 
 
-class _Constants(dict[str, FloatArray]):
-    """The graph's constants by name."""
-
-    def __missing__(self, name: str) -> FloatArray:
-        raise EncoderError(
-            f"model.json has no constant {name!r}: this is not the TF.js Universal Sentence Encoder lite; "
-            "pull the encoder again"
-        )
-
-
 def _read_constants(folder: Path) -> _Constants:
-    model = folder / "model.json"
-    data = _read_json(model)
-    constants = _Constants()
-    try:
-        for group in data["weightsManifest"]:
-            shards = b"".join(_read_bytes(folder / Path(path).name) for path in group["paths"])
-            constants.update(_unpack(group["weights"], shards, folder))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise EncoderError(f"{model} is not a TF.js graph model ({error!r}); pull the encoder again") from error
+    """Read the graph's constants, as float32: they lie behind each other in the shards of each group."""
+    constants: _Constants = {}
+    for paths, weights in _read_manifest(folder):
+        shards = b"".join(_read(folder / path) for path in paths)
+        described = sum(4 * math.prod(weight.shape) for weight in weights)
+        if described != len(shards):
+            raise EncoderError(
+                f"the shards in {folder} hold {len(shards)} bytes but model.json describes {described}; "
+                "pull the encoder again"
+            )
+        start = 0
+        for name, dtype, shape, quantization in weights:
+            if dtype not in {"float32", "int32"} or quantization:
+                raise EncoderError(
+                    f"constant {name!r} in {folder} is of type {dtype} (quantization {quantization}); "
+                    "use the original files, which are float32 and int32"
+                )
+            size = math.prod(shape)
+            array = np.frombuffer(shards, np.dtype(dtype).newbyteorder("<"), size, start)
+            constants[name] = array.reshape(shape).astype(np.float32)
+            start += 4 * size
     return constants
 
 
-def _unpack(weights: Sequence[Mapping[str, Any]], shards: bytes, folder: Path) -> Iterator[tuple[str, FloatArray]]:
-    """The arrays that lie behind each other in the shards, as float32."""
-    sizes = [4 * math.prod(weight["shape"]) for weight in weights]
-    if sum(sizes) != len(shards):
-        raise EncoderError(
-            f"the shards in {folder} hold {len(shards)} bytes but model.json describes {sum(sizes)}; "
-            "pull the encoder again"
-        )
-    start = 0
-    for weight, size in zip(weights, sizes, strict=True):
-        if weight["dtype"] not in {"float32", "int32"} or "quantization" in weight:
-            raise EncoderError(
-                f"constant {weight['name']!r} in {folder} is of type {weight['dtype']} "
-                f"(quantization {weight.get('quantization')}); use the original files, which are float32 and int32"
+class _Weight(NamedTuple):
+    name: str
+    dtype: str
+    shape: list[int]
+    quantization: object
+
+
+def _read_manifest(folder: Path) -> list[tuple[list[str], list[_Weight]]]:
+    """Read the names of the shards and the descriptions of the constants of each group in `model.json`."""
+    path = folder / "model.json"
+    data = _read_json(path)
+    try:
+        return [
+            (
+                [Path(shard).name for shard in group["paths"]],
+                [_Weight(w["name"], w["dtype"], w["shape"], w.get("quantization")) for w in group["weights"]],
             )
-        array = np.frombuffer(shards, np.dtype(weight["dtype"]).newbyteorder("<"), size // 4, start)
-        yield weight["name"], array.reshape(weight["shape"]).astype(np.float32)
-        start += size
+            for group in data["weightsManifest"]
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise EncoderError(f"{path} is not a TF.js graph model ({error!r}); pull the encoder again") from error
 
 
 def _read_vocabulary(path: Path) -> list[tuple[str, float | None]]:
@@ -361,12 +352,12 @@ def _read_vocabulary(path: Path) -> list[tuple[str, float | None]]:
 
 def _read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds; the callers check it
     try:
-        return json.loads(_read_bytes(path))
+        return json.loads(_read(path))
     except ValueError as error:
         raise EncoderError(f"{path} is not JSON ({error}); pull the encoder again") from error
 
 
-def _read_bytes(path: Path) -> bytes:
+def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
@@ -374,20 +365,15 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def open_use_lite(request: Request) -> UseLiteEncoder:
-    """`use-lite`, or `use-lite:DIR` with the same files."""
+    """Open `use-lite`, or `use-lite:DIR` with the same files."""
     options = request.options(max_length=int)
     folder = request.path
-    revision = request.revision or revision_of(_files(folder), label=f"hash {folder.name}", progress=request.progress)
+    revision = request.revision
+    if revision is None:
+        if not folder.is_dir():
+            raise InputError(f"{folder} is not a folder")
+        # Only the files that are read: other files in the folder do not make another encoder.
+        names = ["model.json", "vocab.json", *(shard for shards, _ in _read_manifest(folder) for shard in shards)]
+        files = {name: folder / name for name in names}
+        revision = revision_of(files, label=f"hash {folder.name}", progress=request.progress)
     return UseLiteEncoder(folder, name=request.name, revision=revision, threads=request.threads, **options)
-
-
-def _files(folder: Path) -> dict[str, Path]:
-    """The files that are read, by name: what else lies in the folder does not make another encoder."""
-    if not folder.is_dir():
-        raise InputError(f"{folder} is not a folder")
-    model = folder / "model.json"
-    try:
-        shards = [Path(path).name for group in _read_json(model)["weightsManifest"] for path in group["paths"]]
-    except (KeyError, TypeError) as error:
-        raise EncoderError(f"{model} is not a TF.js graph model ({error!r}); pull the encoder again") from error
-    return {name: folder / name for name in ("model.json", "vocab.json", *shards)}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.tokens import first_ids, open_tokenizer
+from ensembed.encoders.token_ids import first_ids, open_tokenizer
 from ensembed.errors import InputError, ModelError
 from ensembed.integrations.model_source import as_meta_encoder
 from ensembed.integrations.onnx_graphs import (

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode
-from ensembed.encoders.consent import needs_consent
+from ensembed.encoders.consent import effect_needing_consent
 from ensembed.encoders.identity import difference
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError, ModelError, UnknownEncoderError
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
@@ -106,7 +106,7 @@ def load(
 
 def _check_consent(what: str, name: str, trust: bool) -> None:
     """Raise a ModelError if opening a name out of a file needs the user's consent and `trust` does not give it."""
-    if not trust and (effect := needs_consent(name)):
+    if not trust and (effect := effect_needing_consent(name)):
         raise ModelError(f"{what} {effect}. Its name comes out of a file; if you want that, say trust=True, or --trust")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ensembed import Ensemble, load
 from ensembed.cli import run
-from ensembed.encoders.consent import needs_consent
+from ensembed.encoders.consent import effect_needing_consent
 from ensembed.errors import InputError, ModelError
 from ensembed.methods import Concat
 from ensembed.models.saved_model import read_model, write_model
@@ -16,10 +16,10 @@ REMOTE = "openai:https://embeddings.example.org/v1#model"
 
 
 def test_what_a_stranger_may_not_make_us_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert needs_consent("st:a/b?trust_remote_code=true") == "runs code that comes with its weights"
-    assert needs_consent(REMOTE) == "sends your sentences to https://embeddings.example.org/v1/embeddings"
+    assert effect_needing_consent("st:a/b?trust_remote_code=true") == "runs code that comes with its weights"
+    assert effect_needing_consent(REMOTE) == "sends your sentences to https://embeddings.example.org/v1/embeddings"
     monkeypatch.setenv("ENSEMBED_API_KEY_EMBEDDINGS_EXAMPLE_ORG", "secret")
-    assert needs_consent(REMOTE) is None
+    assert effect_needing_consent(REMOTE) is None
 
 
 HARMLESS = [
@@ -30,12 +30,12 @@ HARMLESS = [
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_is_harmless(name: str) -> None:
-    assert needs_consent(name) is None
+    assert effect_needing_consent(name) is None
 
 
 def test_a_malformed_answer_is_refused() -> None:
     with pytest.raises(InputError, match="not a value for trust_remote_code"):
-        needs_consent("st:a/b?trust_remote_code=perhaps")
+        effect_needing_consent("st:a/b?trust_remote_code=perhaps")
 
 
 @pytest.fixture

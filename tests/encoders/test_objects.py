@@ -8,7 +8,7 @@ import pytest
 
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.demo_encoder import DemoEncoder
-from ensembed.encoders.objects import ObjectEncoder
+from ensembed.encoders.wrappers import ObjectEncoder
 from ensembed.errors import EncoderError
 from ensembed.testing import check_encoder
 

@@ -15,7 +15,7 @@ from make_static import VOCABULARY, small_tokenizer
 from onnx import TensorProto
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.onnx.graph import read_graph
+from ensembed.encoders.onnx_files import read_graph
 from ensembed.errors import EncoderError, InputError
 from ensembed.testing import SENTENCES, check_encoder
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from make_onnx import small_graph
 from onnx import TensorProto, helper, numpy_helper
 
-from ensembed.encoders.onnx.graph import GraphFacts, read_graph
+from ensembed.encoders.onnx_files import GraphFacts, read_graph
 from ensembed.errors import EncoderError
 
 SMALL = small_graph().SerializeToString()
@@ -103,7 +103,7 @@ def test_a_torn_file_is_refused(tmp_path_factory: pytest.TempPathFactory, size: 
     path.write_bytes(SMALL[:size])
     # The last fields of a model are its opsets: what ends before them may still be a whole graph.
     if size < len(SMALL) - 32:
-        with pytest.raises(EncoderError, match="no ONNX file, or a torn one"):
+        with pytest.raises(EncoderError, match="no ONNX file, or incomplete"):
             read_graph(path)
 
 

@@ -13,8 +13,8 @@ from make_st import write_st
 from make_static import small_tokenizer
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.onnx.settings import read_settings
-from ensembed.encoders.tokens import first_ids
+from ensembed.encoders.onnx_files import read_settings
+from ensembed.encoders.token_ids import first_ids
 from ensembed.errors import EncoderError, InputError
 from ensembed.testing import SENTENCES, check_encoder
 

@@ -14,7 +14,7 @@ from make_st import write_json, write_st
 from safetensors.numpy import load_file, save_file
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.st.files import revision_of_model
+from ensembed.encoders.st_loading import revision_of_model
 from ensembed.errors import EncoderError
 from ensembed.support.progress import silent
 from ensembed.testing import SENTENCES
@@ -135,7 +135,7 @@ def test_the_code_of_a_model_may_read_any_file(folder: Path) -> None:
 
 PROGRAM = """
 import sys
-from ensembed.encoders.st.files import fetch
+from ensembed.encoders.st_loading import fetch
 from ensembed.support.progress import silent
 
 folder = fetch("me/model", sys.argv[1], code=sys.argv[2] == "code", progress=silent)

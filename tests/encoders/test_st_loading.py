@@ -16,9 +16,8 @@ from make_st import HIDDEN, write_json, write_modules, write_st
 from safetensors.numpy import load_file, save_file
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.st.loading import quiet
-from ensembed.encoders.st.threads import using_threads
-from ensembed.encoders.st_encoder import SentenceTransformerEncoder
+from ensembed.encoders.st_encoder import SentenceTransformerEncoder, using_threads
+from ensembed.encoders.st_loading import quiet
 from ensembed.errors import EncoderError
 
 BRANCHES = ("transformers", "sentence_transformers")

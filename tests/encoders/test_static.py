@@ -133,5 +133,5 @@ def test_a_long_sentence_is_looked_up_in_parts(tmp_path: Path, monkeypatch: pyte
     encoder = open_encoder(make_static(tmp_path))
     whole = encoder.encode(SENTENCES)
     monkeypatch.setattr("ensembed.encoders.static_encoder._LOOKUP", 3)
-    monkeypatch.setattr("ensembed.encoders.tokens._CHARACTERS", 30)
+    monkeypatch.setattr("ensembed.encoders.token_ids._CHARACTERS", 30)
     np.testing.assert_allclose(encoder.encode(SENTENCES), whole, atol=1e-6)

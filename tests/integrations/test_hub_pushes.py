@@ -14,7 +14,7 @@ from hub_server import READER, WRITER, HubServer, Repository, hub_server
 from small_hub import MEMBERS, REPO, SENTENCES, UPLOADS, hub_model
 
 from ensembed import Ensemble
-from ensembed.encoders.objects import ObjectEncoder
+from ensembed.encoders.wrappers import ObjectEncoder
 from ensembed.errors import EnsembedError, InputError, MissingError, ModelError
 from ensembed.integrations.hub import from_pretrained, push_to_hub
 from ensembed.methods import GCCA, Concat

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ensembed.encoders.demo_encoder import DemoEncoder
-from ensembed.encoders.objects import ObjectEncoder
+from ensembed.encoders.wrappers import ObjectEncoder
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
 from ensembed.methods import Concat
 from ensembed.models.ensemble import Ensemble

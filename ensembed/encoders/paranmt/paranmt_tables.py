@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
+from ensembed.encoders.file_hashes import remembered
 from ensembed.encoders.paranmt.safe_pickle import read_pickle
-from ensembed.encoders.remembered import remembered
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.atomic_files import write_atomically
 from ensembed.support.machine import cache_dir

@@ -104,7 +104,7 @@ class Source:
         except MissingError:
             if known is None:
                 raise
-            from ensembed.fetch.pull import pull
+            from ensembed.fetch.fetcher import pull
 
             pull([known.name])
             return self._by_name()

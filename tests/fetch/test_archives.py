@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from served_data import tarred, zipped
 
-from ensembed.sts.data import archives as archives_module
-from ensembed.sts.data.archives import ArchiveError, read_members
+from ensembed.fetch import archives as archives_module
+from ensembed.fetch.archives import ArchiveError, read_members
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred])
@@ -57,7 +57,7 @@ def test_damaged_blocks_links_doubles_and_crowds_in_a_zip(tmp_path: Path, monkey
     data = bytearray(zipped({"a": b"some text " * 100}))
     data[40] ^= 0xFF
     path.write_bytes(data)
-    with pytest.raises(ArchiveError, match="torn, damaged or no archive"):
+    with pytest.raises(ArchiveError, match="damaged, cut short or no archive"):
         read()
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:

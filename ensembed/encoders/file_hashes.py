@@ -1,0 +1,83 @@
+"""Hashes of files, which pin the weights of a model on this machine, and results kept while a file is unchanged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from ensembed.errors import InputError
+from ensembed.support.atomic_files import write_atomically
+from ensembed.support.machine import cache_dir
+from ensembed.support.progress import Progress, silent
+
+_BLOCK = 1 << 20
+
+# The coarsest time stamp of a file system: a file that was just written may be written again with the same time.
+_TICK_NS = 2_000_000_000
+
+
+def revision_of(files: Mapping[str, Path], *, label: str = "hash", progress: Progress = silent) -> str:
+    """Return a short hash over the names that files have in a model and over their content, wherever they are.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    total = hashlib.sha256()
+    try:
+        size = sum(path.stat().st_size for path in files.values())
+        done = 0
+        for name, path in sorted(files.items()):
+            digest = hashlib.sha256()
+            with path.open("rb") as file:
+                while block := file.read(_BLOCK):
+                    digest.update(block)
+                    done += len(block)
+                    progress(label, done, size)
+            total.update(f"{name} {digest.hexdigest()}\n".encode())
+    except OSError as error:
+        raise InputError(f"{error.filename} cannot be read: {error.strerror or error}") from error
+    return total.hexdigest()[:16]
+
+
+def remembered(path: Path, what: str, compute: Callable[[], str]) -> str:
+    """Return what `compute` reads from a file, from the cache if the file's size and times have not changed since.
+
+    Args:
+        path: the file.
+        what: the kind of result, part of the cache's key.
+        compute: reads the file.
+
+    Raises:
+        InputError: the file cannot be read, or changed while it was read.
+    """
+    before = state_of(path)
+    facts = {"path": str(path.resolve()), "what": what, "state": before}
+    name = hashlib.sha256(json.dumps([facts["path"], what]).encode()).hexdigest()[:32]
+    memory = cache_dir() / "remembered" / f"{name}.json"
+    # An absent or damaged entry is computed again.
+    with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
+        entry = json.loads(memory.read_text(encoding="utf-8"))
+        if isinstance(value := entry.pop("value"), str) and entry == facts:
+            return value
+    start = time.time_ns()
+    value = compute()
+    if state_of(path) != before:
+        raise InputError(f"{path} changed while it was being read; run again")
+    if start - max(before[1:]) > _TICK_NS:
+        with suppress(OSError):  # a cache that cannot be written costs only time
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(memory, json.dumps(facts | {"value": value}).encode())
+    return value
+
+
+def state_of(path: Path) -> list[int]:
+    """Return the size and the times of a file, which change when it is written; an InputError if there is none."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]

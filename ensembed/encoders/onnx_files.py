@@ -1,0 +1,309 @@
+"""What the files of an exported transformer say, read without onnxruntime.
+
+The ONNX file: how exact its arithmetic is, and which other files hold its weights. The files that transformers and
+sentence-transformers write beside it, all of which may be absent: pooling, length, normalisation, prompt.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeAlias
+
+from ensembed.errors import EncoderError
+
+# A field of a protobuf message: an integer or, of what has a length, the start and the end of its bytes in the file.
+_Value: TypeAlias = int | tuple[int, int]
+
+# Operations that round activations to few bits. `DynamicQuantize…` choose one scale for all the activations of a run,
+# so that a sentence's vector depends on its neighbours (cosines down to 0.97 seen). The others, and half precision,
+# have fixed scales or one per row. For them it is a precaution: if a matrix product of another shape differs in its
+# last bit, rounding makes a step of it. On x86 with onnxruntime 1.31 no bit of an fp16 model moved.
+_ROUNDING = ("DynamicQuantize", "QuantizeLinear", "MatMulInteger", "ConvInteger", "QLinear", "QAttention", "QGemm")
+_WEIGHT_ONLY = ("MatMulNBits", "MatMulBnb4", "GatherBlockQuantized")  # some have their activations rounded, too
+
+# TensorProto.DataType: floats of 16 bits and of 8.
+_HALVES = frozenset({10, 16, 17, 18, 19, 20})
+
+# The messages inside each message, by field number: ModelProto, GraphProto, FunctionProto, NodeProto, AttributeProto,
+# TensorProto (whose entries say where its content is).
+_INSIDE = {
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node", 5: "tensor"},
+    "function": {7: "node"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph"},
+    "tensor": {13: "entry"},
+    "entry": {},
+}
+
+# sentence-transformers' flags for a pooling (up to version 5), and its names (from 6 on) with ours, where we have one.
+_FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_POOLINGS = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"}
+
+# Models whose positions start behind the padding token's number: with 514 embeddings they take 512 tokens.
+_OFFSET_POSITIONS = (
+    *("camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm"),
+    *("xlm-roberta", "xlm-roberta-xl", "xmod"),
+)
+
+# transformers writes 10^30 for a tokenizer without a limit.
+_SANE = 1_000_000
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """What has to be known of a graph before it runs.
+
+    Attributes:
+        operations: the types of its operations, those of nested graphs included.
+        types: the data types of its weights and constants, and those that it casts to, by ONNX's number.
+        external: the files that hold weights, relative to the graph's own folder.
+    """
+
+    operations: frozenset[str]
+    types: frozenset[int]
+    external: tuple[str, ...]
+
+    @property
+    def rounds(self) -> bool:
+        """Whether activations are rounded to 16 bits or fewer: then sentences must run one at a time."""
+        coarse = any(op.startswith(_ROUNDING + _WEIGHT_ONLY) for op in self.operations)
+        return coarse or not self.types.isdisjoint(_HALVES)
+
+
+def read_graph(path: Path) -> GraphFacts:
+    """Read the facts from an ONNX file, which is a protobuf message. Weights are skipped, so that 2 GB take no time.
+
+    Raises:
+        EncoderError: it cannot be read, is no ONNX file, is incomplete, or has weights outside of its folder.
+    """
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            facts = _facts(data)
+    except OSError as error:
+        raise EncoderError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # an empty file cannot be mapped
+        raise EncoderError(f"{path} is no ONNX file, or incomplete ({error}); export or fetch it again") from error
+    for location in facts.external:
+        parts = PurePosixPath(location).parts
+        if not parts or ".." in parts or PurePosixPath(location).is_absolute() or "\\" in location:
+            raise EncoderError(f"{path} says that weights are in {location!r}, outside of its own folder")
+    return facts
+
+
+def _facts(data: mmap.mmap) -> GraphFacts:
+    operations, external = set[str](), set[str]()
+    types = set[int]()
+    messages: list[tuple[str, int, int]] = [("model", 0, len(data))]
+    while messages:
+        kind, start, end = messages.pop()
+        texts: dict[int, bytes] = {}
+        numbers: dict[int, int] = {}
+        for number, value in _fields(data, start, end):
+            if isinstance(value, int):
+                numbers[number] = value
+            elif number in _INSIDE[kind]:
+                messages.append((_INSIDE[kind][number], *value))
+            elif kind in ("node", "attribute", "entry"):  # never the weights, which are a tensor's fields
+                texts[number] = data[slice(*value)]
+        if kind == "node" and 4 in texts:
+            operations.add(texts[4].decode())
+        elif kind == "tensor":
+            types.add(numbers.get(2, 0))
+        elif kind == "attribute" and texts.get(1) == b"to":  # of a Cast: the type it casts to
+            types.add(numbers.get(3, 0))
+        elif kind == "entry" and texts.get(1) == b"location":
+            external.add(texts.get(2, b"").decode())
+    if not operations:
+        raise ValueError("there is no graph in it")
+    return GraphFacts(frozenset(operations), frozenset(types), tuple(sorted(external)))
+
+
+def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, _Value]]:
+    """Yield the number and the value of each field of a message; a ValueError if the bytes are no message."""
+    while at < end:
+        tag, at = _varint(data, at, end)
+        number, wire_type = tag >> 3, tag & 7
+        if number == 0 or wire_type not in (0, 1, 2, 5):
+            raise ValueError(f"field {number} of wire type {wire_type}, byte {at}")
+        if wire_type == 0:
+            value, at = _varint(data, at, end)
+            yield number, value
+            continue
+        length, at = _varint(data, at, end) if wire_type == 2 else (8 if wire_type == 1 else 4, at)
+        if length > end - at:
+            raise ValueError(f"it ends within field {number}, byte {at}")
+        if wire_type == 2:
+            yield number, (at, at + length)
+        at += length
+
+
+def _varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
+    """Return an integer of seven bits a byte, the lowest first, and the place behind it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at == end:
+            raise ValueError(f"it ends within a number, byte {at}")
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise ValueError(f"a number is too long, byte {at}")
+
+
+@dataclass(frozen=True)
+class OnnxSettings:
+    """How a model is meant to be used; None where no file says.
+
+    Attributes:
+        pooling: how token vectors become one.
+        max_length: the most tokens to use, special ones included.
+        positions: the most tokens that the model can take.
+        normalize: whether vectors are scaled to length one.
+        lowercase: whether sentences are put in lower case, whatever the tokenizer does.
+        prompt: text put before every sentence.
+    """
+
+    pooling: str | None = None
+    max_length: int | None = None
+    positions: int | None = None
+    normalize: bool = False
+    lowercase: bool = False
+    prompt: str = ""
+
+
+def read_settings(folder: Path, *, pooling: str | None = None) -> OnnxSettings:
+    """Read the settings of a model's folder.
+
+    Args:
+        folder: where the files are.
+        pooling: the user's choice, whatever the files say; with `model`, which leaves everything to the graph, modules
+            behind the pooling are no error.
+
+    Raises:
+        EncoderError: a file is damaged, or asks for something that is not supported.
+    """
+    transformer = _read_object(folder / "sentence_bert_config.json")
+    modules = _modules(folder / "modules.json")
+    for kind, path in modules:
+        if kind not in ("Transformer", "Pooling", "Normalize") and pooling != "model":
+            raise EncoderError(
+                f"{folder / 'modules.json'} puts a {kind} module ({path}) behind the transformer, which onnx: does not "
+                "run; open the original with st:, or export all of it as a graph with an output sentence_embedding "
+                "and say pooling=model"
+            )
+    pooling_file = folder / next((path for kind, path in modules if kind == "Pooling"), "1_Pooling") / "config.json"
+    prompt = _default_prompt(folder / "config_sentence_transformers.json")
+    if prompt and _read_object(pooling_file).get("include_prompt") is False:
+        raise EncoderError(
+            f"{pooling_file} leaves the default prompt {prompt!r} out of the pooling, which onnx: does not do; open "
+            "the original with st:"
+        )
+    positions = _positions(_read_object(folder / "config.json"))
+    limits = (_max_length(folder, transformer), positions)
+    return OnnxSettings(
+        pooling=_pooling(pooling_file) if pooling is None else pooling,
+        max_length=min((limit for limit in limits if limit is not None), default=None),
+        positions=positions,
+        normalize=any(kind == "Normalize" for kind, _ in modules),
+        lowercase=transformer.get("do_lower_case") is True,
+        prompt=prompt,
+    )
+
+
+def _modules(path: Path) -> list[tuple[str, str]]:
+    """Return the class name and the folder of each module in `modules.json`."""
+    try:
+        return [(module["type"].rpartition(".")[2], module["path"]) for module in _read_json(path) or ()]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise EncoderError(f"{path} is not a list of modules ({error!r})") from error
+
+
+def _default_prompt(path: Path) -> str:
+    """Return the prompt that is used where a caller names none."""
+    config = _read_object(path)
+    name = config.get("default_prompt_name")
+    if name is None:
+        return ""
+    # As in sentence-transformers: every model has these two, empty if it does not define them.
+    prompts = {"query": "", "document": ""}
+    try:
+        prompt = (prompts | (config.get("prompts") or {}))[name]
+    except (KeyError, TypeError) as error:
+        raise EncoderError(f"{path} has no prompt {name!r}, which it calls the default one") from error
+    if not isinstance(prompt, str):
+        raise EncoderError(f"{path} has a prompt {name!r} that is no text: {prompt!r}")
+    return prompt
+
+
+def _pooling(path: Path) -> str | None:
+    """Return our name of the pooling that a module's configuration asks for; None without a file."""
+    config = _read_object(path)
+    if not config:
+        return None
+    modes = config.get("pooling_mode")
+    if modes is None:  # as in sentence-transformers: no flag at all means the mean
+        modes = [mode for flag, mode in _FLAGS.items() if config.get(flag)] or ["mean"]
+    modes = [modes] if isinstance(modes, str) else modes
+    pooling = _POOLINGS.get(modes[0]) if isinstance(modes, list) and len(modes) == 1 else None
+    if pooling is None:
+        words = " and ".join(map(str, modes)) if isinstance(modes, list) else repr(modes)
+        known = ", ".join(_POOLINGS.values())
+        raise EncoderError(f"{path} asks for pooling by {words}, which onnx: lacks; it has {known}, as pooling=mean")
+    return pooling
+
+
+def _max_length(folder: Path, transformer: Mapping[str, Any]) -> int | None:
+    """Return the length that the files ask for: sentence-transformers', then transformers', then the tokenizer's."""
+    tokenizer = _read_object(folder / "tokenizer_config.json")
+    for value in (transformer.get("max_seq_length"), tokenizer.get("model_max_length")):
+        if length := _length(value):
+            return length
+    truncation = _read_object(folder / "tokenizer.json").get("truncation")
+    return _length(truncation.get("max_length")) if isinstance(truncation, dict) else None
+
+
+def _positions(config: Mapping[str, Any]) -> int | None:
+    """Return the most tokens that a model takes, by its `config.json`."""
+    embeddings = _length(config.get("max_position_embeddings"))
+    if embeddings is None or config.get("model_type") not in _OFFSET_POSITIONS:
+        return embeddings
+    pad = config.get("pad_token_id")
+    return embeddings - (pad if isinstance(pad, int) else 1) - 1
+
+
+def _length(value: object) -> int | None:
+    """Return the value if it is a number of tokens."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value <= _SANE
+    return int(value) if number else None  # type: ignore[call-overload]  # it is a number
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; an empty one without a file."""
+    data = _read_json(path)
+    if data is not None and not isinstance(data, dict):
+        raise EncoderError(f"{path} holds a JSON {type(data).__name__}, not an object")
+    return data or {}
+
+
+def _read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds; None without a file
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise EncoderError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise EncoderError(f"{path} is not JSON ({error}); export or fetch the model again") from error

@@ -1,1 +1,0 @@
-"""Models of sentence-transformers."""

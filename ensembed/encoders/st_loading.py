@@ -1,0 +1,303 @@
+"""Files of sentence-transformers models: which ones count, and loading them.
+
+A model is loaded without any code that comes with it (unless that is trusted), with no numbers but its own, and without
+output on the screen.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ensembed.encoders.file_hashes import revision_of
+from ensembed.errors import EncoderError
+from ensembed.fetch import hub_files as hub
+from ensembed.support.extras import import_extra
+from ensembed.support.progress import Progress
+
+# Files that neither the library nor a model's own code reads: texts and pictures, the same weights for other programs,
+# what training left behind. A star crosses slashes.
+_NOT_READ = (
+    *("*.md", "LICENSE*", "NOTICE*", ".*", "*/.*", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.webp", "*.pdf"),
+    *("*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.gguf", "*.mlmodel"),
+    *("*.mlpackage/*", "coreml/*", "checkpoint-*/*", "runs/*", "eval/*", "*training_args.bin", "*optimizer.*"),
+    *("*.log", "*trainer_state.json", "*_results.json", "data_config.json", "modelcard.json"),
+)
+
+# Files that the library reads besides weights: settings of modules, tokenizers of every format, templates of chats.
+_READ = (
+    *("*.json", "*.jinja", "*vocab.txt", "*merges.txt", "*dict.txt", "*.model", "*.spm", "*.codes", "*.tokenizer"),
+    "*.tiktoken",
+)
+
+# Where the library looks for the weights of a module, in this order; an index names files that hold a part each.
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+_INDEX = ".index.json"
+_OLD_WEIGHTS = "pytorch_model*.bin"
+
+# Code in another repository of the hub, as in `organisation/name--module.Class`.
+_ELSEWHERE = re.compile(r'"([\w.-]+/[\w.-]+?)--[\w.]+"')
+
+# The weights of the layer on top of BERT that only its pre-training used: many models are published without it.
+_UNUSED = "pooler"
+_MISSING = re.compile(r"^(\S+)\s*\|[^|\n]*MISSING", re.MULTILINE)
+_MISSING_BEFORE_5 = re.compile(r"newly initialized: \[(.*?)\]", re.DOTALL)
+
+# What the libraries log if they go on with something else than a model's files ask for.
+_IGNORED = re.compile(r"is not trusted|unrecognized \w+ config key|silently ignored|^Unknown keys in")
+
+# Loggers, progress bars and filters of warnings belong to the whole process: one thread at a time may change them.
+_lock = threading.RLock()
+
+
+def revision_of_model(folder: Path, *, code: bool, progress: Progress) -> str:
+    """Return the hash over the files of a folder that change the vectors.
+
+    With `code`, the model's own code runs and may read any file: all of them count, except those that hold no data.
+    """
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    files = {name: path for name, path in files.items() if not _matches(name, _NOT_READ)}
+    if not code:
+        weights = [file for parent in sorted({path.parent for path in files.values()}) for file in _weights(parent)]
+        files = {name: path for name, path in files.items() if _matches(name, _READ) and not name.endswith(_INDEX)}
+        files |= {os.path.relpath(file, folder): file for file in weights}
+    return revision_of(files, label=f"hash {folder.name}", progress=progress)
+
+
+def fetch(repo: str, commit: str, *, code: bool, progress: Progress) -> Path:
+    """Fetch the files that the library reads; weights of the older format only if there are no others."""
+    # The patterns of old weights are those of a repository's root: modules behind the transformer have small ones.
+    wanted = ["*"] if code else [*_READ, "*.safetensors", f"*/{_OLD_WEIGHTS}", _OLD_WEIGHTS]
+    folder = hub.snapshot(repo, commit, wanted, ignore=[*_NOT_READ, _OLD_WEIGHTS], progress=progress)
+    if not any(folder.glob("*.safetensors")):
+        folder = hub.snapshot(repo, commit, wanted, ignore=_NOT_READ, progress=progress)
+    return folder
+
+
+def code_repositories(folder: Path) -> list[str]:
+    """Return the other repositories of the hub whose code a model names."""
+    text = "".join(path.read_text(errors="replace") for path in sorted(folder.glob("*config.json")))
+    return sorted(set(_ELSEWHERE.findall(text)))
+
+
+def import_libraries(name: str) -> tuple[Any, Any, Any]:
+    """Import sentence-transformers, transformers and torch without their warnings."""
+    with _lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library, transformers, torch = (
+            import_extra(module, "st", f"encoder {name!r}")
+            for module in ("sentence_transformers", "transformers", "torch")
+        )
+    return library, transformers, torch
+
+
+def load(name: str, folder: Path, *, device: str | None, precision: str, trust_remote_code: bool) -> Any:  # noqa: ANN401 - the library's own class
+    """Load the model of a folder from nothing but the files in it and the code they name.
+
+    Raises:
+        EncoderError: it is no model, is damaged or incomplete, takes parts from elsewhere, needs code of its own to
+            run, or asks for something that the library would leave out.
+        MissingError: sentence-transformers is not installed.
+    """
+    _refuse_outside_files(name, folder, code=trust_remote_code)
+    if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
+        raise EncoderError(f"encoder {name!r}: {folder} has neither modules.json nor config.json: it holds no model")
+    if not trust_remote_code:
+        _refuse_code(name, folder)
+    library, transformers, torch = import_libraries(name)
+    dtype = getattr(torch, precision)
+    key = "dtype" if int(transformers.__version__.partition(".")[0]) >= 5 else "torch_dtype"
+    with quiet() as messages:
+        try:
+            model = library.SentenceTransformer(
+                str(folder),
+                device=device,
+                local_files_only=not trust_remote_code,  # its code may lie in another repository
+                trust_remote_code=trust_remote_code,
+                model_kwargs={key: dtype},
+            )
+            # The other modules, too; their buffers stay as they are: rotary frequencies must not be rounded.
+            for parameter in model.parameters():
+                if parameter.is_floating_point():
+                    parameter.data = parameter.data.to(dtype)
+        except Exception as error:  # each of the libraries below raises errors of its own
+            hint = _code_hint(name) if "trust_remote_code" in str(error) else ""
+            raise EncoderError(f"encoder {name!r} cannot be opened from {folder}: {error}{hint}") from error
+    _check_messages(name, folder, messages)
+    return model.eval()
+
+
+def _check_messages(name: str, folder: Path, messages: list[str]) -> None:
+    """Raise an EncoderError if the libraries logged that they left something out or made up weights."""
+    ignored = next((message for message in messages if _IGNORED.search(message)), None)
+    if ignored:
+        hint = _code_hint(name) if "not trusted" in ignored else ""
+        raise EncoderError(f"encoder {name!r}: the vectors would not be those of the model: {ignored}{hint}")
+    absent = [tensor for message in messages for tensor in _missing_tensors(message) if _UNUSED not in tensor]
+    if absent:
+        raise EncoderError(
+            f"encoder {name!r}: the weights in {folder} lack {len(absent)} tensors, among them {absent[0]}: random "
+            "numbers would take their place; download the model again"
+        )
+
+
+def _missing_tensors(message: str) -> list[str]:
+    """Return the tensors that a report of transformers calls missing."""
+    before = _MISSING_BEFORE_5.search(message)
+    return _MISSING.findall(message) + (re.findall(r"'([^']+)'", before[1]) if before else [])
+
+
+def _refuse_outside_files(name: str, folder: Path, *, code: bool) -> None:
+    """Raise an EncoderError if a model takes files from elsewhere, which its key would not cover.
+
+    A model's own code may have other uses for such files in subfolders: with `code`, only the root's files count.
+    """
+    for file in sorted(folder.glob("*_config.json") if code else folder.rglob("*_config.json")):
+        if _matches(file.relative_to(folder).as_posix(), _NOT_READ):
+            continue
+        config = _read_object(file)
+        if file.name == "adapter_config.json":
+            raise EncoderError(
+                f"encoder {name!r}: {file} makes the model an adapter of {config.get('base_model_name_or_path')!r}, "
+                "whose weights are not in the folder: merge the adapter into its base model first (peft: "
+                "merge_and_unload) and save that"
+            )
+        if file.name.startswith("sentence_") and config.get("tokenizer_name_or_path"):
+            raise EncoderError(
+                f"encoder {name!r}: {file} takes the tokenizer from {config['tokenizer_name_or_path']!r}, which is not "
+                "in the folder: copy its files there, and remove tokenizer_name_or_path"
+            )
+
+
+def _refuse_code(name: str, folder: Path) -> None:
+    """Raise an EncoderError if a model names classes from outside the libraries.
+
+    Version 5 of sentence-transformers imports modules from any folder, and replaces an activation that it does not
+    import by another one.
+    """
+    for file, classes, library in _named_classes(name, folder):
+        foreign = [cls for cls in classes if not str(cls).startswith(f"{library}.")]
+        if foreign:
+            raise EncoderError(
+                f"encoder {name!r}: {file} names {foreign[0]!r}, which is no part of "
+                f"{library.replace('_', '-')}.{_code_hint(name)}"
+            )
+
+
+def _named_classes(name: str, folder: Path) -> Iterator[tuple[Path, list[object], str]]:
+    """Yield the files of a model that name classes to import, those classes, and the library they have to be from."""
+    ours = "sentence_transformers"
+    for file in sorted(folder.rglob("*.json")):
+        if file.name not in ("modules.json", "config.json", "router_config.json", "wordembedding_config.json"):
+            continue
+        try:
+            content = json.loads(file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise EncoderError(f"encoder {name!r}: {file} is damaged: {error}") from error
+        if file.name == "modules.json":
+            if not isinstance(content, list) or not all(isinstance(m, dict) and "type" in m for m in content):
+                raise EncoderError(f"encoder {name!r}: {file} is damaged: it is no list of modules")
+            yield file, [module["type"] for module in content], ours
+        elif not isinstance(content, dict):
+            continue
+        elif isinstance(content.get("types"), dict):  # a router's modules
+            yield file, list(content["types"].values()), ours
+        elif file.name.startswith("word"):
+            yield file, [content.get("tokenizer_class")], ours
+        elif {"in_features", "activation_function"} <= content.keys():  # a dense layer
+            yield file, [content["activation_function"]], "torch"
+
+
+def _code_hint(name: str) -> str:
+    more = "&" if "?" in name else "?"
+    return (
+        " The model brings code of its own, which would run on this machine. If you have read it and trust it, ask for "
+        f"{name + more}trust_remote_code=true"
+    )
+
+
+def _weights(folder: Path) -> Iterator[Path]:
+    """Yield the files that the weights of a module are read from."""
+    named = _read_object(folder / "config.json").get("transformers_weights")  # transformers 4 ignores it
+    first = next((name for name in _WEIGHTS if (folder / name).is_file()), None)
+    for name in {str(name) for name in (named, first) if name}:
+        index = _read_object(folder / name).get("weight_map") if name.endswith(_INDEX) else None
+        parts = set(index.values()) if isinstance(index, dict) else set()
+        yield from (folder / file for file in (name, *map(str, parts)) if (folder / file).is_file())
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; an empty one if there is none: the library reports damaged files."""
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)
+
+
+@contextmanager
+def quiet() -> Iterator[list[str]]:
+    """Keep progress bars, log lines and warnings of the libraries off the screen, and yield what they log.
+
+    That tensors are missing is only logged, so log lines are yielded even if the user has switched them off.
+    """
+    with _lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        settings = import_module("transformers.utils.logging")
+        bars = settings.is_progress_bar_enabled()
+        captured = _Captured()
+        disabled = logging.root.manager.disable
+        loggers = _loggers()
+        before = [(logger, logger.handlers, logger.level, logger.propagate, logger.disabled) for logger in loggers]
+        settings.disable_progress_bar()
+        logging.disable(min(disabled, logging.INFO))
+        for logger in loggers:
+            top = "." not in logger.name
+            logger.handlers, logger.propagate, logger.disabled = [captured] if top else [], not top, False
+            logger.setLevel(logging.WARNING if top else logging.NOTSET)
+        try:
+            yield captured.messages
+        finally:
+            for logger, handlers, level, propagate, off in before:
+                logger.handlers, logger.propagate, logger.disabled = handlers, propagate, off
+                logger.setLevel(level)
+            logging.disable(disabled)
+            if bars:
+                settings.enable_progress_bar()
+
+
+def _loggers() -> list[logging.Logger]:
+    """Return the loggers of the libraries, and those below them whose settings were changed."""
+    names = ("transformers", "sentence_transformers")
+    below = [
+        logger
+        for name, logger in list(logging.root.manager.loggerDict.items())
+        if isinstance(logger, logging.Logger) and name.startswith(tuple(f"{name}." for name in names))
+    ]
+    changed = [child for child in below if child.handlers or child.level or child.disabled or not child.propagate]
+    return [*map(logging.getLogger, names), *changed]
+
+
+class _Captured(logging.Handler):
+    """Keeps messages instead of printing them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())

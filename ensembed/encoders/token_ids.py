@@ -1,0 +1,91 @@
+"""Token numbers of sentences by a `tokenizer.json`, in bounded memory for texts of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ensembed.errors import EncoderError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# Characters tokenised together: the library takes up to 430 bytes for each (measured on punctuation).
+_CHARACTERS = 1_000_000
+
+# Where a long text is cut first: so many characters per token, about four times as many as in English, and at least so
+# many in all.
+_PER_TOKEN = 16
+_LEAST = 4096
+_GROWTH = 4
+
+
+def open_tokenizer(path: Path, name: str) -> Tokenizer:
+    """Return the tokenizer of a file, without padding and truncation; an EncoderError if it is absent or damaged."""
+    from tokenizers import Tokenizer
+
+    if not path.is_file():
+        raise EncoderError(
+            f"encoder {name!r}: there is no {path}; save the model's tokenizer there, "
+            "in the format of the tokenizers library"
+        )
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exceptions
+        raise EncoderError(f"encoder {name!r}: {path} is not a tokenizer: {error}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def all_ids(tokenizer: Tokenizer, sentences: list[str], *, special: bool) -> Iterator[list[int]]:
+    """Yield the tokens of each sentence, with or without the special ones."""
+    start = characters = 0
+    for end, sentence in enumerate(sentences):
+        if end > start and characters + len(sentence) > _CHARACTERS:
+            yield from _encode(tokenizer, sentences[start:end], special=special)
+            start, characters = end, 0
+        characters += len(sentence)
+    yield from _encode(tokenizer, sentences[start:], special=special)
+
+
+def _encode(tokenizer: Tokenizer, sentences: list[str], *, special: bool = True) -> list[list[int]]:
+    return [encoding.ids for encoding in tokenizer.encode_batch_fast(sentences, add_special_tokens=special)]
+
+
+def first_ids(tokenizer: Tokenizer, sentences: list[str], length: int) -> list[list[int]]:
+    """Return the first tokens of each sentence, special ones included, by a tokenizer whose truncation is `length`.
+
+    The library tokenises all of a text before it truncates: 10 MB of punctuation take 15 s and 4 GB. It therefore gets
+    only the beginning of a long text.
+    """
+    beginnings = [cut(sentence, length, lambda text: _encode(tokenizer, [text])[0]) for sentence in sentences]
+    return list(all_ids(tokenizer, beginnings, special=True))
+
+
+def cut(text: str, tokens: int, first_ids: Callable[[str], list[int]]) -> str:
+    """Return a beginning of a text that has the same first tokens as the whole.
+
+    No number of characters is always enough: a megabyte of spaces may be no token, and one of letters a single token.
+    So the tokenizer decides. A cut changes only the tokens close to it: it may split a word, or an accent from its
+    letter. If a beginning and one four times as long have all the tokens, and the same ones, then these are far from
+    both cuts. A text that never has enough tokens is kept whole.
+
+    Args:
+        text: the text.
+        tokens: how many tokens the model reads, from the beginning, with the special ones.
+        first_ids: returns these tokens of a text.
+
+    Example:
+        >>> len(cut("word " * 2_000_000, 256, lambda text: [len(word) for word in text.split()[:256]]))
+        4096
+    """
+    size = max(_LEAST, _PER_TOKEN * tokens)
+    ids = first_ids(text[:size]) if size < len(text) else []
+    while size < len(text):
+        longer = first_ids(text[: size * _GROWTH])
+        if len(longer) == tokens and longer == ids:
+            return text[:size]
+        size, ids = size * _GROWTH, longer
+    return text

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from ensembed.cli.common import human_bytes, json_option, print_json, print_table, progress_bars, quiet_option
+from ensembed.cli.console import human_bytes, print_json, print_table, progress_bars
+from ensembed.cli.options import json_option, quiet_option
 from ensembed.errors import DatasetError
 from ensembed.fetch.catalog import DataSet, data_set, data_sets
 from ensembed.fetch.fetcher import Fetched

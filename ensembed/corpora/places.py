@@ -41,15 +41,7 @@ _LEAST_SECRET = 4  # characters: shorter ones occur within words
 
 @dataclass(frozen=True)
 class Place:
-    """A file, a folder or a pattern in some file system.
-
-    Attributes:
-        name: what errors call it, without secrets.
-        fs: the file system of fsspec. It can be pickled, with what it needs to connect again.
-        path: what the file system calls it.
-        is_local: whether it is on this machine, or looks as if it were.
-        secrets: what must not be printed.
-    """
+    """A file, a folder or a pattern in some file system."""
 
     name: str
     fs: Any = field(repr=False)

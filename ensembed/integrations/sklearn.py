@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, InputError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Meta, Method, make_method
-from ensembed.methods.autoencoder.method import Kind, Loss, Precision, Solver
+from ensembed.methods.autoencoder.autoencoder_method import Kind, Loss, Precision, Solver
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.projections import Activation, FloatArray
 from ensembed.methods.weights import Weights

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 from ensembed.methods import GCCA, Method
-from ensembed.methods.autoencoder.method import Autoencoder, Loss
+from ensembed.methods.autoencoder.autoencoder_method import Autoencoder, Loss
 from ensembed.paper.experiments.scored_systems import deviation
 from ensembed.paper.findings import Ablation, AutoencoderPoint, CurvePoint, TauPoint, mean_score
 from ensembed.paper.laboratory import Laboratory, Outcome, Trial

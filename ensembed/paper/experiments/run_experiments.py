@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ensembed.errors import InputError
 from ensembed.fetch.catalog import catalog
 from ensembed.methods import GCCA, SVD, Average, Concat, Method
-from ensembed.methods.autoencoder.method import Loss
+from ensembed.methods.autoencoder.autoencoder_method import Loss
 from ensembed.paper.experiments.bootstrap import resample
 from ensembed.paper.experiments.cost_per_sentence import Times, costs, measure
 from ensembed.paper.experiments.dev_experiments import (

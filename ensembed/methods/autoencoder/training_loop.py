@@ -13,18 +13,18 @@ import numpy as np
 import torch
 
 from ensembed.errors import InputError, TrainingError
-from ensembed.methods.autoencoder.batches import are_resident, make_batches
 from ensembed.methods.autoencoder.checkpoints import Checkpoint, State, identity_of
-from ensembed.methods.autoencoder.group import Alone, Group, Shares, flag_tensor, seed_of
-from ensembed.methods.autoencoder.network import Design
+from ensembed.methods.autoencoder.cross_view_network import Design
 from ensembed.methods.autoencoder.parameters import Parameters
+from ensembed.methods.autoencoder.process_group import Alone, Group, Shares, flag_tensor, seed_of
 from ensembed.methods.autoencoder.steps import Stepper
+from ensembed.methods.autoencoder.training_batches import are_resident, make_batches
 from ensembed.methods.projections import FloatArray, Layer, Network
 from ensembed.numerics.row_matrices import Matrix
 from ensembed.support.progress import Progress
 
 if TYPE_CHECKING:
-    from ensembed.methods.autoencoder.method import Autoencoder
+    from ensembed.methods.autoencoder.autoencoder_method import Autoencoder
 
 # Seconds between checkpoints: what an interruption can lose at the most, an epoch apart.
 _KEEP_EVERY = 30.0

@@ -1,4 +1,4 @@
-"""Stretches of rows that travel to where they are read: of stored views only the names of their shards do."""
+"""Blocks of rows that are sent to tasks: of stored views only the names of their shards are sent."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.methods.auto import Composed
+from ensembed.numerics.moments import STRETCH
 from ensembed.numerics.row_matrices import Matrix
-from ensembed.numerics.scatter import STRETCH
 from ensembed.views import View
 from ensembed.views.shards import load_shard
 
 
 @runtime_checkable
 class Portable(Protocol):
-    """A matrix of one's own that can say how a stretch of its rows is read elsewhere."""
+    """A user's own matrix that knows how some of its rows are read in another process."""
 
     def stretch(self, start: int, stop: int) -> Matrix:
-        """Rows `start` to `stop`, as something small that can be pickled and is read where it arrives."""
+        """Return the rows from start to stop as something small that can be pickled and is read where it arrives."""
 
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Rows `start` to `stop` of a stored view, a matrix of their own: it opens no other shards than theirs.
+    """Rows `start` to `stop` of a stored view, as a matrix that opens only the shards of these rows.
 
     Attributes:
-        folder: of the view; every machine sees it under this path.
-        names: of the shards that hold the rows.
+        folder: the view's folder, under the same path on every machine.
+        names: names of the shards that hold the rows.
         first: the view's row with which the first of these shards begins.
         shard_rows: rows of a shard; the last one may have fewer.
         total: rows of the view.
@@ -53,7 +53,7 @@ class StoredRows:
 
     @classmethod
     def of(cls, view: View, start: int, stop: int) -> StoredRows:
-        """A stretch of a view."""
+        """Return some rows of a view."""
         manifest, size = view.manifest, view.manifest.shard_rows
         shards = slice(start // size, -(-stop // size))
         names = manifest.shards[shards]
@@ -66,11 +66,11 @@ class StoredRows:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As a view has it."""
+        """The type of a view's entries."""
         return np.dtype(np.float32)
 
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        """A stretch of the stretch; inside one shard it is not copied."""
+        """Return some of these rows; inside one shard they are not copied."""
         begin, end, _ = rows.indices(self.shape[0])
         begin, end = begin + self.start - self.first, max(begin, end) + self.start - self.first
         size = self.shard_rows
@@ -84,16 +84,16 @@ class StoredRows:
 
 @lru_cache(maxsize=16)
 def _shard(rows: StoredRows, k: int) -> NDArray[Any]:
-    """Shard k of a stretch: the last few stay, as readers take a shard in several parts."""
+    """Return shard k of the rows; the last few are kept, because readers take a shard in several parts."""
     first = rows.first + k * rows.shard_rows
     return load_shard(rows.folder / rows.names[k], min(rows.shard_rows, rows.total - first), rows.dim)
 
 
 def cuts(views: Sequence[Matrix], blocks: int) -> list[tuple[int, int]]:
-    """First row and end of at most so many blocks of nearly the same size, each of whole shards.
+    """Return first row and end of at most so many blocks of nearly the same size, each of whole shards.
 
-    Composed rows are cut where a pass over all of them would begin to read, too: a product may round a row's last bit
-    by what else is in its batch.
+    Composed rows are cut where a pass over all of them would begin to read: a product may round the last bit of a row
+    differently in another batch.
     """
     rows = views[0].shape[0]
     grain = max((_grain(view) for view in views), default=1)
@@ -104,7 +104,7 @@ def cuts(views: Sequence[Matrix], blocks: int) -> list[tuple[int, int]]:
 
 
 def equal_parts(rows: int, count: int) -> list[tuple[int, int]]:
-    """First row and end of at most so many parts, none empty, whose sizes differ by a row at the most."""
+    """Return first row and end of at most so many parts, none empty, whose sizes differ by at most one row."""
     count = min(count, rows)
     return [(rows * r // count, rows * (r + 1) // count) for r in range(count)]
 
@@ -117,14 +117,14 @@ def _grain(view: Matrix) -> int:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a task makes its views again of what it was given: a meta-embedding or none, and so many parts, for each."""
+    """How a task makes its views again from its arguments: each has a meta-embedding or none, and some parts."""
 
     composed: tuple[bool, ...]
     counts: tuple[int, ...]
 
-    def views(self, given: Sequence[Any]) -> list[Any]:
-        """The views of a block."""
-        rest = list(given)
+    def views(self, arguments: Sequence[Any]) -> list[Any]:
+        """Return the views of a block."""
+        rest = list(arguments)
         views: list[Any] = []
         for composed, count in zip(self.composed, self.counts, strict=True):
             meta = rest.pop(0) if composed else None
@@ -134,35 +134,30 @@ class Recipe:
 
 
 class Supply:
-    """Gives blocks of views to tasks: what is in memory goes into the object store, a block at a time, once.
-
-    Args:
-        ray: the module.
-        views: row-aligned.
-    """
+    """Gives blocks of views to tasks: rows in memory go into the object store, a block at a time, once."""
 
     def __init__(self, ray: Any, views: Sequence[Matrix]) -> None:  # noqa: ANN401 - a module without types
         self._ray, self._views = ray, views
         composed = tuple(isinstance(view, Composed) for view in views)
         self.recipe = Recipe(composed, tuple(len(view.views) if isinstance(view, Composed) else 1 for view in views))
-        # Until the end: a block whose result was lost with a node is computed again from them.
-        self._held: list[Any] = []
+        # References are kept until the end: a block whose result was lost with a node is computed again from them.
+        self._references: list[Any] = []
         self._metas = [ray.put(view.meta) if isinstance(view, Composed) else None for view in views]
 
     def block(self, start: int, stop: int) -> list[Any]:
-        """What a task takes, in the order of the recipe."""
-        given: list[Any] = []
+        """Return the arguments of a task, in the order of the recipe."""
+        arguments: list[Any] = []
         for view, meta in zip(self._views, self._metas, strict=True):
             if isinstance(view, Composed):
-                given += [meta, *(self._part(one, start, stop) for one in view.views)]
+                arguments += [meta, *(self._part(part, start, stop) for part in view.views)]
             else:
-                given.append(self._part(view, start, stop))
-        return given
+                arguments.append(self._part(view, start, stop))
+        return arguments
 
     def _part(self, view: Matrix, start: int, stop: int) -> Any:  # noqa: ANN401 - rows, or where they are
         if isinstance(view, View):
             return StoredRows.of(view, start, stop)
         if isinstance(view, Portable):
             return view.stretch(start, stop)
-        self._held.append(self._ray.put(np.ascontiguousarray(view[start:stop])))
-        return self._held[-1]
+        self._references.append(self._ray.put(np.ascontiguousarray(view[start:stop])))
+        return self._references[-1]

@@ -1,4 +1,4 @@
-"""How an encoder comes to a worker: by its name, which the worker opens for itself, or as a pickled object."""
+"""How a worker gets an encoder: by its name, which the worker opens itself, or as a pickled object."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from ensembed.encoders.identity import same_settings
 from ensembed.encoders.names import parse_name
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError
 
-_BATCH_SIZE = "batch_size"
-# Kinds of encoders whose names have that option: sentences of one run of the model.
+# Kinds of encoders whose names have an option `batch_size`: the sentences of one run of the model.
 _BATCHING = ("st", "tfhub")
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a worker needs to come by an encoder.
+    """What a worker needs to get an encoder.
 
     Attributes:
-        spec: what it has to be.
-        threads: cores it may use, where it is opened by name.
-        batch_size: sentences that it takes at a time, at the most; None leaves it to the encoder.
+        spec: the spec that the encoder must have.
+        threads: cores it may use, if it is opened by name.
+        batch_size: largest number of sentences that it takes at a time; None leaves it to the encoder.
         pickled: a reference to the object's bytes in the object store; None for an encoder that is opened by name.
     """
 
@@ -37,11 +36,11 @@ class Source:
 
     @classmethod
     def of(cls, encoder: Encoder, threads: int, batch_size: int | None = None) -> Source:
-        """The source of an encoder that is open here.
+        """Return the source of an encoder that is open here.
 
         Raises:
             EncoderError: it can neither be opened by name nor pickled.
-            InputError: its name says another batch size, or has to say it.
+            InputError: its name gives another batch size, or must give it.
         """
         if _has_name(encoder):
             source = cls(encoder.spec, threads, batch_size)
@@ -61,32 +60,32 @@ class Source:
 
     @property
     def batches_itself(self) -> bool:
-        """Whether the encoder is told of the batch size, and takes any number of sentences in a call."""
+        """Whether the encoder knows the batch size, and takes any number of sentences in a call."""
         return self.batch_size is None or (self.pickled is None and parse_name(self.spec.name).scheme in _BATCHING)
 
     def encode(self, encoder: Encoder, sentences: list[str]) -> FloatArray:
-        """The vectors of the sentences by the opened encoder, so many at a time."""
+        """Return the vectors of the sentences by the opened encoder, `batch_size` sentences at a time."""
         if self.batch_size is None or self.batches_itself or not sentences:
             return encoder.encode(sentences)
         starts = range(0, len(sentences), self.batch_size)
         return np.concatenate([encoder.encode(sentences[k : k + self.batch_size]) for k in starts])
 
     def open(self) -> Encoder:
-        """The encoder, in a worker; the files of one in the catalogue are fetched if this node lacks them.
+        """Open the encoder in a worker; files of the catalogue are fetched if this node lacks them.
 
         Raises:
-            EncoderError: it cannot be opened here, or is another one than on the driver.
+            EncoderError: it cannot be opened here, or it is not the driver's encoder.
         """
-        where = f"encoder {self.spec.name!r} on the node {socket.gethostname()}"
+        subject = f"encoder {self.spec.name!r} on the node {socket.gethostname()}"
         try:
             encoder = self._open()
         except EnsembedError as error:
-            raise type(error)(f"{where}: {error}") from error
+            raise type(error)(f"{subject}: {error}") from error
         except Exception as error:  # a class that cannot be imported here, a model that does not load
-            raise EncoderError(f"{where} cannot be opened: {error!r}") from error
+            raise EncoderError(f"{subject} cannot be opened: {error!r}") from error
         if not same_settings(encoder.spec, self.spec):
             raise EncoderError(
-                f"{where} is not the one the driver has: it has the key {encoder.spec.key}, not {self.spec.key}; use "
+                f"{subject} is not the one the driver has: it has the key {encoder.spec.key}, not {self.spec.key}; use "
                 "the same files and the same ensembed on all nodes"
             )
         return encoder
@@ -98,47 +97,43 @@ class Source:
 
             encoder: Encoder = cloudpickle.loads(ray.get(self.pickled))
             return encoder
-        known = parse_name(self.spec.name).entry
+        name = self.spec.name
+        if self.batch_size is not None and self.batches_itself:
+            name += self._batch_size_option
         try:
-            return self._by_name()
+            return open_encoder(name, threads=self.threads, pinned=self.spec.revision)
         except MissingError:
-            if known is None:
+            entry = parse_name(self.spec.name).entry
+            if entry is None:
                 raise
             from ensembed.fetch.fetcher import pull
 
-            pull([known.name])
-            return self._by_name()
-
-    def _by_name(self) -> Encoder:
-        name = self.spec.name
-        if self.batch_size is not None and self.batches_itself:
-            name += f"{'&' if self._has_options else '?'}{_BATCH_SIZE}={self.batch_size}"
-        return open_encoder(name, threads=self.threads, pinned=self.spec.revision)
+            pull([entry.name])
+            return open_encoder(name, threads=self.threads, pinned=self.spec.revision)
 
     @property
-    def _has_options(self) -> bool:
-        # As `parse_name` finds them: behind the `#` of a name that has one.
+    def _batch_size_option(self) -> str:
+        """The end of a name that sets the batch size; as `parse_name`, look for options after a `#` if there is one."""
         head, _, tail = self.spec.name.partition("#")
-        return "?" in (tail or head)
+        return f"{'&' if '?' in (tail or head) else '?'}batch_size={self.batch_size}"
 
     def _check_batch_size(self) -> None:
         if self.batch_size is None or not self.batches_itself:
             return
         name = self.spec.name
-        if _BATCH_SIZE in parse_name(name).query:
+        if "batch_size" in parse_name(name).query:
             raise InputError(
-                f"the name of {name!r} says a {_BATCH_SIZE}, and its resources say {self.batch_size}: say it once"
+                f"the name of {name!r} sets a batch_size, and its resources set {self.batch_size}: set it once"
             )
-        if _BATCH_SIZE in dict(self.spec.extra):
+        if "batch_size" in dict(self.spec.extra):
             raise InputError(
-                f"the vectors of {name!r} depend on its {_BATCH_SIZE}, which is therefore a part of its name: add "
-                f"{'&' if self._has_options else '?'}{_BATCH_SIZE}={self.batch_size} to it, and leave it out of the "
-                "resources"
+                f"the vectors of {name!r} depend on its batch_size, which is therefore a part of its name: add "
+                f"{self._batch_size_option} to it, and leave it out of the resources"
             )
 
 
 def _has_name(encoder: Encoder) -> bool:
-    """Whether a worker would get the same encoder by name; a wrapper around one may well carry its name."""
+    """Return whether a worker would get the same encoder by name; a wrapper around one may carry its name."""
     if encoder.spec.kind == "object" or not type(encoder).__module__.startswith("ensembed.encoders."):
         return False
     try:

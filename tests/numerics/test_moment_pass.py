@@ -12,17 +12,16 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from ensembed.errors import ViewError
-from ensembed.numerics import scatter
-from ensembed.numerics.moments import Moments
+from ensembed.numerics import moments as moments_module
+from ensembed.numerics.moments import Moments, one_blas_thread, tiles
 from ensembed.numerics.passes import Pass
-from ensembed.numerics.scatter import one_blas_thread, tiles
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 64 rows in stretches of 32, tiles of 5 columns at the most, threads for everything."""
     for name, value in {"STRETCH": 32, "_BUFFER": 64 * 14, "_TILE": 5, "_CACHED": 7, "_SMALL": 0}.items():
-        monkeypatch.setattr(scatter, name, value)
+        monkeypatch.setattr(moments_module, name, value)
 
 
 def _views(n: int) -> list[NDArray[np.float32]]:

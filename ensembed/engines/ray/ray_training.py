@@ -1,7 +1,7 @@
 """An autoencoder on Ray Train: the local trainer in every worker, each on its own rows, gradients added up.
 
-The first worker writes our own checkpoints into the store's folder for this training. A worker or a machine that is
-lost ends the group; Ray Train starts another one, which goes on from the last checkpoint.
+The first worker writes the usual checkpoints into the store's folder for this training. A worker or a machine that is
+lost ends the group; Ray Train starts another one, which continues from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -15,44 +15,46 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from ensembed.engines.base import Stage
-from ensembed.engines.ray.blocks import Supply, equal_parts
-from ensembed.engines.ray.cluster import Cluster, Note, note
-from ensembed.engines.ray.jobs import Room
-from ensembed.engines.resources import Resources
+from ensembed.engines.engine import Stage
+from ensembed.engines.ray.cluster_resources import Cluster, Resources, Room
+from ensembed.engines.ray.row_blocks import Supply, equal_parts
+from ensembed.engines.ray.shard_worker import Usage
 from ensembed.errors import EngineError, EnsembedError, TrainingError
+from ensembed.numerics.passes import Pass
 from ensembed.numerics.row_matrices import Matrix
 from ensembed.support.extras import import_extra
-from ensembed.support.progress import Progress
+from ensembed.support.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from ensembed.engines.ray import Ray
+    from ensembed.engines.ray.ray_engine import Ray
     from ensembed.methods.autoencoder import Autoencoder
     from ensembed.methods.projections import Network
 
-# Seconds between looks at what the workers say.
+Report: TypeAlias = tuple[str, int, int | None]
+
+# Seconds between looks at the workers' reports.
 _LOOK_EVERY = 0.2
-# Seconds between reports to Ray Train of a checkpoint: one holds all workers up until it is taken, some seconds.
+# Seconds between reports of a checkpoint to Ray Train: each one stops all workers for some seconds.
 _TELL_EVERY = 120.0
-# Seconds for the workers to stop when they are asked to: an epoch, and what Ray Train takes to notice.
+# Seconds for the workers to stop after a request: an epoch, and what Ray Train takes to notice.
 _STOP_WITHIN = 60.0
 
 
 @dataclass(frozen=True)
 class _Work:
-    """What every worker is told.
+    """What every worker gets.
 
     Attributes:
         method: the hyper-parameters.
         d: dimensions of the codes.
-        threads: of each.
+        threads: threads of each worker.
         checkpoint: the folder in which training is kept, or None.
         parts: for every worker its rows of each view, or where they are.
-        gpu: whether each has a GPU.
+        gpu: whether each worker has a GPU.
         keep_every: seconds between checkpoints.
-        mailbox: the actor that hears of progress and of failure.
+        mailbox: the actor that receives reports and failures.
     """
 
     method: Autoencoder
@@ -65,17 +67,8 @@ class _Work:
     mailbox: Any
 
 
-def train(
-    engine: Ray,
-    method: Autoencoder,
-    views: Sequence[Matrix],
-    d: int,
-    *,
-    threads: int | None,
-    progress: Progress,
-    checkpoint: Path | None,
-) -> tuple[Network, ...]:
-    """The encoders of all views, trained.
+def train(engine: Ray, method: Autoencoder, views: Sequence[Matrix], dim: int, how: Pass) -> tuple[Network, ...]:
+    """Return the trained encoders of all views.
 
     Raises:
         MissingError: torch is not installed.
@@ -85,35 +78,31 @@ def train(
     import_extra("torch", "ae", "training an autoencoder")
     import_extra("ray.train.torch", "ray", "training an autoencoder on Ray")
     began = time.monotonic()
-    ray, cluster = engine.connected(), Cluster.of(engine.connected())
+    ray = engine.connected()
+    cluster = Cluster.of(ray)
     blocks = equal_parts(views[0].shape[0], engine.train_workers)
     workers = len(blocks)
     supply = Supply(ray, views)
     gpu = _takes_gpu(method, cluster, workers)
-    threads = _fitting(ray, workers, min(threads or cluster.slots(1) // workers or 1, cluster.smallest), gpu)
+    threads = _cores(ray, workers, min(how.threads or cluster.slots(1) // workers or 1, cluster.smallest), gpu)
     mailbox = _make_mailbox(ray)
-    folder = None if checkpoint is None else Path(checkpoint).absolute()
+    folder = None if how.checkpoint is None else Path(how.checkpoint).absolute()
     parts = [supply.block(start, stop) for start, stop in blocks]
-    work = _Work(method, d, threads, folder, parts, gpu, engine.keep_every, mailbox)
+    work = _Work(method, dim, threads, folder, parts, gpu, engine.keep_every, mailbox)
     try:
         with _storage(folder) as storage:
             trainer = _trainer(work, workers, engine.attempts, storage)
-            networks, notes = _watched(ray, trainer, mailbox, progress, engine.attempts)
+            networks, usages = _watched(ray, trainer, mailbox, how.progress, engine.attempts)
     finally:
         ray.kill(mailbox)
-    engine.note(Stage("train", views[0].shape[0], time.monotonic() - began, *Note.together(notes)))
+    engine.note(Stage("train", views[0].shape[0], time.monotonic() - began, *Usage.total(usages)))
     return networks
 
 
-def _fitting(ray: Any, workers: int, threads: int, gpu: bool) -> int:  # noqa: ANN401 - a module without types
-    """The cores that each worker gets, lowered until all have a place at the same time: Ray would wait without end.
-
-    Raises:
-        EngineError: not even workers of one core have.
-    """
+def _cores(ray: Any, workers: int, threads: int, gpu: bool) -> int:  # noqa: ANN401 - a module without types
+    """Return the cores of each worker, reduced until all fit at the same time: Ray would wait without end."""
     for cores in range(threads, 0, -1):
-        room, one = Room.of(ray), Resources(num_cpus=cores, num_gpus=int(gpu))
-        if all(room.take(one) for _ in range(workers)):
+        if Room.of(ray).take(Resources(num_cpus=cores, num_gpus=int(gpu)), workers) == workers:
             return cores
     raise EngineError(
         f"{workers} training workers of a core{' and a GPU' * gpu} each do not fit into the Ray cluster; lower "
@@ -143,10 +132,10 @@ def _watched(
     mailbox: Any,  # noqa: ANN401 - an actor
     progress: Progress,
     attempts: int,
-) -> tuple[tuple[Network, ...], list[Note]]:
-    """Run the trainer, pass on what its workers say, and give what the first of them returns.
+) -> tuple[tuple[Network, ...], list[Usage]]:
+    """Run the trainer, pass on its workers' reports, and return what the first worker returns.
 
-    Ray Train waits in a thread of its own: in this one it would take the interrupts, and not give them back.
+    Ray Train waits in a thread of its own: in this one it would catch the interrupts and not pass them on.
     """
     outcome: list[Any] = []
 
@@ -161,14 +150,14 @@ def _watched(
     try:
         while thread.is_alive():
             thread.join(_LOOK_EVERY)
-            for label, done, total in ray.get(mailbox.heard.remote()):
+            for label, done, total in ray.get(mailbox.new_reports.remote()):
                 progress(label, done, total)
     except BaseException:
-        # The first worker keeps its last whole epoch when it hears of it.
+        # The first worker keeps its last whole epoch when it is asked to stop.
         mailbox.stop.remote()
         thread.join(_STOP_WITHIN)
         raise
-    failure = ray.get(mailbox.failure.remote())
+    failure, usages = ray.get(mailbox.end.remote())
     if isinstance(failure, BaseException):
         raise failure
     if isinstance(outcome[0], ray.train.TrainingFailedError):
@@ -178,48 +167,45 @@ def _watched(
         ) from outcome[0]
     if isinstance(outcome[0], BaseException):
         raise outcome[0]
-    networks: tuple[Network, ...] = outcome[0]
-    return networks, ray.get(mailbox.notes.remote())
+    return outcome[0], usages
 
 
 def _reason(error: Any) -> str:  # noqa: ANN401 - Ray's own
-    """What the first worker that failed had to say."""
+    """Return the message of the first worker that failed."""
     causes = list(getattr(error, "worker_failures", {}).values()) or [error]
     return (str(causes[0]).strip().splitlines() or [repr(causes[0])])[0]
 
 
 def _takes_gpu(method: Autoencoder, cluster: Cluster, workers: int) -> bool:
-    """Whether workers have a GPU each: where it is asked for, or where there are enough of them."""
-    if method.device is not None and method.device.startswith("cuda"):
-        if cluster.gpus < workers:
-            raise EngineError(
-                f"{workers} workers on device={method.device!r} need a GPU each, and the Ray cluster has {cluster.gpus}"
-            )
-        return True
-    if method.device is not None:
-        return False
-    return cluster.gpus >= workers
+    """Return whether workers have a GPU each: if the method asks for it, or if there are enough of them."""
+    if method.device is None:
+        return cluster.gpus >= workers
+    if method.device.startswith("cuda") and cluster.gpus < workers:
+        raise EngineError(
+            f"{workers} workers on device={method.device!r} need a GPU each, and the Ray cluster has {cluster.gpus}"
+        )
+    return method.device.startswith("cuda")
 
 
 @contextmanager
 def _storage(checkpoint: Path | None) -> Iterator[Path]:
-    """A folder for what Ray Train writes of its own, where all machines see it; it is removed at the end."""
+    """Yield a folder for Ray Train's own files that all machines see; it is removed at the end."""
     if checkpoint is None:
         with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
             yield Path(folder)
         return
-    place = checkpoint / "ray"
+    storage = checkpoint / "ray"
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        yield place
+        storage.mkdir(parents=True, exist_ok=True)
+        yield storage
     finally:
-        shutil.rmtree(place, ignore_errors=True)
-        with suppress(OSError):  # a checkpoint is in it
+        shutil.rmtree(storage, ignore_errors=True)
+        with suppress(OSError):  # it contains a checkpoint
             checkpoint.rmdir()
 
 
 def _make_mailbox(ray: Any) -> Any:  # noqa: ANN401 - a module without types
-    """An actor beside this process, for what workers have to say before they return."""
+    """Return an actor on this machine, for reports of workers before they return."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -227,21 +213,21 @@ def _make_mailbox(ray: Any) -> Any:  # noqa: ANN401 - a module without types
 
 
 class _Mailbox:
-    """Hears reports of the first worker, and of the first failure that another try would only repeat."""
+    """Receives the first worker's reports, and the first failure that another attempt would only repeat."""
 
     def __init__(self) -> None:
-        self._reports: list[tuple[str, int, int | None]] = []
-        self._notes: list[Note] = []
+        self._reports: list[Report] = []
+        self._usages: list[Usage] = []
         self._failure: BaseException | None = None
         self._stopped = False
 
-    def say(self, reports: list[tuple[str, int, int | None]]) -> bool:
-        """Take reports; whether training is to stop."""
+    def report(self, reports: list[Report]) -> bool:
+        """Take reports; return whether training is to stop."""
         self._reports += reports
         return self._stopped
 
-    def heard(self) -> list[tuple[str, int, int | None]]:
-        """What was said since the last time."""
+    def new_reports(self) -> list[Report]:
+        """Return the reports since the last call."""
         reports, self._reports = self._reports, []
         return reports
 
@@ -249,30 +235,26 @@ class _Mailbox:
         """Take an error; the first one counts."""
         self._failure = self._failure or error
 
-    def failure(self) -> BaseException | None:
-        """The error, if there was one."""
-        return self._failure
+    def add_usage(self, usage: Usage) -> None:
+        """Take what a worker used."""
+        self._usages.append(usage)
+
+    def end(self) -> tuple[BaseException | None, list[Usage]]:
+        """Return the error, if there was one, and what the workers used."""
+        return self._failure, self._usages
 
     def stop(self) -> None:
-        """Nobody waits any more."""
+        """Stop the training: the caller no longer waits."""
         self._stopped = True
-        self._failure = self._failure or KeyboardInterrupt()
-
-    def add_note(self, one: Note) -> None:
-        """Take what a worker took."""
-        self._notes.append(one)
-
-    def notes(self) -> list[Note]:
-        """What the workers took."""
-        return self._notes
+        self.fail(KeyboardInterrupt())
 
 
 class _Reports:
-    """Progress that goes to the mailbox, not more often than someone looks there."""
+    """Progress that goes to the mailbox, no more often than it is read."""
 
     def __init__(self, ray: Any, mailbox: Any) -> None:  # noqa: ANN401 - a module without types, and an actor
         self._ray, self._mailbox = ray, mailbox
-        self._waiting: dict[str, tuple[str, int, int | None]] = {}
+        self._waiting: dict[str, Report] = {}
         self._last = 0.0
 
     def __call__(self, label: str, done: int, total: int | None, /) -> None:
@@ -281,22 +263,18 @@ class _Reports:
         if time.monotonic() - self._last > _LOOK_EVERY or done == total:
             waiting, self._waiting = list(self._waiting.values()), {}
             self._last = time.monotonic()
-            if self._ray.get(self._mailbox.say.remote(waiting)):
+            if self._ray.get(self._mailbox.report.remote(waiting)):
                 raise KeyboardInterrupt
 
 
-def _silent(_label: str, _done: int, _total: int | None, /) -> None:
-    """What is said by one worker is said."""
-
-
 def _work(config: Mapping[str, Any]) -> tuple[Network, ...] | None:
-    """In a worker: its part of the training. What the first one returns is what was trained."""
+    """In a worker: do its part of the training; the first worker returns the networks."""
     import ray
     from ray import train as ray_train
 
-    from ensembed.methods.autoencoder.group import Distributed
-    from ensembed.methods.autoencoder.training import DivergedError
-    from ensembed.methods.autoencoder.training import train as train_here
+    from ensembed.methods.autoencoder.process_group import Distributed
+    from ensembed.methods.autoencoder.training_loop import DivergedError
+    from ensembed.methods.autoencoder.training_loop import train as train_here
 
     class Reporting(Distributed):
         told = -math.inf
@@ -308,11 +286,11 @@ def _work(config: Mapping[str, Any]) -> tuple[Network, ...] | None:
                 self.told = time.monotonic()
 
     work: _Work = config["work"]
-    if ray.get(work.mailbox.failure.remote()) is not None:
-        return None  # it was not the machine's fault: another try would end the same
+    if ray.get(work.mailbox.end.remote())[0] is not None:
+        return None  # no machine was the reason: another attempt would end the same way
     group = Reporting()
     views = [ray.get(part) if isinstance(part, ray.ObjectRef) else part for part in work.parts[group.rank]]
-    progress: Progress = _Reports(ray, work.mailbox) if group.rank == 0 else _silent
+    progress: Progress = _Reports(ray, work.mailbox) if group.rank == 0 else silent
     try:
         networks = train_here(
             work.method,
@@ -330,14 +308,14 @@ def _work(config: Mapping[str, Any]) -> tuple[Network, ...] | None:
         ray.get(work.mailbox.fail.remote(TrainingError(str(error)) if together else error))
         if together or group.size == 1:
             return None
-        # The others wait for this one's gradient: only the end of the group tells them.
+        # The others wait for this worker's gradient: only the end of the group stops them.
         raise RuntimeError(str(error)) from error
-    ray.get(work.mailbox.add_note.remote(note()))
+    ray.get(work.mailbox.add_usage.remote(Usage.of_this_process()))
     return networks if group.rank == 0 else None
 
 
 def _device(work: _Work) -> str | None:
-    """This worker's own device; None leaves the choice to the method, which sees one GPU or none."""
+    """Return this worker's own device; None leaves the choice to the method, which sees one GPU or none."""
     if not work.gpu:
         return "cpu" if work.method.device is None else None
     from ray.train.torch import get_device

@@ -138,7 +138,7 @@ def spearman(predictions: ArrayLike, gold: ArrayLike) -> float:
 
 
 def cosine(A: ArrayLike, B: ArrayLike) -> NDArray[np.float64]:
-    """Return the cosine of row i of A [n, d] and row i of B [n, d] -> [n], in float64; 0 where a row is zero, never NaN.
+    """Return the cosine of row i of A [n, d] and row i of B [n, d] -> [n], in float64; 0 where a row is 0, never NaN.
 
     Equal rows give exactly 1, so that pairs of equal sentences are ties for Spearman.
 
@@ -281,9 +281,8 @@ def _check_protocol(protocol: Protocol) -> None:
 
 
 def _part_scores(cosines: Sequence[NDArray[np.float64]], dataset: Dataset) -> list[Score]:
-    return [
-        _score(x, part.scores, f"{dataset.name}/{part.name}") for x, part in zip(cosines, dataset.parts, strict=True)
-    ]
+    both = zip(cosines, dataset.parts, strict=True)
+    return [_score(x, part.scores, f"{dataset.name}/{part.name}") for x, part in both]
 
 
 def _score(predictions: NDArray[np.float64], gold: NDArray[np.float64], where: str) -> Score:
@@ -331,9 +330,9 @@ def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _scaled(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale the values, or each row of them, exactly by a power of two, so that their squares neither overflow nor vanish.
+    """Scale the values, or each row of them, by a power of two that brings the largest into [0.5, 1).
 
-    The largest comes into [0.5, 1).
+    That is exact, and squares neither overflow nor vanish.
     """
     exponents = np.frexp(np.abs(values).max(axis=-1, keepdims=True, initial=0.0))[1]
     scaled: NDArray[np.float64] = np.ldexp(values, -exponents)

@@ -64,8 +64,8 @@ def read_members(
 ) -> None:
     """Pass the name and content of the wanted members of a .zip or .tar.gz to `take`; nothing is unpacked.
 
-    The whole archive may unpack to `most` bytes; None is for archives whose hash, or whose members' hashes, are checked,
-    so that the rest need not be read. An ArchiveError says what is wrong; OSErrors of `take` pass through.
+    The whole archive may unpack to `most` bytes; None is for archives whose hash, or whose members' hashes, are known:
+    their rest is not read. An ArchiveError says what is wrong; OSErrors of `take` pass through.
     """
     missing = set(wanted)
     with _reading(archive, most, label, progress) as members:

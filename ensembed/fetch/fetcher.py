@@ -116,7 +116,7 @@ class _Downloads:
 def fetch_data_set(data_set: DataSet, root: Path, *, keep: bool = False, progress: Progress = silent) -> str:
     """Put the files of a data set into its folder below `root`, replacing what is there; return the source's label.
 
-    Hold a lock around it. Interrupted downloads are resumed by the next call. An archive that turns out to be damaged is
+    Hold a lock around it. The next call resumes an interrupted download. An archive that turns out to be damaged is
     deleted, so that the next call downloads another; `keep` keeps a good one in the cache. A PullError has a line for
     every source that failed.
     """

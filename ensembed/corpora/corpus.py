@@ -68,7 +68,10 @@ def read_lines(
 
 @dataclass
 class Lines:
-    """One pass over the lines of a UTF-8 text, as `read_lines` reads them, that can tell its position."""
+    """One pass over the lines of a UTF-8 text, as `read_lines` reads them, that can tell its position.
+
+    A stream that is passed in is not closed. `start` is a byte of the unpacked text: 0, or what `tell` returned before.
+    """
 
     source: Path | BinaryIO | Callable[[], BinaryIO]
     name: str
@@ -152,8 +155,11 @@ class CorpusIndex:
     """What one pass over a corpus finds out."""
 
     key: str
+    """The hash of the sentences in their order; a file and a list of the same sentences share it."""
     first_rows: NDArray[np.int64]
+    """[n] for every row the first row that holds the same sentence, so that each is encoded once."""
     marks: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    """[m, 2] for every 4,096th row its part and position, so that reading can begin there; none for a list."""
 
 
 @dataclass(frozen=True)

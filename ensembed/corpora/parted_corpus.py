@@ -42,7 +42,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class ParquetPart:
-    """A Parquet file; positions are its rows."""
+    """A Parquet file; positions are its rows. A column of None means the only one of strings."""
 
     where: Place
     path: str

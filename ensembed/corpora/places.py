@@ -41,7 +41,10 @@ _LEAST_SECRET = 4  # characters: shorter ones occur within words
 
 @dataclass(frozen=True)
 class Place:
-    """A file, a folder or a pattern in some file system."""
+    """A file, a folder or a pattern in a file system of fsspec, which can be pickled and connects again.
+
+    Errors call it by its `name`, which holds no secrets.
+    """
 
     name: str
     fs: Any = field(repr=False)

@@ -172,7 +172,7 @@ class RecordFile:
 
 
 class RecordCorpus(TextCorpus):
-    """The texts of a file of records as a corpus that keeps the records."""
+    """The texts of a file of records (not of a stream: a corpus is read more than once) with their records."""
 
     def __init__(self, file: RecordFile) -> None:
         if not isinstance(file.source, Path):

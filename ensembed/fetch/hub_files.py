@@ -68,7 +68,11 @@ def snapshot(
     ignore: Sequence[str] = (),
     progress: Progress = silent,
 ) -> Path:
-    """Return the folder, in the user's hub cache, with the repository's files; files in the cache are not fetched again."""
+    """Return the folder of the repository's files in the user's hub cache; files that it has are not fetched again.
+
+    The folder's name is the commit. In patterns such as `*.json` a star also crosses slashes; the folder may hold other
+    files as well. The total in reports grows until every file is known; huggingface_hub reports from version 1 on.
+    """
     from huggingface_hub import errors
 
     try:
@@ -109,7 +113,10 @@ def fetch(
 
 
 def explained(error: Exception, repo: str, revision: str | None, *, or_folder: bool) -> MissingError | None:
-    """Return what an error of the hub's client means and what to do; None if it is not about a missing model."""
+    """Return what an error of the hub's client means and what to do; None if it is not about a missing model.
+
+    `or_folder` tells whether a folder of that name would have done, too.
+    """
     from huggingface_hub import errors
 
     match error:

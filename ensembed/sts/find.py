@@ -72,7 +72,7 @@ def text_version(datasets: Iterable[Dataset | Result]) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a data set is."""
+    """Where a data set is: in a `data folder`, `fetched` into the cache, or `pulled`; and why it cannot be used."""
 
     kind: str
     folder: Path
@@ -108,8 +108,8 @@ def fetch_data(
 ) -> Fetched:
     """Put a data set into a data folder, in SentEval's layout, which `load_sts` reads.
 
-    A data set that the folder has already, in whichever layout, is left alone. Processes that fetch into one folder
-    wait for each other.
+    A data set that the folder has already, in whichever layout, is left alone unless `force` is set. Processes that
+    fetch into one folder wait for each other. A DatasetError says how to put the files there by hand.
     """
     name = data_set.name
     root = target_folder() if folder is None else folder
@@ -140,7 +140,7 @@ def fetch_data(
 
 
 def _is_in(data_set: DataSet, folder: Path) -> bool:
-    """Return whether the whole data set can be read from a data folder, in whichever layout."""
+    """Return whether a data folder has the whole data set, in whichever layout; DatasetError if it is damaged."""
     if data_set.is_corpus:
         return all((folder / data_set.folder / name).is_file() for name in data_set.files)
     names = [data_set.name] if data_set.name in PARTS else list(SPLITS)

@@ -133,8 +133,9 @@ def svg_heatmap(names: Sequence[str], panels: Sequence[Panel], caption: Sequence
     width = max(label_width + len(panels) * pitch, *(_CHARACTER * len(line) for line in caption)) + 2 * _MARGIN
     height = bottom + len(caption) * _LINE + 2 * _MARGIN
     size = f'viewBox="0 0 {width:.0f} {height}" width="{width:.0f}" height="{height}"'
+    font = 'font-family="system-ui, sans-serif" font-size="13"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" font-family="system-ui, sans-serif" font-size="13">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" {font}>',
         f"<title>{_xml(', '.join(panel.title for panel in panels))}</title>",
         '<rect width="100%" height="100%" rx="8" fill="#ffffff"/>',
     ]

@@ -29,7 +29,7 @@ from ensembed.paper.findings import (
 )
 from ensembed.paper.laboratory import Laboratory, Outcome, Trial
 from ensembed.reliability import reliability
-from ensembed.reliability.result import Decided
+from ensembed.reliability.estimate import Decided
 from ensembed.sts.datasets import Dataset, Pairs
 from ensembed.sts.protocol import PartScore, Protocol, Result, Score, ranks, score
 from ensembed.support.provenance import provenance

@@ -1,22 +1,26 @@
-"""Files of records: a line a text, CSV, or JSON Lines, plain or gzipped, read as a stream; and corpora of them."""
+"""Files of records: a text a line, CSV, or JSON Lines, plain or gzipped; read as a stream, or written whole."""
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TextIO, TypeAlias
 
 from ensembed.corpora.corpus import START, WAY_OUT, BadBytes, Corpus, Mark, TextCorpus, read_lines, shorten
-from ensembed.errors import CorpusError
+from ensembed.errors import CorpusError, InputError
+from ensembed.support.atomic_files import new_file
+from ensembed.support.checks import sha256_of
 
 FileFormat: TypeAlias = Literal["text", "csv", "tsv", "jsonl"]
+FORMS = ("csv", "jsonl")
+"""The forms in which records are written."""
 
 _ENDINGS: Mapping[str, FileFormat] = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-# Characters of a cell. Python's own limit is 131,072, which a long article passes. Some limit there must be: a quote
+# Characters of a cell. Python's own limit is 131,072, which a long article exceeds. There must be some limit: a quote
 # that is never closed makes one cell of the rest of the file.
 _CELL = 1 << 26
 
@@ -45,9 +49,9 @@ class RecordFile:
     Attributes:
         source: the file, or an open binary stream.
         name: what errors call it.
-        format: None goes by the ending of the name; what has none that is known is text.
-        text_column: of CSV and JSON: what is encoded.
-        id_column: of CSV and JSON: what rows are called; the others are kept as metadata.
+        format: None goes by the ending of the name; a file without a known ending is text.
+        text_column: of CSV and JSON: the texts.
+        id_column: of CSV and JSON: the ids of rows; the other columns are kept as metadata.
         errors: what to do with bytes that are not UTF-8.
     """
 
@@ -60,12 +64,12 @@ class RecordFile:
 
     @property
     def kind(self) -> FileFormat:
-        """The format, found out if need be."""
+        """The format, found by the ending if it is not given."""
         ending = Path(self.name.removesuffix(".gz")).suffix.lower()
         return self.format or _ENDINGS.get(ending, "text")
 
     def __iter__(self) -> Iterator[Record]:
-        """The records from the start, blank ones too."""
+        """Read the records from the start, blank ones too."""
         if self.kind == "text":
             if self.id_column is not None:
                 raise CorpusError(f"{self.name} is read as text, a line a row: it has no column {self.id_column!r}")
@@ -73,27 +77,24 @@ class RecordFile:
         return self._json() if self.kind == "jsonl" else self._table()
 
     def header(self) -> str | None:
-        """The first record of a table as it stands in the file; None where there is none."""
+        """Return the first record of a table as it stands in the file; None if it is no table."""
         if self.kind not in ("csv", "tsv"):
             return None
         return next((raw for _, raw, _ in self._rows()), None)
 
     def key(self) -> str | None:
-        """A hash of the bytes and of how they are read; None for a stream, which cannot be read twice.
+        """Return a hash of the bytes and of how they are read; None for a stream, which cannot be read twice.
 
         Raises:
             CorpusError: the file cannot be read.
         """
         if not isinstance(self.source, Path):
             return None
-        digest = hashlib.sha256(json.dumps([self.kind, self.text_column, self.id_column, self.errors]).encode())
+        settings = json.dumps([self.kind, self.text_column, self.id_column, self.errors])
         try:
-            with self.source.open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
+            return sha256_of(self.source, settings.encode())[:32]
         except OSError as error:
             raise CorpusError(f"{self.name} cannot be read: {error.strerror or error}") from error
-        return digest.hexdigest()[:32]
 
     def _lines(self) -> Iterator[str]:
         return read_lines(self.source, name=self.name, errors=self.errors, way_out=WAY_OUT)
@@ -104,12 +105,12 @@ class RecordFile:
                 yield Record("")
                 continue
             try:
-                found = json.loads(line, parse_constant=_no_number)
+                value = json.loads(line, parse_constant=_refuse_constant)
             except (ValueError, RecursionError) as error:
                 raise CorpusError(f"{self.name}, line {number} is no JSON: {error}") from None
-            if not isinstance(found, dict):
+            if not isinstance(value, dict):
                 raise CorpusError(f"{self.name}, line {number} is no JSON object: {shorten(line)}")
-            yield self._record(found, number, line)
+            yield self._record(value, number, line)
 
     def _table(self) -> Iterator[Record]:
         rows = self._rows()
@@ -131,7 +132,7 @@ class RecordFile:
             yield self._record(dict(zip(header, cells, strict=True)), number, raw)
 
     def _rows(self) -> Iterator[tuple[int, str, Sequence[str]]]:
-        """The rows of a table, the header first: the number of the last line, the lines, the cells."""
+        """Read the rows of a table, the header first: the number of the last line, the lines, the cells."""
         taken: list[str] = []
 
         def lines() -> Iterator[str]:
@@ -139,8 +140,8 @@ class RecordFile:
                 taken.append(line)
                 yield line + "\n"  # csv wants the ends of lines, which may stand inside quotes
 
-        # The limit is one for the whole process, and looked at whenever a row is read. It is only ever raised, so that
-        # threads, and whoever else reads CSV here, cannot get in each other's way.
+        # The limit is one for the whole process, and checked whenever a row is read. It is only ever raised, so that
+        # threads and other readers of CSV do not disturb each other.
         if csv.field_size_limit() < _CELL:
             csv.field_size_limit(_CELL)
         reader = csv.reader(lines(), delimiter="\t" if self.kind == "tsv" else ",", strict=True)
@@ -151,19 +152,19 @@ class RecordFile:
         except csv.Error as error:
             raise CorpusError(f"{self.name}, line {reader.line_num} is no {self.kind.upper()}: {error}") from None
 
-    def _record(self, found: dict[str, Any], number: int, raw: str) -> Record:
+    def _record(self, values: dict[str, Any], number: int, raw: str) -> Record:
         place = f"{self.name}, line {number}"
         for option, column in (("--text-column", self.text_column), ("--id-column", self.id_column)):
-            if column is not None and column not in found:
-                names = ", ".join(map(repr, found)) or "none"
+            if column is not None and column not in values:
+                names = ", ".join(map(repr, values)) or "none"
                 raise CorpusError(f"{place}: there is no column {column!r} ({option}); there are {names}")
-        text = found.pop(self.text_column)
+        text = values.pop(self.text_column)
         if not isinstance(text, str):
             raise CorpusError(f"{place}: {self.text_column!r} is no string but {shorten(text)}")
         id_ = None
         if self.id_column is not None:
             # A file whose texts are its ids keeps them as both.
-            value = text if self.id_column == self.text_column else found.pop(self.id_column)
+            value = text if self.id_column == self.text_column else values.pop(self.id_column)
             if not isinstance(value, (str, int)) or isinstance(value, bool) or value == "":
                 raise CorpusError(f"{place}: {self.id_column!r} is no id but {shorten(value)}")
             id_ = str(value)
@@ -171,11 +172,11 @@ class RecordFile:
             f"{text}{id_}".encode()
         except UnicodeEncodeError:  # JSON can write it as \ud800
             raise CorpusError(f"{place} holds a lone surrogate, which is not text: {shorten(raw)}") from None
-        return Record(text, id_, found, raw)
+        return Record(text, id_, values, raw)
 
 
 class RecordCorpus(TextCorpus):
-    """The texts of a file of records as a corpus, which knows the records.
+    """The texts of a file of records as a corpus that keeps the records.
 
     Args:
         file: a file, not a stream: a corpus is read more than once.
@@ -192,23 +193,71 @@ class RecordCorpus(TextCorpus):
         return (record.text for record in self.records())
 
     def read_from(self, mark: Mark = START) -> tuple[Iterator[str], Callable[[], Mark] | None]:
-        """The sentences from the start: in the middle of a table nobody can tell where a record begins."""
+        """Return the sentences from the start: inside a table nothing tells where a record begins."""
         return Corpus.read_from(self, mark)
 
     def records(self) -> Iterator[Record]:
-        """The records whose text is not blank: row i is the i-th of them."""
+        """Return the records whose text is not blank: row i is the i-th of them."""
         return (record for record in self.file if record.text.strip())
 
 
 def records_of(corpus: Corpus) -> Iterator[Record]:
-    """The sentences of a corpus as records; those of a file of records have their ids."""
+    """Return the sentences of a corpus as records; those of a file of records have their ids."""
     return corpus.records() if isinstance(corpus, RecordCorpus) else map(Record, corpus)
 
 
 def has_ids(corpus: Corpus) -> bool:
-    """Whether the records of a corpus have ids."""
+    """Return whether the records of a corpus have ids."""
     return isinstance(corpus, RecordCorpus) and corpus.file.id_column is not None
 
 
-def _no_number(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no number that JSON knows")
+
+
+def form_of(path: Path, form: str | None = None) -> str:
+    """Return the form to write a file in: the given one, or the one of the file's ending, or raise an InputError."""
+    chosen = form or path.suffix.lower().removeprefix(".")
+    if chosen not in FORMS:
+        raise InputError(
+            f"{str(path)!r} ends neither in .csv nor in .jsonl: rename it, or say which it is (--out-format)"
+        )
+    return chosen
+
+
+def write_records(records: Iterable[Mapping[str, Any]], fields: Sequence[str], file: TextIO, form: str) -> int:
+    """Write records that have these fields as "csv", with a header, or as "jsonl", and return how many there were.
+
+    In CSV true and false are written as 1 and 0, and lists with " | " between their items.
+    """
+    count = 0
+    table = csv.writer(file, lineterminator="\n")
+    if form == "csv":
+        table.writerow(fields)
+    for record in records:
+        count += 1
+        if form == "csv":
+            table.writerow([_cell(record[field]) for field in fields])
+        else:
+            file.write(json.dumps(dict(record), ensure_ascii=False, allow_nan=False) + "\n")
+    return count
+
+
+def _cell(value: Any) -> Any:  # noqa: ANN401 - whatever a record holds
+    if isinstance(value, bool):
+        return int(value)
+    return " | ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+
+
+@contextmanager
+def new_text_file(path: Path) -> Iterator[TextIO]:
+    """Open a UTF-8 file that gets its name when the block ends without error; otherwise nothing is left behind.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        with new_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+            yield file
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}; name another file") from error

@@ -92,10 +92,11 @@ def test_heavy_libraries_are_reached_from_named_files_only(library: str) -> None
             title = "AT_THE_TOP" if False in places else "IN_FUNCTIONS"
             files[title].add(path.relative_to(PACKAGE).as_posix())
     for title, expected in (("AT_THE_TOP", AT_THE_TOP[library]), ("IN_FUNCTIONS", IN_FUNCTIONS[library])):
+        new, gone = sorted(files[title] - expected), sorted(expected - files[title])
         assert files[title] == expected, (
             f"The files that import {library} have changed. After a rename, correct {title}[{library!r}] in "
-            f"{Path(__file__).name}: add {sorted(files[title] - expected)}, remove {sorted(expected - files[title])}. In a new file, call a "
-            f"function of a listed file if there is one; otherwise use import_extra({library!r}, …) inside a function."
+            f"{Path(__file__).name}: add {new}, remove {gone}. In a new file, call a function of a listed file if there "
+            f"is one; otherwise use import_extra({library!r}, …) inside a function."
         )
 
 

@@ -95,8 +95,8 @@ def test_heavy_libraries_are_reached_from_named_files_only(library: str) -> None
         new, gone = sorted(files[title] - expected), sorted(expected - files[title])
         assert files[title] == expected, (
             f"The files that import {library} have changed. After a rename, correct {title}[{library!r}] in "
-            f"{Path(__file__).name}: add {new}, remove {gone}. In a new file, call a function of a listed file if there "
-            f"is one; otherwise use import_extra({library!r}, …) inside a function."
+            f"{Path(__file__).name}: add {new}, remove {gone}. In a new file, call a function of a listed file, "
+            f"if there is one; otherwise use import_extra({library!r}, …) inside a function."
         )
 
 

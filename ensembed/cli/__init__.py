@@ -52,7 +52,7 @@ SUMMARIES = {
 @click.group(
     cls=OnDemandGroup,
     summaries=SUMMARIES,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
 )
 @click.version_option(__version__, prog_name="ensembed")
 def cli() -> None:

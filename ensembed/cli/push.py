@@ -9,22 +9,18 @@ from typing import Any
 import click
 
 from ensembed.cli.console import print_json
-from ensembed.cli.options import json_option
+from ensembed.cli.options import PATH, json_option
 from ensembed.errors import InputError
 from ensembed.integrations.hub import push_to_hub
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=PATH)
 @click.argument("repo")
 @click.option("--private", is_flag=True, help="Make it so that only its owners see it.")
 @click.option("--revision", metavar="BRANCH", help="The branch to commit to. [default: main]")
 @click.option("--message", help="What the commit says of itself.")
-@click.option(
-    "--scores",
-    type=click.Path(path_type=Path),
-    help="For the card: what `ensembed evaluate --json` prints, as a file.",
-)
+@click.option("--scores", type=PATH, help="For the card: what `ensembed evaluate --json` prints, as a file.")
 @click.option("--no-card", is_flag=True, help="Leave the README on the hub alone.")
 @click.option(
     "--allow-local-members",

@@ -15,9 +15,8 @@ from click.core import ParameterSource
 
 from ensembed.cli.console import on_disk, open_corpus, progress_bars
 from ensembed.corpora.corpus import BadBytes, Corpus
-from ensembed.corpora.record_reader import FileFormat, RecordCorpus, RecordFile
-from ensembed.corpora.record_writer import FORMS, form_of, new_file
-from ensembed.corpora.urls import is_url
+from ensembed.corpora.places import is_url
+from ensembed.corpora.record_files import FORMS, FileFormat, RecordCorpus, RecordFile, form_of, new_text_file
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError
 from ensembed.models.named_ensembles import ENSEMBLES, named_ensemble
@@ -253,7 +252,7 @@ class Out:
     def write(self, write: Callable[[TextIO, str], object]) -> None:
         """Write the file if --out was given."""
         if self.path is not None:
-            with new_file(self.path) as file:
+            with new_text_file(self.path) as file:
                 write(file, self.form)
 
 

@@ -12,8 +12,8 @@ from ensembed.cli.options import FOLDER, PATH, How, command_line, how_options, m
 from ensembed.fetch.catalog import catalog, data_set
 from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble
-from ensembed.paper.corpora import open_corpora
-from ensembed.paper.training import TRAININGS, Training
+from ensembed.paper.experiments.dev_experiments import TRAININGS, Training
+from ensembed.paper.named_corpora import open_corpora
 from ensembed.sts import LAYOUTS, PROTOCOLS, Protocol
 from ensembed.sts.find import find_available, locate
 from ensembed.support.machine import cache_dir
@@ -80,11 +80,11 @@ def reproduce(
       ensembed reproduce --ensemble minilm,gte-small,wordllama --corpus news.txt.gz --corpus stsb-train --out report
       ensembed reproduce --ensemble paper --corpus billion-word --autoencoder paper
     """
+    from ensembed.paper.experiments.run_experiments import Plan, run_experiments
     from ensembed.paper.laboratory import Laboratory
     from ensembed.paper.notebook import Notebook
-    from ensembed.paper.report.write import check_before, write_report
-    from ensembed.paper.run import Plan, run_experiments
-    from ensembed.paper.tables import main_text
+    from ensembed.paper.report.page import check_before, write_report
+    from ensembed.paper.tables.table_formats import main_text
 
     check_before(out, training=training != "none")
     plan = Plan(

@@ -16,9 +16,9 @@ def check_whole(name: str, value: object, least: int) -> None:
         raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")
 
 
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
-    digest = hashlib.sha256()
+def sha256_of(path: Path, prefix: bytes = b"") -> str:
+    """Return the SHA-256 of some bytes and the file's content after them, in hexadecimal."""
+    digest = hashlib.sha256(prefix)
     with path.open("rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)

@@ -141,6 +141,20 @@ class OnnxEncoder(Encoder):
         return unit_rows(result) if self._spec.normalize else result
 
 
+def open_session(model: Path, threads: int, name: str) -> Any:  # noqa: ANN401 - the library has no types
+    """Open a graph on the CPU; raise an EncoderError that names the encoder if that fails."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # its warnings concern devices that are not used here, its errors are raised
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the library raises bare Exceptions
+        raise EncoderError(f"encoder {name!r} cannot be opened from {model}: {error}") from error
+
+
 class _Graph:
     """A graph: token numbers in, token vectors or sentence vectors out.
 
@@ -180,20 +194,8 @@ class _Graph:
         """The session of one thread, which several threads may use at once, or that of all threads."""
         with self._opening:
             if wide not in self._sessions:
-                self._sessions[wide] = self._opened(self._threads if wide else 1)
+                self._sessions[wide] = open_session(self._model, self._threads if wide else 1, self._name)
             return self._sessions[wide]
-
-    def _opened(self, threads: int) -> Any:  # noqa: ANN401 - the library has no types
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 4  # its warnings concern devices that we do not use, its errors are raised
-        try:
-            return onnxruntime.InferenceSession(self._model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the library raises bare Exceptions of its own
-            raise EncoderError(f"encoder {self._name!r} cannot be opened from {self._model}: {error}") from error
 
     def choose(self, pooling: str | None) -> tuple[str, int]:
         """Choose the output that a pooling needs: returns the pooling and the length of a vector."""

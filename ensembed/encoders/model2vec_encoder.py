@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import EncoderSpec
+from ensembed.encoders.model_files import read_json
 from ensembed.encoders.names import Request, at_least
 from ensembed.encoders.static_encoder import (
     StaticEncoder,
@@ -112,14 +113,13 @@ def _find_files(folder: Path) -> tuple[dict[str, Any], Path, str]:
 
 def _read_config(path: Path) -> dict[str, Any]:
     """Return a configuration's length limit and normalisation, with model2vec's defaults."""
-    try:
-        config: dict[str, Any] = {"max_length": 512, "normalize": False} | json.loads(path.read_bytes())
-    except (OSError, TypeError, ValueError) as error:
-        raise EncoderError(f"{path} is not the configuration of a model2vec model: {error}") from error
-    length, normalize = config["max_length"], config["normalize"]
+    config = read_json(path, "download the model again")
+    if not isinstance(config, dict):
+        raise EncoderError(f"{path} is not the configuration of a model2vec model: it holds no JSON object")
+    length, normalize = config.get("max_length", 512), config.get("normalize", False)
     if not (length is None or (isinstance(length, int) and length > 0)) or not isinstance(normalize, bool):
         raise EncoderError(f"{path} has the values max_length={length!r}, normalize={normalize!r}, which make no sense")
-    return config
+    return {"max_length": length, "normalize": normalize}
 
 
 def _unknown_token(tokenizer: Tokenizer) -> int | None:

@@ -6,13 +6,13 @@ sentence-transformers write beside it, all of which may be absent: pooling, leng
 
 from __future__ import annotations
 
-import json
 import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
+from ensembed.encoders.model_files import read_json
 from ensembed.errors import EncoderError
 
 # A field of a protobuf message: an integer or, of what has a length, the start and the end of its bytes in the file.
@@ -59,6 +59,8 @@ _OFFSET_POSITIONS = (
 
 # transformers writes 10^30 for a tokenizer without a limit.
 _SANE = 1_000_000
+
+_HINT = "export or fetch the model again"
 
 
 @dataclass(frozen=True)
@@ -225,8 +227,9 @@ def read_settings(folder: Path, *, pooling: str | None = None) -> OnnxSettings:
 
 def _modules(path: Path) -> list[tuple[str, str]]:
     """Return the class name and the folder of each module in `modules.json`."""
+    modules = read_json(path, _HINT) if path.is_file() else []
     try:
-        return [(module["type"].rpartition(".")[2], module["path"]) for module in _read_json(path) or ()]
+        return [(module["type"].rpartition(".")[2], module["path"]) for module in modules]
     except (AttributeError, KeyError, TypeError) as error:
         raise EncoderError(f"{path} is not a list of modules ({error!r})") from error
 
@@ -292,18 +295,7 @@ def _length(value: object) -> int | None:
 
 def _read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object; an empty one without a file."""
-    data = _read_json(path)
-    if data is not None and not isinstance(data, dict):
+    data = read_json(path, _HINT) if path.is_file() else {}
+    if not isinstance(data, dict):
         raise EncoderError(f"{path} holds a JSON {type(data).__name__}, not an object")
-    return data or {}
-
-
-def _read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds; None without a file
-    if not path.is_file():
-        return None
-    try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise EncoderError(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise EncoderError(f"{path} is not JSON ({error}); export or fetch the model again") from error
+    return data

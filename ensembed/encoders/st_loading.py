@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ensembed.encoders.file_hashes import revision_of
+from ensembed.encoders.model_files import revision_of
 from ensembed.errors import EncoderError
 from ensembed.fetch import hub
 from ensembed.support.extras import import_extra
@@ -253,51 +253,30 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 def quiet() -> Iterator[list[str]]:
     """Keep progress bars, log lines and warnings of the libraries off the screen, and yield what they log.
 
-    That tensors are missing is only logged, so log lines are yielded even if the user has switched them off.
+    That tensors are missing is only logged, so warnings are yielded even if the user has switched off loggers of the
+    libraries. Other loggers work as before.
     """
+    messages: list[str] = []
+    handle, is_enabled = logging.Logger.handle, logging.Logger.isEnabledFor
+
+    def is_of_the_libraries(logger: logging.Logger) -> bool:
+        return logger.name.partition(".")[0] in ("transformers", "sentence_transformers")
+
+    def capture(logger: logging.Logger, record: logging.LogRecord) -> None:
+        messages.append(record.getMessage()) if is_of_the_libraries(logger) else handle(logger, record)
+
+    def captures(logger: logging.Logger, level: int) -> bool:
+        return level >= logging.WARNING if is_of_the_libraries(logger) else is_enabled(logger, level)
+
     with _lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         settings = import_module("transformers.utils.logging")
         bars = settings.is_progress_bar_enabled()
-        captured = _Captured()
-        disabled = logging.root.manager.disable
-        loggers = _loggers()
-        before = [(logger, logger.handlers, logger.level, logger.propagate, logger.disabled) for logger in loggers]
         settings.disable_progress_bar()
-        logging.disable(min(disabled, logging.INFO))
-        for logger in loggers:
-            top = "." not in logger.name
-            logger.handlers, logger.propagate, logger.disabled = [captured] if top else [], not top, False
-            logger.setLevel(logging.WARNING if top else logging.NOTSET)
+        logging.Logger.handle, logging.Logger.isEnabledFor = capture, captures  # type: ignore[method-assign]
         try:
-            yield captured.messages
+            yield messages
         finally:
-            for logger, handlers, level, propagate, off in before:
-                logger.handlers, logger.propagate, logger.disabled = handlers, propagate, off
-                logger.setLevel(level)
-            logging.disable(disabled)
+            logging.Logger.handle, logging.Logger.isEnabledFor = handle, is_enabled  # type: ignore[method-assign]
             if bars:
                 settings.enable_progress_bar()
-
-
-def _loggers() -> list[logging.Logger]:
-    """Return the loggers of the libraries, and those below them whose settings were changed."""
-    names = ("transformers", "sentence_transformers")
-    below = [
-        logger
-        for name, logger in list(logging.root.manager.loggerDict.items())
-        if isinstance(logger, logging.Logger) and name.startswith(tuple(f"{name}." for name in names))
-    ]
-    changed = [child for child in below if child.handlers or child.level or child.disabled or not child.propagate]
-    return [*map(logging.getLogger, names), *changed]
-
-
-class _Captured(logging.Handler):
-    """Keeps messages instead of printing them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())

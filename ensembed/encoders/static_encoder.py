@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec
-from ensembed.encoders.file_hashes import revision_of
+from ensembed.encoders.model_files import revision_of
 from ensembed.encoders.names import Request
 from ensembed.encoders.token_ids import all_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError

@@ -16,7 +16,7 @@ from ensembed.cli import run
 from ensembed.encoders import Encoder, open_encoder
 from ensembed.encoders.kinds import built_in
 from ensembed.encoders.names import parse_name
-from ensembed.errors import EnsembedError
+from ensembed.errors import EnsembedError, InputError
 from ensembed.methods import Concat
 from ensembed.testing import check_encoder
 
@@ -138,3 +138,10 @@ def test_other_weights_have_another_key_or_are_refused(names: Callable[[str], st
 def test_what_is_not_there_is_named(tmp_path: Path, kind: str) -> None:
     with pytest.raises(EnsembedError, match="nothing-here"):
         open_encoder(f"{kind}:{tmp_path}/nothing-here")
+
+
+@pytest.mark.parametrize("path", ["~no-such-user-here/x", "x" * 300])
+@pytest.mark.parametrize("scheme", ON_DISK)
+def test_what_cannot_be_a_path_is_refused_by_every_kind(scheme: str, path: str) -> None:
+    with pytest.raises(InputError, match="cannot be a path"):
+        open_encoder(f"{scheme}:{path}")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ensembed.encoders.file_hashes import revision_of
+from ensembed.encoders.model_files import revision_of
 from ensembed.errors import InputError, MissingError
 from ensembed.support.extras import import_extra
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from make_paranmt import UNKNOWN, make_paranmt, make_paranmt_zip, model_data
 
-from ensembed.encoders import file_hashes as remembered
+from ensembed.encoders import model_files as remembered
 from ensembed.encoders import open_encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.paranmt import paranmt_tables as paranmt_store

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ensembed.encoders import file_hashes as module
-from ensembed.encoders.file_hashes import remembered
+from ensembed.encoders import model_files as module
+from ensembed.encoders.model_files import remembered
 from ensembed.errors import InputError
 from ensembed.support.machine import cache_dir
 

@@ -34,7 +34,7 @@ def test_only_the_files_that_are_read_count(tmp_path: Path) -> None:
 def test_what_is_no_model_is_refused(tmp_path: Path, content: str) -> None:
     with pytest.raises(InputError, match="absent is not a folder"):
         open_encoder(f"use-lite:{tmp_path / 'absent'}")
-    with pytest.raises(EncoderError, match=r"cannot read .*model\.json"):
+    with pytest.raises(EncoderError, match=r"model\.json cannot be read"):
         open_encoder(f"use-lite:{tmp_path}")
     write_use_lite(tmp_path, tiny_constants())
     (tmp_path / "model.json").write_text(content)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
-from ensembed.encoders.file_hashes import remembered
+from ensembed.encoders.model_files import remembered
 from ensembed.encoders.paranmt.safe_pickle import read_pickle
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.atomic_files import write_atomically

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
-from ensembed.encoders.file_hashes import revision_of
+from ensembed.encoders.model_files import revision_of
 from ensembed.encoders.tfhub.archives import extract
 from ensembed.encoders.tfhub.tensorflow_start import one_line
 from ensembed.errors import EncoderError, InputError, MissingError, PullError

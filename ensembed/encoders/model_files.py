@@ -1,4 +1,4 @@
-"""Hashes of files, which pin the weights of a model on this machine, and results kept while a file is unchanged."""
+"""Files of a model on this machine: their JSON, their hashes, and results that are kept while a file is unchanged."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from ensembed.errors import InputError
+from ensembed.errors import EncoderError, InputError
 from ensembed.support.atomic_files import write_atomically
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
@@ -18,6 +19,16 @@ _BLOCK = 1 << 20
 
 # The coarsest time stamp of a file system: a file that was just written may be written again with the same time.
 _TICK_NS = 2_000_000_000
+
+
+def read_json(path: Path, hint: str) -> Any:  # noqa: ANN401 - whatever the file holds
+    """Read a JSON file of a model; an EncoderError that ends in the hint if that fails."""
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise EncoderError(f"{path} cannot be read: {error.strerror or error}; {hint}") from error
+    except ValueError as error:
+        raise EncoderError(f"{path} is not JSON ({error}); {hint}") from error
 
 
 def revision_of(files: Mapping[str, Path], *, label: str = "hash", progress: Progress = silent) -> str:

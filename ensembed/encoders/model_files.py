@@ -32,11 +32,7 @@ def read_json(path: Path, hint: str) -> Any:  # noqa: ANN401 - whatever the file
 
 
 def revision_of(files: Mapping[str, Path], *, label: str = "hash", progress: Progress = silent) -> str:
-    """Return a short hash over the names that files have in a model and over their content, wherever they are.
-
-    Raises:
-        InputError: a file cannot be read.
-    """
+    """Return a short hash over the names that files have in a model and over their content, wherever they are."""
     total = hashlib.sha256()
     try:
         size = sum(path.stat().st_size for path in files.values())
@@ -55,15 +51,9 @@ def revision_of(files: Mapping[str, Path], *, label: str = "hash", progress: Pro
 
 
 def remembered(path: Path, what: str, compute: Callable[[], str]) -> str:
-    """Return what `compute` reads from a file, from the cache if the file's size and times have not changed since.
+    """Return what `compute` reads from a file, or read before when the file had the size and the times that it has now.
 
-    Args:
-        path: the file.
-        what: the kind of result, part of the cache's key.
-        compute: reads the file.
-
-    Raises:
-        InputError: the file cannot be read, or changed while it was read.
+    `what` is the kind of result. It is an InputError if the file cannot be read, or changes while it is read.
     """
     before = state_of(path)
     facts = {"path": str(path.resolve()), "what": what, "state": before}

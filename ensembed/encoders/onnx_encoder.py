@@ -66,8 +66,7 @@ class OnnxEncoder(Encoder):
         tokenizer: the `tokenizer.json`.
         settings: how the model is meant to be used. Without a pooling, it is that of the graph if this has an output
             `sentence_embedding` or no token vectors, and the mean otherwise; without a length, 512 tokens.
-        name: the encoder's name.
-        revision: pins the weights.
+        name, revision: the encoder's name, and what pins the weights.
         batch_size: the most sentences per run.
         rounds: whether the graph rounds its activations (see `GraphFacts.rounds`). Such a graph runs one sentence at a
             time, or a sentence's vector would depend on its neighbours.
@@ -127,7 +126,7 @@ class OnnxEncoder(Encoder):
             fixed=self._graph.length,
             mixed=self._graph.masked,
         )
-        # Rounding graphs stay on one thread: sums in another order may differ in their last bit.
+        # A graph that rounds stays on one thread: sums in another order may differ in their last bit.
         wide = len(runs) == 1 and not self._rounds and self._threads > 1
 
         def fill(rows: list[int]) -> None:
@@ -149,16 +148,11 @@ class OnnxEncoder(Encoder):
 
 
 def batches(lengths: Sequence[int], *, size: int, threads: int, fixed: int | None, mixed: bool) -> list[list[int]]:
-    """Return row numbers in batches of similar length; sentences without a token are in none.
+    """Return the row numbers of sentences, which have so many tokens, in batches of at most `size` and similar length.
 
-    The longest batches come first: a long one that starts last would keep the other threads waiting.
-
-    Args:
-        lengths: tokens of each sentence.
-        size: the most sentences in a batch.
-        threads: how many batches run at a time.
-        fixed: the length that every sentence is padded to; None for the longest of its batch.
-        mixed: whether sentences of different lengths may be in one batch.
+    The longest batches come first: a long one that starts last would keep the other threads waiting. Sentences without
+    a token are in none. Each is padded to `fixed` tokens, or to the longest of its batch. Unless lengths may be
+    `mixed`, a batch has only one.
     """
     padded = [fixed or length if length else 0 for length in lengths]
     budget = min(_MOST, max(_LEAST, -(-sum(padded) // (threads * _TURNS))))
@@ -174,13 +168,7 @@ def batches(lengths: Sequence[int], *, size: int, threads: int, fixed: int | Non
 
 
 class _Graph:
-    """A graph: token numbers in, token vectors or sentence vectors out.
-
-    Attributes:
-        masked: whether it has an input that says which tokens are padding.
-        alone: whether it was made for one sentence at a time.
-        length: the number of tokens that it was made for; None for any.
-    """
+    """A graph: token numbers in, token vectors or sentence vectors out."""
 
     def __init__(self, model: Path, *, name: str, threads: int) -> None:
         self._model = model
@@ -200,9 +188,9 @@ class _Graph:
             )
         shape = next(node.shape for node in inputs if node.name == "input_ids")
         sizes = [size if isinstance(size, int) else None for size in shape]
-        self.masked = "attention_mask" in self._inputs
-        self.alone = sizes[:1] == [1]
-        self.length = sizes[1] if len(sizes) == 2 else None
+        self.masked = "attention_mask" in self._inputs  # it says which tokens are padding
+        self.alone = sizes[:1] == [1]  # it takes one sentence at a time
+        self.length = sizes[1] if len(sizes) == 2 else None  # the only number of tokens that it takes
         if len(sizes) != 2 or sizes[0] not in (None, 1) or (self.length and not self.masked):
             raise EncoderError(
                 f"encoder {name!r}: the graph of {model} takes input_ids of shape {shape}"
@@ -315,14 +303,11 @@ def _model_file(folder: Path, file: str | None) -> Path:
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}")
     present = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx") if path.is_file())
-    for choice in ("model.onnx", "onnx/model.onnx") if file is None else (file,):
+    choices = [file] if file else ["model.onnx", "onnx/model.onnx", *(present if len(present) == 1 else [])]
+    for choice in choices:
         if (folder / choice).is_file():
             return folder / choice
-    if file is None and len(present) == 1:
-        return folder / present[0]
     if file is None and present:
         raise InputError(f"{folder} has several ONNX files; say which, as file={present[0]}: {', '.join(present)}")
-    wanted = f"file {file!r}" if file else "ONNX file"
-    raise InputError(
-        f"{folder} has no {wanted}; " + (f"it has: {', '.join(present)}" if present else "export a model to it")
-    )
+    way_out = f"it has: {', '.join(present)}" if present else "export a model to it"
+    raise InputError(f"{folder} has no {f'file {file!r}' if file else 'ONNX file'}; {way_out}")

@@ -65,17 +65,11 @@ _HINT = "export or fetch the model again"
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What has to be known of a graph before it runs.
+    """What has to be known of a graph before it runs."""
 
-    Attributes:
-        operations: the types of its operations, those of nested graphs included.
-        types: the data types of its weights and constants, and those that it casts to, by ONNX's number.
-        external: the files that hold weights, relative to the graph's own folder.
-    """
-
-    operations: frozenset[str]
-    types: frozenset[int]
-    external: tuple[str, ...]
+    operations: frozenset[str]  # their types, those of nested graphs included
+    types: frozenset[int]  # of weights and constants, and those that it casts to, by ONNX's number
+    external: tuple[str, ...]  # files that hold weights, relative to the graph's own folder
 
     @property
     def rounds(self) -> bool:
@@ -85,11 +79,7 @@ class GraphFacts:
 
 
 def read_graph(path: Path) -> GraphFacts:
-    """Read the facts from an ONNX file, which is a protobuf message. Weights are skipped, so that 2 GB take no time.
-
-    Raises:
-        EncoderError: it cannot be read, is no ONNX file, is incomplete, or has weights outside of its folder.
-    """
+    """Read the facts from an ONNX file, which is a protobuf message. Weights are skipped, so that 2 GB take no time."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             facts = _facts(data)
@@ -167,35 +157,21 @@ def _varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class OnnxSettings:
-    """How a model is meant to be used; None where no file says.
-
-    Attributes:
-        pooling: how token vectors become one.
-        max_length: the most tokens to use, special ones included.
-        positions: the most tokens that the model can take.
-        normalize: whether vectors are scaled to length one.
-        lowercase: whether sentences are put in lower case, whatever the tokenizer does.
-        prompt: text put before every sentence.
-    """
+    """How a model is meant to be used; None where no file says."""
 
     pooling: str | None = None
-    max_length: int | None = None
-    positions: int | None = None
-    normalize: bool = False
-    lowercase: bool = False
-    prompt: str = ""
+    max_length: int | None = None  # the most tokens to use, special ones included
+    positions: int | None = None  # the most tokens that the model can take
+    normalize: bool = False  # scale vectors to length one
+    lowercase: bool = False  # put sentences in lower case, whatever the tokenizer does
+    prompt: str = ""  # put before every sentence
 
 
 def read_settings(folder: Path, *, pooling: str | None = None) -> OnnxSettings:
-    """Read the settings of a model's folder.
+    """Read the settings of a model's folder; an EncoderError if a file is damaged or asks for something unsupported.
 
-    Args:
-        folder: where the files are.
-        pooling: the user's choice, whatever the files say; with `model`, which leaves everything to the graph, modules
-            behind the pooling are no error.
-
-    Raises:
-        EncoderError: a file is damaged, or asks for something that is not supported.
+    `pooling` is the user's choice, whatever the files say. With `model`, which leaves everything to the graph, modules
+    behind the pooling are no error.
     """
     transformer = _read_object(folder / "sentence_bert_config.json")
     modules = _modules(folder / "modules.json")

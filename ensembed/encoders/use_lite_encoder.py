@@ -56,8 +56,7 @@ class UseLiteEncoder(Encoder):
 
     Args:
         folder: where `model.json`, `vocab.json` and `group1-shard1of7` ... `group1-shard7of7` are.
-        name: the encoder's name.
-        revision: what pins the files.
+        name, revision: the encoder's name, and what pins the files.
         max_length: pieces of a sentence to use; the model takes at most 128.
         threads: batches that are computed at the same time, None for one per processor. BLAS gets one thread in each:
             the matrix products are small, and two BLAS threads take longer for them than one.
@@ -261,7 +260,7 @@ def _read_constants(folder: Path) -> _Constants:
             )
         start = 0
         for name, dtype, shape, quantization in weights:
-            if dtype not in {"float32", "int32"} or quantization:
+            if dtype not in {"float32", "int32"} or quantization is not None:
                 raise EncoderError(
                     f"constant {name!r} in {folder} is of type {dtype} (quantization {quantization}); "
                     "use the original files, which are float32 and int32"

@@ -7,18 +7,29 @@ ifneq ($(wildcard ../shared/data),)
 export ENSEMBED_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test coverage lint bench browser postgres clean
+.PHONY: demo test quick suite coverage lint bench system browser postgres clean
 
 demo: .venv/ready
 	$(BIN)/python -m experiments.demo $(ENCODERS)
 
-# In three processes, a file of tests in one of them: many tests wait for processes that they start.
-test: .venv/dev lint browser postgres
-	$(BIN)/pytest --numprocesses 3 --dist loadfile
+# Everything: what the tests need, then all tests, with the checks of `lint` beside them.
+test:
+	$(MAKE) --jobs 2 .venv/dev system
+	$(MAKE) --jobs 2 lint suite
 
-# The same, with what the tests reach: this makes them a fifth slower.
-coverage: .venv/dev browser postgres
-	$(BIN)/pytest --numprocesses 3 --dist loadfile --cov=ensembed --cov-report=term:skip-covered
+# The offline unit tests, in less than a minute: no network, real encoders, torch, TensorFlow, Ray, browser or PostgreSQL.
+quick: .venv/dev
+	$(BIN)/pytest --quick --numprocesses 2 --dist loadfile
+
+# In three processes, because many tests wait for processes that they start. One process runs a whole file.
+SUITE = $(BIN)/pytest --numprocesses 3 --dist loadfile
+
+suite: .venv/dev
+	$(SUITE)
+
+# The same, with the lines that the tests reach: this makes them a fifth slower.
+coverage: .venv/dev system
+	$(SUITE) --cov=ensembed --cov-report=term:skip-covered
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -30,6 +41,11 @@ lint: .venv/dev
 bench: .venv/dev
 	$(INSTALL) '.[bench]'
 	$(BIN)/python -m benchmarks $(AREAS)
+
+# One after the other: both use the package manager of the system.
+system:
+	$(MAKE) browser
+	$(MAKE) postgres
 
 # Tests open the report in a real browser. Text needs a font, which a bare machine lacks.
 browser:
@@ -45,17 +61,18 @@ postgres:
 
 # Every version is pinned in constraints.txt; the stamps make a change of either file reinstall. The demo needs the light
 # core, torch to train an autoencoder, and what tables are made with; the tests need every extra: TensorFlow is another
-# gigabyte.
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+# gigabyte. Python compiles what is imported: compiling everything beforehand takes longer than all other steps.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(INSTALL) '.[ae,report]'
 	touch $@
 
-.venv/dev: .venv/ready
+.venv/dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
 	$(INSTALL) '.[all,dev]'
-	touch $@
+	touch .venv/ready $@
 
 clean:
 	rm -rf .venv .postgres

@@ -13,7 +13,7 @@ from benchmarks.texts import news
 from benchmarks.timing import Comparison, Section, best_in_turn
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble
 from ensembed.views import ViewStore
 

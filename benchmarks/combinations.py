@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import ListCorpus
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.methods import GCCA
 from ensembed.methods.weights import scales
 from ensembed.models.ensemble import Ensemble
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.reliability import Reliability, reliability
-from ensembed.reliability.whitening import POWER
+from ensembed.reliability.sufficiency import POWER
 from ensembed.sts import Dataset, Score, distinct_sentences, evaluate
 from ensembed.sts.find import find_sts
 from ensembed.support.atomic_files import write_atomically

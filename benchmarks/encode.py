@@ -18,7 +18,7 @@ from benchmarks.timing import Comparison, Section, Table, best_in_turn, seconds
 from ensembed.encoders import open_encoder
 from ensembed.errors import EnsembedError
 from ensembed.fetch.catalog import require
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.sts import evaluate
 from ensembed.sts.find import find_available, find_sts

@@ -6,7 +6,7 @@ from functools import partial
 
 from benchmarks.texts import stsb
 from benchmarks.timing import Comparison, Section, Table, best_in_turn, seconds
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.methods import Concat
 from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.support.machine import available_cores

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from benchmarks.texts import stsb
 from benchmarks.timing import Section, Table
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.methods import GCCA, SVD, Auto, Method
 from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.sts import evaluate

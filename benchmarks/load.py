@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.texts import stsb
 from benchmarks.timing import Comparison, Section, Table, seconds
 from ensembed.encoders import open_encoder
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.support.machine import available_cores
 
 ENCODER = "minilm"

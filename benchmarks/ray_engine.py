@@ -12,7 +12,7 @@ from benchmarks.timing import Comparison, Section, best_in_turn, seconds
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders import Encoder, open_encoder
 from ensembed.engines import Engine, Local, Ray, Resources
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.methods import GCCA
 from ensembed.support.machine import available_cores
 from ensembed.views import ViewStore

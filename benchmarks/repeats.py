@@ -15,7 +15,7 @@ from benchmarks.st_peer import open_peer
 from benchmarks.texts import inbox
 from benchmarks.timing import Comparison, Section, best_in_turn
 from ensembed.encoders import Encoder, open_encoder
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 
 NAME = "minilm"
 _CHUNK = 512

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks import results
 from benchmarks.timing import Section, Table
 from benchmarks.workers import efficiency
-from ensembed.engines.ray.fitting import block_count
+from ensembed.engines.ray.moment_tasks import block_count
 
 RESULTS = Path("results")
 # Bytes of the index while it is made, and of a sentence: measured in ensembed/corpora/corpus.py and on lines of news.

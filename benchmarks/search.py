@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.texts import news
 from benchmarks.timing import Comparison, Section, Table, best_in_turn, seconds
 from ensembed.encoders import open_encoder
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search import Index
 from ensembed.support.machine import available_cores

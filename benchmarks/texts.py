@@ -7,7 +7,7 @@ from itertools import islice
 
 from ensembed.corpora.corpus import TextCorpus
 from ensembed.fetch.catalog import require
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.sts import read_stsb
 from ensembed.support.machine import data_dirs
 

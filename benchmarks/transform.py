@@ -9,7 +9,7 @@ from benchmarks.ensemble import ENCODERS
 from benchmarks.texts import stsb
 from benchmarks.timing import Comparison, Section, best_in_turn
 from ensembed.encoders.base import FloatArray
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.methods import GCCA, SVD, Auto, Concat, Method
 from ensembed.models.ensemble import Ensemble
 

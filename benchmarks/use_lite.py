@@ -15,7 +15,7 @@ from benchmarks.texts import stsb
 from benchmarks.timing import Comparison, Section, best_in_turn
 from ensembed.encoders import open_encoder
 from ensembed.fetch.catalog import require
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 
 # The package asks for TF.js 3, whose wasm lacks an operation that it needs (SparseToDense); it runs with 4, too.
 PACKAGES = (

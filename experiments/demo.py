@@ -14,16 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ensembed.errors import EnsembedError
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.named_ensembles import named_ensemble
-from ensembed.paper.corpora import STSB_TRAIN, open_corpora
-from ensembed.paper.formats import to_json, to_markdown
+from ensembed.paper.experiments.run_experiments import Plan, run_experiments
 from ensembed.paper.laboratory import Laboratory
+from ensembed.paper.named_corpora import STSB_TRAIN, open_corpora
 from ensembed.paper.notebook import Notebook
-from ensembed.paper.paper_tables import main_table
-from ensembed.paper.run import Plan, run_experiments
-from ensembed.paper.tables import main_text
+from ensembed.paper.tables.paper_tables import main_table
+from ensembed.paper.tables.table_formats import main_text, to_json, to_markdown
 from ensembed.sts.find import find_available
 from ensembed.support.atomic_files import write_atomically
 from ensembed.support.machine import cache_dir

@@ -15,14 +15,13 @@ from pathlib import Path
 
 from ensembed.corpora.corpus import ListCorpus, TextCorpus
 from ensembed.errors import EnsembedError
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.named_ensembles import ENSEMBLES
-from ensembed.paper.corpora import STSB_TRAIN, NamedCorpus, open_corpora
 from ensembed.paper.findings import DEV, MEAN, METRICS
 from ensembed.paper.laboratory import Laboratory
-from ensembed.paper.notebook import Notebook
-from ensembed.paper.records import to_json
+from ensembed.paper.named_corpora import STSB_TRAIN, NamedCorpus, open_corpora
+from ensembed.paper.notebook import Notebook, to_json
 from ensembed.sts.find import find_available
 from ensembed.sts.protocol import Score
 from ensembed.support.atomic_files import write_atomically

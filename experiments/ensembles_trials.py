@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import FloatArray
 from ensembed.methods import GCCA, SVD, Auto, Average, Concat, Method
-from ensembed.paper.corpora import NamedCorpus
-from ensembed.paper.facts import corpus_facts, dataset_facts, member_facts
+from ensembed.paper.experiments.run_experiments import corpus_facts, dataset_facts, member_facts
+from ensembed.paper.experiments.scored_systems import code
 from ensembed.paper.laboratory import Laboratory, Trial
-from ensembed.paper.trusted import code
+from ensembed.paper.named_corpora import NamedCorpus
 from ensembed.reliability import reliability
 from ensembed.sts.find import text_version
 from ensembed.sts.protocol import Protocol, predict, score

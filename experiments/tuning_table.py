@@ -25,8 +25,8 @@ from ensembed.models.named_ensembles import named_ensemble
 from ensembed.models.tuning import Choice, LabelledPairs, decide
 from ensembed.models.tuning.candidates import Offer, offer
 from ensembed.numerics.passes import Pass
-from ensembed.paper.corpora import STSB_TRAIN, open_corpora
 from ensembed.paper.findings import DEV
+from ensembed.paper.named_corpora import STSB_TRAIN, open_corpora
 from ensembed.reliability import reliability
 from ensembed.sts.datasets import Dataset
 from ensembed.sts.find import find_available

@@ -17,9 +17,9 @@ from ensembed.encoders.words.word_pooling import Pooling
 from ensembed.encoders.words.words_encoder import WordsEncoder
 from ensembed.errors import EnsembedError
 from ensembed.fetch.catalog import entry, require
-from ensembed.fetch.pull import pull
-from ensembed.paper.corpora import STSB_TRAIN, NamedCorpus, open_corpora
+from ensembed.fetch.fetcher import pull
 from ensembed.paper.findings import DEV, mean_score
+from ensembed.paper.named_corpora import STSB_TRAIN, NamedCorpus, open_corpora
 from ensembed.sts.datasets import Dataset
 from ensembed.sts.find import find_available, text_version
 from ensembed.sts.protocol import Result, Score, evaluate_all

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from ray_nodes import Nodes
+from slow_files import SLOW_FILES
 from small_store import CORPUS, ENCODER
 from threadpoolctl import threadpool_limits
 
 from ensembed.fetch.catalog import require
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 from ensembed.support.machine import cache_dir, chosen_data_dir
 from ensembed.testing import files_of
 from ensembed.views import ViewStore
@@ -31,27 +32,26 @@ if _BESIDE.is_dir():
     os.environ.setdefault("ENSEMBED_DATA", str(_BESIDE))
 _DATA = chosen_data_dir()
 
-# A file is run by one process. These take longest: they come first, or one of them would be left to one process at the
-# end. (`--no-loadscope-reorder`, in pyproject.toml, keeps this order: files with few tests would come last without it.)
-_LONGEST = (
-    "test_ray_embedding.py",
-    "test_ray_training.py",
-    "test_docs_integrations.py",
-    "test_ray_fitting.py",
-    "test_st_real.py",
-    "test_engines.py",
-    "test_real.py",
-    "test_every_kind.py",
-    "test_st.py",
-    "test_index_crashes.py",
-    "test_scaling_docs.py",
-)
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--quick`."""
+    parser.addoption("--quick", action="store_true", help="leave out slow files and tests of real encoders")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first."""
-    order = {name: place for place, name in enumerate(_LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out slow files without importing them: importing torch, TensorFlow or Ray takes seconds."""
+    return True if config.getoption("--quick") and collection_path.name in SLOW_FILES else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the slowest files first.
+
+    A file is run by one process, and a slow one at the end would leave the other processes without work. The option
+    `--no-loadscope-reorder` in pyproject.toml keeps this order; otherwise files with few tests would come last.
+    """
+    if config.getoption("--quick"):
+        items[:] = [item for item in items if item.get_closest_marker("real") is None]
+    items.sort(key=lambda item: -SLOW_FILES.get(item.path.name, 0))
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from ensembed.sts.data.sources import Archive, DataFile, DataSet
+from ensembed.fetch.catalog import DataSet, PinnedFile, Source
 from ensembed.sts.datasets import PARTS
 
 PAIRS = 4
@@ -103,19 +103,27 @@ def stsb_files() -> dict[str, tuple[str, bytes]]:
 
 def described(name: str, folder: str, files: Mapping[str, tuple[str, bytes]], *urls: str) -> DataSet:
     """A data set whose pinned hashes are those of the files."""
-    pinned = {
-        stored: DataFile(member, hashlib.sha256(data).hexdigest(), len(data))
-        for stored, (member, data) in files.items()
-    }
-    return DataSet(name, "made up", PAIRS, "pairs", "none", ("a term",), folder, urls, pinned)
+    pinned = {stored: PinnedFile(hashlib.sha256(data).hexdigest(), len(data)) for stored, (_, data) in files.items()}
+    paths = {stored: member for stored, (member, _) in files.items()}
+    sources = tuple(Source("web", url, paths) for url in urls)
+    return DataSet(name, "made up", "dataset", "none", pinned, sources, count=PAIRS, terms=("a term",), folder=folder)
 
 
 def corpus_set(archive: bytes, *urls: str) -> DataSet:
     """The description of a corpus in that archive."""
-    files = {"news.en-00001-of-00100.txt.gz": DataFile(SHARD)}
-    pinned = Archive(hashlib.sha256(archive).hexdigest(), len(archive))
+    name, digest = "news.en-00001-of-00100.txt.gz", hashlib.sha256(archive).hexdigest()
+    sources = tuple(Source("web", url, {name: SHARD}, size=len(archive), sha256=digest) for url in urls)
     return DataSet(
-        "billion-word", "made up", 1, "sentences", "none", (), "corpus", urls, files, archive=pinned, tokens_below=60
+        "billion-word",
+        "made up",
+        "dataset",
+        "none",
+        {name: PinnedFile()},
+        sources,
+        count=1,
+        unit="sentences",
+        folder="corpus",
+        tokens_below=60,
     )
 
 

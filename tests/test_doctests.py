@@ -12,7 +12,7 @@ import ensembed
 
 # The command line's docstrings are help texts, importing `__main__` runs it, and kernels need triton, which comes with
 # torch for GPUs.
-SKIPPED = ("ensembed.cli", "ensembed.__main__", "ensembed.methods.autoencoder.kernels")
+SKIPPED = ("ensembed.cli", "ensembed.__main__", "ensembed.methods.autoencoder.triton_kernels")
 FOUND = [module.name for module in pkgutil.walk_packages(ensembed.__path__, "ensembed.")]
 MODULES = ["ensembed", *(name for name in FOUND if not name.startswith(SKIPPED))]
 

@@ -13,7 +13,7 @@ from ensembed import Ensemble
 from ensembed.cli import cli
 from ensembed.methods import METHODS
 from ensembed.paper.findings import METRICS, OWN, Findings
-from ensembed.paper.verdicts import outcome
+from ensembed.paper.tables.table_notes import outcome
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -52,7 +52,7 @@ def test_an_ensemble_is_imported_without_what_only_some_fits_need() -> None:
 
 def test_engines_are_imported_without_what_they_run_on() -> None:
     loaded = _loaded("from ensembed.engines import Engine, Local, Ray, Resources; Ray('auto')")
-    assert "ensembed.engines.ray" in loaded
+    assert "ensembed.engines.ray.ray_engine" in loaded
     assert loaded.isdisjoint({"ray", "torch", "pyarrow", "onnxruntime"})
 
 

@@ -9,7 +9,7 @@ import click
 
 from ensembed.cli.console import print_json, print_sentence
 from ensembed.cli.options import Columns, How, Out, check_apart, column_options, how_options, out_options
-from ensembed.corpora.record_writer import write_records
+from ensembed.corpora.record_files import write_records
 from ensembed.search.groups import Method, find_clusters
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import click
 import numpy as np
 
-from ensembed.cli.command_line import command_line
 from ensembed.cli.console import print_json, print_table
-from ensembed.cli.options import How, check_can_write, how_options
+from ensembed.cli.options import How, check_can_write, command_line, how_options
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.reliability.likeness import LEAST_ROWS, check_sample
 from ensembed.reliability.likeness import compare as compare_views

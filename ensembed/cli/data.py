@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
-from ensembed.cli.common import human_bytes, json_option, print_json, print_table, progress_bars, quiet_option
+from ensembed.cli.console import human_bytes, print_json, print_table, progress_bars
+from ensembed.cli.options import json_option, quiet_option
 from ensembed.errors import DatasetError
-from ensembed.sts.data import DataSet, Fetched, Place, data_set, data_sets, find, target_folder
-from ensembed.sts.data import fetch as fetch_files
+from ensembed.fetch.catalog import DataSet, data_set, data_sets
+from ensembed.fetch.fetcher import Fetched
+from ensembed.sts.find import Place, fetch_data, locate, target_folder
 from ensembed.support.machine import data_dirs
 
 
@@ -32,7 +34,7 @@ def data(context: click.Context, as_json: bool) -> None:
         if as_json:
             raise click.UsageError(f"put --json behind {context.invoked_subcommand}")
         return
-    found = [(one, find(one)) for one in data_sets().values()]
+    found = [(one, locate(one)) for one in data_sets().values()]
     if as_json:
         print_json([_facts(one, place) for one, place in found])
         return
@@ -91,7 +93,7 @@ def fetch(
     with progress_bars(quiet) as progress:
         for one in chosen:
             try:
-                done.append(fetch_files(one, folder, force=force, keep=keep_archives, progress=progress))
+                done.append(fetch_data(one, folder, force=force, keep=keep_archives, progress=progress))
             except DatasetError as error:
                 failures[one.name] = str(error)
     if as_json:

@@ -9,7 +9,7 @@ import click
 
 from ensembed.cli.console import print_json, print_sentence
 from ensembed.cli.options import Columns, How, Out, check_apart, column_options, how_options, out_options
-from ensembed.corpora.record_writer import new_file
+from ensembed.corpora.record_files import new_text_file
 from ensembed.search.groups import FALSE_PAIRS, Keep, find_duplicates, write_groups, write_kept
 
 
@@ -89,7 +89,7 @@ def dedupe(
         )
         out.write(lambda file, form: write_groups(duplicates, file, form))
         if kept_file is not None:
-            with new_file(kept_file) as file:
+            with new_text_file(kept_file) as file:
                 write_kept(duplicates, file)
         facts = {"model": encoder.spec.name} | duplicates.to_json(show)
     files = {name: str(path) for name, path in (("out", out.path), ("kept_file", kept_file)) if path is not None}

@@ -7,21 +7,10 @@ from pathlib import Path
 import click
 import numpy as np
 
-from ensembed.cli.common import (
-    errors_option,
-    json_option,
-    options,
-    print_json,
-    progress_bars,
-    quiet_option,
-    read_batches,
-    threads_option,
-    trust_option,
-)
-from ensembed.corpora.corpus import BadBytes
+from ensembed.cli.console import print_json, read_batches
+from ensembed.cli.options import How, how_options
 from ensembed.encoders import Encoder
 from ensembed.errors import CorpusError, InputError
-from ensembed.models.opening import open_model
 from ensembed.support.npy_files import write_rows
 
 
@@ -32,18 +21,8 @@ from ensembed.support.npy_files import write_rows
 @click.option(
     "--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Write a float32 .npy file, a row per line."
 )
-@options(errors_option, threads_option, trust_option, quiet_option, json_option)
-def encode(
-    model: str | None,
-    file: str | None,
-    name: str | None,
-    out: Path | None,
-    errors: BadBytes,
-    threads: int | None,
-    trust: bool,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+@how_options("errors", "threads", "trust", "quiet", "as_json")
+def encode(model: str | None, file: str | None, name: str | None, out: Path | None, how: How) -> None:
     """Turn the lines of a file into vectors.
 
     FILE is plain or gzipped text, by default standard input; MODEL is a saved model's folder or an encoder's name
@@ -65,30 +44,30 @@ def encode(
     source = Path(file or "-")
     if str(source) != "-" and not source.exists():  # better now than when the model is open
         raise CorpusError(f"there is no file {str(source)!r}")
-    with progress_bars(quiet) as progress:
-        encoder = open_model(model, threads=threads, progress=progress, trust=trust)
+    with how.progress() as progress:
+        encoder = how.open_model(model, progress)
     if out is not None:
-        facts = {"file": str(out), "rows": _write(encoder, source, out, errors, quiet), "dim": encoder.spec.dim}
-        if as_json:
+        facts = {"file": str(out), "rows": _write(encoder, source, out, how), "dim": encoder.spec.dim}
+        if how.as_json:
             print_json(facts)
         else:
             click.echo(f"{facts['file']}: {facts['rows']} rows of {facts['dim']}")
         return
-    if not as_json:
+    if not how.as_json:
         click.echo(f"{'sentence':48}  {'length':>8}  vector [{encoder.spec.dim}]")
-    for sentences in read_batches(source, errors):
+    for sentences in read_batches(source, how.errors):
         for sentence, vector in zip(sentences, encoder.encode(sentences), strict=True):
-            if as_json:
+            if how.as_json:
                 print_json({"sentence": sentence, "vector": vector.tolist()})
             else:  # in columns of fixed width, since the input may have no end
                 start = " ".join(f"{x:+.4f}" for x in vector[:6])
                 click.echo(f"{sentence[:48]:48}  {np.linalg.norm(vector):8.4f}  {start} …")
 
 
-def _write(encoder: Encoder, file: Path, out: Path, errors: BadBytes, quiet: bool) -> int:
+def _write(encoder: Encoder, file: Path, out: Path, how: How) -> int:
     try:
-        with write_rows(out, encoder.spec.dim) as writer, progress_bars(quiet) as progress:
-            for sentences in read_batches(file, errors):
+        with write_rows(out, encoder.spec.dim) as writer, how.progress() as progress:
+            for sentences in read_batches(file, how.errors):
                 writer.append(encoder.encode(sentences))
                 progress("encode", writer.rows, None)
     except OSError as error:  # what goes wrong in reading and encoding has a name of its own

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ensembed.cli.common import human_bytes, json_option, print_json, print_table
+from ensembed.cli.console import human_bytes, print_json, print_table
+from ensembed.cli.options import json_option
 from ensembed.encoders.kinds import describe_kinds
 from ensembed.fetch.catalog import catalog, folder_of, is_pulled
 

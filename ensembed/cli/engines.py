@@ -36,7 +36,7 @@ class EngineChoice:
     def open(self) -> Iterator[Engine]:
         """Open the engine; a cluster that it started is stopped at the end, any other is left running."""
         from ensembed.engines import Local, Ray
-        from ensembed.engines.resources import parse_resources
+        from ensembed.engines.ray.cluster_resources import parse_resources
 
         if self.is_local:
             yield Local()

@@ -6,31 +6,15 @@ from pathlib import Path
 
 import click
 
-from ensembed.cli.common import (
-    column_option,
-    corpus_argument,
-    encoder_option,
-    errors_option,
-    json_option,
-    open_corpus,
-    options,
-    print_json,
-    print_table,
-    progress_bars,
-    quiet_option,
-    store_option,
-    threads_option,
-    wait_option,
-)
+from ensembed.cli.console import print_json, print_table
 from ensembed.cli.engines import EngineChoice, engine_options, print_stages, stages_json
 from ensembed.cli.methods import errors_name_options, method_option
-from ensembed.corpora.corpus import BadBytes
+from ensembed.cli.options import How, corpus_argument, encoder_option, how_options, options
 from ensembed.methods import Method
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.saved_model import check_folder
 from ensembed.models.summary import spectrum, summary
 from ensembed.sts import read_pairs
-from ensembed.views import ViewStore
 
 
 @click.command()
@@ -42,25 +26,19 @@ from ensembed.views import ViewStore
     "--tune",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Labelled pairs to choose weights, tau, dim and method on: score<TAB>text<TAB>text a line, larger is more "
-    "similar. Blank lines and a header that begins with `score` are passed over; Windows line ends will do. "
+    "similar. Blank lines and a header that begins with `score` are ignored; Windows line ends are fine. "
     "[default: none]",
 )
-@options(store_option, wait_option, errors_option, column_option, engine_options(training=True))
-@options(threads_option, quiet_option, json_option)
+@engine_options(training=True)
+@how_options("store", "wait", "errors", "column", "threads", "quiet", "as_json")
 def fit(
     corpus: Path | str,
     encoders: tuple[str, ...],
     method: Method,
     out: Path,
     tune: Path | None,
-    store: Path | None,
-    wait: float,
-    errors: BadBytes,
-    column: str | None,
     engine: EngineChoice,
-    threads: int | None,
-    quiet: bool,
-    as_json: bool,
+    how: How,
 ) -> None:
     """Fit a meta-embedding on the unlabelled sentences of CORPUS and save it.
 
@@ -96,19 +74,18 @@ def fit(
       ensembed fit corpus.txt --ensemble paper --method gcca --dim 1024 --out paper-model
       ensembed fit corpus.txt --ensemble default --engine ray --address auto --store /shared/views --out my-model
     """
-    check_folder(out)  # better now than after the work
+    check_folder(out)  # before the work, and not after it
     labels = None if tune is None else read_pairs(tune)
-    with open_corpus(corpus, errors, column) as source, progress_bars(quiet) as progress:
-        ensemble = Ensemble(encoders, threads=threads, progress=progress)
+    with how.open_corpus(corpus) as source, how.progress() as progress:
+        ensemble = Ensemble(encoders, threads=how.threads, progress=progress)
         with errors_name_options(usage=True):
             ensemble.check(method)
-        views = ViewStore(store, wait=wait)
         with errors_name_options(), engine.open() as chosen:
             model = ensemble.fit(
-                source, method, tune=labels, store=views, engine=chosen, threads=threads, progress=progress
+                source, method, tune=labels, store=how.views, engine=chosen, threads=how.threads, progress=progress
             )
     model.save(out)
-    if as_json:
+    if how.as_json:
         meta = model.meta
         members = [encoder.spec.name for encoder in ensemble.encoders]
         facts = {"method": dict(meta.method), "members": members, "dim": meta.dim, "rows": meta.rows}
@@ -116,4 +93,4 @@ def fit(
         print_json({"model": str(out), **facts, "spectrum": spectrum(meta), **took})
         return
     print_table(["what", ""], [["model", str(out)], *summary(model)], left=2)
-    print_stages([] if quiet else chosen.stages)
+    print_stages([] if how.quiet else chosen.stages)

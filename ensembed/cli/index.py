@@ -13,7 +13,7 @@ import click
 from ensembed.cli.console import STDIN, human_bytes, print_json, print_table, read_batches
 from ensembed.cli.options import Columns, How, column_options, gathered, how_options
 from ensembed.corpora.corpus import BadBytes
-from ensembed.corpora.record_reader import RecordFile
+from ensembed.corpora.record_files import RecordFile
 from ensembed.errors import CorpusError
 from ensembed.search import Index
 from ensembed.search.index_files import MANIFEST, read_manifest

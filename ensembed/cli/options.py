@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -10,12 +11,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO, TypeAlias
 
 import click
+from click.core import ParameterSource
 
 from ensembed.cli.console import on_disk, open_corpus, progress_bars
 from ensembed.corpora.corpus import BadBytes, Corpus
-from ensembed.corpora.record_reader import FileFormat, RecordCorpus, RecordFile
-from ensembed.corpora.record_writer import FORMS, form_of, new_file
-from ensembed.corpora.urls import is_url
+from ensembed.corpora.places import is_url
+from ensembed.corpora.record_files import FORMS, FileFormat, RecordCorpus, RecordFile, form_of, new_text_file
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError
 from ensembed.models.named_ensembles import ENSEMBLES, named_ensemble
@@ -252,7 +253,7 @@ class Out:
     def write(self, write: Callable[[TextIO, str], object]) -> None:
         """Write the file if --out was given."""
         if self.path is not None:
-            with new_file(self.path) as file:
+            with new_text_file(self.path) as file:
                 write(file, self.form)
 
 
@@ -284,3 +285,21 @@ def check_can_write(*files: Path | None) -> None:
     for file in files:
         if file is not None and not file.parent.is_dir():
             raise click.UsageError(f"there is no folder {str(file.parent)!r} to write {file.name} in")
+
+
+def command_line(*leave_out: str) -> str:
+    """Return the line that runs the current command again, without these parameters."""
+    context = click.get_current_context()
+    words = context.command_path.split()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) != ParameterSource.COMMANDLINE or name in leave_out:
+            continue
+        value = context.params[name]
+        if isinstance(value, bool):
+            words.append(parameter.opts[0] if value else parameter.secondary_opts[0])
+            continue
+        option = [parameter.opts[0]] if isinstance(parameter, click.Option) else []
+        for item in value if isinstance(value, tuple) else (value,):
+            words += [*option, str(item)]
+    return shlex.join(words)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from ensembed.cli.common import json_option, print_json, print_table, progress_bars, quiet_option
+from ensembed.cli.console import print_json, print_table, progress_bars
+from ensembed.cli.options import json_option, quiet_option
 from ensembed.fetch.catalog import catalog
-from ensembed.fetch.pull import pull as pull_files
+from ensembed.fetch.fetcher import pull as pull_files
 
 
 @click.command()

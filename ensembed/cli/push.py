@@ -1,14 +1,16 @@
-"""`ensembed push`: a saved model to the Hugging Face hub."""
+"""`ensembed push`: put a saved model on the Hugging Face hub."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ensembed.cli.common import json_option, options, print_json
+from ensembed.cli.console import print_json
+from ensembed.cli.options import json_option
 from ensembed.errors import InputError
 from ensembed.integrations.hub import push_to_hub
 
@@ -16,21 +18,21 @@ from ensembed.integrations.hub import push_to_hub
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("repo")
-@click.option("--private", is_flag=True, help="Make it so that only its owners see it.")
+@click.option("--private", is_flag=True, help="Create a private repository.")
 @click.option("--revision", metavar="BRANCH", help="The branch to commit to. [default: main]")
-@click.option("--message", help="What the commit says of itself.")
+@click.option("--message", help="The message of the commit.")
 @click.option(
     "--scores",
     type=click.Path(path_type=Path),
-    help="For the card: what `ensembed evaluate --json` prints, as a file.",
+    help="Scores for the card: a file with the output of `ensembed evaluate --json`.",
 )
-@click.option("--no-card", is_flag=True, help="Leave the README on the hub alone.")
+@click.option("--no-card", is_flag=True, help="Leave the README on the hub as it is.")
 @click.option(
     "--allow-local-members",
     is_flag=True,
     help="Push although members are files of this machine: others need their own.",
 )
-@options(json_option)
+@json_option
 def push(
     model: Path,
     repo: str,
@@ -44,9 +46,8 @@ def push(
 ) -> None:
     """Put the saved model in the folder MODEL on the Hugging Face hub as REPO (org/name).
 
-    In one commit, with a card (README.md) that says what the model is made of. The members are named, not uploaded. The
-    token is that of `hf auth login` or HF_TOKEN. Commands open the model by the name hub:org/name, or
-    hub:org/name@REVISION.
+    It is one commit, with a card (README.md) that describes the model. The members are named, not uploaded. The token
+    is that of `hf auth login` or HF_TOKEN. Commands open the model by the name hub:org/name, or hub:org/name@REVISION.
 
     \b
     Examples:
@@ -62,16 +63,16 @@ def push(
         revision=revision,
         commit_message=message,
         card=not no_card,
-        scores=None if scores is None else _read(scores),
+        scores=None if scores is None else _read_scores(scores),
         allow_local_members=allow_local_members,
     )
     if as_json:
-        print_json({"repo": pushed.repo, "revision": pushed.revision, "url": pushed.url})
+        print_json(dataclasses.asdict(pushed))
     else:
         click.echo(f"{pushed.repo} is at revision {pushed.revision}: {pushed.url}")
 
 
-def _read(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds; the card says what it wants
+def _read_scores(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds; the card checks it
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:

@@ -15,8 +15,7 @@ from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError, MissingError
 from ensembed.reliability import reliability as estimate_reliability
-from ensembed.reliability.estimate import LEAST_ROWS
-from ensembed.reliability.sample import sample_rows, sample_sentences
+from ensembed.reliability.estimate import LEAST_ROWS, sample_rows, sample_sentences
 from ensembed.reliability.trust_report import HEADERS, TrustReport
 from ensembed.support.atomic_files import write_atomically
 from ensembed.support.extras import import_extra

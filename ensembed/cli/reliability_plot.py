@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ensembed.paper.report.figures.drawing import draw
-from ensembed.paper.report.figures.style import FAINT, INK, SMALL, edge_text, short
+from ensembed.paper.report.drawing import FAINT, INK, SMALL, draw, edge_text, short
 from ensembed.reliability import Reliability
 
 if TYPE_CHECKING:

@@ -7,18 +7,15 @@ from typing import Literal
 
 import click
 
-from ensembed.cli.command_line import command_line
 from ensembed.cli.console import print_json
-from ensembed.cli.options import How, how_options, members_option
-from ensembed.fetch.catalog import catalog
-from ensembed.fetch.pull import pull
+from ensembed.cli.options import How, command_line, how_options, members_option
+from ensembed.fetch.catalog import catalog, data_set
+from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble
-from ensembed.paper.corpora import open_corpora
-from ensembed.paper.training import TRAININGS, Training
+from ensembed.paper.experiments.dev_experiments import TRAININGS, Training
+from ensembed.paper.named_corpora import open_corpora
 from ensembed.sts import LAYOUTS, PROTOCOLS, Protocol
-from ensembed.sts.data.places import find
-from ensembed.sts.data.sources import data_set
-from ensembed.sts.find import find_available
+from ensembed.sts.find import find_available, locate
 from ensembed.support.machine import cache_dir
 
 
@@ -88,11 +85,11 @@ def reproduce(
       ensembed reproduce --ensemble minilm,gte-small,wordllama --corpus news.txt.gz --corpus stsb-train --out report
       ensembed reproduce --ensemble paper --corpus billion-word --autoencoder paper
     """
+    from ensembed.paper.experiments.run_experiments import Plan, run_experiments
     from ensembed.paper.laboratory import Laboratory
     from ensembed.paper.notebook import Notebook
-    from ensembed.paper.report.write import check_before, write_report
-    from ensembed.paper.run import Plan, run_experiments
-    from ensembed.paper.tables import main_text
+    from ensembed.paper.report.page import check_before, write_report
+    from ensembed.paper.tables.table_formats import main_text
 
     check_before(out, training=training != "none")
     plan = Plan(
@@ -104,7 +101,7 @@ def reproduce(
         threads=how.threads,
     )
     with how.progress() as progress:
-        absent = ["stsb"] if data is None and find(data_set("stsb")) is None else []
+        absent = ["stsb"] if data is None and locate(data_set("stsb")) is None else []
         pull([*(name for name in encoders if name in catalog()), *absent], progress=progress)
         texts_to_fit = open_corpora(corpora, data=data, layout=layout, errors=how.errors)
         laboratory = Laboratory.prepare(

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ensembed.cli.common import options, progress_bars, quiet_option, threads_option, trust_option
+from ensembed.cli.options import How, how_options
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError
-from ensembed.models.opening import open_model
 
 if TYPE_CHECKING:
     from ensembed.serve.index_search import SupportsSearch
@@ -64,8 +63,8 @@ _MB = 1 << 20
     "--drain", type=click.FloatRange(0), default=0.0, show_default=True, help="Seconds to go on after SIGTERM."
 )
 @click.option("--log-requests", is_flag=True, help="Log a line per request, without its texts.")
-@options(threads_option, trust_option, quiet_option)
-def serve(**given: Any) -> None:  # noqa: ANN401 - the options above
+@how_options("threads", "trust", "quiet")
+def serve(how: How, **given: Any) -> None:  # noqa: ANN401 - the options above
     """Serve MODEL (a saved model's folder, an encoder's name) over HTTP.
 
     The page at / lets you try it, OpenAI's clients use /v1/embeddings, and /docs describes every endpoint. SIGTERM and
@@ -100,8 +99,8 @@ def serve(**given: Any) -> None:  # noqa: ANN401 - the options above
     with listen(host, given["port"]) as bound:
         if not is_loopback(host) and not keys:
             click.echo(f"warning: {host} is open to others, and no API key is needed: see --keys", err=True)
-        with progress_bars(given["quiet"]) as progress:
-            model = open_model(given["model"], threads=given["threads"], progress=progress, trust=given["trust"])
+        with how.progress() as progress:
+            model = how.open_model(given["model"], progress)
         app = create_app(
             model,
             name=given["name"] or Path(model.spec.name).name,

@@ -1,4 +1,6 @@
-r"""Corpora from wherever they are: text, gzip or Parquet, in one file or in many, on this machine or behind a URL.
+r"""Text in: lines, gzip, Parquet, CSV and JSON Lines records, in one file or many, on this machine or behind a URL.
+
+A corpus has a key for its content and knows its repeats. This room may import `support` and `errors`.
 
 Example:
     >>> import tempfile
@@ -14,28 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
-from ensembed.corpora.corpus import BadBytes, Corpus, ListCorpus, TextCorpus
-from ensembed.corpora.parquet_corpus import ParquetPart, looks_like_parquet, named_like_parquet
-from ensembed.corpora.parted_corpus import Part, PartedCorpus, TextPart
-from ensembed.corpora.places import Place
-from ensembed.corpora.urls import is_url
-from ensembed.errors import CorpusError, InputError
+from ensembed.corpora.corpus import BadBytes, Corpus, ListCorpus, TextCorpus, check_errors
+from ensembed.corpora.parted_corpus import ParquetPart, PartedCorpus, TextPart, looks_like_parquet, named_like_parquet
+from ensembed.corpora.places import Place, is_url
+from ensembed.errors import CorpusError
 
 __all__ = ["PartedCorpus", "as_corpus", "open_corpus"]
-
-_GLOB = frozenset("*?[")
 
 
 def open_corpus(
     source: str | Path, *, errors: BadBytes = "strict", column: str | None = None, name: str | None = None
 ) -> Corpus:
-    """The corpus in a file, in the files of a folder, or in those that a pattern such as `news/*.parquet` stands for.
+    """Open the corpus in a file, in the files of a folder, or in those that a pattern such as `news/*.parquet` matches.
 
     A file is plain or gzipped text with a sentence a line, or Parquet (`pip install 'ensembed[parquet]'`), where blank
     texts and nulls are left out too. Several files are read in the order of their paths, all in the same way; in a
-    folder those whose names begin with a dot or an underscore are passed over. The same sentences have the same key
+    folder, files whose names begin with a dot or an underscore are skipped. The same sentences have the same key
     wherever they are read from.
 
     Args:
@@ -49,35 +46,29 @@ def open_corpus(
         CorpusError: there is nothing there, or it is no corpus.
         MissingError: a package is missing: pyarrow, or the one for the protocol.
     """
-    if errors not in get_args(BadBytes):
-        raise InputError(f"errors is 'strict' or 'replace', not {errors!r}")
+    check_errors(errors)
     if not str(source):
         raise CorpusError("a corpus is a file, a folder, a pattern or a URL, not ''")
-    local = isinstance(source, Path) or not is_url(source)
-    if local and not Path(source).is_dir():
-        path = Path(source)
-        if not path.exists() and not _GLOB & set(str(source)):
-            return TextCorpus(path, errors=errors, name=name)  # which says what is wrong with it
-        if path.exists() and not (path.is_file() and _is_parquet(path)):
-            _check_no_column(column, name or str(source))
-            return TextCorpus(path, errors=errors, name=name)
-    place = Place.local(Path(source), name) if local else Place.remote(str(source), name)
-    files = place.files()
-    parts = _parts(place, list(files), errors, column)
-    return PartedCorpus(place, files, parts)
+    if isinstance(source, str) and is_url(source):
+        return _parted(Place.remote(source, name), errors, column)
+    path = Path(source)
+    is_pattern = not path.exists() and any(c in str(source) for c in "*?[")
+    if is_pattern or path.is_dir() or (path.is_file() and _is_parquet(path)):
+        return _parted(Place.local(path, name), errors, column)
+    if path.exists():
+        _check_no_column(column, name or str(source))
+    return TextCorpus(path, errors=errors, name=name)
 
 
 def as_corpus(source: Corpus | Path | Sequence[str]) -> Corpus:
-    """A corpus from a corpus, the path of a file, a folder or a pattern (`open_corpus`), or a list of sentences."""
+    """Return a corpus from a corpus, a path (`open_corpus`), or a list of sentences."""
     if isinstance(source, Corpus):
         return source
-    if isinstance(source, Path):
-        return open_corpus(source)
-    return ListCorpus(source)
+    return open_corpus(source) if isinstance(source, Path) else ListCorpus(source)
 
 
 def _is_parquet(path: Path) -> bool:
-    """Whether a file is Parquet; one that cannot be opened is left to the error of whoever reads it."""
+    """Return whether a file is Parquet; False for one that cannot be opened: reading it raises the error."""
     if named_like_parquet(str(path)):
         return True
     try:
@@ -87,7 +78,9 @@ def _is_parquet(path: Path) -> bool:
         return False
 
 
-def _parts(place: Place, paths: Sequence[str], errors: BadBytes, column: str | None) -> list[Part]:
+def _parted(place: Place, errors: BadBytes, column: str | None) -> PartedCorpus:
+    files = place.files()
+    paths = list(files)
     named = [named_like_parquet(path) for path in paths]
     if any(named) and not all(named):
         kinds = [place.name_of(paths[named.index(kind)]) for kind in (True, False)]
@@ -95,17 +88,16 @@ def _parts(place: Place, paths: Sequence[str], errors: BadBytes, column: str | N
             f"{place} holds Parquet and other files, {kinds[0]} and {kinds[1]} for instance; say which are meant with "
             "a pattern, such as 'news/*.parquet'"
         )
-    if not all(named):
-        alone = len(paths) == 1
-        if alone:
-            with place.open(paths[0]) as stream:
-                named = [looks_like_parquet(stream)]
-        if not all(named):
-            _check_no_column(column, str(place))
-            return [TextPart(place, path, errors) for path in paths]
-    first = ParquetPart(place, paths[0], errors, column)
-    chosen = first.choose()  # now, not after the work; the other parts have to have it
-    return [ParquetPart(place, path, errors, chosen) for path in paths]
+    is_parquet = all(named)
+    if not is_parquet and len(paths) == 1:
+        with place.open(paths[0]) as stream:
+            is_parquet = looks_like_parquet(stream)
+    if not is_parquet:
+        _check_no_column(column, str(place))
+        return PartedCorpus(place, files, [TextPart(place, path, errors) for path in paths])
+    # The first file tells the column now, not after hours of work; the other files must have it.
+    chosen = ParquetPart(place, paths[0], errors, column).choose()
+    return PartedCorpus(place, files, [ParquetPart(place, path, errors, chosen) for path in paths])
 
 
 def _check_no_column(column: str | None, name: str) -> None:

@@ -1,7 +1,7 @@
-"""Lines of text, sentences, and corpora of them with a key for their content.
+"""Read lines of text as sentences, and give corpora of sentences a key for their content.
 
-A corpus is read as a stream, any number of times; it is never in memory whole unless it was given as a list. Blank
-sentences say nothing about language and are left out, so row i of a view is the i-th sentence that is not blank.
+A corpus is read as a stream, any number of times; it is never in memory as a whole unless it was given as a list. Blank
+sentences are left out, so row i of a view is the i-th sentence that is not blank.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import zlib
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,22 +24,23 @@ from typing import Any, BinaryIO, Literal, TypeAlias, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.corpora.repeats import first_rows, group
 from ensembed.errors import CorpusError, InputError, SentenceError
 
 BadBytes: TypeAlias = Literal["strict", "replace"]
 WAY_OUT = "convert it (iconv -t utf-8), or read it with errors='replace' (--errors replace)"
 
 Mark: TypeAlias = tuple[int, int]
-"""Where a sentence is, or blank ones before it: the part of the corpus, and the place in that part."""
+"""Where a sentence is, or the blank ones before it: the part of the corpus, and the position in that part."""
 START: Mark = (0, 0)
 MARK_ROWS = 4096
-"""Every such row is marked in the index."""
+"""The index has a mark for every row whose number is a multiple of this."""
 
 _DIGEST_BYTES = 16
 _GZIP_MAGIC = b"\x1f\x8b"  # cannot begin UTF-8 text
-# What is read at a time from a stream that a call is dear to, and passed over where it cannot be wound.
+# Bytes that are read at a time from streams with a high cost per read.
 _BUFFER = 1 << 18
+# Rows compared at a time when repeats are searched: this bounds the copies.
+_BLOCK = 1 << 16
 
 
 def read_lines(
@@ -50,10 +51,10 @@ def read_lines(
     error: type[InputError] = CorpusError,
     way_out: str = "convert it, for instance with iconv -t utf-8",
 ) -> Iterator[str]:
-    r"""The lines of a UTF-8 text, gzipped or not, as a stream.
+    r"""Return the lines of a UTF-8 text, gzipped or not, as a stream.
 
     Lines end with `\n` or `\r\n` and with nothing else, as U+2028 and others may be text; a byte order mark is dropped.
-    Whether it is gzip is seen from the first two bytes, whatever the file is called.
+    The first two bytes tell whether it is gzip, whatever the file is called.
 
     Args:
         source: a file, or an open binary stream, which is not closed.
@@ -67,51 +68,51 @@ def read_lines(
 
 @dataclass
 class Lines:
-    """One pass over the lines of a UTF-8 text, as `read_lines` takes them, which knows how far it has come.
+    """One pass over the lines of a UTF-8 text, as `read_lines` reads them, that can tell its position.
 
     Attributes:
-        source: a file, an open binary stream, which is not closed, or what opens one, which is.
+        source: a file, an open binary stream, which is not closed, or a function that opens one, which is.
         name: what errors call it.
         errors: what to do with bytes that are not UTF-8.
         error: what is raised.
         way_out: what to do about bytes that are not UTF-8, for the message.
-        place: the byte (of what is unpacked) to begin at: 0, or what `tell` said in another pass.
+        start: the byte (of the unpacked text) to begin at: 0, or what `tell` returned in another pass.
     """
 
     source: Path | BinaryIO | Callable[[], BinaryIO]
     name: str
     errors: BadBytes = "strict"
     error: type[InputError] = CorpusError
-    way_out: str = "convert it, for instance with iconv -t utf-8"
-    place: int = 0
+    way_out: str = WAY_OUT
+    start: int = 0
 
     def __post_init__(self) -> None:
         self._file: BinaryIO | None = None
 
     def tell(self) -> int:
-        """Where the line begins that comes next; not to be asked after the end."""
-        return self.place if self._file is None else self._file.tell()
+        """Return where the next line begins; it must not be called after the end."""
+        return self.start if self._file is None else self._file.tell()
 
     def __iter__(self) -> Iterator[str]:
         number = 0
         try:
             with ExitStack() as opened:
-                self._file = file = self._opened(opened)
-                first = b"" if self.place else file.readline().removeprefix(codecs.BOM_UTF8)
+                self._file = file = self._open(opened)
+                first = b"" if self.start else file.readline().removeprefix(codecs.BOM_UTF8)
                 for number, line in enumerate(itertools.chain((first,) if first else (), file), 1):  # noqa: B007 - for the errors
                     yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", self.errors)
-        except UnicodeDecodeError as found:
-            place = f"{self.name}, line {number}: byte {found.start} (0x{found.object[found.start]:02x})"
+        except UnicodeDecodeError as error:
+            place = f"{self.name}, line {number}: byte {error.start} (0x{error.object[error.start]:02x})"
             raise self.error(f"{place} is not UTF-8; {self.way_out}") from None
-        except (EOFError, gzip.BadGzipFile, zlib.error) as found:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise self.error(
-                f"{self.name} is not a whole gzip file: {found} (at line {number + 1}); get it again"
-            ) from found
-        except OSError as found:
-            raise self.error(f"{self.name} cannot be read: {found} (at line {number + 1})") from found
+                f"{self.name} is not a whole gzip file: {error} (at line {number + 1}); get it again"
+            ) from error
+        except OSError as error:
+            raise self.error(f"{self.name} cannot be read: {error} (at line {number + 1})") from error
 
-    def _opened(self, opened: ExitStack) -> BinaryIO:
-        """The text from the place on, unpacked if it is gzip."""
+    def _open(self, opened: ExitStack) -> BinaryIO:
+        """Return the text from `start` on, unpacked if it is gzip."""
         if isinstance(self.source, Path):
             stream: BinaryIO = opened.enter_context(self.source.open("rb"))
         else:
@@ -119,32 +120,26 @@ class Lines:
         head = stream.read(len(_GZIP_MAGIC))
         if head == _GZIP_MAGIC:
             unpacked = gzip.GzipFile(fileobj=io.BufferedReader(_Rejoined(head, stream)))
-            unpacked.seek(self.place)
+            unpacked.seek(self.start)
             return cast("BinaryIO", unpacked)
-        if isinstance(self.source, Path) and stream.seekable():
-            stream.seek(self.place)
-            return stream  # as it is: a layer more would slow down every line
-        # A pipe cannot be wound back after the look at it, and some servers send a file only whole.
-        if self.place:
-            try:
-                stream.seek(self.place)
-                return cast("BinaryIO", io.BufferedReader(_Rejoined(b"", stream, self.place), _BUFFER))
-            except (OSError, ValueError):
-                pass
+        if stream is not self.source:
+            with suppress(OSError, ValueError):  # pipes cannot seek, and some servers send a file only as a whole
+                stream.seek(self.start)
+                return stream
         whole = io.BufferedReader(_Rejoined(head, stream), _BUFFER if callable(self.source) else io.DEFAULT_BUFFER_SIZE)
-        left = self.place
-        while left and (passed := len(whole.read(min(left, _BUFFER)))):
-            left -= passed
+        left = self.start
+        while left and (skipped := len(whole.read(min(left, _BUFFER)))):
+            left -= skipped
         return cast("BinaryIO", whole)
 
 
 class _Rejoined(io.RawIOBase):
-    """The bytes that were read from a stream already, and then the rest of it, counted from `at`."""
+    """The bytes that were already read from a stream, and then the rest of it."""
 
-    def __init__(self, head: bytes, rest: BinaryIO, at: int = 0) -> None:
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
         self._head = head
-        self._at = at
-        # What is there, not what fills the buffer: a terminal would need its end of file typed twice.
+        self._position = 0
+        # `read1` returns what has arrived, without filling the buffer: a terminal would need its end of file twice.
         self._read = getattr(rest, "read1", rest.read)
 
     def readable(self) -> bool:
@@ -154,11 +149,11 @@ class _Rejoined(io.RawIOBase):
         data = self._head or self._read(len(buffer))
         self._head = b""
         buffer[: len(data)] = data
-        self._at += len(data)
+        self._position += len(data)
         return len(data)
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
 
 @dataclass(frozen=True)
@@ -168,8 +163,8 @@ class CorpusIndex:
     Attributes:
         key: the hash of the sentences in their order; a file and a list of the same sentences share it.
         first_rows: [n] for every row the first row that holds the same sentence, so that each is encoded once.
-        marks: [m, 2] for every 4,096th row where it is: the part of the corpus, and the place in it, so that a stretch
-            of rows can be read without what comes before it. Empty where there is nothing to find, as in a list.
+        marks: [m, 2] for every 4,096th row its part of the corpus and the position there, so that rows can be read
+            without what comes before them. Empty for a corpus without positions, such as a list.
     """
 
     key: str
@@ -179,7 +174,7 @@ class CorpusIndex:
 
 @dataclass(frozen=True)
 class _Brief:
-    """What a corpus still knows of its index in another process."""
+    """The part of the index that travels to other processes."""
 
     key: str
     rows: int
@@ -190,7 +185,7 @@ class Corpus(ABC):
     """Sentences in a fixed order.
 
     A corpus can be pickled, to be read in another process. Its key, its length and its marks travel with it, and the
-    state its files were in; the 8 bytes a sentence of its index do not: there `index` is a pass of its own.
+    state of its files. The 8 bytes a sentence of its index do not: there `index` reads the corpus again.
     """
 
     @abstractmethod
@@ -202,23 +197,23 @@ class Corpus(ABC):
         """Raise a CorpusError if the sentences are no longer those of the index."""
 
     def check_rows(self, _start: int, _stop: int, /) -> None:
-        """Raise a CorpusError if what these rows are read from was changed; a corpus of one piece checks all of it."""
+        """Raise a CorpusError if the files of these rows were changed; a corpus of one file checks all of it."""
         self.check_unchanged()
 
     def read_from(self, mark: Mark = START) -> tuple[Iterator[str], Callable[[], Mark] | None]:
-        """The sentences from a mark on, and what tells the mark of the next one; None where there are no marks."""
+        """Return the sentences from a mark on, and a function that returns the mark of the next; None without marks."""
         if mark != START:
             raise InputError(f"{self} has no marks, such as {mark}")
         return iter(self), None
 
     def stretch(self, start: int, stop: int) -> Iterator[str]:
-        """The sentences of the rows from start up to stop, in this process or in another.
+        """Return the sentences of the rows from start up to stop, in this process or in another.
 
-        After the index was made, it is read from the last mark before it. That the corpus is still the same is checked
-        after the last sentence: take them all before any is used.
+        With an index, reading begins at the last mark before them. Whether the corpus is still the same is checked
+        after the last sentence: read them all before any is used.
 
         Raises:
-            InputError: these are no rows of the corpus.
+            InputError: the corpus does not have these rows.
             CorpusError: the corpus was changed.
         """
         brief = self._known()
@@ -232,8 +227,8 @@ class Corpus(ABC):
         mark = START
         if brief is not None and len(brief.marks) and start < stop:
             first = start // MARK_ROWS * MARK_ROWS
-            part, place = brief.marks[start // MARK_ROWS].tolist()
-            mark = part, place
+            part, position = brief.marks[start // MARK_ROWS].tolist()
+            mark = part, position
         try:
             rows = itertools.islice(self.read_from(mark)[0], start - first, stop - first)
             for count, sentence in enumerate(rows, 1):  # noqa: B007 - for the error
@@ -247,9 +242,9 @@ class Corpus(ABC):
 
     @cached_property
     def index(self) -> CorpusIndex:
-        """The key, the repetitions and the marks, from one pass.
+        """The key, the repeats and the marks, from one pass.
 
-        8 bytes of memory a sentence stay in use; while they are found it takes up to 44 (measured), most of it to sort.
+        8 bytes of memory a sentence stay in use; making it takes up to 44 (measured), most of it to sort.
         """
         digests = bytearray()
         marks = array("q")
@@ -269,9 +264,9 @@ class Corpus(ABC):
         brief = self._known()
         if brief is not None and brief.key != key:
             raise CorpusError(f"{self} changed since its index was made; run again")
-        order, starts = group(np.frombuffer(digests, np.uint64).reshape(-1, 2))
-        del digests  # it is the largest piece, and what follows needs room too
-        return CorpusIndex(key, first_rows(order, starts), np.array(marks, np.int64).reshape(-1, 2))
+        order, starts = _sorted_groups(np.frombuffer(digests, np.uint64).reshape(-1, 2))
+        del digests  # the largest piece: what follows needs memory too
+        return CorpusIndex(key, _first_rows(order, starts), np.array(marks, np.int64).reshape(-1, 2))
 
     @property
     def key(self) -> str:
@@ -283,7 +278,7 @@ class Corpus(ABC):
         return len(self.index.first_rows) if brief is None else brief.rows
 
     def _known(self) -> _Brief | None:
-        """What is known of the index without a pass: one was made here, or before the corpus came here."""
+        """Return what is known of the index without a pass: it was made here, or where the corpus was pickled."""
         index = self.__dict__.get("index")
         if index is None:
             brief: _Brief | None = self.__dict__.get("_brief")
@@ -292,6 +287,27 @@ class Corpus(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "index"} | {"_brief": self._known()}
+
+
+def _sorted_groups(digests: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the order [n] that brings equal rows of [n, 2] together, and where [n] in it a new group starts."""
+    order = np.lexsort(digests.T)
+    starts = np.ones(len(order), bool)
+    for begin in range(1, len(order), _BLOCK):
+        ordered = digests[order[begin - 1 : begin + _BLOCK]]
+        starts[begin : begin + _BLOCK] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return order, starts
+
+
+def _first_rows(order: NDArray[np.int64], starts: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return for every row the first equal row [n]; the sort is stable, so a group starts with its first row."""
+    leaders = order[starts]
+    group = np.cumsum(starts)
+    first = np.empty(len(order), np.int64)
+    for begin in range(0, len(order), _BLOCK):
+        block = slice(begin, begin + _BLOCK)
+        first[order[block]] = leaders[group[block] - 1]
+    return first
 
 
 class ListCorpus(Corpus):
@@ -304,7 +320,7 @@ class ListCorpus(Corpus):
         return iter(self._sentences)
 
     def check_unchanged(self) -> None:
-        """Nothing to check: the list was copied."""
+        """Check nothing: the list was copied."""
 
     def __str__(self) -> str:
         return "the list of sentences"
@@ -320,17 +336,16 @@ class TextCorpus(Corpus):
     """
 
     def __init__(self, path: str | Path, *, errors: BadBytes = "strict", name: str | None = None) -> None:
-        if errors not in get_args(BadBytes):
-            raise InputError(f"errors is 'strict' or 'replace', not {errors!r}")
+        check_errors(errors)
         self.path = Path(path)
         self._file = self.path.absolute()  # another process may be in another folder
         self._errors: BadBytes = errors
         self._name = name or str(path)
+        if self.path.is_dir():
+            raise CorpusError(
+                f"{str(self.path)!r} is a folder, not a corpus file; ensembed.corpora.open_corpus reads its files"
+            )
         if not self.path.is_file():
-            if self.path.is_dir():
-                raise CorpusError(
-                    f"{str(self.path)!r} is a folder, not a corpus file; ensembed.corpora.open_corpus reads its files"
-                )
             raise CorpusError(f"there is no corpus file {str(self.path)!r}")
         self._state = self._stat()
 
@@ -338,8 +353,8 @@ class TextCorpus(Corpus):
         return self.read_from()[0]
 
     def read_from(self, mark: Mark = START) -> tuple[Iterator[str], Callable[[], Mark] | None]:
-        """The sentences from a byte of the text on."""
-        lines = Lines(self._file, self._name, self._errors, way_out=WAY_OUT, place=mark[1])
+        """Return the sentences from a byte of the text on."""
+        lines = Lines(self._file, self._name, self._errors, start=mark[1])
         return not_blank(lines), lambda: (0, lines.tell())
 
     def check_unchanged(self) -> None:
@@ -349,22 +364,28 @@ class TextCorpus(Corpus):
 
     def _stat(self) -> tuple[int, int]:
         try:
-            found = self._file.stat()
+            state = self._file.stat()
         except OSError as error:
             raise CorpusError(f"{self} cannot be read: {error}") from error
-        return found.st_size, found.st_mtime_ns
+        return state.st_size, state.st_mtime_ns
 
     def __str__(self) -> str:
         return self._name
 
 
+def check_errors(errors: str) -> None:
+    """Raise an InputError if this is no way to treat bytes that are not UTF-8."""
+    if errors not in get_args(BadBytes):
+        raise InputError(f"errors is 'strict' or 'replace', not {errors!r}")
+
+
 def not_blank(texts: Iterable[str]) -> Iterator[str]:
-    """The texts that are sentences."""
+    """Return the texts that are not blank."""
     return filter(str.strip, texts)
 
 
 def check_sentences(sentences: Sequence[str]) -> list[str]:
-    """The sentences as a list, or an error that names the first one that cannot be encoded."""
+    """Return the sentences as a list, or raise a SentenceError that names the first one that cannot be encoded."""
     if isinstance(sentences, str | bytes):
         kind = type(sentences).__name__
         raise SentenceError(f"expected a list of sentences, got one {kind}: write [text], or pathlib.Path(name)")
@@ -386,6 +407,6 @@ def check_sentences(sentences: Sequence[str]) -> list[str]:
 
 
 def shorten(value: object, limit: int = 80) -> str:
-    """A printable, bounded form of any value, for error messages."""
+    """Return a printable form of any value with at most `limit` characters, for error messages."""
     text = ascii(value[:limit] if isinstance(value, str) else value)
     return text if len(text) <= limit else text[: limit - 3] + "..."

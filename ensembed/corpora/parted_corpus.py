@@ -1,40 +1,133 @@
-"""A corpus that lies in one file or several, of any kind, in any file system."""
+"""A corpus in one file or several, of text or Parquet, in any file system.
+
+Parquet needs pyarrow: `pip install 'ensembed[parquet]'`.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, BinaryIO, TypeAlias
 
 from ensembed.corpora.corpus import MARK_ROWS, START, WAY_OUT, BadBytes, Corpus, Lines, Mark, not_blank
 from ensembed.corpora.places import Place, State
 from ensembed.errors import CorpusError
+from ensembed.support.extras import import_extra
 
-Reading = tuple[Iterator[str], Callable[[], int]]
-"""Sentences, and what tells the place of the next one; it is not asked after the end."""
+Reading: TypeAlias = tuple[Iterator[str], Callable[[], int]]
+"""Sentences, and a function that returns the position of the next one; it must not be called after the end."""
 
-
-class Part(ABC):
-    """One file of a corpus."""
-
-    @abstractmethod
-    def read(self, place: int = 0) -> Reading:
-        """The sentences from a place on that an earlier reading told of."""
+_MAGIC = b"PAR1"  # the first and the last bytes
+_SUFFIXES = (".parquet", ".parq", ".pq")
+# Rows that are unpacked at a time, and bytes of a column that are read at a time: not a whole group of rows, which may
+# be a whole file.
+_BATCH = 4096
+_BUFFER = 1 << 20
 
 
 @dataclass(frozen=True)
-class TextPart(Part):
-    """A file of text, plain or gzipped; a place is a byte of the text."""
+class TextPart:
+    """A file of text, plain or gzipped; positions are bytes of the text."""
 
     where: Place
     path: str
     errors: BadBytes
 
-    def read(self, place: int = 0) -> Reading:
-        """The sentences from that byte on."""
-        name = self.where.name_of(self.path)
-        lines = Lines(lambda: self.where.open(self.path), name, self.errors, way_out=WAY_OUT, place=place)
+    def read(self, start: int = 0) -> Reading:
+        """Return the sentences from that byte on."""
+        lines = Lines(lambda: self.where.open(self.path), self.where.name_of(self.path), self.errors, start=start)
         return not_blank(lines), lines.tell
+
+
+@dataclass(frozen=True)
+class ParquetPart:
+    """A Parquet file; positions are its rows.
+
+    Attributes:
+        where: where the file is.
+        path: what it is called there.
+        errors: what to do with texts that are not UTF-8.
+        column: the column of the sentences; None is the only one of strings.
+    """
+
+    where: Place
+    path: str
+    errors: BadBytes
+    column: str | None
+
+    @property
+    def name(self) -> str:
+        """What errors call the file."""
+        return self.where.name_of(self.path)
+
+    def choose(self) -> str:
+        """Open the file and return the column of the sentences."""
+        with self._open() as (_, _, column):
+            return column
+
+    def read(self, start: int = 0) -> Reading:
+        """Return the sentences from that row on."""
+        position = start
+
+        def texts() -> Iterator[str]:
+            nonlocal position
+            with self._open() as (pyarrow, file, column):
+                groups, row = _groups_from(file.metadata, start)
+                if not groups:
+                    return
+                try:
+                    for batch in file.iter_batches(_BATCH, row_groups=groups, columns=[column], use_threads=False):
+                        values = _as_bytes(pyarrow, batch.column(0))
+                        skipped = min(max(start - row, 0), len(values))
+                        row += skipped
+                        for value in values[skipped:]:
+                            row += 1
+                            if value is not None:
+                                position = row
+                                yield value.decode("utf-8", self.errors)
+                except UnicodeDecodeError as error:
+                    place = f"{self.name}, row {row - 1} of column {column!r}: byte {error.start}"
+                    raise CorpusError(f"{place} (0x{error.object[error.start]:02x}) is not UTF-8; {WAY_OUT}") from None
+
+        return not_blank(texts()), lambda: position
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[Any, Any, str]]:
+        """Yield pyarrow, the file, and the column of the sentences."""
+        pyarrow = import_extra("pyarrow", "parquet", "reading Parquet")
+        parquet = import_extra("pyarrow.parquet", "parquet", "reading Parquet")
+        try:
+            with (
+                self.where.open(self.path) as stream,
+                parquet.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False) as file,
+            ):
+                yield pyarrow, file, self._chosen(pyarrow, file.schema_arrow)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise CorpusError(f"{self.name} is not a whole Parquet file: {error}; get it again") from None
+
+    def _chosen(self, pyarrow: Any, schema: Any) -> str:  # noqa: ANN401 - pyarrow has no types of its own
+        column = self.column
+        texts = [field.name for field in schema if _is_text(pyarrow, field.type)]
+        have = f"it has {_some(schema.names)}" if schema.names else "it has none"
+        if column is None:
+            if len(texts) == 1:
+                return str(texts[0])
+            if not texts:
+                raise CorpusError(f"{self.name} has no column of strings; {have}")
+            raise CorpusError(
+                f"{self.name} has {len(texts)} columns of strings: {_some(texts)}; say which holds the sentences "
+                "(column=…, --column, --text-column of `dedupe` and `cluster`)"
+            )
+        if schema.names.count(column) > 1:
+            raise CorpusError(f"{self.name} has {schema.names.count(column)} columns {column!r}; name them apart")
+        if column not in schema.names:
+            raise CorpusError(f"{self.name} has no column {column!r}; {have}")
+        if column not in texts:
+            others = f"; these do: {_some(texts)}" if texts else ""
+            kind = schema.field(column).type
+            raise CorpusError(f"column {column!r} of {self.name} holds {kind} and not strings{others}")
+        return column
 
 
 class PartedCorpus(Corpus):
@@ -46,7 +139,7 @@ class PartedCorpus(Corpus):
         parts: what reads them.
     """
 
-    def __init__(self, place: Place, files: Mapping[str, State], parts: Sequence[Part]) -> None:
+    def __init__(self, place: Place, files: Mapping[str, State], parts: Sequence[TextPart | ParquetPart]) -> None:
         self._place = place
         self._files = dict(files)
         self._parts = tuple(parts)
@@ -56,15 +149,15 @@ class PartedCorpus(Corpus):
         return self.read_from()[0]
 
     def read_from(self, mark: Mark = START) -> tuple[Iterator[str], Callable[[], Mark] | None]:
-        """The sentences from a place in a part on."""
-        first, place = mark
+        """Return the sentences from a position in a part on."""
+        first, start = mark
         number = first
-        tell: Callable[[], int] = lambda: place  # noqa: E731 - `sentences` puts another in its place
+        tell: Callable[[], int] = lambda: start  # noqa: E731 - `sentences` replaces it
 
         def sentences() -> Iterator[str]:
             nonlocal number, tell
             for number in range(first, len(self._parts)):
-                texts, tell = self._parts[number].read(place if number == first else 0)
+                texts, tell = self._parts[number].read(start if number == first else 0)
                 yield from texts
 
         return sentences(), lambda: (number, tell())
@@ -79,14 +172,14 @@ class PartedCorpus(Corpus):
                 raise CorpusError(f"{self._place.name_of(path)} changed while it was being read; run again")
 
     def check_rows(self, start: int, stop: int, /) -> None:
-        """The same for the files of these rows alone; where one of them looks changed, all are listed to make sure."""
+        """Check the files of these rows only; where one of them looks changed, all are listed to make sure."""
         looks = {path: self._look(path) for path in self._paths(start, stop)}
         if not all(self._is_known(path, look) for path, look in looks.items()):
             self.check_unchanged()
-            self._looks |= looks  # they were taken before: of files that were unchanged later
+            self._looks |= looks  # taken before the check, so of files that were unchanged
 
     def _paths(self, start: int, stop: int) -> list[str]:
-        """The files that hold these rows, and perhaps some of their neighbours: marks do not say it to the row."""
+        """Return the files that hold these rows, and perhaps some next to them: marks are not exact to the row."""
         paths, brief = list(self._files), self._known()
         if brief is None:
             return paths
@@ -101,9 +194,55 @@ class PartedCorpus(Corpus):
             return None
 
     def _is_known(self, path: str, look: State | None) -> bool:
-        # File systems that write a time in one way in a listing, and in another where they are asked for one file, are
+        # Some file systems write times in one way in a listing, and in another when asked for one file: these are
         # listed once.
         return look is not None and (set(self._files[path]) <= set(look) or look == self._looks.get(path))
 
     def __str__(self) -> str:
         return str(self._place)
+
+
+def named_like_parquet(path: str) -> bool:
+    """Return whether a file name ends as those of Parquet files do, a query after it aside."""
+    return path.partition("?")[0].lower().endswith(_SUFFIXES)
+
+
+def looks_like_parquet(stream: BinaryIO) -> bool:
+    """Return whether a file begins and ends as Parquet does: a text may begin so."""
+    if stream.read(len(_MAGIC)) != _MAGIC:
+        return False
+    try:
+        stream.seek(-len(_MAGIC), 2)
+    except (OSError, ValueError):  # too short, or a stream that cannot seek, which cannot be read as Parquet either
+        return False
+    return stream.read(len(_MAGIC)) == _MAGIC
+
+
+def _groups_from(metadata: Any, row: int) -> tuple[list[int], int]:  # noqa: ANN401 - pyarrow has no types of its own
+    """Return the groups of rows from the one that holds the row on, and the first row of that group."""
+    first = 0
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group).num_rows
+        if row < first + rows:
+            return list(range(group, metadata.num_row_groups)), first
+        first += rows
+    return [], first
+
+
+def _is_text(pyarrow: Any, kind: Any) -> bool:  # noqa: ANN401 - pyarrow has no types of its own
+    types = pyarrow.types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _as_bytes(pyarrow: Any, texts: Any) -> list[bytes | None]:  # noqa: ANN401 - pyarrow has no types of its own
+    """Return the texts as bytes, which need not be UTF-8."""
+    if pyarrow.types.is_dictionary(texts.type):
+        texts = texts.dictionary_decode()
+    values: list[bytes | None] = texts.cast(pyarrow.large_string()).cast(pyarrow.large_binary()).to_pylist()
+    return values
+
+
+def _some(names: list[str], most: int = 12) -> str:
+    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")

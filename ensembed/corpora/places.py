@@ -1,21 +1,24 @@
-"""Where the files of a corpus are: on this machine, or behind a URL of any protocol that fsspec knows."""
+"""Where the files of a corpus are: on this machine, or behind a URL of any protocol that fsspec knows.
+
+Secrets in URLs (users, passwords, queries) appear in no message.
+"""
 
 from __future__ import annotations
 
 import io
-import itertools
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeAlias, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ensembed.corpora.urls import hide, secrets_of
 from ensembed.errors import CorpusError, EnsembedError, MissingError
 
 State: TypeAlias = tuple[tuple[str, str], ...]
-"""What tells one content of a file from another: its size, and whatever times and hashes the file system gives."""
+"""What tells one content of a file from another: its size, and the times and hashes that the file system gives."""
 
 # The names that file systems have for them.
 _TELLING = ("size", "mtime", "modified", "last_modified", "LastModified", "Last-Modified", "updated", "created", "ETag",
@@ -23,8 +26,17 @@ _TELLING = ("size", "mtime", "modified", "last_modified", "LastModified", "Last-
             "VersionId", "blob_id", "sha", "checksum")  # fmt: skip
 # Packages whose name is not that of their module.
 _PACKAGES = {"smbclient": "smbprotocol", "libarchive": "libarchive-c", "git": "GitPython", "dask": "dask[distributed]"}
-# What is asked of a file system at a time.
+# Bytes that are asked of a file system at a time.
 _BUFFER = 1 << 18
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
+# In these, a container comes before the @, not a user.
+_CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
+_USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/\s'\"]*)@")
+# A query; a question mark without = may be part of a pattern.
+_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]*=[^\s'\")]*")
+_HIDDEN = "…"
+_LEAST_SECRET = 4  # characters: shorter ones occur within words
 
 
 @dataclass(frozen=True)
@@ -47,14 +59,14 @@ class Place:
 
     @classmethod
     def local(cls, path: Path, name: str | None = None) -> Place:
-        """A path of this machine."""
+        """Return a path of this machine."""
         from fsspec.implementations.local import LocalFileSystem
 
         return cls(name or str(path), LocalFileSystem(), path.absolute().as_posix(), is_local=True)
 
     @classmethod
     def remote(cls, url: str, name: str | None = None) -> Place:
-        """A URL; nothing is read yet, though some file systems connect."""
+        """Return a URL; nothing is read yet, though some file systems connect."""
         from fsspec.core import url_to_fs
 
         secrets = secrets_of(url)
@@ -67,36 +79,35 @@ class Place:
             package = _PACKAGES.get(module, module)
             way_out = f"install it with: pip install {package}" if package else str(error)
             raise MissingError(f"{shown} needs {package or 'a package'}; {way_out}") from None
-        except Exception as error:  # noqa: BLE001 - what a file system raises is its own affair
+        except Exception as error:  # noqa: BLE001 - file systems raise errors of their own
             raise CorpusError(f"{shown} cannot be opened: {hide(str(error), secrets)}") from None
         local = "::" not in url and "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
-        if local and url.endswith("/"):
-            path = path.rstrip("/")
-        # The file system drops the slash that says that a folder is meant.
-        return cls(shown, fs, path + "/" * (url.endswith("/") and not local and not path.endswith("/")), local, secrets)
+        # A slash at the end says that a folder is meant; file systems drop it.
+        path = path.rstrip("/") + "/" if url.endswith("/") and not local else path
+        return cls(shown, fs, path.rstrip("/") if local else path, local, secrets)
 
     def files(self) -> dict[str, State]:
-        """The paths of the files that are meant, in their order, each with its state."""
+        """Return the paths of the files that are meant, in order, each with its state."""
         with self._errors(self.name):
             self.fs.invalidate_cache()
-            found = self._listed()
-            return {path: self._state(path, found[path]) for path in sorted(found)}
+            infos = self._listed()
+            return {path: self._state(path, infos[path]) for path in sorted(infos)}
 
     def state(self, path: str) -> State:
-        """The state of one of the files now; it may say more than a listing does."""
+        """Return the state of one of the files now; it may say more than a listing does."""
         with self._errors(self.name_of(path)):
             self.fs.invalidate_cache()
             return self._state(path, {} if self.is_local else self.fs.info(path))
 
     def open(self, path: str) -> BinaryIO:
-        """A file to read from, whose errors are CorpusErrors without secrets."""
+        """Open a file to read; its errors are CorpusErrors without secrets."""
         name = self.name_of(path)
         with self._errors(name):
             stream = self.fs.open(path, "rb")
         return cast("BinaryIO", io.BufferedReader(_Guarded(self, name, stream), _BUFFER))
 
     def name_of(self, path: str) -> str:
-        """What errors call one of the files."""
+        """Return what errors call one of the files."""
         if path == self.path:
             return self.name
         return path if self.is_local else hide(str(self.fs.unstrip_protocol(path)), self.secrets)
@@ -105,15 +116,14 @@ class Place:
         return self.name
 
     def _listed(self) -> Mapping[str, Mapping[str, Any]]:
-        """What the file system says of each file."""
-        folder = self.path.endswith("/")
+        """Return what the file system says of each file."""
         try:
-            info = {"type": "directory"} if folder else self.fs.info(self.path)
+            info = {"type": "directory"} if self.path.endswith("/") else self.fs.info(self.path)
         except FileNotFoundError:
             if not any(c in self.path for c in "*?["):
                 raise CorpusError(f"there is no corpus {self.name!r}") from None
-            found = self.fs.glob(self.path, detail=True)
-            files = {path: info for path, info in found.items() if info["type"] == "file"}
+            matches = self.fs.glob(self.path, detail=True)
+            files = {path: info for path, info in matches.items() if info["type"] == "file"}
             if not files:
                 raise CorpusError(f"no file is called like {self.name!r}") from None
             return files
@@ -122,7 +132,7 @@ class Place:
         files = {
             path: info
             for path, info in self.fs.find(self.path, detail=True).items()
-            if not any(part.startswith((".", "_")) for part in PurePosixPath(_below(path, self.path)).parts)
+            if not any(part.startswith((".", "_")) for part in _below(path, self.path).parts)
         }
         if not files:
             raise CorpusError(f"there is no corpus file in the folder {self.name!r}")
@@ -130,28 +140,28 @@ class Place:
 
     def _state(self, path: str, info: Mapping[str, Any]) -> State:
         if self.is_local:
-            found = os.stat(path)  # noqa: PTH116 - not float: nanoseconds
-            return ("size", str(found.st_size)), ("mtime", str(found.st_mtime_ns))
-        if info.get("size") is None:  # a listing that says nothing but names
+            state = os.stat(path)  # noqa: PTH116 - with nanoseconds
+            return ("size", str(state.st_size)), ("mtime", str(state.st_mtime_ns))
+        if info.get("size") is None:  # a listing of names only
             info = self.fs.info(path)
         return tuple((name, str(info[name])) for name in _TELLING if info.get(name) is not None)
 
     @contextmanager
     def _errors(self, name: str) -> Iterator[None]:
-        """Say what went wrong without secrets: neither in the message nor in what it came from."""
+        """Turn any error into a CorpusError without secrets, neither in the message nor in its cause."""
         try:
             yield
         except EnsembedError:
             raise
         except FileNotFoundError:
             raise CorpusError(f"{name} cannot be read: it is not there (any more)") from None
-        except Exception as error:  # noqa: BLE001 - what a file system raises is its own affair
-            said = hide(str(error), self.secrets) or type(error).__name__
-            raise CorpusError(f"{name} cannot be read: {said}") from None
+        except Exception as error:  # noqa: BLE001 - file systems raise errors of their own
+            reason = hide(str(error), self.secrets) or type(error).__name__
+            raise CorpusError(f"{name} cannot be read: {reason}") from None
 
 
 class _Guarded(io.RawIOBase):
-    """A stream of a file system, with its errors in our words."""
+    """A stream of a file system, whose errors are CorpusErrors."""
 
     def __init__(self, place: Place, name: str, stream: Any) -> None:  # noqa: ANN401 - each file system has its own
         self._place = place
@@ -184,7 +194,39 @@ class _Guarded(io.RawIOBase):
         super().close()
 
 
-def _below(path: str, folder: str) -> str:
-    """The path as seen from the folder; what comes before both is nobody's choice here."""
-    common = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(path, folder.rstrip("/"), strict=False))
-    return path[sum(1 for _ in common) :].lstrip("/")
+def _below(path: str, folder: str) -> PurePosixPath:
+    """Return the path relative to the folder."""
+    common = os.path.commonprefix([path, folder.rstrip("/")])  # noqa: RUF071 - a listing may begin otherwise than asked
+    return PurePosixPath(path[len(common) :].lstrip("/"))
+
+
+def is_url(source: str) -> bool:
+    """Return whether this is a URL rather than a path; `simplecache::s3://…` is one too."""
+    return _URL.match(source) is not None
+
+
+def secrets_of(url: str) -> tuple[str, ...]:
+    """Return what in a URL may be secret: users, passwords and the values of queries, as written and decoded."""
+    secrets: set[str] = set()
+    for link in url.split("::"):
+        try:
+            split = urlsplit(link)
+        except ValueError:
+            continue
+        if "@" in split.netloc and split.scheme not in _CONTAINERS:
+            user, _, password = split.netloc.rpartition("@")[0].partition(":")
+            secrets |= {user, password}
+        if "=" in split.query:
+            secrets |= {split.query, *(value for _, value in parse_qsl(split.query))}
+            secrets |= {pair.partition("=")[2] for pair in split.query.split("&")}
+    secrets |= {unquote(secret) for secret in secrets}
+    return tuple(sorted((secret for secret in secrets if len(secret) >= _LEAST_SECRET), key=len, reverse=True))
+
+
+def hide(text: str, secrets: tuple[str, ...] = ()) -> str:
+    """Return a URL, or a message that may hold one, without users, passwords, queries and these secrets."""
+    text = _USER.sub(lambda m: m[0] if m[1] in _CONTAINERS else f"{m[1]}://{_HIDDEN}@", text)
+    text = _QUERY.sub(rf"\1?{_HIDDEN}", text)
+    for secret in secrets:
+        text = text.replace(secret, _HIDDEN)
+    return text

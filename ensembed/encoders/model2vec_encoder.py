@@ -16,7 +16,7 @@ from ensembed.encoders.names import Request, at_least
 from ensembed.encoders.static_encoder import StaticEncoder, read_tensor, revision_of_tensors, tensor_names
 from ensembed.encoders.token_ids import open_tokenizer
 from ensembed.errors import EncoderError, InputError
-from ensembed.fetch.hub import chosen_commit, is_hub_name, snapshot
+from ensembed.fetch.hub_files import chosen_commit, is_hub_name, snapshot
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

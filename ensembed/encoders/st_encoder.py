@@ -16,7 +16,7 @@ from ensembed.encoders.names import Request, at_least, flag, one_of
 from ensembed.encoders.st_loading import code_repositories, fetch, import_libraries, load, quiet, revision_of_model
 from ensembed.encoders.token_ids import cut
 from ensembed.errors import EncoderError, InputError
-from ensembed.fetch import hub
+from ensembed.fetch import hub_files as hub
 
 OPENS = "NAME-OR-PATH of a sentence-transformers model"
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from ensembed.encoders.model_files import read_json, revision_of
 from ensembed.errors import EncoderError
-from ensembed.fetch import hub
+from ensembed.fetch import hub_files as hub
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress
 

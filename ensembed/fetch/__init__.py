@@ -1,4 +1,5 @@
-"""Everything that downloads: package registries, the Hugging Face hub and plain URLs, checked by hash and resumable.
+"""Everything that downloads: package registries, the Hugging Face hub and plain URLs.
 
-It may import `support` and `errors`.
+One catalogue (`catalog.json`) pins encoders and data sets by their hashes. Downloads are checked, resumed and moved
+into place atomically; archives are read, never run. This room may import `support` and `errors`.
 """

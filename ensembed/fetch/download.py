@@ -1,9 +1,8 @@
-"""Files from a web server, kept in the cache: for models and data that no registry has.
+"""Download files from web servers into the cache: for models and data that no registry has.
 
-Mostly nobody publishes a hash of such a file. The one seen at the first download is written down, and a server that
-later serves another file under the same address is not believed. That makes results repeatable; it does not make the
-first download safe, and neither does plain HTTP. Whatever reads the file has to treat it as a stranger's, unless the
-caller knows its hash.
+Mostly nobody publishes a hash of such a file. The hash of the first download is written down, and a server that later
+serves another file at the same address is refused. That makes results repeatable; it does not make the first download
+safe, and neither does plain HTTP. Unless the caller knows the hash, the file must be read as possibly hostile.
 """
 
 from __future__ import annotations
@@ -17,29 +16,28 @@ import ssl
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from http.client import HTTPMessage
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 from urllib.parse import unquote, urldefrag, urlsplit
 from urllib.request import Request
 
 from ensembed.errors import InputError, PullError
 from ensembed.support.atomic_files import alone, write_atomically
+from ensembed.support.checks import sha256_of
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
 from ensembed.support.version import __version__
 
-if TYPE_CHECKING:
-    from http.client import HTTPMessage
-
 # Seconds without an answer, or without a byte, after which a server counts as gone.
 TIMEOUT = 30.0
 _BLOCK = 1 << 20
-# A transfer that breaks off is taken up again this often, as long as each try brings something.
+# A transfer that breaks off is resumed this often, as long as each try brings something.
 _TRIES = 5
 
 
 def is_url(location: str) -> bool:
-    """Whether it is an address on a server, not a path."""
+    """Return whether this is an address on a server, not a path."""
     return "://" in location
 
 
@@ -52,10 +50,9 @@ def download(
     sha256: str | None = None,
     most: int | None = None,
 ) -> Path:
-    """The file at an http or https address: downloaded once, then found in the cache without any network.
+    """Return the file at an http or https address: downloaded once, then read from the cache without any network.
 
-    An interrupted download is taken up where it stopped, if the server can. Downloads of the same address at the same
-    time wait for each other.
+    An interrupted download is resumed, if the server can. Downloads of the same address wait for each other.
 
     Args:
         url: its address.
@@ -67,39 +64,34 @@ def download(
 
     Raises:
         InputError: the address is not of http or https.
-        PullError: the server is not to be had, does not have the file, or has another one than before or than `sha256`.
+        PullError: the server cannot be reached, does not have the file, or has another one than before or than
+            `sha256`.
     """
-    wanted = _wanted(url, progress, timeout, label, sha256, most)
-    url, folder = wanted.url, wanted.path.parent
+    url, path = _address(url)
+    wanted = _Download(url, path, progress, timeout, label or f"download {path.name}", sha256, most)
     if wanted.is_here():
-        return wanted.path
+        return path
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with alone(folder / ".lock", f"download of {url}", progress):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with alone(path.with_name(".lock"), f"download of {url}", progress):
             if not wanted.is_here():  # another process may have fetched it while we waited
                 wanted.fetch()
     except http.client.HTTPException as error:
         raise PullError(f"{url} could not be downloaded: {error!r}; try again later") from error
     except OSError as error:
-        raise PullError(f"{url} could not be stored in {folder}: {error}") from error
-    return wanted.path
+        raise PullError(f"{url} could not be stored in {path.parent}: {error}") from error
+    return path
 
 
 def forget(url: str) -> None:
-    """Drop what was downloaded, and its hash: for a file that turned out to be none of the kind that was expected."""
-    wanted = _wanted(url)
-    for path in (wanted.path, wanted.record):
-        path.unlink(missing_ok=True)
+    """Delete what was downloaded, and its hash: for a file that turned out not to be of the expected kind."""
+    _, path = _address(url)
+    path.unlink(missing_ok=True)
+    _record(path).unlink(missing_ok=True)
 
 
-def _wanted(
-    url: str,
-    progress: Progress = silent,
-    timeout: float = TIMEOUT,
-    label: str | None = None,
-    sha256: str | None = None,
-    most: int | None = None,
-) -> _Download:
+def _address(url: str) -> tuple[str, Path]:
+    """Return the address without a fragment, and where its file goes; raise an InputError if it is no address."""
     try:
         url = urldefrag(url).url
         parts = urlsplit(url)
@@ -109,30 +101,20 @@ def _wanted(
     if not usable:
         raise InputError(f"{url!r} is not an address of the form http://… or https://…")
     name = re.sub(r"[^\w.-]", "_", unquote(PurePosixPath(parts.path).name)).strip(".") or "file"
-    folder = cache_dir() / "downloads" / hashlib.sha256(url.encode()).hexdigest()[:16]
-    path = folder / name[-100:]
-    label = label or f"download {path.name}"
-    return _Download(url, path, folder / ".source.json", progress, timeout, label, sha256, most)
+    return url, cache_dir() / "downloads" / hashlib.sha256(url.encode()).hexdigest()[:16] / name[-100:]
+
+
+def _record(path: Path) -> Path:
+    """Where the address, the size and the hash of a downloaded file are written down."""
+    return path.with_name(".source.json")
 
 
 @dataclass(frozen=True)
 class _Download:
-    """One file: `path` holds all of it or does not exist, `path`.part holds its beginning.
-
-    Attributes:
-        url: where it comes from.
-        path: where it goes.
-        record: what is known of it: url, size, SHA-256.
-        progress: takes reports in bytes.
-        timeout: in seconds.
-        label: what to call it in reports.
-        sha256: what it has to be, or None.
-        most: how many bytes it may have, or None.
-    """
+    """One file: `path` holds all of it or does not exist, `path`.part holds its beginning."""
 
     url: str
     path: Path
-    record: Path
     progress: Progress
     timeout: float
     label: str
@@ -140,50 +122,54 @@ class _Download:
     most: int | None
 
     def is_here(self) -> bool:
-        """Whether the file is there, as long as it was, and was the one that is wanted."""
-        known = self._recorded()
-        try:
-            return self.path.stat().st_size == known.get("size") and self.sha256 in (None, known.get("sha256"))
-        except OSError:
-            return False
+        """Return whether the file has the size that was written down, and is the one that is wanted."""
+        known = _json(_record(self.path))
+        return self.path.is_file() and (
+            self.path.stat().st_size == known.get("size") and self.sha256 in (None, known.get("sha256"))
+        )
 
     def fetch(self) -> None:
-        """Download, compare with what was seen before, and give the file its name."""
+        """Download the file, compare it with what was seen before, and give it its name."""
         part = self.path.with_name(f"{self.path.name}.part")
         for _ in range(_TRIES):
             before = _size(part)
-            broken = self._transfer(part)
-            if broken is None:
+            problem = self._transfer(part)
+            if problem is None:
                 break
             if _size(part) == before:
-                raise PullError(f"{self.url} could not be downloaded: {broken}") from broken
+                raise PullError(f"{self.url} could not be downloaded: {problem}") from problem
         else:
             raise PullError(f"{self.url} broke off {_TRIES} times: run it again to go on from where it is")
-        facts = {"url": self.url, "size": part.stat().st_size, "sha256": self._sha256(part)}
-        known = self._recorded()
-        if self.sha256 not in (None, facts["sha256"]):
-            part.unlink()
-            raise PullError(f"{self.url} should have SHA-256 {self.sha256} but has {facts['sha256']}")
-        if self.sha256 is None and known and known.get("sha256") != facts["sha256"]:
-            part.unlink()
-            raise PullError(
-                f"{self.url} is another file than it was: SHA-256 {facts['sha256']}, where {known.get('sha256')} was "
-                f"seen first; if you trust the new one, delete {self.record}"
-            )
-        write_atomically(self.record, json.dumps(facts).encode())
+        self._check(part)
         part.replace(self.path)
-        self._state(part).unlink(missing_ok=True)
+        _tag_file(part).unlink(missing_ok=True)
+
+    def _check(self, part: Path) -> None:
+        """Write the hash down, or delete the part if it is not the one that is known."""
+        seen = sha256_of(part)
+        expected = self.sha256 or _json(_record(self.path)).get("sha256", seen)
+        if seen == expected:
+            facts = {"url": self.url, "size": part.stat().st_size, "sha256": seen}
+            write_atomically(_record(self.path), json.dumps(facts).encode())
+            return
+        part.unlink()
+        if self.sha256 is not None:
+            raise PullError(f"{self.url} should have SHA-256 {expected} but has {seen}")
+        raise PullError(
+            f"{self.url} is another file than it was: SHA-256 {seen}, where {expected} was seen first; if you trust "
+            f"the new one, delete {_record(self.path)}"
+        )
 
     def _transfer(self, part: Path) -> Exception | None:
-        """Append to the part until the server has no more; what broke the transfer off, or None."""
+        """Append to the part until the server has no more; return what broke the transfer off, or None."""
         have = _size(part)
         headers = {"User-Agent": f"ensembed/{__version__}", "Accept-Encoding": "identity"}
-        tag = self._tag(part)
-        if have and tag:  # only a server that has still the same file goes on with it
+        tag = str(_json(_tag_file(part)).get("tag", ""))
+        if have and tag:  # only a server that still has the same file continues it
             headers |= {"Range": f"bytes={have}-", "If-Range": tag}
-        request = Request(self.url, headers=headers)  # noqa: S310 - `download` has looked at the address
+        request = Request(self.url, headers=headers)  # noqa: S310 - `download` has checked the address
         try:
-            with _opener().open(request, timeout=self.timeout) as answer:
+            with urllib.request.build_opener(_Redirects).open(request, timeout=self.timeout) as answer:
                 return self._receive(answer, part, have)
         except urllib.error.HTTPError as error:
             error.close()
@@ -198,8 +184,8 @@ class _Download:
             return reason if isinstance(reason, Exception) else error
 
     def _receive(self, answer: Any, part: Path, have: int) -> Exception | None:  # noqa: ANN401 - an HTTPResponse
-        goes_on = answer.status == 206 and str(answer.headers["Content-Range"]).startswith(f"bytes {have}-")
-        done = have if goes_on else 0
+        continues = answer.status == 206 and str(answer.headers["Content-Range"]).startswith(f"bytes {have}-")
+        done = have if continues else 0
         length = answer.headers["Content-Length"]
         size = done + int(length) if length is not None and length.isdecimal() else None
         if self.most is not None and (size or 0) > self.most:
@@ -211,9 +197,9 @@ class _Download:
                 "make room, or name another folder in ENSEMBED_CACHE"
             )
         tag = answer.headers["ETag"] or answer.headers["Last-Modified"] or ""
-        write_atomically(self._state(part), json.dumps({"tag": "" if tag.startswith("W/") else tag}).encode())
-        with part.open("ab" if goes_on else "wb") as file:
-            while block := answer.read1(_BLOCK):  # what has come, however little
+        write_atomically(_tag_file(part), json.dumps({"tag": "" if tag.startswith("W/") else tag}).encode())
+        with part.open("ab" if continues else "wb") as file:
+            while block := answer.read1(_BLOCK):  # whatever has arrived, however little
                 if self.most is not None and done + len(block) > self.most:
                     raise PullError(f"{self.url} should have at most {self.most:,} bytes but has more")
                 file.write(block)
@@ -224,22 +210,10 @@ class _Download:
         self.progress(self.label, done, done)
         return None
 
-    def _sha256(self, path: Path) -> str:
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-        return digest.hexdigest()
 
-    def _recorded(self) -> dict[str, Any]:
-        return _json(self.record)
-
-    def _tag(self, part: Path) -> str:
-        return str(_json(self._state(part)).get("tag", ""))
-
-    def _state(self, part: Path) -> Path:
-        """Beside the part: the mark by which the server tells that it has still the same file."""
-        return part.with_name(f"{part.name}.json")
+def _tag_file(part: Path) -> Path:
+    """The file with the tag by which the server tells whether it still has the same content."""
+    return part.with_name(f"{part.name}.json")
 
 
 def _size(path: Path) -> int:
@@ -248,34 +222,19 @@ def _size(path: Path) -> int:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        facts = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return facts if isinstance(facts, dict) else {}
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Never from https back to http; addresses of other kinds have no handler here."""
+    """Follows redirects to http and https only, and never from https back to http."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
-        if req.type == "https" and not newurl.startswith("https://"):
-            raise urllib.error.URLError(f"it redirects from https to {newurl}")
+        if not newurl.startswith("https://" if req.type == "https" else ("http://", "https://")):
+            fp.close()
+            raise urllib.error.URLError(f"it redirects from {req.type} to {newurl}")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """The standard library's, less its ways to local files, FTP and `data:`."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.UnknownHandler(),
-        _Redirects(),
-    ):
-        opener.add_handler(handler)
-    return opener

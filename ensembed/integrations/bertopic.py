@@ -19,13 +19,13 @@ from bertopic.backend import BaseEmbedder  # noqa: E402 - the check above says w
 class EnsembedBackend(BaseEmbedder):  # type: ignore[misc] # a library without types
     """A model that embeds BERTopic's documents and words: `BERTopic(embedding_model=EnsembedBackend(model))`.
 
-    The vectors are those of `model.encode`, float32. A topic model that is pickled keeps the model's folder or name,
-    not its weights; with a model in memory it cannot be pickled, but saved as safetensors or without the backend.
+    The vectors are those of `model.encode`, float32. A pickled topic model keeps the model's folder or name, not its
+    weights. With a model in memory it cannot be pickled, but saved as safetensors or without the backend.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: also open encoders that run code of their own or send sentences away, as in `ensembed.load`.
+        trust: also open encoders that run their own code or send sentences away, as in `ensembed.load`.
 
     Example:
         >>> EnsembedBackend("demo?dim=4").embed(["a dog", ""]).shape
@@ -38,12 +38,12 @@ class EnsembedBackend(BaseEmbedder):  # type: ignore[misc] # a library without t
         self._source = source
 
     def embed(self, documents: Sequence[str], verbose: bool = False) -> FloatArray:
-        """Vectors [n, d]; verbose draws a bar, if standard error is a terminal."""
+        """Return vectors [n, d]; `verbose` draws a bar, if standard error is a terminal."""
         with bars(enabled=None if verbose else False) as progress:
             return self._source.model.encode(documents, progress=progress)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the model itself, which the source opens again."""
+        """Leave the model out: the source opens it again."""
         return self.__dict__ | {"embedding_model": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

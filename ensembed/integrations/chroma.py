@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 from weakref import WeakValueDictionary
@@ -12,7 +11,7 @@ from ensembed.encoders.base import Encoder
 from ensembed.errors import InputError, ModelError
 from ensembed.integrations.model_source import Source
 from ensembed.models.opening import ModelLike
-from ensembed.models.saved_model import CONFIG
+from ensembed.models.saved_model import is_model
 from ensembed.support.extras import import_extra
 
 import_extra("chromadb", "chroma", "ensembed.integrations.chroma")
@@ -20,8 +19,8 @@ import_extra("chromadb", "chroma", "ensembed.integrations.chroma")
 from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space  # noqa: E402 - checked above
 from chromadb.utils.embedding_functions import register_embedding_function  # noqa: E402 - checked above
 
-# Chroma builds the function anew from its configuration for every call on a reopened collection. Models that are open
-# are found by their fingerprint; the last few stay open between such calls.
+# For every call on a reopened collection Chroma makes the function again from its configuration. Open models are found
+# by their fingerprint; the last few stay open between such calls.
 _OPEN: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
 _RECENT: deque[Encoder] = deque(maxlen=4)
 
@@ -30,18 +29,17 @@ _RECENT: deque[Encoder] = deque(maxlen=4)
 class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[misc] # its types are not read
     """A model that embeds the documents and queries of Chroma collections.
 
-    A collection keeps the model's folder (its whole path) or name, and its fingerprint. Reopened in another process
-    that has imported this module, it opens the model again, and refuses one whose fingerprint is another: its vectors
-    would not fit those in the collection. A model in memory works as long as it is in memory; later it has to be passed
-    again.
+    A collection keeps the model's folder (its absolute path) or name, and its fingerprint. Reopened in another process
+    that has imported this module, it opens the model again, and refuses one with another fingerprint: its vectors would
+    not fit those in the collection. A model in memory works while it is in memory; later it has to be passed again.
 
     The vectors are those of `model.encode`, float32.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: also open encoders that run code of their own or send sentences away, as in `ensembed.load`. It is not
-            kept with the collection.
+        trust: also open encoders that run their own code or send sentences away, as in `ensembed.load`. It is not kept
+            with the collection.
     """
 
     def __init__(self, model: ModelLike, *, threads: int | None = None, trust: bool = False) -> None:
@@ -57,43 +55,43 @@ class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[m
             _RECENT.append(model)
 
     def __call__(self, input: Documents) -> Embeddings:  # noqa: A002 - Chroma's word
-        """One vector per document; Chroma itself refuses an empty list."""
+        """Return one vector per document; Chroma itself refuses an empty list."""
         return cast("Embeddings", list(self.model.encode(input)))
 
     @staticmethod
     def name() -> str:
-        """What collections call it."""
+        """Return the name that collections keep."""
         return "ensembed"
 
     def default_space(self) -> Space:
-        """Cosine: the vectors need not be of length one."""
+        """Return "cosine": the vectors need not have length one."""
         return cast("Space", "cosine")
 
     def supported_spaces(self) -> list[Space]:
-        """All; only cosine ignores the vectors' lengths."""
+        """Return all spaces; only cosine ignores the vectors' lengths."""
         return ["cosine", "l2", "ip"]
 
     def get_config(self) -> dict[str, Any]:
-        """What a collection keeps."""
+        """Return what a collection keeps."""
         return {"model": self._name, "fingerprint": self._fingerprint}
 
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> EnsembedEmbeddingFunction:
-        """The inverse of `get_config`.
+        """Make the function from the data of `get_config`.
 
         Raises:
-            ModelError: the model has changed, or was an object in a memory that is gone.
+            ModelError: the model has changed, or was an object in the memory of another process.
         """
         EnsembedEmbeddingFunction.validate_config(config)
         name, fingerprint = config["model"], config["fingerprint"]
         model = _OPEN.get(fingerprint)
-        if model is None and name is None:
-            raise ModelError(
-                "the collection was made with a model in memory, which is not there any more: pass it again, as "
-                "embedding_function=EnsembedEmbeddingFunction(model)"
-            )
         if model is None:
-            if Path(name).is_absolute() and not (Path(name) / CONFIG).is_file():
+            if name is None:
+                raise ModelError(
+                    "the collection was made with a model in memory, which does not exist any more: pass it again, as "
+                    "embedding_function=EnsembedEmbeddingFunction(model)"
+                )
+            if Path(name).is_absolute() and not is_model(name):
                 raise ModelError(
                     f"the model that filled the collection is not in {name} any more; if it is elsewhere now, pass it "
                     "as embedding_function=EnsembedEmbeddingFunction(folder)"
@@ -106,11 +104,7 @@ class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[m
         return function
 
     def validate_config_update(self, old_config: dict[str, Any], new_config: dict[str, Any]) -> None:
-        """A model may be elsewhere now, but not another.
-
-        Raises:
-            ModelError: the fingerprints differ.
-        """
+        """Raise a ModelError if the fingerprints differ: a model may move, but not become another."""
         _refuse_change(old_config.get("fingerprint"), new_config.get("fingerprint"), new_config.get("model"))
 
     @staticmethod
@@ -121,24 +115,21 @@ class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[m
             raise InputError(f"a configuration of ensembed has a 'model' and a 'fingerprint', unlike {config!r}")
 
     def check(self, collection: Any) -> None:  # noqa: ANN401 - Chroma has several classes of collections
-        """Refuse a collection that another model has filled.
+        """Raise a ModelError if another model filled the collection.
 
-        Chroma compares a function that is passed to it with the one in the collection by their kind alone, and
+        Chroma compares a function that is passed to it with the one in the collection only by their kind, and
         `modify` writes a new one down before it asks `validate_config_update`. Call this after
         `get_or_create_collection(..., embedding_function=...)` and before `modify`.
-
-        Raises:
-            ModelError: the fingerprints differ.
         """
         kept = collection.configuration_json.get("embedding_function") or {}
-        config: Mapping[str, Any] = kept.get("config") or {}
         if kept.get("name") == self.name():
-            _refuse_change(config.get("fingerprint"), self._fingerprint, self._name or self.model.spec.name)
+            fingerprint = (kept.get("config") or {}).get("fingerprint")
+            _refuse_change(fingerprint, self._fingerprint, self._name or self.model.spec.name)
 
 
 def _refuse_change(before: str | None, now: str | None, name: str | None) -> None:
     if before != now:
         raise ModelError(
-            f"the model {name!r} is not the one the collection was filled by: its fingerprint was {before} and is "
-            f"{now}; get back what was used, or embed the documents again into a new collection"
+            f"the model {name!r} is not the one that filled the collection: its fingerprint was {before} and is "
+            f"{now}; use the former model, or embed the documents again into a new collection"
         )

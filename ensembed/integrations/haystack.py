@@ -4,7 +4,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from ensembed.encoders.base import Encoder
 from ensembed.errors import InputError
@@ -17,20 +17,19 @@ import_extra("haystack", "haystack", "ensembed.integrations.haystack")
 
 from haystack import Document, component, default_from_dict, default_to_dict  # noqa: E402 - checked above
 
-_Embedder = TypeVar("_Embedder", bound="_FromSource")
+_Embedder = TypeVar("_Embedder", bound="_ModelComponent")
 
 
-class _FromSource:
-    """What both embedders share: the model, opened by `warm_up`, and how they are written down."""
+class _ModelComponent:
+    """The common part of both embedders: the model, opened by `warm_up`, and how they are written to YAML."""
 
-    def _set_source(self, model: ModelLike, threads: int | None, trust: bool) -> None:
+    # The arguments that are kept as attributes and written to YAML, beside the model and threads.
+    _settings: ClassVar[tuple[str, ...]]
+
+    def _set_model(self, model: ModelLike, threads: int | None, trust: bool) -> None:
         self._source = Source(model, threads=threads, trust=trust)
-        # For people who look at a component; what is written down comes from `_settings`.
-        self.model = str(model) if isinstance(model, Path) else model
+        self.model = str(model) if isinstance(model, Path) else model  # for people who inspect a component
         self.threads = threads
-
-    def _settings(self) -> dict[str, Any]:
-        raise NotImplementedError
 
     @property
     def encoder(self) -> Encoder:
@@ -42,18 +41,19 @@ class _FromSource:
         _ = self._source.model
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for a pipeline's YAML: the model by its folder or name, as it was given; `trust` is left out.
+        """Return plain data for a pipeline's YAML: the model by its folder or name, as given; `trust` is left out.
 
         Raises:
             InputError: the model is an object in memory.
         """
+        settings = {name: getattr(self, name) for name in self._settings}
         name = self._source.require_name("a Haystack pipeline that is written down")
-        data: dict[str, Any] = default_to_dict(self, model=name, threads=self.threads, **self._settings())
+        data: dict[str, Any] = default_to_dict(self, model=name, threads=self.threads, **settings)
         return data
 
     @classmethod
     def from_dict(cls: type[_Embedder], data: dict[str, Any]) -> _Embedder:  # noqa: PYI019 - Self is of Python 3.11
-        """The inverse of `to_dict`; the model is opened when it is needed.
+        """Make a component from the data of `to_dict`; the model is opened when it is needed.
 
         Raises:
             InputError: the data asks for trust, which only the caller can give.
@@ -67,38 +67,31 @@ class _FromSource:
 
 
 @component
-class EnsembedTextEmbedder(_FromSource):
+class EnsembedTextEmbedder(_ModelComponent):
     """Embeds one text, such as a query.
 
     The vector is a list of Python floats, equal to that of `model.encode`.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
-        prefix: put before the text.
-        suffix: put behind it.
+        prefix: text to put before it.
+        suffix: text to put after it.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: also open encoders that run code of their own or send sentences away, as in `ensembed.load`.
+        trust: also open encoders that run their own code or send sentences away, as in `ensembed.load`.
     """
 
+    _settings = ("prefix", "suffix")
+
     def __init__(
-        self,
-        model: ModelLike,
-        *,
-        prefix: str = "",
-        suffix: str = "",
-        threads: int | None = None,
-        trust: bool = False,
+        self, model: ModelLike, *, prefix: str = "", suffix: str = "", threads: int | None = None, trust: bool = False
     ) -> None:
-        self._set_source(model, threads, trust)
+        self._set_model(model, threads, trust)
         self.prefix = prefix
         self.suffix = suffix
 
-    def _settings(self) -> dict[str, Any]:
-        return {"prefix": self.prefix, "suffix": self.suffix}
-
     @component.output_types(embedding=list[float])  # type: ignore[untyped-decorator] # not read
     def run(self, text: str) -> dict[str, Any]:
-        """The text's vector, as `embedding`."""
+        """Return the text's vector as `embedding`."""
         if not isinstance(text, str):
             raise TypeError(
                 f"EnsembedTextEmbedder takes a string, not {type(text).__name__}; EnsembedDocumentEmbedder takes "
@@ -108,28 +101,30 @@ class EnsembedTextEmbedder(_FromSource):
 
     @component.output_types(embedding=list[float])  # type: ignore[untyped-decorator] # not read
     async def run_async(self, text: str) -> dict[str, Any]:
-        """The same in a thread, so that the event loop goes on."""
+        """Do the same in a thread, so that the event loop goes on."""
         return await asyncio.to_thread(self.run, text)
 
 
 @component
-class EnsembedDocumentEmbedder(_FromSource):
-    """Embeds documents: returns copies that carry their vectors.
+class EnsembedDocumentEmbedder(_ModelComponent):
+    """Embeds documents: returns copies with vectors.
 
-    A document's text is its meta fields, where they are there, and its content, with a separator between them. A
-    document without content (an image) counts as an empty text. The vectors are lists of Python floats, equal to those
-    of `model.encode`.
+    A document's text is its meta fields, if it has them, and its content, joined by a separator. A document without
+    content (an image) counts as an empty text. The vectors are lists of Python floats, equal to those of
+    `model.encode`.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
-        prefix: put before each text.
-        suffix: put behind it.
+        prefix: text to put before each text.
+        suffix: text to put after it.
         meta_fields_to_embed: the names of meta fields to put before the content.
         embedding_separator: stands between the fields and the content.
         progress_bar: draw a bar, if standard error is a terminal.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: also open encoders that run code of their own or send sentences away, as in `ensembed.load`.
+        trust: also open encoders that run their own code or send sentences away, as in `ensembed.load`.
     """
+
+    _settings = ("prefix", "suffix", "meta_fields_to_embed", "embedding_separator", "progress_bar")
 
     def __init__(
         self,
@@ -145,21 +140,12 @@ class EnsembedDocumentEmbedder(_FromSource):
     ) -> None:
         if isinstance(meta_fields_to_embed, str):
             raise InputError(f"meta_fields_to_embed is a list of names: write [{meta_fields_to_embed!r}]")
-        self._set_source(model, threads, trust)
+        self._set_model(model, threads, trust)
         self.prefix = prefix
         self.suffix = suffix
         self.meta_fields_to_embed = list(meta_fields_to_embed or [])
         self.embedding_separator = embedding_separator
         self.progress_bar = progress_bar
-
-    def _settings(self) -> dict[str, Any]:
-        return {
-            "prefix": self.prefix,
-            "suffix": self.suffix,
-            "meta_fields_to_embed": self.meta_fields_to_embed,
-            "embedding_separator": self.embedding_separator,
-            "progress_bar": self.progress_bar,
-        }
 
     def _text(self, document: Document) -> str:
         fields = [document.meta.get(name) for name in self.meta_fields_to_embed]
@@ -168,22 +154,15 @@ class EnsembedDocumentEmbedder(_FromSource):
 
     @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator] # not read
     def run(self, documents: list[Document]) -> dict[str, Any]:
-        """Copies of the documents, in their order, with vectors, as `documents`."""
+        """Return copies of the documents, in their order, with vectors, as `documents`."""
         if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
-            raise TypeError(
-                "EnsembedDocumentEmbedder takes a list of Haystack documents; for a string there is "
-                "EnsembedTextEmbedder"
-            )
+            raise TypeError("EnsembedDocumentEmbedder takes a list of documents; EnsembedTextEmbedder takes a string")
         with bars(enabled=None if self.progress_bar else False) as progress:
             vectors = self.encoder.encode([self._text(document) for document in documents], progress=progress)
-        return {
-            "documents": [
-                replace(document, embedding=vector.tolist())
-                for document, vector in zip(documents, vectors, strict=True)
-            ]
-        }
+        pairs = zip(documents, vectors, strict=True)
+        return {"documents": [replace(document, embedding=vector.tolist()) for document, vector in pairs]}
 
     @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator] # not read
     async def run_async(self, documents: list[Document]) -> dict[str, Any]:
-        """The same in a thread, so that the event loop goes on."""
+        """Do the same in a thread, so that the event loop goes on."""
         return await asyncio.to_thread(self.run, documents)

@@ -16,13 +16,13 @@ from langchain_core.embeddings import Embeddings  # noqa: E402 - the check above
 class EnsembedEmbeddings(Embeddings):  # type: ignore[misc] # its types are not read
     """A model for LangChain's vector stores, retrievers and caches.
 
-    Queries and documents are embedded alike. The vectors are lists of Python floats, equal to those of `model.encode`.
-    The asynchronous methods run in LangChain's own executor.
+    Queries and documents are embedded in the same way. The vectors are lists of Python floats, equal to those of
+    `model.encode`. The asynchronous methods run in LangChain's executor.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: also open encoders that run code of their own or send sentences away, as in `ensembed.load`.
+        trust: also open encoders that run their own code or send sentences away, as in `ensembed.load`.
 
     Example:
         >>> EnsembedEmbeddings("demo?dim=2&seed=1").embed_documents([])
@@ -33,11 +33,11 @@ class EnsembedEmbeddings(Embeddings):  # type: ignore[misc] # its types are not 
         self.model: Encoder = open_model(model, threads=threads, trust=trust, from_file=True)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """One vector per text."""
+        """Return one vector per text."""
         return cast("list[list[float]]", self.model.encode(texts).tolist())
 
     def embed_query(self, text: str) -> list[float]:
-        """The vector of one text."""
+        """Return the vector of one text."""
         return self.embed_documents([text])[0]
 
     def __repr__(self) -> str:

@@ -15,27 +15,27 @@ import_extra("llama_index.core", "llama-index", "ensembed.integrations.llama_ind
 from llama_index.core.base.embeddings.base import BaseEmbedding  # noqa: E402 - the check above says what to install
 from llama_index.core.bridge.pydantic import Field, PrivateAttr  # noqa: E402 - checked above
 
-# As many as an encoder takes at a time by itself, so that batches change nothing; LlamaIndex's 10 are for remote APIs.
+# The number that an encoder takes at a time itself; LlamaIndex's 10 are for remote APIs.
 _BATCH = 512
 
 
 class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are not read
     """A model for LlamaIndex's indexes, retrievers and ingestion pipelines.
 
-    Queries and texts are embedded alike. The vectors are lists of Python floats, equal to those of `model.encode`. The
-    asynchronous methods run in a thread, so that the event loop goes on.
+    Queries and texts are embedded in the same way. The vectors are lists of Python floats, equal to those of
+    `model.encode`. The asynchronous methods run in a thread, so that the event loop goes on.
 
     `to_dict` and pickle keep the model's folder or name and its fingerprint; `from_dict` refuses a model that has
-    changed. A model in memory has neither: its `to_dict` tells it from others, as an ingestion cache needs it, but
-    cannot be read back.
+    changed. A model in memory has no name: its `to_dict` identifies it, as an ingestion cache needs it, but cannot be
+    read back.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
         embed_batch_size: texts per call, at most 2048.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: also open encoders that run code of their own or send sentences away, as in `ensembed.load`. It is not
+        trust: also open encoders that run their own code or send sentences away, as in `ensembed.load`. It is not
             kept by `to_dict`.
-        fingerprint: what the model's must be; for `from_dict`.
+        fingerprint: the fingerprint that the model must have; for `from_dict`.
         **settings: the other fields of `BaseEmbedding`.
     """
 
@@ -60,7 +60,7 @@ class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are no
         if fingerprint not in (None, spec.key):
             raise ModelError(
                 f"the model {source.name or spec.name!r} has changed: its fingerprint was {fingerprint} and is "
-                f"{spec.key}, so its vectors do not fit those made before; get back what was used, or embed again"
+                f"{spec.key}, so its vectors do not fit those made before; use the former model, or embed again"
             )
         super().__init__(
             model=source.name,
@@ -74,12 +74,12 @@ class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are no
 
     @classmethod
     def class_name(cls) -> str:
-        """What LlamaIndex writes down."""
+        """Return the name that LlamaIndex writes down."""
         return "EnsembedEmbedding"
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> EnsembedEmbedding:  # noqa: ANN401 - LlamaIndex's own
-        """What `to_dict` wrote; trust is given by the caller, never by the data."""
+        """Make an object from the data of `to_dict`; only the caller can give trust, never the data."""
         return cast("EnsembedEmbedding", super().from_dict({k: v for k, v in data.items() if k != "trust"}, **kwargs))
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
@@ -100,7 +100,7 @@ class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are no
     async def _aget_query_embedding(self, query: str) -> list[float]:
         return await asyncio.to_thread(self._get_text_embedding, query)
 
-    # LlamaIndex drops what cannot be pickled and hopes for the best; without its model this object would be broken.
+    # LlamaIndex drops what cannot be pickled; without its model this object would be broken.
     def __getstate__(self) -> dict[str, Any]:
         self._source.require_name("pickle")
         return cast("dict[str, Any]", super().__getstate__())

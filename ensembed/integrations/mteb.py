@@ -1,4 +1,4 @@
-"""An encoder for MTEB 2, and MTEB's STS tasks on data of this machine.
+"""MTEB 2: a model as an encoder for `mteb.evaluate`, and MTEB's STS tasks on local data.
 
 result = mteb.evaluate(MtebModel(ensembed.load("my-model")), tasks)
 """
@@ -27,14 +27,14 @@ __all__ = ["MtebModel", "local_sts"]
 _WHAT = "the integration with MTEB"
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # what the libraries have to say when they are imported
+    warnings.simplefilter("ignore")  # the libraries' own, when they are imported
     mteb = import_extra("mteb", "mteb", _WHAT)
     _abs_encoder = import_extra("mteb.models.abs_encoder", "mteb", _WHAT)
 
 Task: TypeAlias = Any
 """A task of the library, whose types are not read."""
 
-# What MTEB calls the libraries that compute, by the kind of encoder; numpy combines them.
+# MTEB's names of the libraries that compute, by the kind of encoder; numpy combines the vectors.
 _FRAMEWORKS = {
     "onnx": ("ONNX",),
     "st": ("Sentence Transformers", "PyTorch"),
@@ -44,17 +44,17 @@ _FRAMEWORKS = {
 
 
 class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # the library's types are not read
-    """What `mteb.evaluate` takes: an `EncoderProtocol` that gives the model's vectors, compared by their cosine.
+    """An `EncoderProtocol` for `mteb.evaluate` that gives the model's vectors, compared by cosine.
 
-    Results are kept by MTEB under the name and the revision, which is the key of all that changes the numbers: another
-    fit is another revision.
+    MTEB keeps results under the name and the revision, which is the key of everything that determines the vectors:
+    another fit is another revision.
 
     Args:
-        model: a meta-encoder or any other encoder, the folder of a saved model, or a name. What it is told by
-            name (`minilm?prefix=query: `) holds for all texts; MTEB's own prompts are not used.
-        name: what to call it in results, as `organization/name`; by default `ensembed/` and the model's name.
-        trust: also open what runs code that comes with it, or sends sentences away.
-        progress: told of encoded rows.
+        model: a meta-encoder or any other encoder, the folder of a saved model, or a name. Options in the name
+            (`minilm?prefix=query: `) apply to all texts; MTEB's own prompts are not used.
+        name: the name in results, as `organization/name`; by default `ensembed/` and the model's name.
+        trust: also open encoders that run code which comes with them, or that send sentences away.
+        progress: reports encoded rows.
 
     Example:
         >>> MtebModel("demo?dim=8&seed=1").mteb_model_meta.name
@@ -70,35 +70,25 @@ class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # 
         if not re.fullmatch(r"[^/\s]+/[^/\s]+", name):
             raise InputError(f"MTEB calls a model organization/name, unlike {name!r}")
         self._progress = progress
-        members = _members(self.model)
-        limits = [member.spec.max_length for member in members if member.spec.max_length is not None]
-        frameworks = [framework for member in members for framework in _FRAMEWORKS.get(member.spec.kind, ())]
+        members = [member.spec for member in _members(self.model)]
+        frameworks = [framework for member in members for framework in _FRAMEWORKS.get(member.kind, ())]
         self.mteb_model_meta = mteb.models.ModelMeta.create_empty(
             {
                 "name": name,
                 "revision": spec.key,
                 "embed_dim": spec.dim,
-                "max_tokens": min(limits, default=None),
+                "max_tokens": min((m.max_length for m in members if m.max_length is not None), default=None),
                 "framework": list(dict.fromkeys([*frameworks, "NumPy"])),
                 "similarity_fn_name": _abs_encoder.ScoringFunction.COSINE,
                 "use_instructions": False,
             }
         )
 
-    def encode(
-        self,
-        inputs: Iterable[Mapping[str, Any]],
-        *,
-        task_metadata: Any,  # noqa: ANN401 - the library's
-        hf_split: str,  # noqa: ARG002 - of the protocol
-        hf_subset: str,  # noqa: ARG002 - of the protocol
-        prompt_type: Any = None,  # noqa: ANN401, ARG002 - of the protocol
-        **options: Any,  # noqa: ANN401 - the library's
-    ) -> FloatArray:
-        """The vectors of all texts; MTEB's batch size does not matter, each distinct text is encoded once.
+    def encode(self, inputs: Iterable[Mapping[str, Any]], *, task_metadata: Any, **options: Any) -> FloatArray:  # noqa: ANN401 - the library's
+        """Return the vectors of all texts; MTEB's batch size does not matter, each distinct text is encoded once.
 
         Raises:
-            InputError: the task is about something else than texts, or asks for rounded vectors.
+            InputError: the task is not about texts, or asks for rounded vectors.
         """
         precision = options.get("precision")
         if precision not in (None, "float32"):
@@ -110,22 +100,22 @@ class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # 
         for batch in inputs:
             if "text" not in batch:
                 raise InputError(
-                    f"task {task_metadata.name!r} has batches of {sorted(batch)}, and this encoder reads texts alone"
+                    f"task {task_metadata.name!r} has batches of {sorted(batch)}, and this encoder reads only texts"
                 )
             texts += batch["text"]
         return self.model.encode(texts, progress=self._progress)
 
 
 def local_sts(task: str, data: Dataset | Mapping[str, Dataset]) -> Task:
-    """One of MTEB's STS tasks with pairs of this machine, so that `mteb.evaluate` asks no hub.
+    """Return one of MTEB's STS tasks with pairs from this machine, so that `mteb.evaluate` needs no hub.
 
-    All parts of a data set become one list of pairs, as MTEB has them: that is the protocol `all` of `ensembed.sts`.
-    The task's name ends with a hash of these pairs, since MTEB keeps results by name: those of other pairs, or of the
-    hub's, are not taken for them.
+    All parts of a data set become one list of pairs, as in MTEB: that is the protocol `all` of `ensembed.sts`. The
+    task's name ends with a hash of these pairs, since MTEB keeps results by name: they are not confused with results on
+    other pairs, or on the hub's.
 
     Args:
         task: MTEB's name of the task, for instance `STSBenchmark` or `STS14`.
-        data: the pairs, for instance `find_sts("stsb-test")`, of the split `test`, or by the name of the split.
+        data: the pairs of the split `test`, for instance `find_sts("stsb-test")`, or pairs by the name of the split.
 
     Raises:
         InputError: MTEB has no STS task of that name, or it has no such split.
@@ -134,26 +124,27 @@ def local_sts(task: str, data: Dataset | Mapping[str, Dataset]) -> Task:
     if not splits:
         raise DatasetError(f"{task}: there is no split; give pairs, for instance find_sts('stsb-test')")
     try:
-        made = mteb.get_task(task)
+        local = mteb.get_task(task)
     except KeyError as error:
         raise InputError(f"MTEB has no task {task!r}: {error}") from error
-    if made.metadata.type != "STS" or made.metadata.is_multilingual:
-        raise InputError(f"{task!r} is no STS task in one language: MTEB calls it {made.metadata.type}")
-    if unknown := splits.keys() - set(made.metadata.eval_splits):
-        raise InputError(f"{task!r} has the splits {made.metadata.eval_splits}, and not {sorted(unknown)}")
-    made = mteb.get_task(task, eval_splits=list(splits))
+    if local.metadata.type != "STS" or local.metadata.is_multilingual:
+        raise InputError(f"{task!r} is no STS task in one language: MTEB calls it {local.metadata.type}")
+    if unknown := splits.keys() - set(local.metadata.eval_splits):
+        raise InputError(f"{task!r} has the splits {local.metadata.eval_splits}, and not {sorted(unknown)}")
+    local = mteb.get_task(task, eval_splits=list(splits))
     datasets = import_extra("datasets", "mteb", _WHAT)
-    made.dataset = {"default": {split: datasets.Dataset.from_dict(_columns(pairs)) for split, pairs in splits.items()}}
-    made.data_loaded = True
+    local.dataset = {"default": {split: datasets.Dataset.from_dict(_columns(pairs)) for split, pairs in splits.items()}}
+    local.data_loaded = True
     revision = "+".join(pairs.fingerprint for pairs in splits.values())
-    # MTEB keeps results by the task's name, and does not look at the data's revision where all splits are there.
+    # MTEB keeps results by the task's name, and ignores the data's revision if all splits are there.
     name = f"{task}-local-{hashlib.sha256(revision.encode()).hexdigest()[:12]}"
     source = {"path": "local", "revision": revision}
-    made.metadata = made.metadata.model_copy(update={"name": name, "dataset": dict(made.metadata.dataset) | source})
-    return made
+    local.metadata = local.metadata.model_copy(update={"name": name, "dataset": dict(local.metadata.dataset) | source})
+    return local
 
 
 def _members(model: Encoder) -> list[Encoder]:
+    """Return the encoders that are no meta-encoders."""
     if not isinstance(model, MetaEncoder):
         return [model]
     return [inner for member in model.ensemble.encoders for inner in _members(member)]

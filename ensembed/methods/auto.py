@@ -130,8 +130,8 @@ class Auto(MomentMethod):
 
     def _whitenings(self, views: Sequence[Matrix]) -> dict[int, tuple[NDArray[Any], NDArray[Any]]]:
         """Matrix and offset of each member that is whitened, found on some thousand rows."""
-        from ensembed.reliability.sample import sample_rows, sample_vectors  # most fits do without
-        from ensembed.reliability.whitening import SoftWhitening
+        from ensembed.reliability.estimate import sample_rows, sample_vectors  # most fits do without
+        from ensembed.reliability.sufficiency import SoftWhitening
 
         if self.whitened[-1] >= len(views):
             raise InputError(f"whitened has place {self.whitened[-1]}, but there are {len(views)} members")

@@ -39,7 +39,7 @@ class LocalPasses:
             MissingError: torch is not installed.
         """
         import_extra("torch", "ae", "training an autoencoder")
-        from ensembed.methods.autoencoder.training import train
+        from ensembed.methods.autoencoder.training_loop import train
 
         return train(method, views, dim, threads=how.threads, progress=how.progress, checkpoint=how.checkpoint)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ensembed.encoders import EncoderLike
 from ensembed.errors import EnsembedError, InputError, MissingError, ModelError
-from ensembed.fetch.hub import explained, fetch, is_repo_name
+from ensembed.fetch.hub_files import explained, fetch, is_repo_name
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
 from ensembed.models.opening import HUB, load
 from ensembed.models.saved_model import CONFIG, TENSORS, is_model

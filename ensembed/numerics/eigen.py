@@ -1,6 +1,6 @@
-"""The linear algebra that the methods share: symmetric, deterministic, honest about rank.
+"""The linear algebra that the methods share: symmetric eigenproblems, whitening, signs and ranks.
 
-Products are scipy's here, not numpy's: each brings a BLAS of its own, and the idle threads of the one go on spinning
+Products are scipy's here, not numpy's: each brings a BLAS of its own, and the idle threads of one BLAS keep spinning
 for a while and slow down the other.
 """
 
@@ -18,34 +18,32 @@ from ensembed.numerics.torch_device import top_eigh_on
 
 Matrix64 = NDArray[np.float64]
 
-# From this size on, and up to this part of the eigenvalues, block Lanczos is tried before LAPACK.
+# Block Lanczos is tried from this size on, for at most this part of the eigenvalues: see docs/speed.md.
 _LARGE = 3000
-_FEW = 1 / 12
-# The largest space it may try, as a part of the size: beyond it LAPACK would have been as quick.
-_SPACE = 1 / 2
+_FEW = 1 / 20
+# The largest space it may use, as a part of the size: a larger one takes as long as LAPACK.
+_SPACE = 3 / 8
 # Columns of workspace per row that let LAPACK work in blocks.
 _WORK = 64
 
 
 def effective_rank(S: Matrix64, resolution: float) -> int:
-    """The number of eigenvalues of the covariance S [d, d] above `resolution` times the largest."""
+    """Return the number of eigenvalues of the covariance S [d, d] above `resolution` times the largest."""
     values = eigvalsh(S)
     return int(np.count_nonzero(values > resolution * values[-1])) if values[-1] > 0 else 0
 
 
 def top_eigh(S: Matrix64, k: int, device: str | None = None) -> tuple[NDArray[np.float64], Matrix64]:
-    """The k largest eigenvalues [k] of a symmetric matrix [D, D], falling, and their eigenvectors [D, k].
+    """Return the k largest eigenvalues [k] of a symmetric matrix [D, D], descending, and their eigenvectors [D, k].
 
-    For few of a large matrix the matrix is not decomposed: see `ensembed.numerics.krylov`. Where that does not
-    converge, as with hundreds of equal eigenvalues, LAPACK decomposes it after all.
+    For few eigenvalues of a large matrix, block Lanczos is tried first. LAPACK decomposes the matrix if that converges
+    too slowly, as with a flat spectrum or hundreds of equal eigenvalues; the attempt costs at most a tenth of its time.
     """
     if device is not None:
         return top_eigh_on(device, S, k)
     D = len(S)
-    if D >= _LARGE and k <= _FEW * D:
-        found = block_lanczos(S, k, int(_SPACE * D))
-        if found is not None:
-            return found.values, found.vectors
+    if D >= _LARGE and k <= _FEW * D and (pairs := block_lanczos(S, k, int(_SPACE * D))) is not None:
+        return pairs
     # MRRR finds a part of the spectrum without the rest; from about a quarter on, divide and conquer is faster.
     if 4 * k < D:
         values, vectors = eigh(S, subset_by_index=(D - k, D - 1), driver="evr", check_finite=False)
@@ -54,24 +52,23 @@ def top_eigh(S: Matrix64, k: int, device: str | None = None) -> tuple[NDArray[np
 
 
 def _divide_and_conquer(S: Matrix64, k: int) -> tuple[NDArray[np.float64], Matrix64]:
-    """`top_eigh` by way of a tridiagonal matrix, turning back only the eigenvectors that are asked for.
+    """Reduce the matrix to tridiagonal form and transform back only the k eigenvectors that are needed.
 
-    LAPACK's own driver turns all of them back, a third of its time.
+    LAPACK's own driver `evd` transforms all of them back, which is a third of its time.
     """
     D = len(S)
     if D < 3 or not hasattr(lapack, "dstevd"):  # an older scipy
         values, vectors = eigh(S, driver="evd", check_finite=False)
         return values[::-1][:k], vectors[:, ::-1][:, :k]
-    reflectors, diagonal, beside, tau, info = lapack.dsytrd(S.T, lower=1, lwork=_WORK * D)
+    reflectors, diagonal, subdiagonal, tau, info = lapack.dsytrd(S.T, lower=1, lwork=_WORK * D)
     if info == 0:
-        values, vectors, info = lapack.dstevd(diagonal, beside)
+        values, vectors, info = lapack.dstevd(diagonal, subdiagonal)
     if info != 0:
-        raise LinAlgError(f"the eigenvalues of a matrix of {D} columns did not converge (LAPACK says {info})")
-    wanted = np.asfortranarray(vectors[:, ::-1][:, :k])
-    # The reflectors lie below the first subdiagonal: those of a QR decomposition of what is left without the first row.
-    turned, _, info = lapack.dormqr("L", "N", reflectors[1:, :-1], tau, wanted[1:], _WORK * k)
-    wanted[1:] = turned
-    return values[::-1][:k], wanted
+        raise LinAlgError(f"the eigenvalues of a matrix of {D} columns did not converge (LAPACK returned {info})")
+    top = np.asfortranarray(vectors[:, ::-1][:, :k])
+    # The reflectors lie below the first subdiagonal, like those of a QR decomposition of all rows but the first.
+    top[1:], _, info = lapack.dormqr("L", "N", reflectors[1:, :-1], tau, top[1:], _WORK * k)
+    return values[::-1][:k], top
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +79,8 @@ class Whitening:
     vectors, without one they have no whitening.
 
     Attributes:
-        factor: L [d, d], lower triangular, for W = L'^-1, which is never made; or W itself [d, r].
-        triangular: whether it is L.
+        factor: L [d, d], lower triangular, with W = L'^-1, which is never computed; or W itself [d, r].
+        triangular: whether the factor is L.
     """
 
     factor: Matrix64
@@ -91,7 +88,7 @@ class Whitening:
 
     @classmethod
     def of(cls, S: Matrix64, ridge: float, resolution: float) -> Whitening:
-        """The whitening of a covariance S [d, d], whose variances below `resolution` times the largest are noise."""
+        """Return the whitening of S [d, d]; variances below `resolution` times the largest are noise."""
         if _has_full_rank(S, resolution):
             regular = np.array(S, order="F")
             np.fill_diagonal(regular, regular.diagonal() + ridge)
@@ -106,7 +103,7 @@ class Whitening:
         return int(self.factor.shape[1])
 
     def cross(self, S: Matrix64, other: Whitening) -> Matrix64:
-        """W' S V for the cross-covariance S [d, e] with what the other one, V, whitens; S may be overwritten."""
+        """Return W' S V for the cross-covariance S [d, e], V being the other whitening; S may be overwritten."""
         if self.triangular:
             S = dtrsm(1.0, self.factor, S, lower=1, overwrite_b=1)
         else:
@@ -116,26 +113,26 @@ class Whitening:
         return np.asarray(dgemm(1.0, S, other.factor))
 
     def back(self, U: Matrix64) -> Matrix64:
-        """W U [d, k] for U [r, k]; U is left as it is."""
+        """Return W U [d, k] for U [r, k]; U is not changed."""
         if self.triangular:
             return np.asarray(dtrsm(1.0, self.factor, U, lower=1, trans_a=1))
         return np.asarray(dgemm(1.0, self.factor, U))
 
 
 def whitener(S: Matrix64, ridge: float, resolution: float) -> Matrix64:
-    """The matrix W [d, r] of `Whitening`."""
+    """Return the matrix W [d, r] of `Whitening`."""
     whitening = Whitening.of(S, ridge, resolution)
     return whitening.back(np.eye(whitening.rank))
 
 
 def fix_signs(V: Matrix64) -> Matrix64:
-    """The columns of V, each with the sign that makes its entry of largest size positive."""
+    """Return the columns of V, each with the sign that makes its entry of largest size positive."""
     largest = np.abs(V).argmax(axis=0)
     return V * np.where(V[largest, np.arange(V.shape[1])] < 0, -1.0, 1.0)
 
 
 def _has_full_rank(S: Matrix64, resolution: float) -> bool:
-    """Whether no pivot of a Cholesky factorisation vanishes; many times cheaper than the eigenvalues."""
+    """Return whether no pivot of a Cholesky factorisation vanishes; much cheaper than the eigenvalues."""
     try:
         L = cholesky(S, lower=True, check_finite=False)
     except LinAlgError:

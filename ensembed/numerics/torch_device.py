@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError, ViewError
+from ensembed.numerics.moments import tiles
 from ensembed.numerics.row_matrices import TensorMatrix, Views, non_finite
-from ensembed.numerics.scatter import tiles
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
 

@@ -1,4 +1,4 @@
-"""Trials on cached views: fit a method on a corpus and see what it says about STS pairs, encoding nothing twice."""
+"""Trials on cached views: fit a method on a corpus and predict the similarity of STS pairs, encoding nothing twice."""
 
 from __future__ import annotations
 
@@ -31,51 +31,33 @@ from ensembed.views import View, ViewStore
 
 # Fitted meta-embeddings in memory, so that one that is tried at several lengths is fitted once.
 _FITTED = 24
-# Samples of a corpus in memory: all methods look at one before the next is drawn.
-_SAMPLES = 1
 # Rows read at a time.
 _BLOCK = 4096
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What is tried.
+    """What is tried."""
 
-    Attributes:
-        method: the method; None for a member as it is.
-        members: which members, by their place in the ensemble.
-        corpus: the name of the corpus to fit on, or `none`.
-        rows: how many of its sentences, drawn at random; None for all.
-        draw: which drawing; the smaller samples of a drawing are parts of the larger ones.
-        keep: how many of the first dimensions are kept; None for all.
-    """
-
-    method: Method | None
-    members: tuple[int, ...]
-    corpus: str = NO_CORPUS
-    rows: int | None = None
-    draw: int = 0
-    keep: int | None = None
+    method: Method | None  # None for a member as it is
+    members: tuple[int, ...]  # by their place in the ensemble
+    corpus: str = NO_CORPUS  # the name of the corpus to fit on
+    rows: int | None = None  # how many of its sentences, chosen at random; None for all
+    draw: int = 0  # the seed of that choice; the smaller samples of a seed are parts of the larger ones
+    keep: int | None = None  # how many of the first dimensions are kept; None for all
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a trial.
+    """The predictions of a trial."""
 
-    Attributes:
-        dim: the length of a vector; less than was asked for where the data does not support more.
-        predictions: the cosines of all pairs by data set, a list per sub-testset.
-        spectrum: what each dimension is worth, where the method says so.
-        fitting: seconds that fitting took, less what trials share.
-    """
-
-    dim: int
-    predictions: dict[str, tuple[tuple[float, ...], ...]]
-    spectrum: tuple[float, ...] | None
-    fitting: float
+    dim: int  # less than the method's where the data does not support more
+    predictions: dict[str, tuple[tuple[float, ...], ...]]  # cosines of all pairs by data set, a tuple per sub-testset
+    spectrum: tuple[float, ...] | None  # the eigenvalue of each dimension, where the method has them
+    fitting: float  # seconds that fitting took, without the moments that trials share
 
     def cosines(self, dataset: str) -> list[NDArray[np.float64]]:
-        """An array per sub-testset."""
+        """Return the cosines of a data set, an array per sub-testset."""
         return [np.array(part) for part in self.predictions[dataset]]
 
 
@@ -85,13 +67,13 @@ class Laboratory:
 
     Attributes:
         ensemble: the members.
-        corpora: by name, the members' views; the first is the main one.
+        corpora: the members' views by corpus; the first is the main one.
         evaluation: the members' vectors of the distinct sentences of `datasets`, in that order.
         datasets: what may be scored.
         notebook: keeps outcomes.
-        store: keeps what is trained, while it is trained.
+        store: keeps a training while it runs.
         progress: told of rows and epochs.
-        texts: the corpora's sentences, as far as they are known: weights by reliability are surer with them.
+        texts: the corpora's sentences, if known: weights by reliability are surer with them.
     """
 
     ensemble: Ensemble
@@ -103,7 +85,7 @@ class Laboratory:
     progress: Progress = silent
     texts: Mapping[str, Corpus] = field(default_factory=dict)
     _moments: dict[tuple[str, bool], Moments] = field(default_factory=dict)
-    _samples: OrderedDict[tuple[str, int, int], Views] = field(default_factory=OrderedDict)
+    _samples: dict[tuple[str, int, int], Views] = field(default_factory=dict)
     _metas: OrderedDict[Trial, Meta] = field(default_factory=OrderedDict)
 
     @classmethod
@@ -117,7 +99,7 @@ class Laboratory:
         notebook: Notebook,
         progress: Progress = silent,
     ) -> Laboratory:
-        """Encode what is not in the store yet."""
+        """Encode the sentences that are not in the store yet."""
         sentences = ListCorpus(distinct_sentences(datasets))
         evaluation = store.embed_all(sentences, ensemble.encoders, progress=progress)
         views = {
@@ -128,30 +110,30 @@ class Laboratory:
 
     @property
     def everyone(self) -> tuple[int, ...]:
-        """All members."""
+        """The places of all members."""
         return tuple(range(len(self.ensemble.encoders)))
 
     def sentences(self, corpus: str) -> int:
-        """The number of sentences of a corpus."""
+        """Return the number of sentences of a corpus."""
         return len(self.corpora[corpus][0])
 
     def corpus_key(self, corpus: str) -> str:
-        """The hash of its content."""
+        """Return the hash of a corpus' content."""
         return "" if corpus == NO_CORPUS else self.corpora[corpus][0].manifest.corpus
 
     def outcome(self, trial: Trial, datasets: Sequence[Dataset]) -> Outcome:
-        """What a trial says about these data sets, from the notebook if it is there."""
-        facts = [*self.facts(trial), trial.keep, [[one.name, one.fingerprint] for one in datasets]]
+        """Return the predictions of a trial for these data sets, from the notebook if it has them."""
+        facts = [*self.facts(trial), trial.keep, [[dataset.name, dataset.fingerprint] for dataset in datasets]]
         return self.notebook.record(Outcome, facts, lambda: self._try(trial, datasets))
 
     def combining(self, trial: Trial, vectors: Sequence[FloatArray]) -> Callable[[], object]:
-        """What combines the vectors of all members [n, d_j] as the trial does, to be timed."""
+        """Return a call that combines the vectors of all members [n, d_j] as the trial does, to be timed."""
         meta = self._fit(trial)
         views = [vectors[j] for j in trial.members]
         return lambda: meta.transform(views)
 
     def facts(self, trial: Trial) -> list[Any]:
-        """Everything that a fit depends on: with other libraries, or on another machine, it is done anew."""
+        """Return everything that a fit depends on, libraries and processor included."""
         method = trial.method.to_json() if trial.method else None
         members = [self.ensemble.encoders[j].spec.key for j in trial.members]
         known = provenance()
@@ -188,7 +170,8 @@ class Laboratory:
             return self._fitted(whole)
         if whole not in self._metas:
             self._metas[whole] = self._fitted(whole)
-            _drop_oldest(self._metas, _FITTED)
+            if len(self._metas) > _FITTED:
+                self._metas.popitem(last=False)
         self._metas.move_to_end(whole)
         return self._metas[whole]
 
@@ -215,7 +198,7 @@ class Laboratory:
         return method.fit(views, progress=self.progress)
 
     def _moments_for(self, trial: Trial, *, normalize: bool) -> Moments:
-        """Of the members of the trial; one pass over a corpus serves all of them."""
+        """Return the moments of the trial's members; one pass over a corpus serves all trials."""
         if trial.rows is not None:
             moments = Moments.of_views(self._training(trial), normalize=normalize)
         else:
@@ -230,42 +213,36 @@ class Laboratory:
         return moments.of_columns(np.concatenate([places[j] for j in trial.members]))
 
     def _training(self, trial: Trial) -> Views:
-        """Every member's vectors of the sentences that the trial is fitted on."""
+        """Return every member's vectors of the sentences that the trial is fitted on."""
         views = self.corpora[trial.corpus]
         if trial.rows is None:
             return list(views)
         key = (trial.corpus, trial.rows, trial.draw)
         if key not in self._samples:
             drawn = np.random.default_rng(trial.draw).permutation(len(views[0]))[: trial.rows]
+            self._samples.clear()  # all methods use one sample before the next is drawn
             self._samples[key] = _rows(views, np.sort(drawn))
-            _drop_oldest(self._samples, _SAMPLES)
         return self._samples[key]
 
 
 def solve_within(method: MomentMethod | Autoencoder, moments: Moments, dims: Sequence[int]) -> Meta:
-    """Solve a method, with as many dimensions as the data supports if that is less than was asked for."""
+    """Solve a method, with as many dimensions as the data supports if those are fewer than its `dim`."""
     try:
         return method.solve(moments, dims)
     except DimensionError as error:
         if error.supported is None:
             raise
-        anything: Any = method  # all that can say so have a `dim`, which their common type does not know
+        anything: Any = method  # methods that raise this have a `dim`, which their common type lacks
         meta: Meta = replace(anything, dim=error.supported).solve(moments, dims)
         return meta
 
 
 def _rows(views: Sequence[View], rows: NDArray[np.int64]) -> Views:
-    """Those rows of every view, in memory; the views are read once, from the beginning."""
-    found: list[list[NDArray[Any]]] = [[] for _ in views]
+    """Read those rows of every view into memory; the views are read once, from the beginning."""
+    kept: list[list[NDArray[Any]]] = []
     start = 0
     for blocks in batches(list(views), _BLOCK):
         inside = rows[(rows >= start) & (rows < start + len(blocks[0]))] - start
-        for kept, block in zip(found, blocks, strict=True):
-            kept.append(block[inside])
+        kept.append([block[inside] for block in blocks])
         start += len(blocks[0])
-    return [np.concatenate(kept) for kept in found]
-
-
-def _drop_oldest(cache: OrderedDict[Any, Any], size: int) -> None:
-    while len(cache) > size:
-        cache.popitem(last=False)
+    return [np.concatenate(blocks) for blocks in zip(*kept, strict=True)]

@@ -1,4 +1,4 @@
-"""What experiments have found out already, so that an interrupted run goes on where it was."""
+"""What experiments write down: dataclasses as JSON files, so that an interrupted run goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ensembed.errors import InputError
-from ensembed.paper.records import from_json, to_json
 from ensembed.support.atomic_files import alone, write_atomically
+from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
 from ensembed.support.version import __version__
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 T = TypeVar("T")
 
-# To be raised when an experiment changes what it does: what was written down before no longer counts.
+# Raise this when an experiment changes what it does: older records then no longer count.
 _EDITION = 1
 
 
@@ -26,8 +29,8 @@ class Notebook:
     """Records on disk, each under the hash of everything that it depends on.
 
     Attributes:
-        folder: a file per record.
-        fresh: whether what was written down before is found out again.
+        folder: the folder of the records, one file each.
+        fresh: whether to compute every record again.
         progress: told of waiting for another process.
     """
 
@@ -36,14 +39,14 @@ class Notebook:
     progress: Progress = silent
 
     def key(self, what: str, facts: Any) -> str:  # noqa: ANN401 - anything JSON can hold
-        """The hash under which something that depends on these facts is kept."""
+        """Return the hash of these facts under which a record is kept."""
         text = json.dumps([__version__, _EDITION, what, facts], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
-    def record(self, kind: type[T], facts: Any, find: Callable[[], T]) -> T:  # noqa: ANN401 - anything JSON can hold
-        """The record of these facts, found out now if it is not there; a damaged one counts as not there.
+    def record(self, kind: type[T], facts: Any, compute: Callable[[], T]) -> T:  # noqa: ANN401 - anything JSON can hold
+        """Return the record of these facts; compute and write it if it is missing or damaged.
 
-        A second process that writes in the same notebook waits, and then finds what the first has found.
+        A second process that uses the same notebook waits, and then reads what the first one wrote.
         """
         path = self.folder / f"{self.key(kind.__name__, facts)}.json"
         if not self.fresh and (known := _read(kind, path)) is not None:
@@ -52,9 +55,32 @@ class Notebook:
         with alone(self.folder / ".lock", "process's experiment", self.progress):
             if not self.fresh and (known := _read(kind, path)) is not None:
                 return known
-            found = find()
-            write_atomically(path, to_json(kind, found))
-        return found
+            record = compute()
+            write_atomically(path, to_json(kind, record))
+        return record
+
+
+def to_json(kind: type[T], record: T, *, indent: int | None = None) -> bytes:
+    """Write a dataclass as JSON text, with every digit."""
+    return bytes(_adapter(kind).dump_json(record, indent=indent)) + b"\n"
+
+
+def from_json(kind: type[T], text: bytes) -> T:
+    """Read what `to_json` wrote.
+
+    Raises:
+        InputError: the text is not a record of that kind.
+    """
+    try:
+        return _adapter(kind).validate_json(text)
+    except ValueError as error:  # pydantic's ValidationError is one
+        raise InputError(f"this is no {kind.__name__} of this version: {error}") from None
+
+
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    pydantic: Any = import_extra("pydantic", "report", "what experiments write down")
+    adapter: TypeAdapter[T] = pydantic.TypeAdapter(kind)
+    return adapter
 
 
 def _read(kind: type[T], path: Path) -> T | None:

@@ -1,7 +1,7 @@
-"""The printed figures of the paper this library follows, so that our tables can stand beside them.
+"""The printed figures of the paper that this library follows, for our tables to quote.
 
 Nina Poerner, Ulli Waltinger and Hinrich Schütze, "Sentence Meta-Embeddings for Unsupervised Semantic Textual
-Similarity", ACL 2020. All figures are x 100, as printed, and none of them was computed by us except `mean_over`.
+Similarity", ACL 2020. All figures are x 100, as printed; only `mean_over` computes one.
 """
 
 from __future__ import annotations
@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ensembed.errors import InputError
 
-CITATION = (
-    'Poerner, Waltinger and Schütze, "Sentence Meta-Embeddings for Unsupervised Semantic Textual Similarity", ACL 2020'
-)
-
 T = TypeVar("T")
+
+_DATA: dict[str, Any] = json.loads(files("ensembed.paper").joinpath("published.json").read_text("utf-8"))
+CITATION: str = _DATA["citation"]
 
 
 @dataclass(frozen=True)
@@ -33,30 +31,32 @@ class Printed:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of Table 2.
+    """One row of Table 2."""
 
-    Attributes:
-        key: `single:USE`, `meta:gcca`, or `literature:` and the paper's BibTeX key.
-        label: for people to read.
-        kind: `single`, `meta`, or for the literature what the paper says in brackets, such as `supervised SoTA`.
-        dim: the length of a vector; None where the paper gives none.
-        note: the paper's footnote, or nothing.
-        figures: by data set, `sts12` to `sts16` and `stsb` (the test split).
-    """
-
-    key: str
+    key: str  # `single:USE`, `meta:gcca`, or `literature:` and the paper's BibTeX key
     label: str
-    kind: str
-    dim: int | None
-    note: str
-    figures: Mapping[str, Printed]
+    kind: str  # `single`, `meta`, or for the literature what the paper says in brackets: `supervised SoTA`
+    dim: int | None  # None where the paper gives none
+    note: str  # the paper's footnote
+    source: str  # where a figure of the literature comes from
+    figures: Mapping[str, Printed]  # by data set, `sts12` to `sts16` and `stsb` (the test split)
+
+    @property
+    def is_literature(self) -> bool:
+        """Whether the paper quotes this row from another paper."""
+        return self.key.startswith("literature:")
+
+    @property
+    def method(self) -> str:
+        """The name of the row in the paper's appendix, if it is there."""
+        return self.key.partition(":")[2]
 
 
 def table2() -> tuple[Row, ...]:
     """Table 2: STS12-16 (mean over sub-testsets) and the STS Benchmark's test split."""
     return tuple(
-        Row(key, row["label"], row["kind"], row["dim"], row["note"], _printed(row["figures"]))
-        for key, row in _data()["table2"].items()
+        Row(key, row["label"], row["kind"], row["dim"], row["note"], row.get("source", ""), _printed(row["figures"]))
+        for key, row in _DATA["table2"].items()
     )
 
 
@@ -67,50 +67,40 @@ def appendix(method: str, dataset: str) -> Mapping[str, Printed]:
         method: `ParaNMT`, `SBERT`, `USE`, `conc`, `avg`, `svd`, `gcca` or `ae`.
         dataset: `sts12` to `sts16`.
     """
-    years: dict[str, dict[str, dict[str, list[float]]]] = _data()["appendix"]
+    years: dict[str, dict[str, dict[str, list[float]]]] = _DATA["appendix"]
     parts = _pick(years, dataset, "data set in the paper's appendix")
     return _printed({part: _pick(row, method, "method in the paper's appendix") for part, row in parts.items()})
 
 
 def mean_over(method: str, dataset: str, parts: Sequence[str]) -> Printed:
-    """The unweighted mean of the appendix' figures over some sub-testsets of a year.
+    """Return the unweighted mean of the appendix' figures over some sub-testsets of a year.
 
-    Table 2 has STS13 with its licensed part SMT: what was evaluated without it can only be compared with this.
+    Table 2 has STS13 with its licensed part SMT: scores without it can only be compared with this.
     """
     if not parts:
         raise InputError(f"no sub-testset of {dataset} was named, so there is no mean")
     known = appendix(method, dataset)
     rows = [_pick(known, part, f"sub-testset of {dataset}") for part in parts]
-    return Printed(*(_mean([getattr(row, metric) for row in rows]) for metric in ("pearson", "spearman")))
+    return Printed(*(sum(getattr(row, metric) for row in rows) / len(rows) for metric in ("pearson", "spearman")))
 
 
 def table1_gcca() -> Mapping[str, Printed]:
     """Table 1, below: GCCA on the STS Benchmark's dev split, by tau (`0.01` to `100`)."""
-    return _printed(_data()["table1_gcca_tau"])
+    return _printed(_DATA["table1_gcca_tau"])
 
 
 def table1_autoencoder() -> Mapping[str, Mapping[str, Printed]]:
     """Table 1, above: the autoencoder on the dev split, by hidden layers (`0` to `2`) and loss (`mse`, `mae`, ...)."""
-    return MappingProxyType({layers: _printed(row) for layers, row in _data()["table1_autoencoder"].items()})
+    return MappingProxyType({layers: _printed(row) for layers, row in _DATA["table1_autoencoder"].items()})
 
 
 def table3() -> Mapping[str, Mapping[str, Printed]]:
     """Table 3: `svd`, `gcca` and `ae` on the dev split, `full` and `without USE` and so on."""
-    return MappingProxyType({method: _printed(row) for method, row in _data()["table3"].items()})
-
-
-@cache
-def _data() -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(files("ensembed.paper").joinpath("published.json").read_text("utf-8"))
-    return data
+    return MappingProxyType({method: _printed(row) for method, row in _DATA["table3"].items()})
 
 
 def _printed(figures: Mapping[str, Sequence[float | None]]) -> Mapping[str, Printed]:
     return MappingProxyType({key: Printed(*figure) for key, figure in figures.items()})
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _pick(table: Mapping[str, T], key: str, what: str) -> T:

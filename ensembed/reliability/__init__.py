@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ensembed.reliability.estimate import reliability
-from ensembed.reliability.result import Reliability
+from ensembed.reliability.estimate import Reliability, reliability
 
 __all__ = ["Reliability", "reliability"]

@@ -1,6 +1,6 @@
-"""How members' cosines of near sentences agree, and the weights that follow.
+"""How members' cosines of near sentences agree: which members say something, which say the same, and their weights.
 
-Of random pairs, which are unrelated, all encoders say so, good or bad. It is among near sentences that they differ.
+All encoders, good or bad, tell that random pairs are unrelated. They differ among near sentences.
 """
 
 from __future__ import annotations
@@ -10,20 +10,32 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from ensembed.errors import ViewError
+from ensembed.reliability.lexical import Lexical
+from ensembed.support.progress import Progress
 
 Matrix64 = NDArray[np.float64]
 Pairs = NDArray[np.int64]
 
+MUTE = 0.1
+"""Members that agree less than this with all others, and with the words, over near and random pairs, are mute."""
+SAME = 0.99
+"""Members that agree more than this are copies."""
+
+# Rows of length one that vary less than this, squared, are all the same but for rounding.
+_LEAST_VARIANCE = 1e-10
 TRUST = 0.95
-"""What the best member's cosines are taken to correlate with the truth: no label-free figure shows it.
+"""The assumed correlation of the best member's cosines with the truth: no label-free figure shows it.
 
 Chosen on STS-B dev; 0.97 does as well."""
 LARGEST_TRUST = 0.985
-"""The most that any other member's are taken to."""
+"""The largest assumed correlation of any other member's."""
 LARGEST_WEIGHT = 0.5
-"""The most that another member counts beside the best, both as if their cosines were spread alike."""
+"""The largest weight of another member beside the best, as if the cosines of both had the same spread."""
 LEAST_WEIGHT = 0.005
-"""Members that would count less are left out: they change nothing, and encoding costs the same."""
+"""Members of less weight are left out: they change nothing, and encoding costs the same."""
 SPREAD = 0.2
 """The spread of the best member's cosines over sentences near and far, in parts of the way from the cosine of unrelated
 sentences to 1. Chosen on STS-B dev; over the pairs of STS-B it is 0.25 to 0.3."""
@@ -41,7 +53,7 @@ class NearPairs:
 
     Attributes:
         pairs: [p, 2] row numbers, the smaller first, each pair once.
-        owner: [p] the first of the query sentences, by place, that found it: pairs of a query are not independent.
+        owner: [p] the first query, by place, that has the pair: pairs of a query are not independent.
     """
 
     pairs: Pairs
@@ -49,27 +61,27 @@ class NearPairs:
 
 
 def nearest(X: Matrix64, queries: NDArray[np.int64], k: int) -> NDArray[np.int64]:
-    """The k nearest rows [q, k] of the rows `queries` [q] of a view [n, d], by the cosine of centred rows."""
+    """Return the k nearest rows [q, k] of the rows `queries` [q] of a view [n, d], by the cosine of centred rows."""
     centred = X - X.mean(axis=0)
     centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), np.finfo(float).tiny)
     Z = centred.astype(np.float32)
-    found = np.empty((len(queries), k), np.int64)
+    neighbours = np.empty((len(queries), k), np.int64)
     size = max(1, _COSINES // len(Z))
     for start in range(0, len(queries), size):
         block = queries[start : start + size]
         S = Z[block] @ Z.T
         S[np.arange(len(block)), block] = -np.inf
-        found[start : start + size] = np.argpartition(-S, k - 1, axis=1)[:, :k]
-    return found
+        neighbours[start : start + size] = np.argpartition(-S, k - 1, axis=1)[:, :k]
+    return neighbours
 
 
 def near_pairs(near: Sequence[NDArray[np.int64]], queries: NDArray[np.int64], n: int) -> NearPairs:
-    """The union of several members' neighbours [q, k] of the same queries [q] among n rows."""
+    """Return the union of several members' neighbours [q, k] of the same queries [q] among n rows."""
     places = np.arange(len(queries))[:, None]
     # Row, row and query as one number: sorted, a pair's first query comes first, in whatever order the members are.
     keys = []
-    for found in near:
-        low, high = np.minimum(queries[:, None], found), np.maximum(queries[:, None], found)
+    for rows in near:
+        low, high = np.minimum(queries[:, None], rows), np.maximum(queries[:, None], rows)
         keys.append(((low * n + high) * len(queries) + places).ravel())
     numbers, owner = np.divmod(np.unique(np.concatenate(keys)), len(queries))
     first = np.r_[True, numbers[1:] != numbers[:-1]]
@@ -77,17 +89,17 @@ def near_pairs(near: Sequence[NDArray[np.int64]], queries: NDArray[np.int64], n:
 
 
 def cosines(views: Sequence[Matrix64], pairs: Pairs) -> Matrix64:
-    """What each view [n, d_j] of rows of length one says about pairs [p, 2]: [J, p]."""
-    found = np.empty((len(views), len(pairs)))
+    """Return the cosines [J, p] of pairs [p, 2] under each view [n, d_j] of rows of length one."""
+    result = np.empty((len(views), len(pairs)))
     for start in range(0, len(pairs), _PAIRS):
         block = pairs[start : start + _PAIRS]
         for j, X in enumerate(views):
-            found[j, start : start + _PAIRS] = np.einsum("ij,ij->i", X[block[:, 0]], X[block[:, 1]])
-    return found
+            result[j, start : start + _PAIRS] = np.einsum("ij,ij->i", X[block[:, 0]], X[block[:, 1]])
+    return result
 
 
 def correlations(C: Matrix64, owner: NDArray[np.int64], counts: Matrix64) -> tuple[Matrix64, Matrix64]:
-    """Correlation [b, J, J] and standard deviation [b, J] of cosines C [J, p], for b bootstrap samples at once.
+    """Return correlation [b, J, J] and standard deviation [b, J] of cosines C [J, p] in b bootstrap samples.
 
     Args:
         C: the members' cosines of pairs.
@@ -95,7 +107,7 @@ def correlations(C: Matrix64, owner: NDArray[np.int64], counts: Matrix64) -> tup
         counts: [b, q] how often each query counts.
     """
     J, q = len(C), counts.shape[1]
-    C = C - C.mean(axis=1, keepdims=True)  # for the rounding alone
+    C = C - C.mean(axis=1, keepdims=True)  # reduces rounding errors
     total = counts @ np.bincount(owner, minlength=q)
     total = np.maximum(total, 1.0)
     mean = counts @ np.stack([np.bincount(owner, c, q) for c in C], axis=1) / total[:, None]
@@ -110,10 +122,10 @@ def correlations(C: Matrix64, owner: NDArray[np.int64], counts: Matrix64) -> tup
 
 
 def weights(best: int, r: Matrix64, spread: Matrix64, level: float, known: Matrix64) -> Matrix64:
-    """What members' cosines count [J], 1 for the best.
+    """Return the weights [J] of the members' cosines, 1 for the best.
 
     If errors were independent, and the best member's cosines correlated with the truth by a, another's would correlate
-    with it by r / a, r being how the two agree; and a / (1 - a^2) is what a cosine of spread 1 counts in the best sum.
+    with it by r / a, r being their agreement; and a / (1 - a^2) is the weight of a cosine of spread 1 in the best sum.
 
     - Agreement is that over pairs whose best cosines are spread as widely as in text with near and far sentences
       (`SPREAD`). A corpus that has no near sentences shows it over a narrow range only; what is beyond follows from the
@@ -127,7 +139,7 @@ def weights(best: int, r: Matrix64, spread: Matrix64, level: float, known: Matri
         best: the place of the best member.
         r: [J, J] how the members' cosines correlate over pairs that are near under the best.
         spread: [J] the standard deviation of these cosines.
-        level: the best member's cosine of unrelated sentences.
+        level: the mean cosine of unrelated sentences under the best member.
         known: [J] how much of the best a member predicts, in parts of what the best predicts of it.
 
     Example:
@@ -148,7 +160,7 @@ def weights(best: int, r: Matrix64, spread: Matrix64, level: float, known: Matri
 
 
 def _company(best: int, r: Matrix64) -> Matrix64:
-    """How many members [J] say what a member says beyond the best, itself among them."""
+    """Return how many members [J], each included itself, say what a member says beyond the best."""
     own = np.clip(r[best], -1.0, 1.0)
     left = np.sqrt(np.maximum(1 - np.square(own), np.finfo(float).eps))
     partial = np.clip((r - np.outer(own, own)) / np.outer(left, left), 0.0, 1.0)
@@ -159,3 +171,82 @@ def _company(best: int, r: Matrix64) -> Matrix64:
 
 def _odds(trust: Matrix64) -> Matrix64:
     return np.asarray(trust / (1 - np.square(trust)))
+
+
+@dataclass(frozen=True, eq=False)
+class Near:
+    """The neighbours [q, k] of query rows [q] under each member that tells sentences apart."""
+
+    queries: NDArray[np.int64]
+    found: dict[int, NDArray[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Roles:
+    """Which members are used.
+
+    Attributes:
+        live: the members that are not mute.
+        copies: for each of all members the first that says the same.
+        known: whether anything tells which member to trust.
+    """
+
+    live: list[int]
+    copies: list[int]
+    known: bool
+
+
+def near_sentences(vectors: Sequence[Matrix64], queries: NDArray[np.int64], k: int, progress: Progress) -> Near:
+    """Return the k neighbours of the rows `queries` under every member that tells sentences apart.
+
+    Raises:
+        ViewError: none does.
+    """
+    varied = [j for j, X in enumerate(vectors) if np.square(X - X.mean(axis=0)).sum(axis=1).mean() > _LEAST_VARIANCE]
+    if not varied:
+        raise ViewError(f"none of the {len(vectors)} views tells any two of {len(vectors[0])} sentences apart")
+    found = {}
+    for j in varied:
+        found[j] = nearest(vectors[j], queries, k)
+        progress("near sentences", len(found), len(varied))
+    return Near(queries, found)
+
+
+def roles_of(near: Near, vectors: Sequence[Matrix64], lexical: Lexical | None, rng: np.random.Generator) -> Roles:
+    """Return which members are mute and which are copies.
+
+    Copies are recognised by near pairs. Mute members are recognised by near pairs and as many random ones: pairs that
+    are near because one member errs have low cosines under the others, so that weak members seem to disagree.
+    """
+    varied = list(near.found)
+    n, size, q = len(vectors[0]), len(varied), len(near.queries)
+    pairs = near_pairs(list(near.found.values()), near.queries, n)
+    others = np.stack([rng.integers(0, n, len(pairs.pairs)), near.queries[pairs.owner]], axis=1)
+    mixed = np.vstack([pairs.pairs, others[others[:, 0] != others[:, 1]]])
+    owner = np.concatenate([pairs.owner, pairs.owner[others[:, 0] != others[:, 1]]])
+    C = cosines([vectors[j] for j in varied], mixed)
+    [same], _ = correlations(C[:, : len(pairs.pairs)], pairs.owner, np.ones((1, q)))
+    first: list[int] = []
+    for k in range(size):
+        # The first of a chain of copies.
+        like = next((i for i in range(k) if same[i, k] > SAME), None)
+        first.append(k if like is None else first[like])
+    if lexical is not None:
+        C = np.vstack([C, lexical.cosines(mixed)])
+    [r], _ = correlations(C, owner, np.ones((1, q)))
+    # A member that agrees with the words, or with a member that does, is not mute; the words are the last row.
+    _, group = connected_components(r > MUTE, directed=False)
+    heard = group[:size] == group[-1] if lexical is not None else np.zeros(size, bool)
+    known = bool(heard.any()) or size == 1
+    if not known:
+        # Otherwise the largest group of agreeing members is used. A copy confirms nothing and does not count.
+        voices = np.bincount([group[k] for k in range(size) if first[k] == k], minlength=int(group.max()) + 1)
+        known = voices.max() > 1 and np.count_nonzero(voices == voices.max()) == 1
+        heard = group[:size] == voices.argmax()
+    # Where nothing tells which member to trust, all are used.
+    live = [j for j, used in zip(varied, heard, strict=True) if used or not known or size == 1]
+    copies = list(range(len(vectors)))
+    for k, j in enumerate(varied):
+        if j in live:
+            copies[j] = varied[first[k]]
+    return Roles(live, copies, known)

@@ -1,37 +1,107 @@
-"""Which members to trust, found without a label: the steps from views to weights."""
+"""Which members to trust, estimated without labels: the steps from views to weights."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.corpora.corpus import Corpus
-from ensembed.errors import InputError
-from ensembed.numerics.row_matrices import check_views
-from ensembed.reliability.agreement import correlations, cosines, near_pairs, weights
+from ensembed.corpora.corpus import Corpus, check_sentences
+from ensembed.errors import InputError, ViewError
+from ensembed.numerics.row_matrices import Matrix, check_views, non_finite, unit_rows
+from ensembed.reliability.agreement import (
+    Near,
+    Roles,
+    correlations,
+    cosines,
+    near_pairs,
+    near_sentences,
+    roles_of,
+    weights,
+)
 from ensembed.reliability.lexical import DIM, Lexical
-from ensembed.reliability.result import Decided, Reliability
-from ensembed.reliability.roles import Near, Roles, near_sentences, roles_of
-from ensembed.reliability.sample import sample_rows, sample_sentences, sample_vectors
-from ensembed.reliability.sufficiency import known, lead, predictions
-from ensembed.reliability.whitening import SoftWhitening
+from ensembed.reliability.sufficiency import SoftWhitening, known, lead, predictions
 from ensembed.support.progress import Progress, silent
 
 Matrix64 = NDArray[np.float64]
 
+Decided: TypeAlias = Literal["lead", "words", "nothing"]
+
 LEAST_ROWS = 50
 """Fewer distinct sentences do not show which of several members is the best."""
-# Sentences for each dimension of words and of letters: fewer, and a regression on them explains what is not theirs.
+# Sentences for each dimension of words and of letters: with fewer, a regression on them overfits.
 _ROWS_A_DIM = 20
 _INTERVAL = (2.5, 97.5)
 LEVEL = 0.01
-"""Leads that differ by less do so by the corpus: on some two members are level that are 0.02 apart on another."""
-# Random pairs, to see what the best says of unrelated sentences.
+"""Differences of leads below this are noise: they change sign between corpora."""
+# Sampled rows that lie closer together than this are read in one go.
+_BLOCK = 4096
+# Random pairs, for the cosine of unrelated sentences under the best member.
 _RANDOM = 5000
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """How far each of J members can be trusted, estimated without labels.
+
+    Attributes:
+        names: the members.
+        sufficiency: [J, J] the part of what member j says, beyond the words of a sentence, that a linear map of what
+            member i says predicts of sentences it was not fitted on; the diagonal is 1.
+        lead: [J] how much more a member predicts of its strongest rival than that predicts of it. The best member is
+            the one with the largest. 0 for members that say nothing: they are compared with nobody.
+        lead_low: [J] the lower end of its 95% bootstrap interval.
+        lead_high: [J] the upper end.
+        agreement: [J] how a member's cosines correlate with the best one's, over pairs that are near under the best.
+        weights: [J] the weights of the members' cosines, 1 for the best: what methods take as `weights`. 0 for members
+            that say nothing or next to nothing. Members that say the same share one weight. Another member
+            than the best can have more than 1 where its cosines have less spread: it counts for less all the same.
+        weights_low: [J] the lower end of their 95% bootstrap interval.
+        weights_high: [J] the upper end.
+        whitened_weights: [J] the same for vectors of which those of `whitened` are softly whitened: what `Auto` takes.
+        whitened: the places of the members that gain by it: all but the best, its copies, and those that say nothing.
+        mute: names of members that say nothing: constant, random, or of other sentences.
+        copies: for each member the place of the first member that says the same; its own where there is none.
+        sentences: the number of sentences in the sample.
+        pairs: the number of pairs of sentences that are near under the best.
+        lexical: whether the sentences' words were known, so that what they explain could be left out.
+        seed: seed of the random samples.
+        sure: the part of the bootstrap samples in which the best member is the best one.
+        best: the place of the member that is trusted most: of those that say something the one with the largest lead,
+            and of those that lead alike the one that follows the words least.
+        decided: what made it the best: its "lead"; the "words", between members that lead alike; or "nothing", where no
+            two members agree and nothing else tells which to believe, so that all count the same.
+    """
+
+    names: tuple[str, ...]
+    sufficiency: Matrix64
+    lead: Matrix64
+    lead_low: Matrix64
+    lead_high: Matrix64
+    agreement: Matrix64
+    weights: Matrix64
+    weights_low: Matrix64
+    weights_high: Matrix64
+    whitened_weights: Matrix64
+    whitened: tuple[int, ...]
+    mute: tuple[str, ...]
+    copies: tuple[int, ...]
+    sentences: int
+    pairs: int
+    lexical: bool
+    seed: int
+    sure: float = 1.0
+    best: int = 0
+    decided: Decided = "lead"
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The facts that a fitted method keeps about weights by reliability."""
+        facts = {"trusted": self.best, "decided": self.decided, "sure": round(self.sure, 3)}
+        return {"weights_from": "reliability", **facts}
 
 
 def reliability(
@@ -46,7 +116,7 @@ def reliability(
     seed: int = 0,
     progress: Progress = silent,
 ) -> Reliability:
-    """Find out how far each member of an ensemble can be trusted, without a label.
+    """Estimate how far each member of an ensemble can be trusted, without labels.
 
     The best member is the one that predicts more of what the others say than they predict of what it says, beyond what
     the words of the sentences predict by themselves (`ensembed.reliability.sufficiency`; after Darrin et al. 2024,
@@ -76,9 +146,9 @@ def reliability(
         rows: how many distinct sentences to sample; all if there are no more.
         queries: how many of them to look for near sentences of.
         neighbours: how many near sentences of each, under every member in turn.
-        resamples: of the bootstrap.
-        seed: of the samples.
-        progress: told of what is done.
+        resamples: number of bootstrap samples.
+        seed: seed of the random samples.
+        progress: receives the steps that are done.
 
     Raises:
         InputError: there are several members and fewer than 50 distinct sentences, or an argument is out of range.
@@ -88,10 +158,10 @@ def reliability(
         >>> rng = np.random.default_rng(0)
         >>> truth = rng.standard_normal((400, 12))
         >>> good, fair = (truth[:, :known] + 0.1 * rng.standard_normal((400, known)) for known in (12, 9))
-        >>> found = reliability([fair, good, np.ones((400, 3))], names=["fair", "good", "constant"])
-        >>> found.names[found.best], found.mute
+        >>> estimate = reliability([fair, good, np.ones((400, 3))], names=["fair", "good", "constant"])
+        >>> estimate.names[estimate.best], estimate.mute
         ('good', ('constant',))
-        >>> found.weights[1:]
+        >>> estimate.weights[1:]
         array([1., 0.])
     """
     checked = check_views(views)
@@ -124,7 +194,7 @@ def reliability(
 
 
 def _alone(names: tuple[str, ...], n: int, lexical: bool, seed: int) -> Reliability:
-    """One member: it counts, whatever it says."""
+    """Return the estimate for a single member, which always has the weight 1."""
     one, nothing = np.ones(1), np.zeros(1)
     return Reliability(
         names=names,
@@ -148,8 +218,8 @@ def _alone(names: tuple[str, ...], n: int, lexical: bool, seed: int) -> Reliabil
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
-    """What follows from the pairs that are near under one member: [resamples, ...] of all that are looked at."""
+class _Weighted:
+    """Agreement and weights if one member is the best, in every bootstrap sample [resamples, ...]."""
 
     agreement: Matrix64
     plain: Matrix64
@@ -159,14 +229,14 @@ class _Found:
 
 @dataclass(frozen=True, eq=False)
 class _Estimate:
-    """From what the members say about the same sentences to whom to trust.
+    """The data of one estimate.
 
     Attributes:
         vectors: the members' [n, d_j], of length one.
         near: which sentences are near under which member.
-        roles: who is listened to.
-        lexical: the words, where they are known.
-        seed: of the samples.
+        roles: which members are used.
+        lexical: the words of the sentences, where they are known.
+        seed: seed of the random samples.
     """
 
     vectors: Sequence[Matrix64]
@@ -176,7 +246,7 @@ class _Estimate:
     seed: int
 
     def reliability(self, names: tuple[str, ...], resamples: int, progress: Progress) -> Reliability:
-        """Order and weights of those who say something, with intervals."""
+        """Return the order and the weights of the members, with intervals."""
         n, J, live, copies = len(self.vectors[0]), len(self.vectors), self.roles.live, self.roles.copies
         own = [j for j in live if copies[j] == j]
         place = np.array([own.index(copies[j]) for j in live])
@@ -193,7 +263,7 @@ class _Estimate:
         found = {b: self._beside(own, int(b), whole, R, counts) for b in np.unique(best)}
 
         def of_all(values: Matrix64) -> Matrix64:
-            """Of the members that are looked at [..., own] to all of them [..., J]."""
+            """Spread values of the distinct members [..., own] over all members [..., J]."""
             result = np.zeros((*values.shape[:-1], J))
             result[..., live] = values[..., place]
             return result
@@ -234,8 +304,10 @@ class _Estimate:
             decided=self._decided(leads[0], first),
         )
 
-    def _beside(self, own: Sequence[int], b: int, whole: Sequence[Matrix64], R: Matrix64, counts: Matrix64) -> _Found:
-        """What the members count if the one at place b of them is the best, in every resample."""
+    def _beside(
+        self, own: Sequence[int], b: int, whole: Sequence[Matrix64], R: Matrix64, counts: Matrix64
+    ) -> _Weighted:
+        """Return the weights of the members if the one at place b is the best, in every bootstrap sample."""
         X = [self.vectors[j] for j in own]
         pairs = near_pairs([self.near.found[own[b]]], self.near.queries, len(X[0]))
         plain = cosines(X, pairs.pairs)
@@ -250,10 +322,10 @@ class _Estimate:
             found = [weights(b, one, sd, level, known(explained, b)) for one, sd, explained in resampled]
             weighed.append((r[:, b], np.array(found)))
         (agreement, by_plain), (_, by_whitened) = weighed
-        return _Found(agreement, by_plain, by_whitened, len(pairs.pairs))
+        return _Weighted(agreement, by_plain, by_whitened, len(pairs.pairs))
 
     def _wordiness(self, own: Sequence[int]) -> Matrix64 | None:
-        """How the members' cosines of near pairs correlate with the words'; None where the words say nothing."""
+        """Return the correlation of the members' cosines of near pairs with the words'; None without any."""
         if self.lexical is None:
             return None
         pairs = near_pairs([self.near.found[j] for j in own], self.near.queries, len(self.vectors[0]))
@@ -263,7 +335,7 @@ class _Estimate:
         return r[-1, :-1] if spread[-1] > 0 else None
 
     def _spreads(self, own: Sequence[int], place: NDArray[Any]) -> Matrix64:
-        """[J] the spread of the first that says the same, in parts of a member's own."""
+        """Return [J] the spread of the first copy in parts of a member's own spread."""
         live = self.roles.live
         pairs = near_pairs([self.near.found[j] for j in own], self.near.queries, len(self.vectors[0]))
         spread = cosines([self.vectors[j] for j in live], pairs.pairs).std(axis=1)
@@ -273,7 +345,7 @@ class _Estimate:
         return result
 
     def _decided(self, leads: Matrix64, first: int) -> Decided:
-        """By what the first was found to be the best."""
+        """Return what decided which member is the best."""
         if not self.roles.known:
             return "nothing"
         others = [j for j in self.roles.live if self.roles.copies[j] != first]
@@ -282,7 +354,7 @@ class _Estimate:
 
 
 def _best(leads: Matrix64, wordiness: Matrix64 | None) -> NDArray[np.int64]:
-    """The place [resamples] of the best; of those that lead alike the one whose cosines follow the words least."""
+    """Return the place [resamples] of the best; among equal leads, the one whose cosines follow the words least."""
     if wordiness is None:
         return np.asarray(leads.argmax(axis=1))
     level = leads >= leads.max(axis=1, keepdims=True) - LEVEL
@@ -290,5 +362,69 @@ def _best(leads: Matrix64, wordiness: Matrix64 | None) -> NDArray[np.int64]:
 
 
 def _counts(size: int, resamples: int, rng: np.random.Generator) -> Matrix64:
-    """How often each of `size` things counts: [1 + resamples, size], once each in the first row."""
+    """Return how often each of `size` rows counts: [1 + resamples, size], once each in the first sample."""
     return np.vstack([np.ones(size), rng.poisson(1.0, (resamples, size))])
+
+
+def sample_rows(n: int, sentences: Corpus | Sequence[str] | None, rows: int, seed: int) -> NDArray[np.int64]:
+    """Return the numbers, rising, of at most `rows` of n rows, chosen at random; repeated sentences count once.
+
+    Raises:
+        InputError: there are not n sentences.
+    """
+    distinct = np.arange(n)
+    if sentences is not None:
+        if not isinstance(sentences, (Corpus, Sequence)) or isinstance(sentences, str):
+            raise InputError(f"sentences are a list or a corpus, not a {type(sentences).__name__}")
+        if len(sentences) != n:
+            raise InputError(f"there are {len(sentences)} sentences for views of {n} rows: row i is of sentence i")
+        distinct = _first_rows(sentences)
+    if rows < len(distinct):
+        distinct = np.sort(np.random.default_rng(seed).choice(distinct, rows, replace=False))
+    return distinct
+
+
+def sample_sentences(sentences: Corpus | Sequence[str], rows: NDArray[np.int64]) -> list[str]:
+    """Return the sentences of these rows, which rise; a corpus is read as a stream."""
+    if not isinstance(sentences, Corpus):
+        return check_sentences([sentences[int(row)] for row in rows])
+    chosen, found = iter(rows.tolist()), []
+    wanted = next(chosen, None)
+    for number, sentence in enumerate(sentences):
+        if wanted is None:
+            break
+        if number == wanted:
+            found.append(sentence)
+            wanted = next(chosen, None)
+    return found
+
+
+def sample_vectors(view: Matrix, rows: NDArray[np.int64], number: int) -> Matrix64:
+    """Return rows [m, d] of a view, scaled to length one; shards without such rows are not read.
+
+    Raises:
+        ViewError: one of them holds NaN or Inf.
+    """
+    result = np.empty((len(rows), view.shape[1]))
+    done = 0
+    while done < len(rows):
+        first = int(rows[done])
+        end = int(np.searchsorted(rows, first + _BLOCK))
+        stretch = np.asarray(view[first : int(rows[end - 1]) + 1])
+        X = stretch[rows[done:end] - first].astype(np.float64)
+        if not np.isfinite(X).all():
+            raise ViewError(non_finite([stretch], first, [number]))
+        result[done:end] = unit_rows(X)
+        done = end
+    return result
+
+
+def _first_rows(sentences: Corpus | Sequence[str]) -> NDArray[np.int64]:
+    """The rows, rising, that hold a sentence for the first time."""
+    if isinstance(sentences, Corpus):
+        first = sentences.index.first_rows
+        return np.flatnonzero(first == np.arange(len(first)))
+    found: dict[str, int] = {}
+    for row, sentence in enumerate(check_sentences(sentences)):
+        found.setdefault(sentence, row)
+    return np.array(list(found.values()), np.int64)

@@ -1,6 +1,6 @@
-"""What the words of sentences say by themselves: tf-idf of words and of letters, made short.
+"""What the words of sentences say by themselves: tf-idf of words and of letters, reduced in dimension.
 
-Weak encoders share it: an average of word vectors says little more than which words there are.
+Weak encoders share it: an average of word vectors says little more than which words a sentence has.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ DIM = 300
 
 _WORD = re.compile(r"\w\w+")
 _LETTERS = (3, 4)
-# Characters of a text that are looked at. The terms of long documents would fill the memory, and the first pages show
-# which words an encoder sees, too.
+# Characters of a text that are used: the terms of long documents would fill the memory.
 _MOST = 4000
-# A word that is in one sentence only says nothing about which sentences are alike.
+# A term of a single sentence says nothing about which sentences are similar.
 _LEAST_WORDS, _LEAST_LETTERS = 2, 3
-# Of the randomised range finder. More power iterations move only directions that the spectrum hardly tells apart.
+# Parameters of the randomised range finder. More power iterations only move directions of nearly equal variance.
 _EXTRA, _POWERS = 20, 2
 
 
@@ -50,7 +49,7 @@ class Lexical:
 
     @classmethod
     def of(cls, sentences: Sequence[str]) -> Lexical:
-        """The same, kept for the next call: several ensembles are looked at on one corpus, and fitted after that."""
+        """Return the features of sentences, cached: several ensembles may be estimated on one corpus."""
         return _kept(tuple(sentence[:_MOST] for sentence in sentences))
 
     def __init__(self, sentences: Sequence[str]) -> None:
@@ -61,20 +60,20 @@ class Lexical:
 
     @lru_cache(maxsize=1)  # noqa: B019 - `Lexical.of` keeps one of these anyway
     def features(self, seed: int, dim: int = DIM) -> Matrix64:
-        """Words and letters side by side [n, at most 2 dim], each shortened by a truncated SVD to rows of length one.
+        """Return words and letters side by side [n, at most 2 dim], each reduced by a truncated SVD, of length one.
 
         Args:
-            seed: of the SVD's random start.
-            dim: how many dimensions each may have. In-sample regression on too many of them would explain anything.
+            seed: seed of the SVD's random start.
+            dim: largest dimension of each. In-sample regression on too many would explain anything.
         """
-        found = np.hstack([unit_rows(_shortened(part, dim, seed)) for part in self._parts])
-        found.flags.writeable = False  # the next caller gets the same
-        return found
+        features = np.hstack([unit_rows(_shortened(part, dim, seed)) for part in self._parts])
+        features.flags.writeable = False  # it is cached
+        return features
 
     def cosines(self, pairs: NDArray[np.int64]) -> Matrix64:
-        """The mean cosine, of words and of letters, of pairs [p, 2] of sentences."""
-        found = [np.asarray(X[pairs[:, 0]].multiply(X[pairs[:, 1]]).sum(axis=1)).ravel() for X in self._parts]
-        return np.asarray(np.mean(found, axis=0))
+        """Return the mean cosine, of words and of letters, of pairs [p, 2] of sentences."""
+        both = [np.asarray(X[pairs[:, 0]].multiply(X[pairs[:, 1]]).sum(axis=1)).ravel() for X in self._parts]
+        return np.asarray(np.mean(both, axis=0))
 
 
 @lru_cache(maxsize=1)
@@ -83,7 +82,7 @@ def _kept(sentences: tuple[str, ...]) -> Lexical:
 
 
 def _letters(text: str) -> Iterator[str]:
-    """Every 3 and 4 letters of a word with a space on either side."""
+    """Yield every 3 and 4 letters of a word with a space on either side."""
     for word in text.split():
         padded = f" {word} "
         for length in _LETTERS:
@@ -91,24 +90,24 @@ def _letters(text: str) -> Iterator[str]:
 
 
 def _tfidf(sentences: Sequence[str], terms: Callable[[str], list[str]], least: int) -> sparse.csr_array:
-    """Rows [n, terms] of length one; the terms stand in the order in which they first occur."""
+    """Return rows [n, terms] of length one; the terms are in the order in which they first occur."""
     counts = [Counter(terms(sentence[:_MOST].lower())) for sentence in sentences]
-    found = Counter(term for one in counts for term in one)
-    column = {term: k for k, term in enumerate(term for term, documents in found.items() if documents >= least)}
-    kept = [[(column[term], count) for term, count in one.items() if term in column] for one in counts]
+    documents_of = Counter(term for terms_of in counts for term in terms_of)
+    column = {term: k for k, term in enumerate(term for term, number in documents_of.items() if number >= least)}
+    kept = [[(column[term], n) for term, n in terms_of.items() if term in column] for terms_of in counts]
     ends = np.cumsum([0, *map(len, kept)])
-    entries = np.array([entry for one in kept for entry in one], np.float64).reshape(-1, 2)
+    entries = np.array([entry for row in kept for entry in row], np.float64).reshape(-1, 2)
     columns = entries[:, 0].astype(np.int64)
     documents = np.bincount(columns, minlength=len(column))
     idf = np.log((1 + len(sentences)) / (1 + documents)) + 1
     values = (1 + np.log(entries[:, 1])) * idf[columns]
-    row = np.repeat(np.arange(len(kept)), np.diff(ends))
-    lengths = np.sqrt(np.bincount(row, values**2, minlength=len(kept)))
-    return sparse.csr_array((values / lengths[row], columns, ends), shape=(len(kept), len(column)))
+    rows = np.repeat(np.arange(len(kept)), np.diff(ends))
+    lengths = np.sqrt(np.bincount(rows, values**2, minlength=len(kept)))
+    return sparse.csr_array((values / lengths[rows], columns, ends), shape=(len(kept), len(column)))
 
 
 def _shortened(X: sparse.csr_array, dim: int, seed: int) -> Matrix64:
-    """X [n, terms] on its leading `dim` right singular directions (Halko, Martinsson and Tropp 2011)."""
+    """Project X [n, terms] on its leading `dim` right singular directions (Halko, Martinsson and Tropp 2011)."""
     dim = min(dim, *X.shape)
     if dim == 0:
         return np.zeros((X.shape[0], 0))

@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ensembed.encoders import Encoder
-from ensembed.reliability.estimate import LEVEL
-from ensembed.reliability.result import Reliability
+from ensembed.reliability.estimate import LEVEL, Reliability
 
 HEADERS = ["member", "lead", "95%", "agrees with the best", "weight", "95%"]
 # From these parts of the bootstrap samples on, the best member is certain, or probable.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ensembed.corpora.corpus import check_sentences, shorten
-from ensembed.corpora.record_reader import RecordFile
+from ensembed.corpora.record_files import RecordFile
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import CorpusError, InputError, SentenceError
 from ensembed.numerics.row_matrices import unit_rows

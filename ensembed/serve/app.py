@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from ensembed.encoders.base import Encoder
 from ensembed.serve.access import Access
-from ensembed.serve.api_errors import ApiError, json_reply, log
+from ensembed.serve.api_errors import ApiError, json_reply
 from ensembed.serve.endpoints import Endpoints
 from ensembed.serve.index_search import SupportsSearch
 from ensembed.serve.openapi import DOCS_POLICY, docs_page, openapi_document
@@ -23,7 +23,6 @@ from ensembed.serve.served_model import ServedModel
 from ensembed.serve.settings import Settings
 
 _ABOUT = "Sentence embeddings of an ensemble. /v1/embeddings takes what OpenAI's clients send."
-_PROBE_SECONDS = 2.0
 _STATUSES = {
     404: ("there is nothing here: see /docs for the paths of this server", "not_found"),
     405: ("this path takes another method", "wrong_method"),
@@ -58,7 +57,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001 - Starlette's signature
         endpoints.stopping = False
-        warming = asyncio.ensure_future(_warm_up(endpoints))
+        warming = asyncio.ensure_future(endpoints.warm_up())
         yield
         endpoints.stopping = True
         warming.cancel()
@@ -75,21 +74,14 @@ def create_app(
 def _routes(endpoints: Endpoints, title: str) -> list[Route]:
     operations = endpoints.operations()
     document = openapi_document(title, _ABOUT, operations)
-    docs = docs_page(document)
-
-    async def openapi(request: Request) -> Response:  # noqa: ARG001 - Starlette's signature
-        return json_reply(document)
-
-    async def docs_reply(request: Request) -> Response:  # noqa: ARG001 - Starlette's signature
-        return Response(docs, media_type="text/html", headers={"Content-Security-Policy": DOCS_POLICY})
-
+    docs = Response(docs_page(document), media_type="text/html", headers={"Content-Security-Policy": DOCS_POLICY})
     return [
         *(Route(operation.path, operation.endpoint, methods=[operation.method]) for operation in operations),
         Route("/v1/models/{name:path}", endpoints.model),
         Route("/", endpoints.page),
         Route("/static/{name}", endpoints.page),
-        Route("/docs", docs_reply),
-        Route("/openapi.json", openapi),
+        Route("/docs", docs, methods=["GET"]),
+        Route("/openapi.json", json_reply(document), methods=["GET"]),
     ]
 
 
@@ -99,11 +91,3 @@ async def _error_reply(request: Request, error: Exception) -> Response:  # noqa:
     status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
     message, code = _STATUSES.get(status, ("the request cannot be used", None))
     return ApiError(status, message, code=code, headers=dict(headers or {})).reply()
-
-
-async def _warm_up(endpoints: Endpoints) -> None:
-    """Encode once, so that the first client does not wait for what the model makes on first use."""
-    while not await endpoints.vectors.probe():
-        log.error("the model does not give vectors yet; next try in %g s", _PROBE_SECONDS)
-        await asyncio.sleep(_PROBE_SECONDS)
-    endpoints.warm = True

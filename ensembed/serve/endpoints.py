@@ -17,7 +17,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from ensembed.encoders.base import FloatArray
-from ensembed.serve.api_errors import ApiError, json_reply
+from ensembed.serve.api_errors import ApiError, json_reply, log
 from ensembed.serve.index_search import IndexSearch, SupportsSearch
 from ensembed.serve.limits import Limits
 from ensembed.serve.metrics import Metrics
@@ -34,6 +34,7 @@ _READING_ERRORS = (400, 401, 408, 413, 415, 421, 429, 500, 504)
 _ACCESS_ERRORS = (401, 421)
 # Numbers that are written before other requests get their turn: some milliseconds of work.
 _NUMBERS_AT_ONCE = 65_536
+_PROBE_SECONDS = 2.0
 _PAGE = Path(__file__).parent / "page"
 _MEDIA_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
@@ -108,7 +109,7 @@ class Endpoints:
         self._limits = Limits(settings, served.names, served.dim)
         self._index = None if index is None else IndexSearch(index, settings)
         self.counts = Metrics()
-        self.vectors = Vectors(served, settings, self.counts)
+        self._vectors = Vectors(served, settings, self.counts)
         self._page = {file.name: file for file in _PAGE.iterdir() if file.suffix in _MEDIA_TYPES}
         self.warm = False
         self.stopping = False
@@ -137,7 +138,7 @@ class Endpoints:
         query = await self._limits.read(request, self._limits.embeddings)
         self._check_model(query.model)
         texts = [query.input] if isinstance(query.input, str) else query.input
-        rows = await self.vectors.rows(VECTORS, texts, request)
+        rows = await self._vectors.rows(VECTORS, texts, request)
         words = sum(len(text.split()) for text in texts)
         body = await _embeddings_json(rows, query.dimensions, query.encoding_format == "base64", query.model, words)
         return Response(body, media_type="application/json")
@@ -155,7 +156,7 @@ class Endpoints:
     async def similarity(self, request: Request) -> Response:
         """Compare texts under each member and under the model, and show where the members disagree."""
         query = await self._limits.read(request, self._limits.similarity)
-        rows = np.array(await self.vectors.rows(VIEWS, query.texts, request))
+        rows = np.array(await self._vectors.rows(VIEWS, query.texts, request))
         views, meta = self._served.split(rows)
         return json_reply(compare_texts([encoder.spec.name for encoder in self._served.members], views, meta))
 
@@ -165,7 +166,7 @@ class Endpoints:
         if self._index is None:
             message = "this server has no index: start it with --index FOLDER, which `ensembed index` makes"
             raise ApiError(404, message, code="no_index")
-        vectors = np.array(await self.vectors.rows(VECTORS, [query.query], request))
+        vectors = np.array(await self._vectors.rows(VECTORS, [query.query], request))
         hits = await self._index.nearest(vectors, query.k)
         return json_reply(SearchReply(hits=[_hit_facts(hit) for hit in hits]))
 
@@ -182,18 +183,28 @@ class Endpoints:
         if self.stopping or not self.warm:
             state = "the server is stopping" if self.stopping else "the model is not ready yet"
             raise ApiError(503, state, code="not_ready", headers={"Retry-After": "1"})
-        if self.vectors.batcher.busy_seconds > self._settings.request_seconds:
+        if self._vectors.batcher.busy_seconds > self._settings.request_seconds:
             raise ApiError(503, "the model hangs", code="not_ready")
         return json_reply(Status(status="ready"))
 
     async def metrics(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
         """Give counts and times to Prometheus."""
-        text = self.counts.text(self.vectors.recent, self.vectors.batcher.queued)
+        text = self.counts.text(self._vectors.recent, self._vectors.batcher.queued)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def warm_up(self) -> None:
+        """Encode once, so that the first client does not wait for what the model makes on first use."""
+        while not self.warm:
+            try:
+                await self._vectors.rows(VECTORS, ["ready"])
+                self.warm = True
+            except ApiError:
+                log.error("the model does not give vectors yet; next try in %g s", _PROBE_SECONDS)
+                await asyncio.sleep(_PROBE_SECONDS)
 
     async def close(self) -> None:
         """Finish what was accepted, within the time for it, and end all threads."""
-        await self.vectors.batcher.close(self._settings.shutdown_seconds)
+        await self._vectors.batcher.close(self._settings.shutdown_seconds)
         if self._index is not None:
             self._index.close()
 

@@ -120,14 +120,6 @@ class Vectors:
             self.batcher.abandon(job)
             gone.cancel()
 
-    async def probe(self) -> bool:
-        """Return whether the model gives vectors."""
-        try:
-            await self.rows(VECTORS, ["ready"])
-        except ApiError:
-            return False
-        return True
-
 
 async def _disconnected(request: Request | None) -> None:
     """Wait until the client goes away."""

@@ -1,16 +1,21 @@
-"""Finding STS data sets on this machine."""
+"""Find STS data sets and the paper's corpus on this machine, and fetch those that are not here."""
 
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from ensembed.errors import AbsentDatasetError
-from ensembed.fetch.catalog import entry, is_pulled, require
-from ensembed.sts.datasets import SPLITS, Dataset, load_sts, read_stsb
+from ensembed.errors import AbsentDatasetError, DatasetError, PullError
+from ensembed.fetch.catalog import DataSet, entry, folder_of, is_pulled, require
+from ensembed.fetch.fetcher import Fetched, by_hand, fetch_data_set
+from ensembed.sts.datasets import PARTS, SPLITS, Dataset, load_sts, read_stsb
 from ensembed.sts.protocol import Result
-from ensembed.support.machine import data_dirs
+from ensembed.support.atomic_files import alone
+from ensembed.support.machine import chosen_data_dir, data_dirs, fetched_dir
+from ensembed.support.progress import Progress, silent
 
 YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 TESTS = (*YEARS, "stsb-test")
@@ -25,7 +30,7 @@ _TEXTS = {
 
 
 def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -> Dataset:
-    """A data set from a folder (by default the first data folder that has it), or STS-B from its pulled archive.
+    """Return a data set from a folder (by default the first data folder that has it), or STS-B where it was pulled.
 
     Raises:
         DatasetError: the data set is not there (an AbsentDatasetError), or damaged.
@@ -38,7 +43,7 @@ def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -
     for place in places:
         try:
             return load_sts(name, place, layout)
-        except AbsentDatasetError as error:  # damaged data is no reason to score other data in silence
+        except AbsentDatasetError as error:  # damaged data is no reason to silently score other data
             absent.append(error)
     may_be_pulled = name in SPLITS and layout in (None, "raw")
     if may_be_pulled and (not data_dirs() or is_pulled(entry("stsb"))):
@@ -48,7 +53,7 @@ def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -
 
 
 def find_available(folder: Path | None = None, layout: str | None = None) -> list[Dataset]:
-    """Every test set that is here, then STS-B dev; those that are not are named on standard error.
+    """Return every test set that is here, then STS-B dev; the missing ones are named on standard error.
 
     Args:
         folder: where to look; None for the data folders.
@@ -65,11 +70,123 @@ def find_available(folder: Path | None = None, layout: str | None = None) -> lis
     for name in () if nowhere else YEARS:
         try:
             years.append(find_sts(name, folder, layout))
-        except AbsentDatasetError as error:  # what is damaged is not left out in silence
+        except AbsentDatasetError as error:  # damaged data is not left out silently
             print(f"without {name}: {error}", file=sys.stderr)
     return [*years, *(find_sts(name, folder, layout) for name in ("stsb-test", "stsb-dev"))]
 
 
 def text_version(datasets: Iterable[Dataset | Result]) -> str:
-    """What the text of these data sets looks like, for the foot of a table: it changes the scores."""
+    """Return what the text of these data sets looks like, for the foot of a table: it changes the scores."""
     return ", ".join(dict.fromkeys(_TEXTS[dataset.layout] for dataset in datasets))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a data set is.
+
+    Attributes:
+        kind: `data folder`, `fetched` (into the cache) or `pulled` (with the encoders).
+        folder: the folder that `load_sts` reads it from, or that has the corpus.
+        problem: why it cannot be used, if so.
+    """
+
+    kind: str
+    folder: Path
+    problem: str | None = None
+
+
+def locate(data_set: DataSet) -> Place | None:
+    """Return where commands read the data set from; None if it is nowhere."""
+    for folder in data_dirs():
+        kind = "fetched" if folder == fetched_dir() else "data folder"
+        try:
+            if _is_in(data_set, folder):
+                return Place(kind, folder)
+        except DatasetError as error:
+            return Place(kind, folder, str(error))
+    if data_set.package_sources and is_pulled(data_set):
+        return Place("pulled", folder_of(data_set))
+    return None
+
+
+def target_folder() -> Path:
+    """Return where data is fetched to by default: `ENSEMBED_DATA`, or else `data` in the cache."""
+    return chosen_data_dir() or fetched_dir()
+
+
+def fetch_data(
+    data_set: DataSet,
+    folder: Path | None = None,
+    *,
+    force: bool = False,
+    keep: bool = False,
+    progress: Progress = silent,
+) -> Fetched:
+    """Put a data set into a data folder, in SentEval's layout, which `load_sts` reads.
+
+    A data set that the folder has already, in whichever layout, is left alone. Processes that fetch into one folder
+    wait for each other.
+
+    Args:
+        data_set: what to fetch, for instance `data_set("sts12")`.
+        folder: the data folder; by default `target_folder()`.
+        force: fetch it even if it is there, and replace its files.
+        keep: keep the downloaded archive in the cache.
+        progress: takes reports in bytes.
+
+    Raises:
+        DatasetError: no source has it, or the folder cannot be written. The message says how to put it there by hand.
+    """
+    name = data_set.name
+    root = target_folder() if folder is None else folder
+    if not force and _is_whole_in(data_set, root):  # without a lock: the folder may be read-only
+        return Fetched(name, root, None)
+    try:
+        with alone(root / ".fetch.lock", "fetch into the same folder", progress):
+            if not force and _is_whole_in(data_set, root):  # another process fetched it while we waited
+                return Fetched(name, root, None)
+            source = fetch_data_set(data_set, root, keep=keep, progress=progress)
+    except PullError as error:
+        reasons = textwrap.indent(str(error), "  ")
+        raise DatasetError(f"{name} could not be fetched:\n{reasons}\n{by_hand(data_set, root)}") from error
+    except OSError as error:
+        raise DatasetError(
+            f"{name} cannot be written to {root}: {error}; make room or set its rights, name another folder "
+            f"with --data, or unset ENSEMBED_DATA to fetch into {fetched_dir()}"
+        ) from error
+    place = root / data_set.folder
+    try:
+        _is_in(data_set, root)
+    except DatasetError as error:
+        raise DatasetError(
+            f"{name} was fetched to {place}, but {root} holds another copy that is read first, and damaged: "
+            f"{error}; remove that one"
+        ) from error
+    return Fetched(name, place, source)
+
+
+def _is_in(data_set: DataSet, folder: Path) -> bool:
+    """Return whether the whole data set can be read from a data folder, in whichever layout.
+
+    Raises:
+        DatasetError: some of it is there, but damaged or not complete.
+    """
+    if data_set.is_corpus:
+        return all((folder / data_set.folder / name).is_file() for name in data_set.files)
+    names = [data_set.name] if data_set.name in PARTS else list(SPLITS)
+    absent = []
+    for name in names:
+        try:
+            load_sts(name, folder)
+        except AbsentDatasetError as error:
+            absent.append(error)
+    if absent and len(absent) < len(names):
+        raise DatasetError(str(absent[0])) from absent[0]
+    return not absent
+
+
+def _is_whole_in(data_set: DataSet, folder: Path) -> bool:
+    try:
+        return _is_in(data_set, folder)
+    except DatasetError:  # damaged or not complete: fetched files replace it
+        return False

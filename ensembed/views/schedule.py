@@ -1,4 +1,4 @@
-"""Running the members of an ensemble one after the other or side by side, whichever is faster."""
+"""Run the members of an ensemble one after the other or side by side, whichever is faster."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ensembed.support.progress import Progress, silent
 T = TypeVar("T")
 Job: TypeAlias = Callable[[Progress], T]
 
-# Up to this many sentences an encoder's fixed costs count; more, and its speed does. The better way may differ.
+# Up to this many sentences an encoder's fixed costs dominate, above it its speed. The better way may differ.
 _FEW = 32
-# Every so many runs the slower way gets another chance.
+# Every so many runs the slower way is tried again.
 _RETRY = 16
 
 
 class Schedule:
-    """Decides from what it has seen.
+    """Chooses between both ways by measuring them.
 
     Which way wins depends on the members (one that waits for a server, one that uses a single core) and on the
     machine, so both are tried and timed, for few and for many sentences apart.
 
     Args:
-        clock: tells the time in seconds.
-        side_by_side: always run so, or never; None finds out which is faster.
+        clock: returns the time in seconds.
+        side_by_side: always run side by side, or never; None measures which is faster.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter, *, side_by_side: bool | None = None) -> None:
@@ -38,23 +38,23 @@ class Schedule:
         self._runs: Counter[bool] = Counter()
 
     def run(self, jobs: Sequence[Job[T]], sentences: int, progress: Progress = silent) -> list[T]:
-        """The jobs' results; each job reports to the progress it is given, which is also how it is stopped.
+        """Run the jobs and return their results. Each job reports to a progress, through which it is also stopped.
 
         Args:
             jobs: one per member.
-            sentences: how many each of them encodes.
-            progress: told what the jobs report.
+            sentences: how many sentences each job encodes.
+            progress: receives what the jobs report.
         """
         many = sentences > _FEW
         side_by_side = len(jobs) > 1 and self._choose(many)
         start = self._clock()
         results = _side_by_side(jobs, progress) if side_by_side else [job(progress) for job in jobs]
-        if sentences:
+        if sentences and len(jobs) > 1:
             self._learn(many, side_by_side, (self._clock() - start) / sentences)
         return results
 
     def _choose(self, many: bool) -> bool:
-        """Whether to run side by side: each way once, then the faster one, the slower one again now and then."""
+        """Return whether to run side by side: each way once, then the faster; the slower every `_RETRY` runs."""
         if self._always is not None:
             return self._always
         alone, together = self._seconds.get((many, False)), self._seconds.get((many, True))
@@ -64,13 +64,14 @@ class Schedule:
         return (together < alone) != (self._runs[many] % _RETRY == 0)
 
     def _learn(self, many: bool, side_by_side: bool, seconds: float) -> None:
-        # What disturbs a run only makes it slower: a quicker one is believed at once, a slower one by and by.
+        # Other load only makes a run slower. A faster measurement replaces the estimate at once; a slower one is
+        # averaged in.
         known = self._seconds.get((many, side_by_side), seconds)
         self._seconds[many, side_by_side] = min(seconds, 0.7 * known + 0.3 * seconds)
 
 
 def _side_by_side(jobs: Sequence[Job[T]], progress: Progress) -> list[T]:
-    """Run the jobs in threads; when one fails, or on Ctrl-C, the others end at their next report."""
+    """Run the jobs in threads. When one fails, or on Ctrl-C, the others end at their next report."""
     stop = threading.Event()
 
     def report(label: str, done: int, total: int | None, /) -> None:

@@ -31,11 +31,11 @@ class Manifest:
     shards: tuple[str, ...]
 
     def rows_of(self, k: int) -> int:
-        """The number of rows in shard k: the last one may be shorter."""
+        """Return the number of rows in shard k: the last one may be shorter."""
         return min(self.shard_rows, self.rows - k * self.shard_rows)
 
     def to_bytes(self) -> bytes:
-        """The file's one and only spelling, so that any flipped bit in it shows."""
+        """Return the file's content. There is one spelling only, so that any flipped bit shows."""
         facts = {
             "format": FORMAT_VERSION,
             "corpus": self.corpus,
@@ -49,7 +49,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: Path) -> Manifest:
-        """The inverse of `to_bytes`, or a CorruptViewError."""
+        """Read what `to_bytes` wrote, or raise a CorruptViewError."""
         try:
             facts = json.loads(data)
             stated = facts.pop("checksum")
@@ -68,24 +68,24 @@ class Manifest:
 
 
 def shard_bytes(shard: FloatArray) -> bytes:
-    """The content of the `.npy` file of this array [rows, d]."""
+    """Return the content of the `.npy` file of an array [rows, d]."""
     return npy_header(*shard.shape) + np.ascontiguousarray(shard, "<f4").tobytes()
 
 
 def shard_size(rows: int, dim: int) -> int:
-    """The size in bytes of a shard's file."""
+    """Return the size of a shard's file in bytes."""
     return len(npy_header(rows, dim)) + 4 * rows * dim
 
 
 def shard_rows_of(path: Path, dim: int) -> int:
-    """The number of rows in a shard's file, from its size; 0 where no number fits."""
+    """Return the number of rows in a shard's file, from its size; 0 where no number fits."""
     size = path.stat().st_size
     rows = max(size - shard_size(0, dim), 0) // (4 * dim)
     return rows if shard_size(rows, dim) == size else 0
 
 
 def shard_name(start: int, data: bytes) -> str:
-    """The file name of the shard that begins with row `start`.
+    """Return the file name of the shard that begins with row `start`.
 
     It holds the hash of the content, so that a shard needs no entry elsewhere, and the row instead of a number, so
     that a shard of another size is never taken for the wrong rows.
@@ -94,13 +94,13 @@ def shard_name(start: int, data: bytes) -> str:
 
 
 def shard_start(path: Path) -> int | None:
-    """The first row, from a shard's file name, or None for any other file."""
+    """Return the first row, from a shard's file name; None for any other file."""
     match = _SHARD_NAME.fullmatch(path.name)
     return int(match[1]) if match else None
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a shard is there, can be read and has the bytes that its name promises."""
+    """Return whether a shard exists, can be read and has the bytes that its name promises."""
     try:
         return _fits_name(path, path.read_bytes())
     except OSError:
@@ -113,9 +113,9 @@ def _fits_name(path: Path, data: bytes) -> bool:
 
 
 def load_shard(path: Path, rows: int, dim: int) -> FloatArray:
-    """The shard [rows, dim], every byte checked, or a CorruptViewError.
+    """Return the shard [rows, dim], every byte checked, or raise a CorruptViewError.
 
-    It is read, not mapped: all of it has to be hashed anyway, and a file that is cut off later cannot crash us.
+    It is read, not mapped: all of it has to be hashed anyway, and a file that is truncated later cannot crash us.
     """
     header = npy_header(rows, dim)
     try:
@@ -130,5 +130,5 @@ def load_shard(path: Path, rows: int, dim: int) -> FloatArray:
 
 
 def checksum(data: bytes) -> str:
-    """128 bits of SHA-256."""
+    """Return 128 bits of SHA-256 as hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()[:32]

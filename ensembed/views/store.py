@@ -1,9 +1,9 @@
-"""Views on disk: what an encoder says about a corpus, in checksummed shards that survive interruption.
+"""The view store: a folder of views, and one view of it.
 
-A view is a folder `<root>/<corpus key>/<encoder key>/` of real `.npy` files. A shard's name holds its first row and
-the hash of its bytes; it is written under a temporary name, synced and renamed, so that a shard that is there is whole.
-`manifest.json` comes last and makes the view complete. Nothing in the folder depends on when or in how many runs it
-was written, so an interrupted view that is finished later has the same bytes as one written at a stretch.
+A view is a folder `<root>/<corpus key>/<encoder key>/` of `.npy` files. A shard's name holds its first row and the hash
+of its bytes. It is written under a temporary name, synced and renamed, so that a shard that exists is whole.
+`manifest.json` comes last and makes the view complete. Nothing in the folder depends on when or in how many runs it was
+written: an interrupted view that is finished later has the same bytes as one that was written without interruption.
 
 Beside the views, `<root>/training/` keeps what is trained on them while it is trained.
 """
@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,8 @@ from ensembed.views.view_folder import Repeats, ViewFiles, read_manifest
 class View:
     """One encoder's vectors of one corpus, read as needed: `view[a:b]` is a float32 array [b - a, d].
 
-    Opening checks that every shard is there with the right size; reading a stretch checks every byte of its shards;
-    `damaged` checks them all.
+    Opening checks that every shard exists with the right size. Reading rows checks every byte of their shards;
+    `damaged` checks all shards.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -58,15 +58,15 @@ class View:
         return self.manifest.rows
 
     def __reduce__(self) -> tuple[type[View], tuple[Path]]:
-        # Another process opens it where it is; on another machine, in the folder that they share.
+        # Another process opens the same folder; on another machine, a folder that both share.
         return View, (self.folder.absolute(),)
 
     def __getitem__(self, rows: slice) -> FloatArray:
-        """A stretch of rows [m, d]; inside one shard it is not copied."""
+        """Return rows [m, d]; inside one shard they are not copied."""
         if not isinstance(rows, slice):  # a TypeError, because an IndexError would end `for row in view` in silence
-            raise TypeError(f"a view is read in stretches, view[a:b]; for {rows!r} use np.asarray(view)")
+            raise TypeError(f"a view is read in slices, view[a:b]; for {rows!r} use np.asarray(view)")
         if rows.step not in (None, 1):
-            raise IndexError("a view is read in stretches: the step must be 1")
+            raise IndexError("a view is read in slices: the step must be 1")
         start, stop, _ = rows.indices(len(self))
         stop = max(start, stop)
         size = self.manifest.shard_rows
@@ -86,15 +86,15 @@ class View:
         def fill(k: int) -> None:
             whole[k * size : (k + 1) * size] = self._load(k)
 
-        # Most of the time goes into checking the bytes, which lets other threads run. Each shard goes to its place and
-        # is let go, so that no more than one per core is in memory beside the result.
+        # Most of the time goes into checking the bytes, which lets other threads run. Each shard is copied to its place
+        # and dropped, so that no more than one per core is in memory beside the result.
         with ThreadPoolExecutor(available_cores()) as pool:
             for _ in pool.map(fill, range(len(self.manifest.shards))):
                 pass
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
     def damaged(self, *, progress: Progress = silent) -> list[str]:
-        """The names of the shards whose bytes are not those that were written."""
+        """Return the names of the shards whose bytes are not those that were written."""
         bad = []
         for k, name in enumerate(self.manifest.shards):
             if not is_whole(self.folder / name):
@@ -111,7 +111,7 @@ class ViewStore:
 
     Args:
         root: the folder; by default `views` in the cache.
-        shard_rows: rows per shard of new views: what an interruption can lose at the most. A view that was begun with
+        shard_rows: rows per shard of new views: the most that an interruption can lose. A view that was begun with
             another value keeps its own.
         wait: seconds to wait for another process that writes the same view before giving up.
 
@@ -134,11 +134,11 @@ class ViewStore:
         self._wait = wait
 
     def folder(self, corpus: Corpus, spec: EncoderSpec) -> Path:
-        """Where this encoder's view of this corpus is kept."""
+        """Return the folder of this encoder's view of this corpus."""
         return self.root / corpus.key / spec.key
 
     def view(self, corpus: Corpus, spec: EncoderSpec) -> View:
-        """The complete view, or a MissingError."""
+        """Return the complete view, or raise a MissingError."""
         return View(self.folder(corpus, spec))
 
     def embed(self, corpus: Corpus, encoder: Encoder, *, verify: bool = False, progress: Progress = silent) -> View:
@@ -148,13 +148,13 @@ class ViewStore:
     def embed_all(
         self, corpus: Corpus, encoders: Sequence[Encoder], *, verify: bool = False, progress: Progress = silent
     ) -> list[View]:
-        """Fill the views of several encoders, shard by shard, one after the other or side by side.
+        """Fill the views of several encoders, shard by shard, while the corpus is read once.
 
         Args:
             corpus: the sentences; each distinct one is encoded once.
             encoders: the encoders.
             verify: check a view that is complete too: read every shard, and encode the damaged ones again.
-            progress: told of rows.
+            progress: receives the number of rows that are done.
 
         Raises:
             StoreBusyError: another process is writing this view.
@@ -162,21 +162,21 @@ class ViewStore:
         """
         with self.unfinished(corpus, encoders, verify=verify) as views:
             writers = [_Writer(files, corpus, encoder, progress) for files, encoder in views]
-            schedule = Schedule()
-            while jobs := [writer.write_next for writer in writers if not writer.finished]:
-                schedule.run(jobs, self._shard_rows, progress)
+            # Views that were begun with other shard sizes need other blocks of sentences.
+            for size in sorted({writer.files.shard_rows for writer in writers}):
+                _fill([writer for writer in writers if writer.files.shard_rows == size], corpus, size, progress)
         return [self.view(corpus, encoder.spec) for encoder in encoders]
 
     @contextmanager
     def unfinished(
         self, corpus: Corpus, encoders: Sequence[Encoder], *, verify: bool = False
     ) -> Iterator[list[tuple[ViewFiles, Encoder]]]:
-        """The views that have to be filled, each once, held for this process alone until the end of the block.
+        """Yield the views that have to be filled, each once and locked for this process until the end of the block.
 
         Args:
             corpus: the sentences.
             encoders: the encoders.
-            verify: take those that are complete, too.
+            verify: include those that are complete.
 
         Raises:
             StoreBusyError: another process is writing one of them.
@@ -187,7 +187,7 @@ class ViewStore:
                 raise StoreError(f"the vectors of {encoder.spec.name!r} are not always the same: they are not kept")
         views = []
         with ExitStack() as locks:
-            # Each view once, and in one order for all processes: two that wait for each other would stand still.
+            # Each view once, and in the same order in all processes: otherwise two could wait for each other forever.
             for folder, encoder in sorted({self.folder(corpus, e.spec): e for e in encoders}.items()):
                 if verify or not (folder / MANIFEST).exists():
                     locks.enter_context(self._locked(folder, "writing the view"))
@@ -198,7 +198,7 @@ class ViewStore:
 
     @contextmanager
     def training(self, key: str) -> Iterator[Path]:
-        """The folder in which the training of that key is kept, for one process at a time.
+        """Yield the folder in which the training of that key is kept, for one process at a time.
 
         Raises:
             StoreBusyError: another process has it.
@@ -210,7 +210,7 @@ class ViewStore:
 
     @contextmanager
     def _locked(self, folder: Path, doing: str) -> Iterator[None]:
-        """Hold the one write lock of a folder, which is made; the system releases it when a process dies."""
+        """Make a folder and hold its write lock, which the system releases when a process dies."""
         path = self.root / "locks" / f"{folder.parent.name}-{folder.name}.lock"
         lock = FileLock(path)
         try:
@@ -229,46 +229,45 @@ class ViewStore:
             lock.release()
 
 
+def _fill(writers: Sequence[_Writer], corpus: Corpus, shard_rows: int, progress: Progress) -> None:
+    """Read the corpus once and let every writer encode the blocks of sentences that its view lacks."""
+    schedule = Schedule()
+    sentences = iter(corpus)
+    stop = max((writer.missing[-1] + 1 for writer in writers if writer.missing), default=0)
+    for start in range(0, stop, shard_rows):
+        texts = list(itertools.islice(sentences, shard_rows))
+        for writer in writers:
+            if start not in writer.missing:
+                progress(writer.encoder.spec.name, start + len(texts), len(corpus))
+        jobs = [partial(writer.write, start, texts) for writer in writers if start in writer.missing]
+        schedule.run(jobs, shard_rows, progress)
+    for writer in writers:
+        writer.files.finish(writer.names)
+
+
 class _Writer:
-    """Fills one view's folder, a shard at a time; the caller holds its lock."""
+    """Fills the folder of one view, a shard at a time; the caller holds its lock."""
 
     def __init__(self, files: ViewFiles, corpus: Corpus, encoder: Encoder, progress: Progress) -> None:
-        self.finished = False
-        self._files = files
+        self.files = files
+        self.encoder = encoder
+        self.names = files.find(progress)
+        self.missing = [start for start in range(0, len(corpus), files.shard_rows) if start not in self.names]
         self._corpus = corpus
-        self._encoder = encoder
-        self._names = files.find(progress)
-        self._missing = self._missing_shards(progress)
 
-    def write_next(self, progress: Progress) -> None:
-        """Encode and write the next shard that is missing; after the last one, write the manifest."""
-        found = next(self._missing, None)
-        if found is None:
-            self._files.finish(self._names)
-            self.finished = True
-            return
-        start, texts = found
-        spec, rows = self._encoder.spec, len(self._corpus)
+    def write(self, start: int, texts: list[str], progress: Progress) -> None:
+        """Encode the sentences from row `start` on, each distinct one once, and write their shard."""
+        spec, rows = self.encoder.spec, len(self._corpus)
         repeats = Repeats.among(self._corpus.index.first_rows[start : start + len(texts)], start)
         fresh = repeats.fresh(len(texts))
         shard = np.empty((len(texts), spec.dim), np.float32)
-        shard[fresh] = self._encoder.encode(
+        shard[fresh] = self.encoder.encode(
             [texts[i] for i in fresh.tolist()], progress=part_of(progress, spec.name, start, rows)
         )
-        self._files.copy_repeats(shard, start, repeats, lambda first: self._files.folder / self._names[first])
+        self.files.copy_repeats(shard, start, repeats, lambda first: self.files.folder / self.names[first])
         self._corpus.check_unchanged()
-        self._names[start] = self._files.write(start, shard)
+        self.names[start] = self.files.write(start, shard)
         progress(spec.name, start + len(texts), rows)
-
-    def _missing_shards(self, progress: Progress) -> Iterator[tuple[int, list[str]]]:
-        """First row and sentences of every shard that is not there yet; those that are there are reported as done."""
-        sentences = iter(self._corpus)
-        for start in range(0, len(self._corpus), self._files.shard_rows):
-            texts = list(itertools.islice(sentences, self._files.shard_rows))
-            if start not in self._names:
-                yield start, texts
-            else:
-                progress(self._encoder.spec.name, start + len(texts), len(self._corpus))
 
 
 def _check_size(path: Path, expected: int) -> None:

@@ -1,7 +1,7 @@
-"""The folder of a view while it is filled: what is there, what is missing, and how a shard comes into it.
+"""The folder of a view while it is filled: which shards exist, which are missing, and how a shard is added.
 
-Whoever fills a view holds its lock (`ViewStore.unfinished`). It may let other processes write: a shard is there whole
-or not at all, whoever wrote it. A shard whose repeated sentences stand in shards that are not there yet may be kept in
+The process that fills a view holds its lock (`ViewStore.unfinished`). It may let other processes write, because a shard
+exists whole or not at all. A shard whose repeated sentences stand in shards that do not exist yet may be kept in
 `<root>/pending/<corpus key>/<encoder key>/` meanwhile, with the rows of those sentences left open.
 """
 
@@ -48,28 +48,28 @@ class Repeats:
 
     @classmethod
     def among(cls, first_rows: NDArray[np.int64], start: int) -> Repeats:
-        """Those of a shard, from its stretch of `CorpusIndex.first_rows`."""
+        """Return the repeats of a shard, from its slice of `CorpusIndex.first_rows`."""
         rows = np.flatnonzero(first_rows != np.arange(start, start + len(first_rows)))
         return cls(rows, first_rows[rows])
 
     def fresh(self, count: int) -> NDArray[np.int64]:
-        """The other rows of a shard of `count` rows: those to encode."""
+        """Return the other rows of a shard of `count` rows: those to encode."""
         return np.delete(np.arange(count), self.rows)
 
     def elsewhere(self, start: int) -> list[int]:
-        """The other shards' rows that are needed to fill a shard that begins at `start`."""
+        """Return the rows of other shards that are needed to fill a shard that begins at `start`."""
         return [int(row) for row in np.unique(self.origins[self.origins < start])]
 
 
 @dataclass(frozen=True)
 class ViewFiles:
-    """A view's folder and what is to be in it; another process can be sent it.
+    """The folder of a view and what belongs in it; it can be sent to another process.
 
     Attributes:
-        folder: the view's, absolute, so that it is the same one in another process.
+        folder: the folder, absolute, so that it is the same in another process.
         corpus: the key of the corpus.
         spec: the encoder.
-        rows: of the whole view.
+        rows: rows of the whole view.
         shard_rows: rows per shard; the last one may be shorter.
     """
 
@@ -81,26 +81,26 @@ class ViewFiles:
 
     @classmethod
     def of(cls, folder: Path, corpus: Corpus, spec: EncoderSpec, shard_rows: int) -> ViewFiles:
-        """The files of a view; one that was begun with another `shard_rows` keeps its own."""
+        """Return the files of a view; one that was begun with another `shard_rows` keeps its own."""
         rows = len(corpus)
         written = _written_shard_rows(folder, spec.dim, rows)
         return cls(folder.absolute(), corpus.key, spec, rows, written or shard_rows)
 
     @property
     def pending(self) -> Path:
-        """Where shards with open rows are kept."""
+        """The folder of shards with open rows."""
         return self.folder.parent.parent / "pending" / self.folder.parent.name / self.folder.name
 
     def stop(self, start: int) -> int:
-        """The row behind the shard that begins at `start`."""
+        """Return the row behind the shard that begins at `start`."""
         return min(start + self.shard_rows, self.rows)
 
     def origin(self, row: int) -> int:
-        """The first row of the shard that holds a row."""
+        """Return the first row of the shard that holds a row."""
         return row - row % self.shard_rows
 
     def find(self, progress: Progress) -> dict[int, str]:
-        """The whole shards that earlier runs left, by first row; everything else in the folder is removed.
+        """Return the whole shards that earlier runs left, by first row, and remove everything else from the folder.
 
         Every byte is checked: a damaged row must not be copied into a new shard, whose checksum would then cover it up.
         """
@@ -121,17 +121,17 @@ class ViewFiles:
         return found
 
     def load(self, path: Path, start: int) -> FloatArray:
-        """A shard [m, d] of this view, finished or pending, every byte checked."""
+        """Return a shard [m, d] of this view, finished or pending, every byte checked."""
         return load_shard(path, self.stop(start) - start, self.spec.dim)
 
     def copy_repeats(self, shard: FloatArray, start: int, repeats: Repeats, path: Callable[[int], Path]) -> None:
         """Give every repeated sentence the vector of its first occurrence, in this shard or an earlier one.
 
         Args:
-            shard: [m, d], changed in place; all other rows are there.
+            shard: [m, d], changed in place; all other rows are filled already.
             start: its first row.
             repeats: its repeated sentences.
-            path: says in which file the shard with that first row is.
+            path: returns the file of the shard with that first row.
         """
         origin = repeats.origins - repeats.origins % self.shard_rows
         for first in np.unique(origin).tolist():
@@ -150,7 +150,7 @@ class ViewFiles:
         return self._write(self.pending, start, shard)
 
     def clear_pending(self) -> None:
-        """Remove what earlier runs left pending that is no whole shard of this view, or one of other `shard_rows`."""
+        """Remove pending files that are no whole shard of this view, or that have another `shard_rows`."""
         with self.disk_errors():
             for path in self.pending.iterdir() if self.pending.is_dir() else ():
                 start = shard_start(path)
@@ -163,20 +163,20 @@ class ViewFiles:
         manifest = Manifest(self.corpus, self.spec, self.rows, self.shard_rows, shards)
         with self.disk_errors():
             self._remove_others(names)
-            # Before the manifest: nobody looks for them once the view is complete.
+            # Pending shards are removed before the manifest is written: later nobody would look for them.
             if self.pending.exists():
-                # Not the folder of the corpus, empty as it may be: a worker may be about to use it for another view.
+                # The folder of the corpus stays: a worker may be about to use it for another view.
                 shutil.rmtree(self.pending)
             write_atomically(self.folder / MANIFEST, manifest.to_bytes())
 
     @contextmanager
     def disk_errors(self) -> Iterator[None]:
-        """Make an error of the disk a StoreError."""
+        """Turn an error of the disk into a StoreError."""
         try:
             yield
         except OSError as error:
             raise StoreError(
-                f"cannot write the view {self.folder}: {error}; the finished shards are kept, run again to go on"
+                f"cannot write the view {self.folder}: {error}; the finished shards are kept; run again to continue"
             ) from error
 
     def _write(self, folder: Path, start: int, shard: FloatArray) -> str:
@@ -193,13 +193,13 @@ class ViewFiles:
                 path.unlink(missing_ok=True)
 
     def size_at(self, start: int) -> int | None:
-        """The size of the file of the shard that begins at a row, or None where none does."""
+        """Return the size of the file of the shard that begins at a row; None where none does."""
         if start % self.shard_rows or start >= self.rows:
             return None
         return shard_size(self.stop(start) - start, self.spec.dim)
 
     def is_whole(self, path: Path, start: int) -> bool:
-        """Whether a file is the shard of this view that begins at a row, and every byte of it is right."""
+        """Return whether a file is the shard of this view that begins at a row, and every byte of it is right."""
         try:
             return path.stat().st_size == self.size_at(start) and is_whole(path)
         except OSError:
@@ -207,10 +207,10 @@ class ViewFiles:
 
 
 class Listing:
-    """The whole shards of a folder as a worker knows them: those that were there when it looked, and its own.
+    """The whole shards of a folder as a worker knows them: those of its last listing, and its own.
 
-    Other workers write to the folder, too, so it may look again; not all the time, because a listing takes long where
-    a folder has many files and is far away.
+    Other workers write to the folder, too, so a worker lists it again, but rarely: a listing is slow for a folder of
+    many files on another machine.
     """
 
     def __init__(self, files: ViewFiles, folder: Path) -> None:
@@ -230,11 +230,11 @@ class Listing:
                 self.names[start] = path.name
 
     def path(self, start: int) -> Path | None:
-        """Where the shard that begins at a row is, or None."""
+        """Return the file of the shard that begins at a row, or None."""
         return self._folder / self.names[start] if start in self.names else None
 
     def whole(self, start: int) -> Path | None:
-        """The same, if every byte of it is right."""
+        """Return the file of the shard that begins at a row if every byte of it is right, or None."""
         path = self.path(start)
         if path is None:
             return None
@@ -245,7 +245,7 @@ class Listing:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """What a complete view holds, or a MissingError."""
+    """Return what a complete view holds, or raise a MissingError."""
     try:
         data = (folder / MANIFEST).read_bytes()
     except FileNotFoundError:
@@ -256,9 +256,9 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _written_shard_rows(folder: Path, dim: int, rows: int) -> int | None:
-    """The rows per shard of a view that is there already, complete or not, or None where nothing tells.
+    """Return the rows per shard of a view that was begun before, or None where its files do not say.
 
-    A first shard tells unless it is the only one of its view: that one may be shorter than the others would be.
+    The first shard says it unless it is the only one: that one may be shorter than the others would be.
     """
     try:
         return read_manifest(folder).shard_rows

@@ -11,8 +11,8 @@ import pytest
 from served_data import Site, by_member, described, serving, year_files, zipped
 
 from ensembed.cli import run
+from ensembed.fetch.catalog import data_sets
 from ensembed.fetch.download import download
-from ensembed.sts.data import data_sets
 from ensembed.support.machine import fetched_dir
 
 # By this name the package has the command, not its module.
@@ -34,7 +34,7 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
                 running.files[f"/{name}.zip"] = zipped(by_member(files))
             folder = f"senteval/downstream/STS/STS{name[3:]}-en-test"
             known[name] = described(name, folder, files, f"{running.url}/{name}.zip")
-        monkeypatch.setattr("ensembed.sts.data.sources.data_sets", lambda: known)
+        monkeypatch.setattr("ensembed.fetch.catalog.data_sets", lambda: known)
         monkeypatch.setattr(command_module, "data_sets", lambda: known)
         yield running
 

@@ -14,7 +14,7 @@ import pytest
 
 from ensembed.cli import run
 from ensembed.corpora.corpus import ListCorpus
-from ensembed.corpora.record_reader import Record, RecordCorpus, RecordFile
+from ensembed.corpora.record_files import Record, RecordCorpus, RecordFile
 from ensembed.errors import CorpusError, InputError
 
 NAME = "demo?dim=128&seed=1"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ensembed.cli import run
-from ensembed.corpora.record_reader import RecordFile
+from ensembed.corpora.record_files import RecordFile
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import CorpusError, EncoderError, SearchIndexError
 from ensembed.search import Index

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from strategies import line_texts
 
 from ensembed.corpora import corpus, open_corpus
-from ensembed.corpora import parquet_corpus as parquet
 from ensembed.corpora import parted_corpus as parted
 from ensembed.corpora.corpus import Corpus, ListCorpus, TextCorpus
 from ensembed.corpora.places import Place
@@ -67,7 +66,7 @@ KINDS: dict[str, Callable[[Path], str | Path]] = {
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (corpus, parted):
         monkeypatch.setattr(module, "MARK_ROWS", MARK_ROWS)
-    monkeypatch.setattr(parquet, "_BATCH", 3)
+    monkeypatch.setattr(parted, "_BATCH", 3)
 
 
 @pytest.fixture(params=list(KINDS))

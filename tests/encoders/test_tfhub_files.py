@@ -21,9 +21,9 @@ from loopback_tfhub import Hub, serving
 from make_tfhub import expected, make_tf2, pack
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.tfhub import archives
 from ensembed.encoders.tfhub import saved_model_files as tfhub_files
 from ensembed.errors import EncoderError, InputError, MissingError
+from ensembed.fetch import archives
 
 MODEL = "/google/tiny/1"
 
@@ -187,7 +187,7 @@ def between_two_files(archive: bytes) -> bytes:
         (lambda _whole: gzip.compress(b"no tar at all" * 100), "ReadError"),
         (lambda _whole: gzip.compress(b""), "ReadError"),
         (lambda _whole: tar_of(**{"README.md": b"hello"}), "holds no saved_model.pb"),
-        (lambda _whole: tar_of(**{"../../evil": b"x"}), "out of its folder: '../../evil'"),
+        (lambda _whole: tar_of(**{"../../evil": b"x"}), "leads out of its folder: '../../evil'"),
         (lambda _whole: tar_of(**{"/evil": b"x"}), "out of its folder: '/evil'"),
         (lambda _whole: tar_of(**{"a\\b": b"x"}), "out of its folder"),
         (lambda _whole: tar_of(**{"saved_model.pb": b"x", "./saved_model.pb": b"y"}), "holds './saved_model.pb' twice"),
@@ -213,20 +213,23 @@ def test_a_spoilt_archive_is_not_kept(hub: Hub, tmp_path: Path, spoil: Callable[
 
 
 @pytest.mark.parametrize(
-    ("limit", "value", "message"),
-    [("_MOST_BYTES", 10_000, "more than 10,000 bytes"), ("_MOST_FILES", 3, "more than 3 files")],
+    ("module", "limit", "value", "message"),
+    [
+        (tfhub_files, "_MOST_BYTES", 10_000, "more than 10,000 bytes"),
+        (archives, "_MOST_MEMBERS", 3, "more than 3 members"),
+    ],
 )
 def test_an_archive_that_grows_too_large(
-    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, message: str
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, limit: str, value: int, message: str
 ) -> None:
-    monkeypatch.setattr(archives, limit, value)
+    monkeypatch.setattr(module, limit, value)
     with pytest.raises(EncoderError, match=message):
         open_encoder(f"tfhub:{archive}")
     assert cached(tmp_path) == []
 
 
 def test_an_archive_of_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "_SMALL", 1_000_000)
+    monkeypatch.setattr(tfhub_files, "_SMALL", 1_000_000)
     file = tmp_path / "zeros.tar.gz"
     file.write_bytes(tar_of(**{"saved_model.pb": bytes(30_000_000)}))
     assert file.stat().st_size * 100 < 30_000_000

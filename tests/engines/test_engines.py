@@ -16,8 +16,9 @@ from ray_nodes import Nodes
 from ensembed import Ensemble, MetaEncoder, ViewStore
 from ensembed.cli import run
 from ensembed.engines import Engine, Local, Ray, Stage
-from ensembed.engines.ray import _check_answers
-from ensembed.engines.ray.cluster import Cluster, Note
+from ensembed.engines.ray.cluster_resources import Cluster
+from ensembed.engines.ray.ray_engine import _check_answers
+from ensembed.engines.ray.shard_worker import Usage
 from ensembed.errors import EngineError, InputError, MissingError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Concat, Method
 from ensembed.methods.passes import LOCAL
@@ -130,8 +131,8 @@ def test_a_cluster_is_what_is_alive_and_has_cores() -> None:
 
 
 def test_notes_of_workers_are_counted_once() -> None:
-    assert Note.together([Note("a:1", 5), Note("a:2", 9), Note("a:1", 7)]) == (2, 9)
-    assert Note.together([]) == (0, 0)
+    assert Usage.total([Usage("a:1", 5), Usage("a:2", 9), Usage("a:1", 7)]) == (2, 9)
+    assert Usage.total([]) == (0, 0)
     assert Stage("x", 10, 2.0, 1, 0).rate == 5
 
 

@@ -19,8 +19,9 @@ from ensembed.corpora.corpus import Corpus, ListCorpus, TextCorpus
 from ensembed.encoders import open_encoder
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.engines import Ray, Resources
-from ensembed.engines.ray import embedding
-from ensembed.engines.ray.jobs import Job, Room
+from ensembed.engines.ray import view_filling as embedding
+from ensembed.engines.ray.cluster_resources import Room
+from ensembed.engines.ray.view_filling import Job
 from ensembed.errors import CorpusError, EncoderError, EngineError, InputError, StoreBusyError
 from ensembed.support.progress import silent
 from ensembed.testing import Recorder, files_of

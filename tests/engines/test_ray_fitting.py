@@ -17,7 +17,7 @@ from ray_nodes import Nodes
 from ensembed import ListCorpus, ViewStore
 from ensembed.encoders import open_encoder
 from ensembed.engines import Ray
-from ensembed.engines.ray.blocks import StoredRows, cuts, equal_parts
+from ensembed.engines.ray.row_blocks import StoredRows, cuts, equal_parts
 from ensembed.errors import CorruptViewError, EngineError, ViewError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Meta, Method
 from ensembed.numerics.moments import Moments

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from ensembed.engines import Ray
-from ensembed.engines.ray import training
+from ensembed.engines.ray import ray_training as training
 from ensembed.errors import EngineError, TrainingError
 from ensembed.methods import Autoencoder, Meta
-from ensembed.methods.autoencoder.group import Alone, Group, Shares, seed_of, weighted_sum
+from ensembed.methods.autoencoder.process_group import Alone, Group, Shares, seed_of, weighted_sum
 from ensembed.methods.projections import Network
 
 Array = NDArray[Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ensembed.engines.resources import Resources, parse_resources, resources_for
+from ensembed.engines.ray.cluster_resources import Resources, parse_resources, resources_for
 from ensembed.errors import InputError
 
 
@@ -26,16 +26,16 @@ def test_a_name_may_hold_what_the_settings_hold(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "'' is no setting"),
-        ("minilm", "'minilm' is no setting"),
-        ("minilm:", "is no setting"),
-        ("cores=2", "'cores=2' is no setting of resources: there are num_cpus"),
+        ("", "'' is not a setting"),
+        ("minilm", "'minilm' is not a setting"),
+        ("minilm:", "is not a setting"),
+        ("cores=2", "'cores=2' is not a setting of resources: they are num_cpus"),
         ("num_cpus=two", "'two'"),
         ("num_cpus=", "cannot be read"),
-        ("num_cpus=-1", "from 0 on"),
-        ("num_cpus=nan", "from 0 on"),
-        ("num_gpus=1.5", "must be whole"),
-        ("actors=0", "from 1 on"),
+        ("num_cpus=-1", "at least 0"),
+        ("num_cpus=nan", "at least 0"),
+        ("num_gpus=1.5", "above 1 must be a whole number"),
+        ("actors=0", "at least 1"),
         ("actors=5-2", "in order"),
         ("actors=-3", "cannot be read"),
         ("shards=0", "shards must be a whole number of at least 1, not 0"),
@@ -68,7 +68,7 @@ def test_a_share_of_a_core_is_one_thread() -> None:
 
 
 def test_actors_that_take_nothing_need_a_most() -> None:
-    with pytest.raises(InputError, match="need a most"):
+    with pytest.raises(InputError, match="need a maximum"):
         Resources(num_cpus=0)
     assert Resources(num_cpus=0, num_gpus=0.5).actors == (1, None)
 

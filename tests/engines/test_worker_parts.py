@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from ensembed.corpora.corpus import ListCorpus, TextCorpus
 from ensembed.encoders import open_encoder
 from ensembed.encoders.demo_encoder import DemoEncoder
-from ensembed.engines.ray.jobs import Job, Room, waves
-from ensembed.engines.ray.worker_opening import Source
-from ensembed.engines.ray.worker_reading import Reader
-from ensembed.engines.ray.worker_results import Result
-from ensembed.engines.ray.worker_tries import DiedError, Tries
-from ensembed.engines.resources import Resources
+from ensembed.engines.ray.cluster_resources import Resources, Room
+from ensembed.engines.ray.shard_worker import DiedError, Reader, Result, Tries
+from ensembed.engines.ray.view_filling import Job, waves
+from ensembed.engines.ray.worker_encoder import Source
 from ensembed.errors import CorpusError, EngineError, InputError
 from ensembed.support.progress import silent
 from ensembed.views.view_folder import ViewFiles
@@ -94,7 +92,7 @@ def test_a_node_that_went_between_waves_is_said() -> None:
 
 def test_an_actor_must_fit_on_one_node() -> None:
     with pytest.raises(EngineError, match=r"room for 0 \(its nodes: 2 CPU, 0 GPU; 2 CPU, 0 GPU\)"):
-        Room([{"CPU": 2.0}, {"CPU": 2.0}]).check(job(0, Resources(3)), 1)
+        Room([{"CPU": 2.0}, {"CPU": 2.0}]).check("demo", Resources(3), 1)
 
 
 def test_a_result_that_comes_twice_counts_once() -> None:
@@ -144,7 +142,7 @@ def test_an_encoder_that_has_a_batch_size_is_opened_with_it(tmp_path: Path, opti
 
 def test_a_batch_size_that_belongs_into_the_name_is_refused(tmp_path: Path) -> None:
     name = make_st(tmp_path)
-    with pytest.raises(InputError, match="says a batch_size, and its resources say 3: say it once"):
+    with pytest.raises(InputError, match="sets a batch_size, and its resources set 3: set it once"):
         Source.of(open_encoder(f"{name}?batch_size=8"), 1, 3)
     rounded = open_encoder(f"{name}?precision=bfloat16")
     with pytest.raises(InputError, match=r"a part of its name: add &batch_size=3 to it"):

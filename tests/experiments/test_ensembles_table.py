@@ -15,9 +15,9 @@ from small_laboratory import CORPORA, DATASETS, small_laboratory
 from stand_ins import trusted
 
 from ensembed.errors import InputError
-from ensembed.paper.corpora import NamedCorpus
 from ensembed.paper.findings import DEV, MEAN, CorpusFacts, DatasetFacts, MemberFacts
-from ensembed.paper.records import from_json, to_json
+from ensembed.paper.named_corpora import NamedCorpus
+from ensembed.paper.notebook import from_json, to_json
 from ensembed.reliability import Reliability
 from ensembed.sts import Dataset, Pairs
 from ensembed.sts.protocol import Score

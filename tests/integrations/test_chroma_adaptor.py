@@ -110,7 +110,7 @@ def test_another_process_refuses_a_changed_model(client: Any, folder: Path, tmp_
     client.close()
     small_model(seed=2).save(folder)
     answer = _reopened(tmp_path / "database")
-    assert "is not the one the collection was filled by" in answer["error"]
+    assert "is not the one that filled the collection" in answer["error"]
     assert answer["count"] == len(SENTENCES), "nothing is written"
 
 
@@ -154,10 +154,10 @@ def test_check_refuses_what_chroma_lets_through(client: Any) -> None:  # noqa: A
     _filled(client, EnsembedEmbeddingFunction(small_model()))
     other = EnsembedEmbeddingFunction(small_model(seed=2))
     collection = client.get_or_create_collection("sentences", embedding_function=other)
-    with pytest.raises(ModelError, match="not the one the collection was filled by"):
+    with pytest.raises(ModelError, match="not the one that filled the collection"):
         other.check(collection)
     EnsembedEmbeddingFunction(small_model()).check(collection)
-    with pytest.raises(ModelError, match="not the one the collection was filled by"):
+    with pytest.raises(ModelError, match="not the one that filled the collection"):
         other.validate_config_update(EnsembedEmbeddingFunction(small_model()).get_config(), other.get_config())
 
 

@@ -165,7 +165,7 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(TypeError, match="takes a string, not list"):
         EnsembedTextEmbedder(NAME).run(["a dog"])
     for bad in ("a dog", ["a dog"], [Document(content="a"), "b"]):
-        with pytest.raises(TypeError, match="list of Haystack documents"):
+        with pytest.raises(TypeError, match="takes a list of documents"):
             EnsembedDocumentEmbedder(NAME).run(bad)
     with pytest.raises(InputError, match="list of names"):
         EnsembedDocumentEmbedder(NAME, meta_fields_to_embed="title")  # type: ignore[arg-type] # it is refused

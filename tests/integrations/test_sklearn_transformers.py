@@ -216,7 +216,7 @@ def test_a_batch_too_few_is_an_error_only_when_it_is_used() -> None:
     ("transformer", "message"),
     [
         (GCCATransformer((6, 4)), "add up to 10 columns, X has 15"),
-        (GCCATransformer(15), "columns of each view"),  # type: ignore[arg-type] # it is refused
+        (GCCATransformer(15), "columns of each view"),
         (GCCATransformer((15, 0)), "columns of each view"),
         (GCCATransformer([]), "columns of each view"),
         (GCCATransformer((15,)), "at least two"),

@@ -14,7 +14,7 @@ from ensembed.methods import SVD, Auto
 from ensembed.methods.projections import Network
 from ensembed.numerics.moments import Moments
 from ensembed.reliability import reliability
-from ensembed.reliability.whitening import SoftWhitening
+from ensembed.reliability.sufficiency import SoftWhitening
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -16,8 +16,8 @@ from small_store import CORPUS, ENCODER
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import CorruptViewError, ViewError
 from ensembed.methods import Autoencoder
-from ensembed.methods.autoencoder import batches
-from ensembed.methods.autoencoder.batches import Batches, Resident, Streamed, draw_kept, make_batches
+from ensembed.methods.autoencoder import training_batches as batches
+from ensembed.methods.autoencoder.training_batches import Batches, Resident, Streamed, draw_kept, make_batches
 from ensembed.support.progress import silent
 from ensembed.views import ViewStore
 

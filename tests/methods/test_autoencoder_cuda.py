@@ -27,9 +27,9 @@ def views(rows: int = 3000) -> list[np.ndarray[Any, Any]]:
 @pytest.mark.parametrize("d", [37, 600, 1024])
 @pytest.mark.parametrize("name", ["mse", "mae", "kld", "cos"])
 def test_the_kernel_of_a_loss_does_what_the_function_does(name: str, d: int, counted: str | None) -> None:
-    from ensembed.methods.autoencoder.kernels import loss_kernel
+    from ensembed.methods.autoencoder.cross_view_network import replace_by_gradient
     from ensembed.methods.autoencoder.losses import loss_function
-    from ensembed.methods.autoencoder.network import replace_by_gradient
+    from ensembed.methods.autoencoder.triton_kernels import loss_kernel
 
     torch.manual_seed(0)
     whole = torch.randn(3 * 50, d + 13, device="cuda")
@@ -48,8 +48,8 @@ def test_the_kernel_of_a_loss_does_what_the_function_does(name: str, d: int, cou
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_kernel_of_adam_does_what_the_function_does(dtype: str) -> None:
-    from ensembed.methods.autoencoder.kernels import adam_kernel
     from ensembed.methods.autoencoder.parameters import Parameters, adam, adam_update
+    from ensembed.methods.autoencoder.triton_kernels import adam_kernel
 
     kinds = getattr(torch, dtype)
     ours, theirs = (Parameters({"a": (317, 41)}, {"a": 317}, kinds, "cuda", 0) for _ in range(2))
@@ -87,7 +87,7 @@ def test_fewer_bits_lead_to_nearly_the_same_place(precision: str) -> None:
 
 def test_streaming_delivers_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """With all rows in one batch their order does not matter: streamed and resident training are the same."""
-    from ensembed.methods.autoencoder import batches
+    from ensembed.methods.autoencoder import training_batches as batches
 
     method = Autoencoder(12, loss="mse", epochs=5, device="cuda", precision="float32")
     resident = method.fit(views()).transform(views())
@@ -131,7 +131,7 @@ def test_memory_may_be_pinned_while_a_step_is_captured() -> None:
 
 @pytest.mark.parametrize("resident", [True, False])
 def test_the_same_seed_gives_the_same_bits(resident: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ensembed.methods.autoencoder import batches
+    from ensembed.methods.autoencoder import training_batches as batches
 
     monkeypatch.setattr(batches, "_RESIDENT", 0.5 if resident else 0.0)
     monkeypatch.setattr(batches, "_CHUNK", 256)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from method_views import Array
 
+from ensembed.methods.autoencoder.cross_view_network import CrossViewNetwork, Design, replace_by_gradient
 from ensembed.methods.autoencoder.losses import loss_function
-from ensembed.methods.autoencoder.network import CrossViewNetwork, Design, replace_by_gradient
 from ensembed.methods.autoencoder.parameters import Parameters
 from ensembed.methods.projections import ACTIVATIONS, Activation
 

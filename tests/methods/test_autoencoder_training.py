@@ -19,8 +19,9 @@ from train_child import METHOD, views
 
 from ensembed.errors import ModelError, TrainingError
 from ensembed.methods import Autoencoder, Meta
-from ensembed.methods.autoencoder import checkpoints, training
-from ensembed.methods.autoencoder.network import CrossViewNetwork, Design
+from ensembed.methods.autoencoder import checkpoints
+from ensembed.methods.autoencoder import training_loop as training
+from ensembed.methods.autoencoder.cross_view_network import CrossViewNetwork, Design
 from ensembed.methods.autoencoder.parameters import Parameters
 from ensembed.methods.projections import Network
 

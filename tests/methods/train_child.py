@@ -17,7 +17,7 @@ import numpy as np
 from method_views import Array, make_views
 
 from ensembed.methods import Autoencoder
-from ensembed.methods.autoencoder import training
+from ensembed.methods.autoencoder import training_loop as training
 
 METHOD = Autoencoder(dim=4, loss="mse", view_dropout=0.2, epochs=9, batch_size=64, learning_rate=3e-3)
 

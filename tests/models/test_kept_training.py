@@ -97,7 +97,7 @@ def test_what_is_not_trained_keeps_nothing(tmp_path: Path, method: SVD | Autoenc
 STOPPING = """
 import time
 from ensembed.cli import main
-from ensembed.methods.autoencoder import training
+from ensembed.methods.autoencoder import training_loop as training
 training._KEEP_EVERY = 0.0
 epoch = training.Stepper.epoch
 def stop(stepper, number, rows):

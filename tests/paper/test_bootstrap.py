@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from ensembed.errors import DatasetError, InputError
-from ensembed.paper import bootstrap as module
-from ensembed.paper.bootstrap import Predictions, Resampled, resample
+from ensembed.paper.experiments import bootstrap as module
+from ensembed.paper.experiments.bootstrap import Predictions, Resampled, resample
 from ensembed.paper.findings import DEV, MEAN, Interval
 from ensembed.sts import PROTOCOLS, Dataset, Pairs, Protocol, Score, aggregate, pearson, spearman
 

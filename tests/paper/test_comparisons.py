@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ensembed.errors import InputError
-from ensembed.paper.bootstrap import ALPHA, Resampled, holm, paired_p
+from ensembed.paper.experiments.bootstrap import ALPHA, Resampled, holm, paired_p
 from ensembed.paper.findings import MEAN
 from ensembed.sts import Score
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ensembed.paper.draws import counts, pair_keys, stream
+from ensembed.paper.experiments.bootstrap import counts, pair_keys, stream
 from ensembed.sts import Pairs
 
 PAIRS = Pairs("toy", tuple(map(str, range(500))), ("b",) * 500, np.arange(500.0))

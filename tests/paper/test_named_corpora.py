@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ensembed.errors import CorpusError, InputError
-from ensembed.paper.corpora import open_corpora
+from ensembed.paper.named_corpora import open_corpora
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from sample_findings import sample_findings
 
 from ensembed.paper.findings import MEAN
 from ensembed.paper.report.page import report_html
-from ensembed.paper.tables import all_tables
+from ensembed.paper.tables.table_formats import all_tables
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -16,10 +16,10 @@ from sample_findings import sample_findings
 from ensembed.errors import MissingError
 from ensembed.paper.findings import DEV, MEAN, Changes, Comparison, Findings, Likeness, Metric
 from ensembed.paper.report import page as page_module
-from ensembed.paper.report.figures import Figure, all_figures
+from ensembed.paper.report.drawing import Figure
 from ensembed.paper.report.headline import headline
-from ensembed.paper.report.page import report_html
-from ensembed.paper.tables import all_tables
+from ensembed.paper.report.page import all_figures, report_html
+from ensembed.paper.tables.table_formats import all_tables
 
 VOID = {"meta", "br", "hr", "img", "input", "link", "wbr"}
 HOSTILE = "</script></style></title><script>alert(1)</script><img src=//x.example onerror=alert(2)>\"'{{ 7 * 7 }}"

@@ -12,11 +12,10 @@ from invented_sts import CORPUS, MEMBERS
 from small_laboratory import small_laboratory
 
 from ensembed.methods import Auto, Concat
-from ensembed.paper import trusted as module
-from ensembed.paper.cost import Times, costs, measure
+from ensembed.paper.experiments import scored_systems as module
+from ensembed.paper.experiments.cost_per_sentence import Times, costs, measure
+from ensembed.paper.experiments.scored_systems import Scorer, Trusted, code, trusted
 from ensembed.paper.laboratory import Laboratory
-from ensembed.paper.systems import Scorer
-from ensembed.paper.trusted import Trusted, code, trusted
 from ensembed.reliability import reliability
 
 NAMES = ["small", "large", "odd"]

@@ -17,13 +17,12 @@ from small_laboratory import DATASETS, small_laboratory
 from ensembed import Ensemble
 from ensembed.errors import DatasetError, InputError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Meta, UpProjection
-from ensembed.paper import curves
+from ensembed.paper.experiments import dev_experiments
+from ensembed.paper.experiments.dev_experiments import LAYERS, LOSSES, TAUS, Training, autoencoder
+from ensembed.paper.experiments.run_experiments import Plan, run_experiments
 from ensembed.paper.findings import DEV, MEAN, NO_CORPUS, Findings
 from ensembed.paper.laboratory import Laboratory
-from ensembed.paper.run import Plan, run_experiments
-from ensembed.paper.search import LAYERS, LOSSES, TAUS
-from ensembed.paper.tables import all_tables
-from ensembed.paper.training import Training, autoencoder
+from ensembed.paper.tables.table_formats import all_tables
 from ensembed.sts import Dataset, Pairs, distinct_sentences, evaluate, evaluate_all, predict
 
 PLAN = Plan("ensembed reproduce", seeds=3, draws=2, resamples=400)
@@ -43,10 +42,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def findings(folder: Path) -> Findings:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ensembed.paper.search.autoencoder", short)
-        patch.setattr("ensembed.paper.curves.autoencoder", short)
-        patch.setattr(curves, "SIZES", (50, 100, 1000))
-        patch.setattr(curves, "LEAST_DIM", 2)
+        patch.setattr(dev_experiments, "autoencoder", short)
+        patch.setattr(dev_experiments, "SIZES", (50, 100, 1000))
+        patch.setattr(dev_experiments, "LEAST_DIM", 2)
         return run_experiments(small_laboratory(folder), PLAN, WHAT)
 
 
@@ -207,11 +205,10 @@ def test_a_second_run_fits_nothing(findings: Findings, folder: Path, monkeypatch
         monkeypatch.setattr(method, "solve", refuse)
     monkeypatch.setattr(Autoencoder, "fit", refuse)
     monkeypatch.setattr(Auto, "fit", refuse)
-    monkeypatch.setattr("ensembed.paper.trusted.reliability", refuse)
-    for name in ("search", "curves"):
-        monkeypatch.setattr(f"ensembed.paper.{name}.autoencoder", short)
-    monkeypatch.setattr(curves, "SIZES", (50, 100, 1000))
-    monkeypatch.setattr(curves, "LEAST_DIM", 2)
+    monkeypatch.setattr("ensembed.paper.experiments.scored_systems.reliability", refuse)
+    monkeypatch.setattr(dev_experiments, "autoencoder", short)
+    monkeypatch.setattr(dev_experiments, "SIZES", (50, 100, 1000))
+    monkeypatch.setattr(dev_experiments, "LEAST_DIM", 2)
     again = run_experiments(small_laboratory(folder), PLAN, WHAT)
     assert again.systems == findings.systems
     assert again.comparisons == findings.comparisons
@@ -219,7 +216,7 @@ def test_a_second_run_fits_nothing(findings: Findings, folder: Path, monkeypatch
 
 
 def test_the_main_table_alone_leaves_the_rest_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ensembed.paper.search.autoencoder", short)
+    monkeypatch.setattr("ensembed.paper.experiments.dev_experiments.autoencoder", short)
     plan = Plan("make demo", main_only=True, seeds=1, resamples=400)
     findings = run_experiments(small_laboratory(folder), plan, WHAT)
     assert [one.label for one in findings.systems if one.kind == "meta"][-2:] == ["meta:ae", "meta:auto"]
@@ -266,7 +263,7 @@ def test_what_cannot_be_run_is_refused_at_once(
 def test_members_and_corpora_that_say_nothing_are_named(tmp_path: Path) -> None:
     laboratory = small_laboratory(tmp_path)
     mute = replace(laboratory, evaluation=[np.ones_like(laboratory.evaluation[0]), *laboratory.evaluation[1:]])
-    with pytest.raises(InputError, match=r"member 'demo\?dim=8&seed=1' says the same of every sentence"):
+    with pytest.raises(InputError, match=r"member 'demo\?dim=8&seed=1' returns the same vector for every sentence"):
         run_experiments(mute, PLAN, WHAT)
     few = replace(laboratory, corpora={"few": [np.ones((99, 8))]})  # type: ignore[list-item] # all that has a length
     with pytest.raises(InputError, match="the corpus few has 99 sentences; at least 100 are needed"):

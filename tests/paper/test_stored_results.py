@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from ensembed.paper.experiments.dev_experiments import best_autoencoder
+from ensembed.paper.experiments.run_experiments import AUTOENCODER
 from ensembed.paper.findings import Findings
-from ensembed.paper.run import AUTOENCODER
-from ensembed.paper.search import best_autoencoder
-from ensembed.paper.tables import table_files
+from ensembed.paper.tables.table_formats import table_files
 from ensembed.sts import distinct_sentences, load_sts
 
 FOLDER = Path(__file__).parents[2] / "results" / "reproduce"

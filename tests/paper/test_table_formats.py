@@ -17,7 +17,8 @@ from sample_findings import sample_findings
 from strategies import texts
 
 from ensembed.errors import InputError
-from ensembed.paper.formats import (
+from ensembed.paper.tables.marked_table import Aside, Cell, Number, Row, Table, cell_text, points
+from ensembed.paper.tables.table_formats import (
     escape_latex,
     escape_markdown,
     to_csv,
@@ -26,7 +27,6 @@ from ensembed.paper.formats import (
     to_markdown,
     to_text,
 )
-from ensembed.paper.table import Aside, Cell, Number, Row, Table, cell_text, points
 from ensembed.sts.protocol import Score
 
 FINDINGS = sample_findings()

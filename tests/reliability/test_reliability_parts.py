@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ensembed.reliability import agreement, sufficiency, whitening
+from ensembed.reliability import agreement, sufficiency
 from ensembed.reliability.lexical import Lexical
-from ensembed.reliability.whitening import SoftWhitening
+from ensembed.reliability.sufficiency import SoftWhitening
 from ensembed.support.progress import silent
 
 SENTENCES = [
@@ -96,7 +96,7 @@ def test_a_soft_whitening_is_that_of_the_formula() -> None:
     X = _unit(_normal(0, 400, 6) * np.arange(1, 7) + 3)
     mean = X.mean(axis=0)
     values, axes = np.linalg.eigh(np.cov(X.T, bias=True))
-    factors = (values + whitening.RIDGE * values.mean()) ** (-whitening.POWER / 2)
+    factors = (values + sufficiency.RIDGE * values.mean()) ** (-sufficiency.POWER / 2)
     expected = _unit((X - mean) @ (axes * factors) @ axes.T)
     found = SoftWhitening.of(X)
     np.testing.assert_allclose(found.whole(X), expected, atol=1e-9)
@@ -106,7 +106,7 @@ def test_a_soft_whitening_is_that_of_the_formula() -> None:
 
 @pytest.mark.parametrize("n", [40, 12, 2])
 def test_a_wide_view_keeps_its_leading_directions(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whitening, "LARGEST", 5)
+    monkeypatch.setattr(sufficiency, "LARGEST", 5)
     X = _unit(_normal(0, n, 20))
     found = SoftWhitening.of(X)
     assert found.leading(X).shape == (n, min(n - 1, 5))

@@ -148,7 +148,7 @@ def test_a_full_disk_is_a_store_error_and_what_was_written_stays(
     folder = store.folder(CORPUS, ENCODER.spec)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing)
-        with pytest.raises(StoreError, match=rf"{os.strerror(code)}.*kept, run again"):
+        with pytest.raises(StoreError, match=rf"{os.strerror(code)}.*kept; run again"):
             store.embed(CORPUS, ENCODER)
     written = files_of(folder)
     assert written.items() <= whole.items()

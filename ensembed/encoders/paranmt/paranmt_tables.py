@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
+from ensembed.encoders.paranmt.safe_pickle import read_pickle
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.model_files import remembered
-from ensembed.encoders.paranmt.safe_pickle import read_pickle
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.atomic_files import write_atomically
 from ensembed.support.machine import cache_dir

@@ -1,1 +1,1 @@
-"""SavedModels of TensorFlow Hub."""
+"""Encoders that are TensorFlow SavedModels. Only `tensorflow_start` imports TensorFlow (extra `tfhub`)."""

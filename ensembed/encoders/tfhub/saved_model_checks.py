@@ -1,4 +1,8 @@
-"""SavedModels, checked before any of them runs: they may compute, fill their tables from their assets, and no more.
+"""Check a SavedModel before any of it runs: it may compute and fill its tables from its assets, and no more.
+
+TensorFlow marks ops that have state or effects. An op without that mark computes its outputs from its inputs, but for
+some families that read files, hold graphs in strings or talk to devices all the same: they are named here. Of the
+marked ones only those are allowed that encoders are made of. Ops that TensorFlow does not know are not allowed.
 
 TensorFlow loads a model in one of two ways. If it has an object graph, the functions that the objects name can run. If
 not, the main graph can: what its signatures return, what its collections name (initialisers), and the saver's restore.
@@ -6,28 +10,83 @@ not, the main graph can: what its signatures return, what its collections name (
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from ensembed.encoders.tfhub.ops import RESTORERS, TABLE_READERS, WRITERS, is_admitted
 from ensembed.encoders.tfhub.tensorflow_start import import_quietly, one_line
 from ensembed.errors import EncoderError
 
 Proto: TypeAlias = Any  # protobuf messages have no types
 
+# Ops of every SavedModel, which write and read its checkpoint; they are judged by where they are.
+WRITERS = frozenset({"SaveV2", "MergeV2Checkpoints"})
+RESTORERS = frozenset({"RestoreV2"})
+# Ops that read a vocabulary from a file, whose name is their second input.
+TABLE_READERS = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
+
+# Ops that TensorFlow says to be without state or effects, but which
+_NOT_JUST_COMPUTING = re.compile(
+    # read files (a descriptor of a protobuf message may be one) or make checkpoints,
+    r"File(?!name)|Reader|ImmutableConst|VocabRemapping|Proto|Save|Restore|Snapshot|"
+    # run other graphs, in datasets, in strings or in threads of their own,
+    r"Dataset|Iterator|Optional|Mlir|SymbolicGradient|ompressElement|AtIndex|"
+    r"^(Batch|Unbatch|UnbatchGrad|BatchFunction|MapDefun)$|"
+    # run Python or other people's code, or end the process,
+    r"PyFunc|CustomCall|CustomAggregator|^Abort$|"
+    # report to a debugger, somewhere,
+    r"Debug|^Copy(Host)?$|"
+    # or talk to other devices, machines and threads. A leading underscore marks what is put in while a graph runs.
+    r"Xla|TPU|Tpu|SparseCore|DTensor|Mesh|Relayout|Infeed|Prelinearize|Send|Recv|Collective|Queue|Barrier|Accumulator|^_"
+)
+
+# Ops with state or effects that models are made of.
+_STATEFUL = """
+    VarHandleOp ReadVariableOp AssignVariableOp AssignAddVariableOp AssignSubVariableOp VarIsInitializedOp
+    VariableShape Variable VariableV2 TemporaryVariable ResourceGather ResourceGatherNd ResourceScatterAdd
+    ResourceScatterSub ResourceScatterUpdate ResourceScatterNdUpdate ResourceStridedSliceAssign DestroyResourceOp
+    DisableCopyOnRead
+    HashTable HashTableV2 AnonymousHashTable MutableHashTable MutableHashTableV2 AnonymousMutableHashTable
+    MutableHashTableOfTensors MutableHashTableOfTensorsV2 AnonymousMutableHashTableOfTensors MutableDenseHashTable
+    MutableDenseHashTableV2 AnonymousMutableDenseHashTable InitializeTableV2 LookupTableExportV2 LookupTableFindV2
+    LookupTableImportV2 LookupTableInsertV2 LookupTableRemoveV2 LookupTableSizeV2
+    StatefulPartitionedCall If While Case Assert CheckNumerics CheckNumericsV2 GuaranteeConst DeviceIndex DeepCopy Empty
+    TensorArray TensorArrayV2 TensorArrayV3 TensorArrayCloseV3 TensorArrayConcatV3 TensorArrayGatherV3 TensorArrayGrad
+    TensorArrayGradV2 TensorArrayGradV3 TensorArrayGradWithShape TensorArrayReadV3 TensorArrayScatterV3
+    TensorArraySizeV3 TensorArraySplitV3 TensorArrayWriteV3 Stack StackV2 StackCloseV2 StackPopV2 StackPushV2
+    RandomUniform RandomUniformInt RandomStandardNormal RandomShuffle RandomGamma TruncatedNormal Multinomial
+    ParameterizedTruncatedNormal StatefulUniform StatefulUniformInt StatefulUniformFullInt StatefulStandardNormalV2
+    StatefulTruncatedNormal RngReadAndSkip RngSkip StatelessRandomGetAlg
+    CudnnRNN CudnnRNNV2 CudnnRNNV3
+"""
+
+# Of tensorflow_text, for the multilingual encoders; registered only once that is imported.
+_TEXT = """
+    SentencepieceOp SentencepieceTokenizeOp SentencepieceTokenizeWithOffsetsOp SentencepieceDetokenizeOp
+    SentencepieceIdToStringOp SentencepieceStringToIdOp SentencepieceVocabSizeOp NormalizeUTF8 CaseFoldUTF8
+    RegexSplitWithOffsets WhitespaceTokenizeWithOffsets WordpieceTokenizeWithOffsets UnicodeScriptTokenizeWithOffsets
+    TFText>FastWordpieceTokenizeWithOffsets TFText>WhitespaceTokenizeWithOffsetsV2
+"""
+_ALLOWED_STATEFUL, _ALLOWED_TEXT = frozenset(_STATEFUL.split()), frozenset(_TEXT.split())
+
 _SAVERS = WRITERS | RESTORERS
-_MAIN = ""  # beside the names of the functions
+_MAIN = ""  # the key of the main graph, beside the names of the functions
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _INIT_SIGNATURE = "__saved_model_init_op"
 
 
-def check_graph(path: Path, name: str) -> list[str]:
-    """Refuse a SavedModel that could do more than compute, before any of it runs; return the tags to load it by.
+def is_allowed(op: str, registered: Proto | None) -> bool:
+    """Return whether a model may hold an op; `registered` is TensorFlow's definition of it, if it has one."""
+    if op in _ALLOWED_TEXT or op in TABLE_READERS:
+        return True
+    if registered is None or ">" in op:  # namespaces belong to other packages
+        return False
+    return op in _ALLOWED_STATEFUL if registered.is_stateful else not _NOT_JUST_COMPUTING.search(op)
 
-    Raises:
-        EncoderError: it is damaged, or holds ops that reach out of the graph.
-    """
+
+def check_graph(path: Path, name: str) -> list[str]:
+    """Refuse a SavedModel that is damaged or could do more than compute; return the tags to load it by."""
     saved = import_quietly("tensorflow.core.protobuf.saved_model_pb2").SavedModel()
     try:
         saved.ParseFromString(path.read_bytes())
@@ -40,21 +99,15 @@ def check_graph(path: Path, name: str) -> list[str]:
     choices = [choice for choice in ([], ["serve"]) if choice in tags] or tags
     if len(choices) > 1 and choices is tags:
         raise EncoderError(f"encoder {name!r}: which of the model's graphs is for inference? Their tags are {tags}")
-    for meta, its in zip(saved.meta_graphs, tags, strict=True):
-        if its == choices[0]:  # the others are not loaded
+    for meta, graph_tags in zip(saved.meta_graphs, tags, strict=True):
+        if graph_tags == choices[0]:  # the others are not loaded
             objects = len(saved.meta_graphs) == 1 and meta.HasField("object_graph_def")
-            _Checked(meta, objects=objects, name=name).check()
+            _GraphCheck(meta, objects=objects, name=name).check()
     return choices[0]
 
 
-class _Checked:
-    """One graph with its functions.
-
-    Args:
-        meta: a MetaGraphDef.
-        objects: whether TensorFlow will load the objects, not the main graph.
-        name: the encoder's, for messages.
-    """
+class _GraphCheck:
+    """One MetaGraphDef with its functions; `objects` says that TensorFlow will load the objects, not the main graph."""
 
     def __init__(self, meta: Proto, *, objects: bool, name: str) -> None:
         self._meta, self._objects, self._name = meta, objects, name
@@ -68,7 +121,7 @@ class _Checked:
         self._assets = {_node(asset.tensor_info.name) for asset in self._asset_files()}
 
     def check(self) -> None:
-        """Raise EncoderError unless all is well."""
+        """Raise an EncoderError if the graph could do more than compute."""
         self._check_ops()
         for asset in self._asset_files():
             path = PurePosixPath(asset.filename)
@@ -84,14 +137,14 @@ class _Checked:
         if hidden or len(self._functions) != len(self._meta.graph_def.library.function):
             raise self._refused(f"its functions have the names of ops, or of each other: {', '.join(hidden)}")
         unknown = ops - self._functions.keys() - _SAVERS
-        if bad := sorted(op for op in unknown if not is_admitted(op, registry.get(op))):
+        if bad := sorted(op for op in unknown if not is_allowed(op, registry.get(op))):
             raise self._refused(
                 f"its graph holds {', '.join(bad)}, which can do more than compute (read or write files, run Python or "
                 "hidden graphs, reach other machines), or which TensorFlow does not know"
             )
 
     def _check_savers(self) -> None:
-        """Checkpoints are written and read through the saver only, and not written when restoring."""
+        """Check that checkpoints are written and read through the saver only, and not written when restoring."""
         holders = self._holders(_SAVERS)
         # Functions of the same `api_implements` are exchanged for each other while a graph runs.
         if holders & self._named or any("api_implements" in self._functions[key].attr for key in holders):
@@ -113,7 +166,7 @@ class _Checked:
                 raise self._refused("it reads another checkpoint than its own")
 
     def _check_table_files(self) -> None:
-        """Tables are filled from assets."""
+        """Check that tables are filled from assets."""
         if not self._objects:  # the names of assets are filled in for initialisers only
             signatures = [value for key, value in self._meta.signature_def.items() if key != _INIT_SIGNATURE]
             run = {_node(text) for value in signatures for text in _outputs(value)}
@@ -128,7 +181,7 @@ class _Checked:
                 raise self._refused("it fills a table from a file that is not one of its assets")
 
     def _comes_from(self, key: str, tensor: str, nodes: set[str], seen: frozenset[str] = frozenset()) -> bool:
-        """Whether a tensor is an asset, or the output of one of these nodes of the main graph, and nothing else."""
+        """Return whether a tensor is an asset or the output of one of these nodes of the main graph."""
         source = self._source(key, tensor)
         if key == _MAIN or not source:
             return bool(source) and source in nodes
@@ -147,7 +200,7 @@ class _Checked:
         )
 
     def _source(self, key: str, tensor: str) -> str:
-        """The node or the argument that a tensor comes from, through identities."""
+        """Return the node or the argument that a tensor comes from, through identities."""
         nodes = {node.name: node for node in self._bodies[key]} if key else self._main
         for _ in range(len(nodes) + 1):
             node = nodes.get(_node(tensor))
@@ -158,7 +211,7 @@ class _Checked:
         return "" if key and _node(tensor) in nodes else _node(tensor)
 
     def _is_asset(self, key: str, position: int) -> bool:
-        """Whether an argument, counted from the end, is bound to an asset by the object graph."""
+        """Return whether an argument, counted from the end, is bound to an asset by the object graph."""
         objects = self._meta.object_graph_def
         if not self._objects or key not in objects.concrete_functions:
             return False
@@ -168,7 +221,7 @@ class _Checked:
         return bool(objects.nodes[bound[position]].WhichOneof("kind") == "asset")
 
     def _named_by_objects(self) -> set[str]:
-        """The functions that objects name."""
+        """Return the functions that objects name."""
         objects = self._meta.object_graph_def
         named: set[str] = set(objects.concrete_functions)
         for node in objects.nodes:
@@ -183,7 +236,7 @@ class _Checked:
         return {key for key in (node.op, *_functions_in(node.attr)) if key in self._functions}
 
     def _reachable(self, names: set[str]) -> set[str]:
-        """The functions that nodes of the main graph call, and those that these call."""
+        """Return the functions that nodes of the main graph call, and those that these call."""
         edges: dict[str, list[str]] = {}
         for key, _, called in self._calls:
             edges.setdefault(key, []).extend(called)
@@ -191,7 +244,7 @@ class _Checked:
         return _closure((function for called in starts for function in called), edges)
 
     def _holders(self, ops: frozenset[str]) -> set[str]:
-        """The functions that hold such ops, or call functions that do."""
+        """Return the functions that hold such ops, or call functions that do."""
         callers: dict[str, list[str]] = {}
         for key, _, called in self._calls:
             for function in called:
@@ -199,7 +252,7 @@ class _Checked:
         return _closure((key for key, _ in self._nodes(ops) if key), callers) - {_MAIN}
 
     def _after(self, ops: frozenset[str]) -> set[str]:
-        """The nodes of the main graph that run such ops, and all that depend on them."""
+        """Return the nodes of the main graph that run such ops, and all that depend on them."""
         holders = self._holders(ops)
         starts = [node.name for node in self._bodies[_MAIN] if node.op in ops]
         starts += [node.name for key, node, called in self._calls if key == _MAIN and called & holders]
@@ -210,11 +263,11 @@ class _Checked:
         return _closure(starts, users)
 
     def _before(self, name: str) -> set[str]:
-        """A node of the main graph, and all that it depends on."""
+        """Return a node of the main graph and all that it depends on."""
         return _closure([name], {key: [_node(tensor) for tensor in node.input] for key, node in self._main.items()})
 
     def _mentioned(self, names: set[str]) -> bool:
-        """Whether signatures or collections name such a node."""
+        """Return whether signatures or collections name such a node."""
         texts = {_node(text) for value in self._meta.signature_def.values() for text in _outputs(value)}
         encoded: list[bytes] = []
         for key, collection in self._meta.collection_def.items():
@@ -225,7 +278,7 @@ class _Checked:
         return bool(texts & names) or any(name.encode() in value for name in names for value in encoded)
 
     def _asset_files(self) -> list[Proto]:
-        """As the loader finds them: in TF1's models in a collection."""
+        """Return the assets as the loader finds them: TF1's models have them in a collection."""
         if self._meta.asset_file_def or "saved_model_assets" not in self._meta.collection_def:
             return list(self._meta.asset_file_def)
         kind = import_quietly("tensorflow.core.protobuf.meta_graph_pb2").AssetFileDef
@@ -237,7 +290,7 @@ class _Checked:
 
 
 def _node(tensor: str) -> str:
-    """The name of the node of a tensor, `NODE:0`, or of a control input, `^NODE`."""
+    """Return the name of the node of a tensor, `NODE:0`, or of a control input, `^NODE`."""
     return tensor.lstrip("^").partition(":")[0]
 
 
@@ -246,7 +299,7 @@ def _input(node: Proto, position: int) -> str:
 
 
 def _outputs(signature: Proto) -> Iterator[str]:
-    """The names of all tensors that a signature returns."""
+    """Yield the names of all tensors that a signature returns."""
     waiting = list(signature.outputs.values())
     while waiting:
         info = waiting.pop()
@@ -256,7 +309,7 @@ def _outputs(signature: Proto) -> Iterator[str]:
 
 
 def _functions_in(attributes: Proto) -> Iterator[str]:
-    """The names of functions among the attributes of a node."""
+    """Yield the names of functions among the attributes of a node."""
     for value in attributes.values():
         if value.WhichOneof("value") not in ("func", "list"):
             continue
@@ -266,11 +319,11 @@ def _functions_in(attributes: Proto) -> Iterator[str]:
 
 
 def _closure(starts: Iterable[str], edges: dict[str, list[str]]) -> set[str]:
-    found = set()
+    reached: set[str] = set()
     waiting = list(starts)
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             waiting += edges.get(name, [])
-    return found
+    return reached

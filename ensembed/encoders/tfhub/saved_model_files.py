@@ -6,19 +6,16 @@ gives; or else in ensembed's own cache. The package itself is not needed.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
-import tarfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from ensembed.encoders.model_files import revision_of
-from ensembed.encoders.tfhub.archives import extract
 from ensembed.encoders.tfhub.tensorflow_start import one_line
 from ensembed.errors import EncoderError, InputError, MissingError, PullError
+from ensembed.fetch.archives import ArchiveError, extract
 from ensembed.fetch.download import TIMEOUT, download, forget
 from ensembed.support.atomic_files import alone, new_folder
 from ensembed.support.machine import cache_dir
@@ -26,8 +23,10 @@ from ensembed.support.progress import Progress, silent
 
 # Seconds without a byte after which a download has failed.
 _PATIENCE = TIMEOUT
-# What a damaged archive raises; beside them, OSError is of the disk.
-_DAMAGED = (ValueError, EOFError, tarfile.TarError, zlib.error, gzip.BadGzipFile)
+# The largest encoders have 2 GB. Weights compress badly: what grows a hundredfold is no model, unless it is small.
+_MOST_BYTES = 20 * 10**9
+_MOST_RATIO = 100
+_SMALL = 100 * 10**6
 # What changes the numbers: not `fingerprint.pb`, `assets.extra` or a README.
 _PARTS = ("saved_model.pb", "tfhub_module.pb", "variables/*", "assets/**/*")
 
@@ -62,7 +61,7 @@ def downloaded(url: str, name: str, progress: Progress = silent) -> Path:
         archive = download(address, progress=progress, timeout=_PATIENCE, label=f"download {parts.path}")
         try:
             _extract_model(archive, target, progress)
-        except _DAMAGED:
+        except ArchiveError:
             forget(address)  # nothing was ever computed with it: the next try may bring another file
             raise
         archive.unlink()  # its hash stays written down
@@ -71,7 +70,7 @@ def downloaded(url: str, name: str, progress: Progress = silent) -> Path:
         _make(folder, unpack, progress)
     except (PullError, InputError) as error:
         raise MissingError(f"encoder {name!r}: {url} cannot be downloaded: {error}; {hint}") from error
-    except _DAMAGED as error:
+    except ArchiveError as error:
         raise MissingError(f"encoder {name!r}: {url} is no archive of a model: {one_line(error)}; {hint}") from error
     except OSError as error:
         raise MissingError(f"encoder {name!r}: {url} cannot be unpacked to {folder}: {error}") from error
@@ -87,7 +86,7 @@ def unpacked(archive: Path, name: str, progress: Progress = silent) -> Path:
     folder = _place(revision_of({"archive": archive}, label=f"hash {archive.name}", progress=progress))
     try:
         _make(folder, lambda target: _extract_model(archive, target, progress), progress)
-    except (*_DAMAGED, OSError) as error:
+    except (ArchiveError, OSError) as error:
         raise EncoderError(f"encoder {name!r}: {archive} cannot be unpacked: {one_line(error)}") from error
     return folder
 
@@ -104,9 +103,10 @@ def _is_model(folder: Path) -> bool:
 
 
 def _extract_model(archive: Path, target: Path, progress: Progress) -> None:
-    extract(archive, target, progress)
+    most = min(_MOST_BYTES, max(_SMALL, _MOST_RATIO * archive.stat().st_size))
+    extract(archive, target, most=most, progress=progress)
     if not _is_model(target):
-        raise ValueError("the archive holds no saved_model.pb")
+        raise ArchiveError("the archive holds no saved_model.pb")
 
 
 def _make(folder: Path, unpack: Callable[[Path], None], progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""TensorFlow, started without noise and without taking all of a GPU."""
+"""Start TensorFlow without noise and without taking all of a GPU."""
 
 from __future__ import annotations
 
@@ -21,15 +21,11 @@ _STARTING = threading.Lock()
 
 
 def start_tensorflow(threads: int | None = None) -> Any:  # noqa: ANN401 - a module without types
-    """The tensorflow module, its devices started.
+    """Return the tensorflow module with its devices started.
 
-    Args:
-        threads: for its pools, which have their size for good once TensorFlow has started: later it has no effect.
-
-    Raises:
-        MissingError: it is not installed, or cannot be imported.
+    The size of its thread pools is fixed once it has started: later, `threads` has no effect.
     """
-    # Where somebody else has imported it, its greetings are past.
+    # A program that has imported it before has seen its log.
     with _STARTING, nullcontext() if "tensorflow" in sys.modules else _without_log():
         tf = _imported("tensorflow")
         if threads is not None:
@@ -45,25 +41,21 @@ def start_tensorflow(threads: int | None = None) -> Any:  # noqa: ANN401 - a mod
 
 
 def import_quietly(module: str) -> Any:  # noqa: ANN401 - a module without types
-    """A module that builds on TensorFlow, without the warnings that importing it causes.
-
-    Raises:
-        MissingError: it is not installed, or cannot be imported.
-    """
+    """Import a module that builds on TensorFlow, without the warnings that this causes."""
     start_tensorflow()
     with _STARTING:
         return _imported(module)
 
 
 def one_line(error: Exception) -> str:
-    """An error on one line of reasonable length: TensorFlow's hold whole graphs."""
+    """Return an error on one line of reasonable length: TensorFlow's hold whole graphs."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}{'…' if len(text) > 300 else ''}"
 
 
 def _imported(module: str) -> Any:  # noqa: ANN401 - a module without types
-    if found := sys.modules.get(module):
-        return found
+    if loaded := sys.modules.get(module):
+        return loaded
     with warnings.catch_warnings():  # not safe among threads, hence only once, and under our lock
         warnings.simplefilter("ignore")
         try:
@@ -76,21 +68,21 @@ def _imported(module: str) -> Any:  # noqa: ANN401 - a module without types
 
 
 def _try(set_up: Callable[..., object], *values: object) -> None:
-    """Set up what TensorFlow lets nobody change once it has started."""
+    """Call a function that fails once TensorFlow has started."""
     with suppress(RuntimeError, ValueError):
         set_up(*values)
 
 
 @contextmanager
 def _without_log() -> Iterator[None]:
-    """Keep TensorFlow's greetings off standard error: its C++ part writes some there whatever the log level.
+    """Keep TensorFlow's log off standard error: its C++ part writes lines there whatever the log level.
 
-    Only its own lines are dropped; what else was written in the meantime follows. Everything comes through where
-    `TF_CPP_MIN_LOG_LEVEL` is set: somebody wants to see the log.
+    Only its own lines are dropped; other lines that were written meanwhile follow. Users who want to see the log set
+    `TF_CPP_MIN_LOG_LEVEL`.
     """
     try:
         real = None if "TF_CPP_MIN_LOG_LEVEL" in os.environ else os.dup(2)
-    except OSError:  # no standard error, no noise
+    except OSError:  # there is no standard error
         real = None
     if real is None:
         yield

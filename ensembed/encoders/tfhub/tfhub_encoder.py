@@ -28,7 +28,8 @@ class TfHubEncoder(Encoder):
     """A TensorFlow SavedModel that turns a batch of strings into a batch of vectors, in the TF1 or the TF2 format.
 
     A SavedModel is a program that TensorFlow runs: open only models you trust. Its graph may hold only ops
-    that compute (see `ops`) and may read no files but its own; that is no sandbox, since ops may have bugs.
+    that compute (see `saved_model_checks`) and may read no files but its own; that is no sandbox, since ops may have
+    bugs.
 
     TensorFlow's threads are one pool for the process, whose size is fixed when TensorFlow starts: `threads` counts for
     the first encoder only, and not if the process has used TensorFlow before. On a GPU, memory is taken as it is needed
@@ -36,7 +37,7 @@ class TfHubEncoder(Encoder):
 
     Args:
         folder: holds `saved_model.pb`.
-        name: what to call it.
+        name: how to call the encoder.
         revision: pins the weights.
         signature: which of the model's functions to call; by default the model itself, if it can be called, else
             `default`, `serving_default` or the only one there is.
@@ -44,8 +45,8 @@ class TfHubEncoder(Encoder):
         max_chars: characters beyond this many are cut off. Such models take text of any length, but some (the
             transformer variant of the Universal Sentence Encoder) need memory with its square. The default is some
             1,500 English words: no sentence reaches it.
-        batch_size: sentences per call at the most.
-        threads: for TensorFlow's pools; None leaves them as they are.
+        batch_size: the most sentences per call.
+        threads: the size of TensorFlow's pools; None leaves them as they are.
     """
 
     def __init__(
@@ -61,17 +62,15 @@ class TfHubEncoder(Encoder):
         threads: int | None = None,
     ) -> None:
         self._tf = start_tensorflow(threads)
-        self._max_chars = max_chars
-        self._batch_size = batch_size
-        model = _load(folder, self._tf, name)
-        self._run, chosen = _runner(model, signature, name)
-        self._model = model  # a function holds its variables by weak references only
+        self._max_chars, self._batch_size = max_chars, batch_size
+        self._model = _load(folder, self._tf, name)  # kept: a function holds its variables by weak references only
+        self._run, signature = _runner(self._model, signature, name)
         self._output, dim = self._probe(output, name)
-        extra = {"max_chars": str(max_chars), "output": self._output, "signature": chosen}
-        self._spec = EncoderSpec(name, "tfhub", dim, revision, pooling="unknown", extra=tuple(sorted(extra.items())))
+        extra = (("max_chars", str(max_chars)), ("output", self._output), ("signature", signature))
+        self._spec = EncoderSpec(name, "tfhub", dim, revision, pooling="unknown", extra=extra)
 
     def embed(self, sentences: list[str]) -> FloatArray:
-        """The model's vectors; sentences of like length run together, so that models which pad do so little."""
+        """Return the model's vectors; sentences of similar length run together, so that models pad little."""
         texts = [sentence[: self._max_chars] for sentence in sentences]
         result = np.empty((len(texts), self._spec.dim), np.float32)
         for rows in self._batches([len(text) for text in texts]):
@@ -85,7 +84,7 @@ class TfHubEncoder(Encoder):
         return result
 
     def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
-        """Row numbers in batches, in order of length."""
+        """Yield row numbers in batches, in order of length."""
         batch: list[int] = []
         for row in sorted(range(len(lengths)), key=lengths.__getitem__):
             if len(batch) == self._batch_size or (batch and (len(batch) + 1) * lengths[row] > _BATCH_CHARS):
@@ -100,7 +99,7 @@ class TfHubEncoder(Encoder):
         return result if isinstance(result, Mapping) else {"": result}
 
     def _probe(self, wanted: str | None, name: str) -> tuple[str, int]:
-        """Which output to take and its dimension, seen from a call: graphs do not always say their shapes."""
+        """Return which output to take and its dimension, from a call: graphs do not always say their shapes."""
         try:
             outputs = self._outputs(["a probe", "of two sentences"])
         except Exception as error:  # whatever a model does with strings that it was not made for
@@ -120,34 +119,28 @@ class TfHubEncoder(Encoder):
 
 
 def open_tfhub(request: Request) -> TfHubEncoder:
-    """`tfhub:URL`, `tfhub:DIR` or `tfhub:FILE.tar.gz`; what a URL stands for is downloaded once."""
+    """Open `tfhub:URL`, `tfhub:DIR` or `tfhub:FILE.tar.gz`; a URL is downloaded once."""
     options = request.options(signature=str, output=str, max_chars=at_least(1), batch_size=at_least(1))
     scheme = re.match(r"([a-z][a-z0-9+.-]*)://", request.location, re.IGNORECASE)
     if scheme and scheme[1].lower() not in ("http", "https"):
         raise InputError(
             f"encoder {request.name!r}: models come from http and https addresses or from folders, not from {scheme[0]}"
         )
-    folder = _folder(request, remote=scheme is not None)
+    url = request.location.partition("#")[0]  # a `#` may separate the query of a URL from our options
+    folder = downloaded(url, request.name, request.progress) if scheme else request.path
+    try:
+        if folder.name.endswith((".tar.gz", ".tgz")) and folder.is_file():
+            folder = unpacked(folder, request.name, request.progress)
+        if not (folder / "saved_model.pb").is_file():
+            raise InputError(f"encoder {request.name!r}: {folder} is no folder with a saved_model.pb")
+    except OSError as error:  # a folder without permission, a name that is too long
+        raise InputError(f"encoder {request.name!r}: {folder} cannot be read: {error.strerror or error}") from error
     revision = revision_of_saved_model(folder, request.progress)
     return TfHubEncoder(folder, name=request.name, revision=revision, threads=request.threads, **options)
 
 
-def _folder(request: Request, *, remote: bool) -> Path:
-    """The folder that is meant, downloaded or unpacked if need be."""
-    url = request.location.partition("#")[0]  # a `#` may part a URL with a question mark of its own from our options
-    folder = downloaded(url, request.name, request.progress) if remote else request.path
-    try:
-        if folder.name.endswith((".tar.gz", ".tgz")) and folder.is_file():
-            folder = unpacked(folder, request.name, request.progress)
-        if (folder / "saved_model.pb").is_file():
-            return folder
-    except OSError as error:  # a folder that may not be looked into, a name that is too long
-        raise InputError(f"encoder {request.name!r}: {folder} cannot be read: {error.strerror or error}") from error
-    raise InputError(f"encoder {request.name!r}: {folder} is no folder with a saved_model.pb")
-
-
 def _load(folder: Path, tf: Any, name: str) -> Any:  # noqa: ANN401 - a module and an object without types
-    """The model, with its variables and lookup tables filled."""
+    """Return the model, with its variables and lookup tables filled."""
     tags = check_graph(folder / "saved_model.pb", name)
     try:
         try:
@@ -167,7 +160,7 @@ def _load(folder: Path, tf: Any, name: str) -> Any:  # noqa: ANN401 - a module a
 
 
 def _import_text_ops(reason: Exception, name: str) -> None:
-    """Import tensorflow_text, where the ops of the multilingual encoders are: importing it registers them."""
+    """Import tensorflow_text, which registers the ops of the multilingual encoders."""
     try:
         import_quietly("tensorflow_text")
     except MissingError:
@@ -178,16 +171,16 @@ def _import_text_ops(reason: Exception, name: str) -> None:
 
 
 def _runner(model: Any, wanted: str | None, name: str) -> tuple[_Run, str]:  # noqa: ANN401 - a loaded model
-    """The function to call with a tensor of strings, and the name of its signature ("" for the model itself)."""
+    """Return the function to call with a tensor of strings, and its signature's name ("" for the model itself)."""
     if wanted is None and callable(model):
         return model, ""
     signatures = getattr(model, "signatures", {})
     chosen = _first(list(signatures), "default", "serving_default") if wanted is None else wanted
-    there = ", ".join(sorted(signatures)) or "none"
+    known = ", ".join(sorted(signatures)) or "none"
     if chosen is None:
-        raise EncoderError(f"encoder {name!r}: say which function to call with signature=NAME; there are: {there}")
+        raise EncoderError(f"encoder {name!r}: say which function to call with signature=NAME; there are: {known}")
     if chosen not in signatures:
-        raise InputError(f"encoder {name!r}: the model has no signature {chosen!r}; there are: {there}")
+        raise InputError(f"encoder {name!r}: the model has no signature {chosen!r}; there are: {known}")
     function = signatures[chosen]
     inputs = function.structured_input_signature[1]
     texts = [key for key, spec in inputs.items() if spec.dtype.name == "string" and spec.shape.rank in (1, None)]
@@ -198,9 +191,8 @@ def _runner(model: Any, wanted: str | None, name: str) -> tuple[_Run, str]:  # n
 
 
 def _first(names: list[str], *preferred: str) -> str | None:
-    """The first preferred name that is there, else the only name."""
-    found = [name for name in preferred if name in names]
-    return found[0] if found else names[0] if len(names) == 1 else None
+    """Return the first preferred name that exists, else the only name."""
+    return next((name for name in preferred if name in names), names[0] if len(names) == 1 else None)
 
 
 def _holds_vectors(value: Any, rows: int) -> bool:  # noqa: ANN401 - whatever a model returns
@@ -208,5 +200,5 @@ def _holds_vectors(value: Any, rows: int) -> bool:  # noqa: ANN401 - whatever a 
 
 
 def _shape(value: Any) -> str:  # noqa: ANN401 - whatever a model takes or returns
-    """Type and shape of a tensor, for messages."""
+    """Return type and shape of a tensor, for messages."""
     return f"{value.dtype.name} {value.shape}" if hasattr(value, "shape") else type(value).__name__

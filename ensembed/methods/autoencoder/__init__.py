@@ -1,5 +1,5 @@
 """Cross-view autoencoders. What needs torch is imported when one is trained, not before."""
 
-from ensembed.methods.autoencoder.method import Autoencoder
+from ensembed.methods.autoencoder.autoencoder_method import Autoencoder
 
 __all__ = ["Autoencoder"]

@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from ensembed.methods.autoencoder.batches import Batches
-from ensembed.methods.autoencoder.group import Group, Shares, weighted_sum
+from ensembed.methods.autoencoder.cross_view_network import (
+    CrossViewNetwork,
+    Design,
+    ReplaceByGradient,
+    replace_by_gradient,
+)
 from ensembed.methods.autoencoder.losses import loss_function
-from ensembed.methods.autoencoder.network import CrossViewNetwork, Design, ReplaceByGradient, replace_by_gradient
 from ensembed.methods.autoencoder.parameters import Parameters, adam, adam_update
+from ensembed.methods.autoencoder.process_group import Group, Shares, weighted_sum
+from ensembed.methods.autoencoder.training_batches import Batches
 
 if TYPE_CHECKING:
-    from ensembed.methods.autoencoder.method import Autoencoder
+    from ensembed.methods.autoencoder.autoencoder_method import Autoencoder
 
 
 class Stepper:
@@ -96,7 +101,7 @@ class Stepper:
         method = self._method
         if self._buffers[0].is_cuda and self._loss.dtype == torch.float32:
             try:
-                from ensembed.methods.autoencoder.kernels import adam_kernel, loss_kernel
+                from ensembed.methods.autoencoder.triton_kernels import adam_kernel, loss_kernel
 
                 loss = loss_kernel(method.loss, method.temperature)
                 loss(self._buffers[0][None, :1].clone(), self._buffers[0][:1], None)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus
-from ensembed.corpora.record_reader import Record, has_ids
+from ensembed.corpora.record_files import Record, has_ids
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import InputError

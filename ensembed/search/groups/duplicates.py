@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus
-from ensembed.corpora.record_reader import Record, RecordCorpus, has_ids
-from ensembed.corpora.record_writer import write_records
+from ensembed.corpora.record_files import Record, RecordCorpus, has_ids, write_records
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import InputError

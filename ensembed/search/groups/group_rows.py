@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import Corpus
-from ensembed.corpora.record_reader import Record, records_of
+from ensembed.corpora.record_files import Record, records_of
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import StoreError, ViewError
 from ensembed.methods import Meta

@@ -1,1 +1,0 @@
-"""ParaNMT: averaged word and character-trigram vectors (Wieting and Gimpel 2018)."""

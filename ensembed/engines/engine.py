@@ -1,0 +1,77 @@
+"""What an engine is, and the engine that is always available: this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ensembed.corpora.corpus import Corpus
+from ensembed.encoders.base import Encoder
+from ensembed.methods.passes import LocalPasses, Passes
+from ensembed.support.progress import Progress, silent
+from ensembed.views import View, ViewStore
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one part of a run took.
+
+    Attributes:
+        name: name of the part: an encoder's name, "moments", "train".
+        rows: rows processed.
+        seconds: time from start to end.
+        workers: number of processes that took part.
+        memory: peak memory of the largest process in bytes; 0 where it is unknown.
+    """
+
+    name: str
+    rows: int
+    seconds: float
+    workers: int
+    memory: int
+
+    @property
+    def rate(self) -> float:
+        """Rows per second."""
+        return self.rows / max(self.seconds, 1e-9)
+
+
+class Engine(Passes, Protocol):
+    """Encodes a corpus, and runs the passes that methods need over the views."""
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """What was done so far, in order; empty for an engine that does not record it."""
+
+    def embed_all(
+        self,
+        store: ViewStore,
+        corpus: Corpus,
+        encoders: Sequence[Encoder],
+        *,
+        verify: bool = False,
+        progress: Progress = silent,
+    ) -> list[View]:
+        """Fill the views of several encoders, see `ViewStore.embed_all`."""
+
+
+class Local(LocalPasses):
+    """Encodes and fits on the cores of this machine: what `Ensemble.fit` does if no engine is given."""
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """Nothing: this engine does not record stages."""
+        return ()
+
+    def embed_all(
+        self,
+        store: ViewStore,
+        corpus: Corpus,
+        encoders: Sequence[Encoder],
+        *,
+        verify: bool = False,
+        progress: Progress = silent,
+    ) -> list[View]:
+        """Fill the views of several encoders, see `ViewStore.embed_all`."""
+        return store.embed_all(corpus, encoders, verify=verify, progress=progress)

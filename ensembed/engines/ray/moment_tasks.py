@@ -1,0 +1,208 @@
+"""Moments on a cluster: every block of rows becomes a D x D matrix where it is read; a fixed tree merges them.
+
+Ray runs a task again when its worker or its node is lost, and computes again what was lost with a node. A merge names
+the results that it takes, so a block counts once however often it was computed; and which results are merged depends
+on their numbers, never on which was finished first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ensembed.engines.engine import Stage
+from ensembed.engines.ray.cluster_resources import Cluster
+from ensembed.engines.ray.row_blocks import Recipe, Supply, cuts
+from ensembed.engines.ray.shard_worker import Usage
+from ensembed.errors import EngineError, EnsembedError, ViewError
+from ensembed.numerics.moments import STRETCH, Moments
+from ensembed.numerics.passes import Pass
+from ensembed.numerics.row_matrices import Matrix, Views, non_finite
+from ensembed.support.progress import Progress
+
+if TYPE_CHECKING:
+    from ensembed.engines.ray.ray_engine import Ray
+
+# Largest number of operations of a block, for each of its cores: two minutes, which is what a lost worker costs.
+_WORK = 1e13
+# Smallest number of blocks for every task that runs at the same time: the last ones to finish delay the end less.
+_ROUNDS = 4
+# Columns for which a task takes one more core: there should be few large matrices.
+_COLUMNS_PER_CORE = 1024
+
+
+def moments(engine: Ray, views: Views, how: Pass, normalize: bool) -> Moments:
+    """Return the moments of row-aligned views.
+
+    Raises:
+        EngineError: the workers of a block, which is named, died again and again.
+    """
+    began = time.monotonic()
+    ray = engine.connected()
+    cluster = Cluster.of(ray)
+    rows, D = views[0].shape[0], sum(view.shape[1] for view in views)
+    cores = min(how.threads or max(D // _COLUMNS_PER_CORE, 1), cluster.smallest)
+    device = how.device
+    gpu = device is not None and device.startswith("cuda")
+    if gpu and not cluster.gpus:
+        raise EngineError(f"device={device!r} needs a GPU, and the Ray cluster has none: leave it out")
+    slots = min(cluster.slots(cores), cluster.gpus) if gpu else cluster.slots(cores)
+    task = {
+        "num_returns": 2,
+        "scheduling_strategy": "SPREAD",
+        "num_cpus": cores,
+        "num_gpus": int(gpu),
+        "max_retries": engine.attempts,
+        "retry_exceptions": [OSError, MemoryError],  # another attempt, or another machine, may not have them
+    }
+    tree = _Tree(ray.remote(_merged).options(num_cpus=1, max_retries=engine.attempts))
+    run = _Run(ray, ray.remote(_block).options(**task), tree, Supply(ray, views), engine.attempts)
+    blocks = cuts(views, engine.blocks or block_count(rows, D, slots, cores))
+    task_pass = Pass(how.precision, cores, device)
+    usages = run.all_blocks(blocks, (task_pass, normalize), 2 * slots, how.progress)
+    result = run.result()
+    engine.note(Stage("moments", rows, time.monotonic() - began, *Usage.total(usages)))
+    return result
+
+
+def block_count(rows: int, columns: int, slots: int, cores: int) -> int:
+    """Return how many blocks rows are cut into.
+
+    Args:
+        rows: rows of the views.
+        columns: columns of all views together.
+        slots: number of tasks that run at the same time.
+        cores: cores of one task.
+    """
+    work = int(2.0 * rows * columns**2 / (_WORK * cores))
+    # A block's matrix of float64 should not be larger than its rows of float32.
+    return max(min(max(_ROUNDS * slots, work), rows // (2 * columns)), 1)
+
+
+class _Tree:
+    """Merges results in pairs as they are begun, like the carries of a binary counter: of B blocks log B are open."""
+
+    def __init__(self, merge: Any) -> None:  # noqa: ANN401 - a remote function
+        self._merge = merge
+        self._open: list[tuple[int, Any]] = []
+
+    def add(self, result: Any) -> None:  # noqa: ANN401 - the reference of a task that may still run
+        """Take the next block's result."""
+        level = 0
+        while self._open and self._open[-1][0] == level:
+            result = self._merge.remote(self._open.pop()[1], result)
+            level += 1
+        self._open.append((level, result))
+
+    def root(self) -> Any:  # noqa: ANN401 - an object reference
+        """Return the result of merging all."""
+        result = self._open.pop()[1]
+        while self._open:
+            result = self._merge.remote(self._open.pop()[1], result)
+        return result
+
+
+class _Run:
+    """One pass over all blocks, some at a time."""
+
+    def __init__(
+        self,
+        ray: Any,  # noqa: ANN401 - a module without types
+        block: Any,  # noqa: ANN401 - a remote function
+        tree: _Tree,
+        supply: Supply,
+        attempts: int,
+    ) -> None:
+        self._ray, self._block, self._tree, self._supply, self._attempts = ray, block, tree, supply, attempts
+        self._running: dict[Any, tuple[int, int]] = {}
+
+    def all_blocks(
+        self, blocks: Sequence[tuple[int, int]], options: tuple[Pass, bool], most: int, progress: Progress
+    ) -> list[Usage]:
+        """Begin every block, at most so many before others are done; return what each worker used."""
+        usages: list[Usage] = []
+        done, rows = 0, blocks[-1][1]
+        try:
+            for start, stop in blocks:
+                while len(self._running) >= most:
+                    done += self._wait(usages)
+                    progress("moments", done, rows)
+                arguments = self._supply.block(start, stop)
+                result, usage = self._block.remote(start, options, self._supply.recipe, *arguments)
+                self._running[usage] = (start, stop)
+                self._tree.add(result)
+            while self._running:
+                done += self._wait(usages)
+                progress("moments", done, rows)
+        except BaseException:  # Ctrl-C too: tasks that were begun must not run on
+            for usage in self._running:
+                self._ray.cancel(usage)
+            raise
+        return usages
+
+    def result(self) -> Moments:
+        """Return the moments of all blocks."""
+        with self._errors("what was made of some rows"):
+            merged: Moments = self._ray.get(self._tree.root())
+        # Arrays from the object store are read-only.
+        return replace(merged, mean=merged.mean.copy(), scatter=merged.scatter.copy())
+
+    def _wait(self, usages: list[Usage]) -> int:
+        """Wait until at least one block is finished; return the rows of those that are."""
+        ready, _ = self._ray.wait(list(self._running), num_returns=1)
+        rows = 0
+        for usage in ready:
+            start, stop = self._running.pop(usage)
+            with self._errors(f"the block of rows {start} to {stop}"):
+                usages.append(self._ray.get(usage))
+            rows += stop - start
+        return rows
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """Turn Ray's errors into ours; errors of ours that a task raised are raised unchanged."""
+        exceptions = self._ray.exceptions
+        try:
+            yield
+        except exceptions.RayTaskError as error:
+            cause = error.cause
+            while isinstance(cause, exceptions.RayTaskError):  # a merge whose block failed
+                cause = cause.cause
+            if isinstance(cause, EnsembedError):
+                raise cause from None
+            raise EngineError(f"{what} cannot be computed: {cause!r}") from error
+        except exceptions.RayError as error:
+            reason = str(error).splitlines()[0]
+            raise EngineError(
+                f"{what} cannot be computed: the workers were lost {self._attempts + 1} times ({reason}); give tasks "
+                "more memory, fewer columns or more attempts"
+            ) from error
+
+
+def _block(start: int, options: tuple[Pass, bool], recipe: Recipe, *arguments: Any) -> tuple[Moments, Usage]:  # noqa: ANN401 - as `Supply.block` gives them
+    """In a task: return the moments of the rows from `start` on, and what the worker used."""
+    views = recipe.views(arguments)
+    try:
+        return Moments.of_views(views, options[0], normalize=options[1]), Usage.of_this_process()
+    except ViewError as error:
+        _raise_with_row(views, start)
+        raise ViewError(str(error)) from error
+
+
+def _merged(left: Moments, right: Moments) -> Moments:
+    """In a task: return the moments of both."""
+    return left + right
+
+
+def _raise_with_row(views: Sequence[Matrix], start: int) -> None:
+    """Raise a ViewError that names the row that is not finite, by its number among all rows."""
+    for j, view in enumerate(views):
+        for first in range(0, view.shape[0], STRETCH):
+            A = np.asarray(view[first : first + STRETCH])
+            if not np.isfinite(A).all():
+                raise ViewError(non_finite([A], start + first, [j]))

@@ -1,0 +1,163 @@
+"""Blocks of rows that are sent to tasks: of stored views only the names of their shards are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.methods.auto import Composed
+from ensembed.numerics.moments import STRETCH
+from ensembed.numerics.row_matrices import Matrix
+from ensembed.views import View
+from ensembed.views.shards import load_shard
+
+
+@runtime_checkable
+class Portable(Protocol):
+    """A user's own matrix that knows how some of its rows are read in another process."""
+
+    def stretch(self, start: int, stop: int) -> Matrix:
+        """Return the rows from start to stop as something small that can be pickled and is read where it arrives."""
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows `start` to `stop` of a stored view, as a matrix that opens only the shards of these rows.
+
+    Attributes:
+        folder: the view's folder, under the same path on every machine.
+        names: names of the shards that hold the rows.
+        first: the view's row with which the first of these shards begins.
+        shard_rows: rows of a shard; the last one may have fewer.
+        total: rows of the view.
+        dim: columns.
+        start: the first row.
+        stop: the row after the last.
+    """
+
+    folder: Path
+    names: tuple[str, ...]
+    first: int
+    shard_rows: int
+    total: int
+    dim: int
+    start: int
+    stop: int
+
+    @classmethod
+    def of(cls, view: View, start: int, stop: int) -> StoredRows:
+        """Return some rows of a view."""
+        manifest, size = view.manifest, view.manifest.shard_rows
+        shards = slice(start // size, -(-stop // size))
+        names = manifest.shards[shards]
+        return cls(view.folder.absolute(), names, shards.start * size, size, manifest.rows, view.shape[1], start, stop)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return (self.stop - self.start, self.dim)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of a view's entries."""
+        return np.dtype(np.float32)
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        """Return some of these rows; inside one shard they are not copied."""
+        begin, end, _ = rows.indices(self.shape[0])
+        begin, end = begin + self.start - self.first, max(begin, end) + self.start - self.first
+        size = self.shard_rows
+        parts = [
+            _shard(self, k)[max(begin - k * size, 0) : end - k * size] for k in range(begin // size, -(-end // size))
+        ]
+        if not parts:
+            return np.empty((0, self.dim), np.float32)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+@lru_cache(maxsize=16)
+def _shard(rows: StoredRows, k: int) -> NDArray[Any]:
+    """Return shard k of the rows; the last few are kept, because readers take a shard in several parts."""
+    first = rows.first + k * rows.shard_rows
+    return load_shard(rows.folder / rows.names[k], min(rows.shard_rows, rows.total - first), rows.dim)
+
+
+def cuts(views: Sequence[Matrix], blocks: int) -> list[tuple[int, int]]:
+    """Return first row and end of at most so many blocks of nearly the same size, each of whole shards.
+
+    Composed rows are cut where a pass over all of them would begin to read: a product may round the last bit of a row
+    differently in another batch.
+    """
+    rows = views[0].shape[0]
+    grain = max((_grain(view) for view in views), default=1)
+    grains = -(-rows // grain)
+    edges = [grain * int(edge) for edge in np.linspace(0, grains, min(blocks, grains) + 1).astype(int)]
+    edges[-1] = rows
+    return list(pairwise(edges))
+
+
+def equal_parts(rows: int, count: int) -> list[tuple[int, int]]:
+    """Return first row and end of at most so many parts, none empty, whose sizes differ by at most one row."""
+    count = min(count, rows)
+    return [(rows * r // count, rows * (r + 1) // count) for r in range(count)]
+
+
+def _grain(view: Matrix) -> int:
+    if isinstance(view, Composed):
+        return STRETCH
+    return view.manifest.shard_rows if isinstance(view, View) else 1
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a task makes its views again from its arguments: each has a meta-embedding or none, and some parts."""
+
+    composed: tuple[bool, ...]
+    counts: tuple[int, ...]
+
+    def views(self, arguments: Sequence[Any]) -> list[Any]:
+        """Return the views of a block."""
+        rest = list(arguments)
+        views: list[Any] = []
+        for composed, count in zip(self.composed, self.counts, strict=True):
+            meta = rest.pop(0) if composed else None
+            parts, rest = rest[:count], rest[count:]
+            views += parts if meta is None else [Composed(meta, parts)]
+        return views
+
+
+class Supply:
+    """Gives blocks of views to tasks: rows in memory go into the object store, a block at a time, once."""
+
+    def __init__(self, ray: Any, views: Sequence[Matrix]) -> None:  # noqa: ANN401 - a module without types
+        self._ray, self._views = ray, views
+        composed = tuple(isinstance(view, Composed) for view in views)
+        self.recipe = Recipe(composed, tuple(len(view.views) if isinstance(view, Composed) else 1 for view in views))
+        # References are kept until the end: a block whose result was lost with a node is computed again from them.
+        self._references: list[Any] = []
+        self._metas = [ray.put(view.meta) if isinstance(view, Composed) else None for view in views]
+
+    def block(self, start: int, stop: int) -> list[Any]:
+        """Return the arguments of a task, in the order of the recipe."""
+        arguments: list[Any] = []
+        for view, meta in zip(self._views, self._metas, strict=True):
+            if isinstance(view, Composed):
+                arguments += [meta, *(self._part(part, start, stop) for part in view.views)]
+            else:
+                arguments.append(self._part(view, start, stop))
+        return arguments
+
+    def _part(self, view: Matrix, start: int, stop: int) -> Any:  # noqa: ANN401 - rows, or where they are
+        if isinstance(view, View):
+            return StoredRows.of(view, start, stop)
+        if isinstance(view, Portable):
+            return view.stretch(start, stop)
+        self._references.append(self._ray.put(np.ascontiguousarray(view[start:stop])))
+        return self._references[-1]

@@ -1,0 +1,387 @@
+"""What a worker of the cluster does: it encodes shards of one view, or fills the rows that were left open.
+
+Every worker process imports this module before anything else, so it must load neither scipy nor the methods.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ensembed import errors
+from ensembed.corpora.corpus import Corpus
+from ensembed.encoders.base import Encoder, FloatArray
+from ensembed.engines.ray.worker_encoder import Source
+from ensembed.errors import EncoderError, EnsembedError, StoreError
+from ensembed.views.view_folder import Listing, Repeats, ViewFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A folder is listed again when the last listing took less than this part of the time since then.
+_LISTING_SHARE = 0.02
+
+
+class BlockError(EncoderError):
+    """The encoder fails on this block; other blocks may work."""
+
+
+class DiedError(BlockError):
+    """Processes die on this block."""
+
+
+@dataclass
+class Result:
+    """What became of one shard: the row that a worker sends to the driver.
+
+    Attributes:
+        job: number of the view in this run.
+        start: first row of the shard.
+        rows: number of rows.
+        name: name of the file, once the shard is finished.
+        pending: whether rows of it are open.
+        seconds: time that the shard took.
+        read_seconds: time that reading its sentences took.
+        memory: peak memory of the worker, in bytes.
+        worker: name of the worker.
+        kind: class of the error; empty if there was none.
+        error: message of the error.
+        everywhere: whether the error stops the whole run, not this shard alone.
+        died: whether the error is that processes die.
+    """
+
+    job: int
+    start: int
+    rows: int
+    name: str = ""
+    pending: bool = False
+    seconds: float = 0.0
+    read_seconds: float = 0.0
+    memory: int = 0
+    worker: str = ""
+    kind: str = ""
+    error: str = ""
+    everywhere: bool = False
+    died: bool = False
+
+    def fail(self, error: EnsembedError, *, everywhere: bool) -> None:
+        """Note an error."""
+        self.kind, self.error, self.everywhere = type(error).__name__, str(error), everywhere
+        self.died = isinstance(error, DiedError)
+
+    def close(self, began: float) -> Result:
+        """Note what the shard took."""
+        self.seconds = time.perf_counter() - began
+        usage = Usage.of_this_process()
+        self.worker, self.memory = usage.worker, usage.memory
+        return self
+
+    @property
+    def exception(self) -> EnsembedError:
+        """The error again, in another process."""
+        exception: EnsembedError = getattr(errors, self.kind, EncoderError)(self.error)
+        return exception
+
+    def to_table(self) -> pa.Table:
+        """Return a table of one row."""
+        import pyarrow as pa
+
+        return pa.table({key: [value] for key, value in dataclasses.asdict(self).items()})
+
+    @classmethod
+    def of_table(cls, table: pa.Table) -> list[Result]:
+        """Return the results of a table of any number of rows."""
+        return [cls(**row) for row in table.to_pylist()]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Name of a worker (machine and process number) and its peak memory in bytes."""
+
+    worker: str
+    memory: int
+
+    @classmethod
+    def of_this_process(cls) -> Usage:
+        """Return the usage of the process that calls it."""
+        return cls(f"{socket.gethostname()}:{os.getpid()}", peak_memory())
+
+    @staticmethod
+    def total(usages: Sequence[Usage]) -> tuple[int, int]:
+        """Return the number of workers, and the memory of the largest."""
+        return len({usage.worker for usage in usages}), max((usage.memory for usage in usages), default=0)
+
+
+def peak_memory() -> int:
+    """Return the peak memory of this process in bytes; 0 where the system does not say."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all blocks of a view share.
+
+    Attributes:
+        job: number of the view in this run, for the results.
+        files: the view's folder.
+        corpus: a reference to the corpus in the object store.
+        source: how to get the encoder.
+        attempts: how often to try a shard that the encoder fails on.
+    """
+
+    job: int
+    files: ViewFiles
+    corpus: Any
+    source: Source
+    attempts: int
+
+
+class ShardEncoder:
+    """An actor that holds one loaded encoder, and takes a table with one row per shard.
+
+    Every error is returned as a result, so that the driver knows what it is; only the death of the process is left to
+    Ray.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._files = work.files
+        self._encoder: Encoder | None = None
+        self._tries = Tries(work.files.pending, work.attempts)
+        self._listed = self._listing_took = 0.0
+
+    def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
+        """Yield one result per shard, as soon as it is finished."""
+        for row in block.to_pylist():
+            start, began = row["start"], time.perf_counter()
+            result = Result(self._work.job, start, self._files.stop(start) - start)
+            try:
+                with self._tries.one_more(start):
+                    self._shard(result, _repeats(row))
+            except EnsembedError as error:
+                result.fail(error, everywhere=not isinstance(error, BlockError))
+            yield result.close(began).to_table()
+
+    def _shard(self, result: Result, repeats: Repeats) -> None:
+        start = result.start
+        if self._encoder is None:
+            self._open()
+        # An earlier attempt may have written it before it was lost.
+        if path := self._finished.whole(start):
+            result.name = path.name
+            return
+        if path := self._pending.whole(start):
+            shard = self._files.load(path, start).copy()
+            result.pending = True
+        else:
+            shard = self._encoded(result, repeats)
+        if self._known(repeats, start):
+            self._files.copy_repeats(shard, start, repeats, partial(_path, self._finished, self._pending))
+            result.name = self._finished.names[start] = self._files.write(start, shard)
+            result.pending = False
+        elif not result.pending:
+            shard[repeats.rows] = 0
+            self._pending.names[start] = self._files.keep_pending(start, shard)
+            result.pending = True
+
+    def _open(self) -> None:
+        import ray
+
+        self._corpus: Corpus = ray.get(self._work.corpus)
+        self._reader = Reader(self._corpus, self._files.rows)
+        if not self._files.folder.is_dir():
+            raise StoreError(
+                f"the node {socket.gethostname()} does not see the view's folder {self._files.folder}: the view store "
+                "(`store`, --store) must be on a path that all nodes share"
+            )
+        self._list_folders()
+        self._encoder = self._work.source.open()  # last: it marks that everything is open
+
+    def _list_folders(self) -> None:
+        began = time.perf_counter()
+        self._finished = Listing(self._files, self._files.folder)
+        self._pending = Listing(self._files, self._files.pending)
+        self._listed = time.perf_counter()
+        self._listing_took = self._listed - began
+
+    def _encoded(self, result: Result, repeats: Repeats) -> FloatArray:
+        """Return the shard [m, d] with the rows of new sentences; the local engine encodes exactly the same list."""
+        assert self._encoder is not None  # noqa: S101 - `_open` comes first
+        began = time.perf_counter()
+        texts = self._reader.texts(result.start, result.start + result.rows)
+        result.read_seconds = time.perf_counter() - began
+        fresh = repeats.fresh(len(texts))
+        shard = np.empty((len(texts), self._files.spec.dim), np.float32)
+        new = texts if len(fresh) == len(texts) else [texts[i] for i in fresh.tolist()]
+        encode = partial(self._work.source.encode, self._encoder)
+        for attempt in range(self._work.attempts):
+            try:
+                shard[fresh] = encode(new)
+                break
+            except EnsembedError as error:
+                if attempt + 1 == self._work.attempts:
+                    culprit = _culprit(encode, new)
+                    row = "" if culprit is None else f" (row {result.start + int(fresh[culprit])})"
+                    raise BlockError(f"{error}{row}") from error
+        self._corpus.check_rows(result.start, result.start + result.rows)
+        return shard
+
+    def _known(self, repeats: Repeats, start: int) -> bool:
+        """Return whether the shards with the first occurrences exist, as far as this worker knows."""
+        if _has_origins(self._files, repeats, start, self._finished, self._pending):
+            return True
+        if self._listing_took >= _LISTING_SHARE * (time.perf_counter() - self._listed):
+            return False
+        self._list_folders()
+        return _has_origins(self._files, repeats, start, self._finished, self._pending)
+
+
+def fill(block: pa.Table, work: Work) -> Iterator[pa.Table]:
+    """In a task: give the open rows of pending shards their vectors, which all exist now."""
+    files = work.files
+    finished, pending = Listing(files, files.folder), Listing(files, files.pending)
+    for row in block.to_pylist():
+        start, repeats, began = row["start"], _repeats(row), time.perf_counter()
+        result = Result(work.job, start, files.stop(start) - start)
+        try:
+            if path := finished.whole(start):
+                result.name = path.name
+            elif _has_origins(files, repeats, start, finished, pending) and (path := pending.whole(start)):
+                shard = files.load(path, start).copy()
+                files.copy_repeats(shard, start, repeats, partial(_path, finished, pending))
+                result.name = files.write(start, shard)
+            else:
+                result.pending = True
+        except EnsembedError as error:
+            result.fail(error, everywhere=True)
+        yield result.close(began).to_table()
+
+
+def _repeats(row: dict[str, Any]) -> Repeats:
+    """Return the repeats that a row of a block carries."""
+    return Repeats(np.frombuffer(row["rows"], np.int32).astype(np.int64), np.frombuffer(row["origins"], np.int64))
+
+
+def _has_origins(files: ViewFiles, repeats: Repeats, start: int, finished: Listing, pending: Listing) -> bool:
+    """Return whether the shards that hold the first occurrences of repeated sentences are listed."""
+    needed = {files.origin(row) for row in repeats.elsewhere(start)}
+    return all(finished.path(k) or pending.path(k) for k in needed)
+
+
+def _path(finished: Listing, pending: Listing, start: int) -> Path:
+    """Return the path of the shard that begins at a row, the finished one if there is one."""
+    path = finished.path(start) or pending.path(start)
+    if path is None:
+        raise StoreError(f"the shard of row {start} is gone; run again")
+    return path
+
+
+def _culprit(encode: Callable[[list[str]], FloatArray], sentences: list[str]) -> int | None:
+    """Return the number of a sentence that the encoder fails on by itself, or None if no sentence is the reason."""
+    first, last = 0, len(sentences)
+    while last - first > 1:
+        middle = (first + last) // 2
+        if _fails(encode, sentences[first:middle]):
+            last = middle
+        elif _fails(encode, sentences[middle:last]):
+            first = middle
+        else:
+            return None
+    # An encoder that fails on everything, for instance a server that is down, fails on the neighbour too.
+    others = sentences[first - 1 : first] or sentences[last : last + 1]
+    return None if others and _fails(encode, others) else first
+
+
+def _fails(encode: Callable[[list[str]], FloatArray], sentences: list[str]) -> bool:
+    try:
+        encode(sentences)
+    except EnsembedError:
+        return True
+    return False
+
+
+class Reader:
+    """Reads the sentences of ranges of rows, in any order.
+
+    Rows after the last range can be reached by reading on or by starting anew. Which is faster depends on the corpus
+    (gzip has to be unpacked from its beginning, plain text does not), so both are timed.
+    """
+
+    def __init__(self, corpus: Corpus, rows: int) -> None:
+        self._corpus, self._rows = corpus, rows
+        self._sentences: Iterator[str] = iter(())
+        self._at = -1
+        self._row_seconds = self._start_seconds = 0.0
+
+    def texts(self, start: int, stop: int) -> list[str]:
+        """Return the sentences of the rows from start up to stop; a CorpusError if there are no longer as many."""
+        ahead = start - self._at
+        if self._at >= 0 and ahead >= 0 and ahead * self._row_seconds <= self._start_seconds:
+            next(itertools.islice(self._sentences, ahead, ahead), None)  # reads them and drops them
+            texts: list[str] = []
+        else:
+            began = time.perf_counter()
+            self._sentences = self._corpus.stretch(start, self._rows)
+            texts = list(itertools.islice(self._sentences, 1))
+            self._start_seconds = time.perf_counter() - began
+        began = time.perf_counter()
+        texts += itertools.islice(self._sentences, stop - start - len(texts))
+        self._row_seconds = (time.perf_counter() - began) / (stop - start)
+        self._at = stop
+        return texts
+
+
+class Tries:
+    """Counts how often a shard was begun, by marks in a folder: a process that dies cannot report it.
+
+    Ray takes a block to another process as long as processes die on it, which would never end if a sentence kills them
+    all. So a worker writes a mark into the shared store before it begins a shard and removes it at the end; a worker
+    that finds as many marks as there are attempts gives the shard up.
+    """
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self._folder, self._most = folder, most
+
+    @contextmanager
+    def one_more(self, start: int) -> Iterator[None]:
+        """Begin the shard of that first row; a DiedError if it was begun too often and never ended."""
+        marks = [self._folder / f"try-{start:09d}-{k}" for k in range(self._most)]
+        if not any(_create(mark) for mark in marks):
+            raise DiedError(
+                f"its process died each of the {self._most} times that it was tried (a crash, no memory left, or "
+                "nodes that went away); the cluster's logs say more"
+            )
+        try:
+            yield
+        finally:  # an exception is an end, too
+            for mark in marks:
+                mark.unlink(missing_ok=True)
+
+
+def _create(mark: Path) -> bool:
+    """Return whether the mark could be created; another process may have created it."""
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise StoreError(f"cannot write in the view store: {error}; what is finished is kept, run again") from error
+    return True

@@ -1,0 +1,204 @@
+"""Read .zip and .tar.gz archives that may be damaged or hostile: within limits, and nothing in them runs.
+
+Names that lead out of the archive's folder, links under a wanted name and archives that unpack to far too much are
+refused: such an archive is not the one that was meant.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from ensembed.support.atomic_files import sync
+from ensembed.support.progress import Progress, silent
+
+_BLOCK = 1 << 20
+# The archives whose hash is not known have less than 2 MB, and less than 5 MB unpacked.
+MOST_BYTES = 50 * 10**6
+_MOST_MEMBERS = 10_000
+_DAMAGE = (
+    EOFError,
+    OverflowError,
+    RuntimeError,  # members with a password, or packed in a way that zipfile does not know
+    ValueError,
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    struct.error,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+class ArchiveError(Exception):
+    """An archive is damaged, or not the one that was meant."""
+
+
+@dataclass(frozen=True)
+class _Member:
+    """One member of an archive; `open` works until the next member is asked for."""
+
+    name: str
+    is_file: bool
+    is_folder: bool
+    open: Callable[[], IO[bytes]]
+
+
+def read_members(
+    archive: Path,
+    wanted: Collection[str],
+    take: Callable[[str, IO[bytes]], None],
+    *,
+    most: int | None = MOST_BYTES,
+    label: str | None = None,
+    progress: Progress = silent,
+) -> None:
+    """Read the wanted members of a .zip or .tar.gz, in the order of the archive; nothing is unpacked.
+
+    Args:
+        archive: the file.
+        wanted: the names of the members.
+        take: gets the name and the content of each; its OSErrors pass through.
+        most: how many bytes the whole archive may unpack to; None where the hash of the archive or of its members is
+            checked, so that the rest need not be read.
+        label: what to call the work in reports.
+        progress: takes reports in bytes of the archive.
+
+    Raises:
+        ArchiveError: it is damaged or no archive, exceeds a limit, or lacks a member.
+    """
+    missing = set(wanted)
+    with _reading(archive, most, label, progress) as members:
+        for member in members:
+            if member.name not in wanted:
+                continue
+            if member.name not in missing:
+                raise ArchiveError(f"it holds {member.name!r} twice")
+            if not member.is_file:
+                raise ArchiveError(f"its member {member.name!r} is no file")
+            with member.open() as stream:
+                take(member.name, stream)
+            missing.discard(member.name)
+            if not missing and most is None:
+                break  # the rest may be gigabytes
+        if missing:
+            raise ArchiveError(f"it does not hold {', '.join(sorted(missing))}")
+
+
+def extract(archive: Path, folder: Path, *, most: int, progress: Progress = silent) -> None:
+    """Unpack all files and folders of an archive into an empty folder, and sync them.
+
+    Args:
+        archive: the file.
+        folder: where its members go.
+        most: how many bytes the whole archive may unpack to.
+        progress: takes reports in bytes of the archive.
+
+    Raises:
+        ArchiveError: it is damaged or no archive, exceeds a limit, or holds something else than files and folders.
+    """
+    with _reading(archive, most, None, progress) as members:
+        for member in members:
+            target = folder / PurePosixPath(member.name)
+            if member.is_folder:
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            if not member.is_file:
+                raise ArchiveError(f"it holds {member.name!r}, which is neither a file nor a folder")
+            if target.exists():
+                raise ArchiveError(f"it holds {member.name!r} twice")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with member.open() as stream, target.open("xb") as file:
+                while block := stream.read(_BLOCK):
+                    file.write(block)
+            sync(target)
+
+
+@contextmanager
+def _reading(archive: Path, most: int | None, label: str | None, progress: Progress) -> Iterator[Iterator[_Member]]:
+    """Open an archive; what the standard library raises on damaged ones becomes an ArchiveError."""
+    size = archive.stat().st_size
+    label = label or f"unpack {archive.name}"
+    try:
+        with archive.open("rb") as file:
+            is_zip = file.read(2) == b"PK"
+            file.seek(0)
+
+            def report() -> None:
+                progress(label, min(file.tell(), size - 1), size)
+
+            yield _zip_members(file, most) if is_zip else _tar_members(file, most, report)
+    except _DAMAGE as error:
+        raise ArchiveError(f"it is damaged, cut short or no archive: {type(error).__name__}: {error}") from error
+    progress(label, size, size)
+
+
+def _zip_members(file: IO[bytes], most: int | None) -> Iterator[_Member]:
+    # In memory, as no zip of ours is large: a damaged one may point before the start of the file.
+    with zipfile.ZipFile(io.BytesIO(file.read())) as archive:
+        infos = archive.infolist()
+        for number, info in enumerate(infos, 1):
+            _check(number, info.filename)
+        if most is not None and sum(info.file_size for info in infos) > most:
+            raise ArchiveError(f"it unpacks to more than {most:,} bytes")
+        for info in infos:
+            # Python's zipfile hands out no more than the announced size, and raises if there is less.
+            special = stat.S_ISLNK(info.external_attr >> 16)
+            yield _Member(info.filename, not special and not info.is_dir(), info.is_dir(), lambda: archive.open(info))  # noqa: B023 - used before the next
+
+
+def _tar_members(file: IO[bytes], most: int | None, report: Callable[[], None]) -> Iterator[_Member]:
+    # gzip knows where the archive ends and its checksum; tar accepts one that breaks off between files as whole.
+    with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
+        bounded = _Bounded(unpacked, most, report)
+        with tarfile.open(fileobj=bounded, mode="r|", bufsize=_BLOCK) as archive:
+            for number, info in enumerate(archive, 1):
+                _check(number, info.name)
+                if most is not None and info.size > most:
+                    raise ArchiveError(f"it unpacks to more than {most:,} bytes")
+                plain = info.isreg() and not info.issparse()
+                yield _Member(info.name, plain, info.isdir(), lambda: _content(archive, info))  # noqa: B023 - likewise
+        while bounded.read(_BLOCK):
+            pass
+
+
+def _content(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
+    stream = archive.extractfile(info)
+    if stream is None:
+        raise ArchiveError(f"its member {info.name!r} is no file")
+    return stream
+
+
+class _Bounded(io.RawIOBase):
+    """The unpacked bytes of an archive, up to a limit: a small archive may hold terabytes of zeros."""
+
+    def __init__(self, stream: gzip.GzipFile, most: int | None, report: Callable[[], None]) -> None:
+        self._stream, self._most, self._report = stream, most, report
+        self._done = 0
+
+    def read(self, count: int = -1) -> bytes:
+        block = self._stream.read(count)
+        self._done += len(block)
+        self._report()
+        if self._most is not None and self._done > self._most:
+            raise ArchiveError(f"it unpacks to more than {self._most:,} bytes")
+        return block
+
+
+def _check(number: int, name: str) -> None:
+    if number > _MOST_MEMBERS:
+        raise ArchiveError(f"it holds more than {_MOST_MEMBERS:,} members")
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
+        raise ArchiveError(f"it holds a name that leads out of its folder: {name!r}")

@@ -1,0 +1,220 @@
+"""Line figures: the search for GCCA's tau, its spectrum, and dev scores against dimensions and corpus size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ensembed.paper import published
+from ensembed.paper.findings import DEV, CurvePoint, Findings, System
+from ensembed.paper.report.drawing import (
+    DASHED,
+    DEV_AXIS,
+    FAINT,
+    INK,
+    MUTED,
+    SMALL,
+    WIDTH,
+    Figure,
+    Style,
+    draw,
+    figure,
+    listing,
+    look,
+    plain_axes,
+    short,
+    signed,
+    spread,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+_HEIGHT = 420
+_AXES = _HEIGHT - 80  # what is left of it for the curves themselves, about
+_LINE = 18  # pixels that a label needs
+_ENOUGH = 0.005  # half a point, once it is x 100
+
+
+def tau(findings: Findings) -> Figure | None:
+    """Draw the dev score against tau, the paper's beside ours."""
+    if not findings.taus:
+        return None
+    ours = {point.tau: point.score.pearson for point in sorted(findings.taus, key=lambda point: point.tau)}
+    theirs = {float(key): one.pearson / 100 for key, one in published.table1_gcca().items() if one.pearson is not None}
+    chosen, printed = (max(curve, key=lambda key: curve[key]) for curve in (ours, theirs))
+
+    def paint(page: Canvas) -> None:
+        axes, style = page.subplots(), look("meta:gcca", findings)
+        curves: tuple[tuple[str, dict[float, float], float, Style], ...] = (
+            ("here", ours, chosen, {"color": style.color, "marker": style.marker}),
+            (
+                "the paper",
+                theirs,
+                printed,
+                {"color": MUTED, "marker": "o", "markerfacecolor": "white", "dashes": (4, 2)},
+            ),
+        )
+        for name, curve, best, marks in curves:
+            axes.plot(list(curve), [100 * value for value in curve.values()], **marks)
+            end = (max(curve), 100 * curve[max(curve)])
+            axes.annotate(name, end, xytext=(14, 0), textcoords="offset points", va="center", clip_on=False)
+            for key, value in curve.items():
+                letters: Style = {"fontsize": SMALL, "weight": "bold" if key == best else "normal"}
+                above: Style = {"xytext": (0, 12), "textcoords": "offset points", "ha": "center"}
+                axes.annotate(figure(value), (key, 100 * value), **above, **letters)
+        axes.plot([chosen], [100 * ours[chosen]], "o", markersize=17, color="none", markeredgecolor=INK, zorder=3)
+        axes.set_xscale("log")
+        axes.margins(x=0.06, y=0.2)
+        plain_axes(axes, DEV_AXIS, "τ, how strongly GCCA is regularised", sorted({*ours, *theirs}))
+
+    span = max(ours.values()) - min(ours.values())
+    caption = (
+        f"GCCA on STS-B dev by τ. The ring marks the one that is used here, τ = {chosen:g} at {figure(ours[chosen])}; "
+        f"all of ours lie within {figure(span)} points. The dashed line is the paper's, with other members, whose best "
+        f"is τ = {printed:g} at {figure(theirs[printed])}."
+    )
+    return draw("tau", "The search for GCCA's τ", caption, (640, 340), paint)
+
+
+def spectrum(findings: Findings) -> Figure | None:
+    """Draw GCCA's eigenvalues, falling, between J - 1 for J members and what lies below zero."""
+    values = findings.spectrum
+    ceiling = len(findings.members) - 1
+    if not values or ceiling < 1:
+        return None
+    positive = sum(value > 0 for value in values)
+    half = sum(value > ceiling / 2 for value in values)
+
+    def paint(page: Canvas) -> None:
+        axes, style = page.subplots(), look("meta:gcca", findings)
+        places = range(1, len(values) + 1)
+        axes.fill_between(places, values, where=[value > 0 for value in values], color=style.color, alpha=0.18, lw=0)
+        axes.plot(places, values, color=style.color)
+        axes.axhline(0, color=INK, linewidth=1)
+        axes.axhline(ceiling, color=MUTED, linewidth=1, dashes=(4, 3))
+        letters: Style = {"ha": "right", "fontsize": SMALL}
+        over_line: Style = {"xycoords": ("axes fraction", "data"), "xytext": (0, 4)}
+        words = f"{ceiling} = members − 1: all agree"
+        axes.annotate(words, (1, ceiling), **over_line, textcoords="offset points", color=MUTED, **letters)
+        axes.plot([positive], [0], "^", color=style.color, markersize=9, clip_on=False, zorder=3)
+        words = f"{positive} of {len(values)} dimensions are positive"
+        arrow = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.8, "shrinkB": 6}
+        box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2}
+        at_right: Style = {"xytext": (0.98, 0.7 * ceiling), "textcoords": ("axes fraction", "data")}
+        axes.annotate(words, (positive, 0), **at_right, bbox=box, arrowprops=arrow, **letters)
+        axes.set_xlim(1, max(len(values), 2))
+        axes.set_ylim(min(0, *values) - 0.06 * ceiling, max(ceiling, *values) + 0.13 * ceiling)
+        plain_axes(axes, "eigenvalue", "dimension of the meta-embedding")
+
+    rest = (
+        "in the others the members contradict each other"
+        if positive < len(values)
+        else "so every one of them holds something that members share"
+    )
+    caption = (
+        f"GCCA's eigenvalues, largest first: how much the {len(findings.members)} members agree in each dimension, "
+        f"from {ceiling} where all of them say the same to 0 where they share nothing. {positive} of {len(values)} "
+        f"dimensions are positive, {rest}; {half} are above half of the most that there can be."
+    )
+    return draw("spectrum", "GCCA's spectrum", caption, (760, 340), paint)
+
+
+def dimensions(findings: Findings) -> Figure | None:
+    """Draw scores of the first dimensions alone."""
+    curves = _curves(findings.dimensions)
+    if not curves:
+        return None
+    member = _best_on_dev(findings)
+    reference = member.score(DEV).pearson
+    label = max(curves, key=lambda key: curves[key][-1].score.pearson)
+    points = curves[label]
+    enough = next(point for point in points if point.score.pearson >= points[-1].score.pearson - _ENOUGH)
+    reaching = [point.x for point in points if point.score.pearson >= reference]
+    reached = f"it reaches the dashed line with {reaching[0]}" if reaching else "it never reaches the dashed line"
+    caption = (
+        "What is left on STS-B dev when only the first dimensions of a vector are kept; the dashed line is the best "
+        f"member there, {short(member.label)}, at full length ({figure(reference)}). {short(label)}, the highest at "
+        f"full length, is within half a point of its {figure(points[-1].score.pearson)} with {enough.x} of "
+        f"{points[-1].x} dimensions; {reached}."
+    )
+    return _draw_curves("dimensions", "Scores against dimensions", caption, "dimensions kept", curves, findings)
+
+
+def sizes(findings: Findings) -> Figure | None:
+    """Draw scores of methods fitted on parts of the main corpus."""
+    curves = _curves(findings.sizes)
+    if not curves:
+        return None
+    gains = [
+        f"{short(label)} {signed(points[-1].score.pearson - points[0].score.pearson)}"
+        for label, points in curves.items()
+    ]
+    smallest, largest = (pick(point.x for point in findings.sizes) for pick in (min, max))
+    band = "; bands are one standard deviation over draws" if any(one.spread for one in findings.sizes) else ""
+    caption = (
+        f"STS-B dev by the number of sentences of {findings.corpora[0].name} that a method was fitted on{band}; the "
+        f"dashed line is the best member there, {short(_best_on_dev(findings).label)}, which needs none. From "
+        f"{smallest:,} to {largest:,} sentences the score changes by (points): {listing(gains)}."
+    )
+    title = "Scores against the size of the corpus"
+    return _draw_curves("sizes", title, caption, "sentences of the corpus", curves, findings)
+
+
+def _best_on_dev(findings: Findings) -> System:
+    return max(findings.singles, key=lambda system: system.score(DEV).pearson)
+
+
+def _curves(points: Sequence[CurvePoint]) -> dict[str, list[CurvePoint]]:
+    """Return points by label, each curve from left to right."""
+    curves: dict[str, list[CurvePoint]] = {}
+    for point in sorted(points, key=lambda point: point.x):
+        curves.setdefault(point.label, []).append(point)
+    return curves
+
+
+def _draw_curves(
+    name: str, title: str, caption: str, axis: str, curves: dict[str, list[CurvePoint]], findings: Findings
+) -> Figure:
+    """Draw curves, bands, the best member's line, and names at the right edge instead of a legend."""
+    member = _best_on_dev(findings)
+    reference = 100 * member.score(DEV).pearson
+
+    def paint(page: Canvas) -> None:
+        axes = page.subplots()
+        axes.axhline(reference, **DASHED)
+        ends = [(f"{short(member.label)}, whole", np.nan, reference)]
+        for label, points in curves.items():
+            style = look(label, findings)
+            x, y = [point.x for point in points], np.array([100 * point.score.pearson for point in points])
+            marks: Style = {"color": style.color, "marker": style.marker, "markerfacecolor": style.face}
+            axes.plot(x, y, dashes=style.dashes, zorder=3, **marks)
+            margin = np.array([100 * point.spread.pearson if point.spread else 0.0 for point in points])
+            if margin.any():
+                axes.fill_between(x, y - margin, y + margin, color=style.color, alpha=0.16, linewidth=0)
+            ends.append((short(label), x[-1], y[-1]))
+        axes.set_xscale("log", base=2)
+        axes.margins(x=0.03, y=0.08)
+        plain_axes(axes, DEV_AXIS, axis, _apart(sorted({point.x for points in curves.values() for point in points})))
+        (bottom, top), right = axes.get_ylim(), axes.get_xlim()[1]
+        axes.set_ylim(bottom, top)
+        axes.set_xlim(axes.get_xlim())
+        arrow = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.8, "shrinkB": 5, "relpos": (0, 0.5)}
+        places = spread([y for _, _, y in ends], _LINE * (top - bottom) / _AXES)
+        for (words, end, height), place in zip(ends, places, strict=True):
+            beside: Style = {"xytext": (1.03, place), "textcoords": ("axes fraction", "data"), "va": "center"}
+            dot = (right if np.isnan(end) else end, height)
+            axes.annotate(words, dot, **beside, annotation_clip=False, arrowprops=arrow)
+
+    return draw(name, title, caption, (WIDTH, _HEIGHT), paint)
+
+
+def _apart(ticks: list[int]) -> list[int]:
+    """Leave out ticks that would run into the one before them on a log axis; keep the last one."""
+    kept = ticks[-1:]
+    for tick in reversed(ticks[:-1]):
+        if kept[-1] / tick >= (ticks[-1] / ticks[0]) ** 0.07:
+            kept.append(tick)
+    return kept[::-1]

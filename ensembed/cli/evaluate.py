@@ -10,8 +10,8 @@ import click
 from ensembed.cli.console import print_json, print_table
 from ensembed.cli.options import How, how_options
 from ensembed.sts import LAYOUTS, NAMES, PROTOCOLS, Dataset, Protocol, Result, evaluate_all, read_pairs
+from ensembed.sts.encode_once import EncodeOnce
 from ensembed.sts.find import TESTS, find_sts, text_version
-from ensembed.sts.once import Vectors
 from ensembed.support.provenance import provenance
 
 
@@ -56,9 +56,9 @@ def evaluate(
     datasets += [Dataset.of(read_pairs(path)) for path in pairs]
     results: dict[str, list[Result]] = {}
     with how.progress() as progress:
-        vectors = Vectors()  # models often share members
+        memory = EncodeOnce()  # models often share members
         for source in dict.fromkeys(models):
-            encoder = vectors.remember(how.open_model(source, progress))
+            encoder = memory.remember(how.open_model(source, progress))
             results[source] = evaluate_all(partial(encoder.encode, progress=progress), datasets, protocol)
     if how.as_json:
         scores = {source: [result.to_json() for result in scores] for source, scores in results.items()}

@@ -167,6 +167,21 @@ def batches(lengths: Sequence[int], *, size: int, threads: int, fixed: int | Non
     return result
 
 
+def open_session(model: Path, threads: int, name: str, *, spinning: bool = True) -> Any:  # noqa: ANN401 - has no types
+    """Open a graph on the CPU; raise an EncoderError that names the encoder if that fails."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+    options.log_severity_level = 4  # its warnings concern devices that are not used here, its errors are raised
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the library raises bare Exceptions
+        raise EncoderError(f"encoder {name!r} cannot be opened from {model}: {error}") from error
+
+
 class _Graph:
     """A graph: token numbers in, token vectors or sentence vectors out."""
 
@@ -174,7 +189,7 @@ class _Graph:
         self._model = model
         self._name = name
         self._threads = threads
-        self._session = self._open(1)  # several threads may use it at once
+        self._session = open_session(model, 1, name)  # several threads may use it at once
         self._wide_session: Any = None
         self._opening = threading.Lock()  # several threads may encode their first long text at once
         inputs = self._session.get_inputs()
@@ -196,20 +211,6 @@ class _Graph:
                 f"encoder {name!r}: the graph of {model} takes input_ids of shape {shape}"
                 f"{'' if self.masked else ' and no attention_mask'}; export it with axes of any length"
             )
-
-    def _open(self, threads: int) -> Any:  # noqa: ANN401 - the library has no types
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        # Threads that spin while they wait double a run's time where the cores are busy.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.log_severity_level = 4  # its warnings concern devices that we do not use, its errors are raised
-        try:
-            return onnxruntime.InferenceSession(self._model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the library raises bare Exceptions of its own
-            raise EncoderError(f"encoder {self._name!r} cannot be opened from {self._model}: {error}") from error
 
     def choose(self, pooling: str | None) -> tuple[str, int]:
         """Choose the output that a pooling needs; return the pooling and the length of a vector."""
@@ -250,7 +251,10 @@ class _Graph:
         session = self._session
         if wide:
             with self._opening:
-                session = self._wide_session = self._wide_session or self._open(self._threads)
+                if self._wide_session is None:
+                    # Threads that spin while they wait double a run's time where the cores are busy.
+                    self._wide_session = open_session(self._model, self._threads, self._name, spinning=False)
+                session = self._wide_session
         return np.asarray(session.run(self._outputs, self._feeds(ids, mask))[0], np.float32)
 
     def _feeds(self, ids: NDArray[np.int64], mask: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:

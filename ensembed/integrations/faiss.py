@@ -10,15 +10,7 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DimensionError, InputError, StoreError
-from ensembed.integrations.vector_stores import (
-    NO_ID,
-    Allowed,
-    FolderStore,
-    Hits,
-    IdArray,
-    StoreFacts,
-    checked_settings,
-)
+from ensembed.integrations.vector_stores import Allowed, FolderStore, Hits, IdArray, StoreFacts, checked_settings
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import Layer, as_network
 from ensembed.models.ensemble import MetaEncoder
@@ -60,7 +52,7 @@ class FaissStore(FolderStore):
         ef_construction: int = 200,
         ef_search: int = 64,
     ) -> FaissStore:
-        """Create an empty store.
+        """Create an empty store; raise a StoreError if the folder holds one already.
 
         Args:
             folder: where it is saved, now and by `save`; None keeps it in memory.
@@ -70,9 +62,6 @@ class FaissStore(FolderStore):
             connectivity: links per vector in the graph.
             ef_construction: breadth of the search for links.
             ef_search: breadth of the search for hits.
-
-        Raises:
-            StoreError: the folder holds a store already.
         """
         if kind not in _ALLOWED:
             raise InputError(f"kind is 'flat' or 'hnsw', not {kind!r}")
@@ -89,7 +78,7 @@ class FaissStore(FolderStore):
         if self.facts.settings["kind"] == "hnsw":  # FAISS itself does not search wider for a larger k
             options["params"] = faiss.SearchParametersHNSW(efSearch=max(k, self.facts.settings["ef_search"]))
         scores, ids = self.index.search(np.ascontiguousarray(vectors), k, **options)
-        scores[ids == NO_ID] = np.nan  # a graph may lead to fewer than k
+        scores[ids < 0] = np.nan  # a graph may lead to fewer than k
         return Hits(ids, scores)
 
     def _present(self, ids: IdArray) -> NDArray[np.bool_]:
@@ -179,10 +168,9 @@ def member_vectors(model: MetaEncoder, sentences: list[str]) -> FloatArray:
 
 
 def linear_map(meta: Meta) -> tuple[FloatArray, FloatArray]:
-    """Return the matrix [D, d] and bias [d] of a linear meta-embedding: rows x of member vectors -> x @ matrix + bias.
+    """Return the matrix [D, d] and bias [d] of a meta-embedding; raise an InputError if it is not linear.
 
-    Raises:
-        InputError: it is not linear.
+    Rows x of the members' vectors become x @ matrix + bias.
     """
     layers: list[Layer] = []
     for j in meta.counted:

@@ -91,7 +91,9 @@ def model_card(
     if unknown := sorted(set(licences or {}) - set(names)):
         raise InputError(f"licences are given for {unknown}, and the members are {names}")
     members = [member_of(spec, licences) for spec in saved.members]
-    name = repo or _name_of(model)
+    name = repo or "An ensembed model"
+    if not repo and not isinstance(model, SavedModel):
+        name = model.spec.name if isinstance(model, MetaEncoder) else Path(model).resolve().name
     table = None if scores is None else _read_scores(scores, name, names)
     parts = [
         f"---\n{_front_matter(members, name, table)}\n---",
@@ -113,12 +115,7 @@ def model_card(
 
 
 def facts_of(model: Describable) -> SavedModel:
-    """Return what a card tells about a model, without opening its members.
-
-    Raises:
-        InputError: it is not a fitted model.
-        ModelError: the folder holds no model.
-    """
+    """Return what a card tells about a model, without opening its members."""
     match model:
         case SavedModel():
             return model
@@ -160,12 +157,7 @@ class Member:
 
 
 def member_of(spec: EncoderSpec, licences: Mapping[str, str] | None = None) -> Member:
-    """Return what the spec, the catalogue and the hub's cache tell about a member; nothing is fetched.
-
-    Args:
-        spec: the member's spec.
-        licences: licences that the user knows, by the members' names.
-    """
+    """Return what the spec, the user's licences, the catalogue and the hub's cache tell; nothing is fetched."""
     licence = (licences or {}).get(spec.name, "")
     if spec.kind in ("object", "meta"):
         return Member(spec, licence, local="it is an object of your program")
@@ -218,7 +210,7 @@ def _cached_licence(repo: str, commit: str) -> str:
 
 
 class _Score(NamedTuple):
-    """One score: the two correlations, as fractions."""
+    """The two correlations on a data set, as fractions."""
 
     dataset: str
     protocol: str
@@ -227,11 +219,7 @@ class _Score(NamedTuple):
 
 
 class _ScoreTable(NamedTuple):
-    """The scores of one or several models, by their names.
-
-    `own` is the name of the card's model among them, None if that is not certain; `version` is the version of ensembed
-    that made the scores, empty if unknown.
-    """
+    """Scores by the names of models, the card's own name among them (None if unclear), and the version of ensembed."""
 
     rows: Mapping[str, tuple[_Score, ...]]
     own: str | None
@@ -274,12 +262,6 @@ def _read_score(result: object) -> _Score:
         if not number or not math.isfinite(value) or abs(value) > 1:
             raise InputError(f"the score {value!r} on {facts['dataset']} is no correlation: a number from -1 to 1")
     return _Score(str(facts["dataset"]), str(facts["protocol"]), float(facts["pearson"]), float(facts["spearman"]))
-
-
-def _name_of(model: Describable) -> str:
-    if isinstance(model, MetaEncoder):
-        return model.spec.name
-    return "An ensembed model" if isinstance(model, SavedModel) else Path(model).resolve().name
 
 
 def _front_matter(members: Sequence[Member], name: str, table: _ScoreTable | None) -> str:

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.onnx_encoder import open_session
 from ensembed.encoders.token_ids import first_ids, open_tokenizer
-from ensembed.errors import InputError, ModelError
+from ensembed.errors import EncoderError, InputError, ModelError
 from ensembed.integrations.model_source import as_meta_encoder
 from ensembed.integrations.onnx_graphs import (
     Member,
@@ -187,15 +188,15 @@ def _tokens_to_vectors(members: list[Member], texts: list[Text], meta: Meta | No
         views[member.place] = add_member(nodes, member, model.graph, ids=ids, mask=mask)
     facts = {
         "file": f"member_{members[0].place}.onnx" if meta is None else "model.onnx",
-        "encoders": [member.name for member in members],
+        "encoders": [member.spec.name for member in members],
         "inputs": list(feeds.values()),
         "batch": min(member.batch for member in members),
         "padded": all(member.padded for member in members),
         "view": f"view_{members[0].place}" if meta is None else None,
     }
     if meta is None:
-        name, vectors = f"member {members[0].place}", (views[members[0].place], members[0].dim)
-        metadata = {"ensembed": __version__, "encoder": members[0].name}
+        name, vectors = f"member {members[0].place}", (views[members[0].place], members[0].spec.dim)
+        metadata = {"ensembed": __version__, "encoder": members[0].spec.name}
     else:
         name, vectors = "model", (combine(nodes, meta, views), meta.dim)
         metadata = {"ensembed": __version__, "method": json.dumps(meta.method)}
@@ -210,14 +211,14 @@ def _common_operations(members: list[Member], models: list[Any]) -> Operations:
         for domain, version in versions_of(model).items():
             if versions.setdefault(domain, version) != version:
                 raise InputError(
-                    f"member {member.name!r} has ONNX operations {domain!r} of version {version}, one before it of "
-                    f"{versions[domain]}: they cannot be in one graph; leave merged out"
+                    f"member {member.spec.name!r} has ONNX operations {domain!r} of version {version}, one before it "
+                    f"of {versions[domain]}: they cannot be in one graph; leave merged out"
                 )
         for function in model.functions:
             key = (function.domain, function.name, getattr(function, "overload", ""))
             if functions.setdefault(key, function) != function:
                 raise InputError(
-                    f"member {member.name!r} and one before it have different functions {function.name!r}: they "
+                    f"member {member.spec.name!r} and one before it have different functions {function.name!r}: they "
                     "cannot be in one graph; leave merged out"
                 )
     return Operations(versions, list(functions.values()), max(model.ir_version for model in models))
@@ -241,14 +242,14 @@ class OnnxModel(Encoder):
         config, digest = _read_config(folder)
         try:
             _check_files(folder, config["sha256"])
-            self._texts = [_Tokens(folder / _checked_name(text["tokenizer"]), text) for text in config["texts"]]
+            self._texts = [_Tokens(folder, text) for text in config["texts"]]
             self._graphs = [_Graph(folder, graph, threads or available_cores()) for graph in config["graphs"]]
             name = config["combiner"]
-            self._combiner = None if name is None else _session(folder / _checked_name(name), 1)
+            self._combiner = None if name is None else open_session(folder / _checked_name(name), 1, folder.name)
             dim = (self._combiner or self._graphs[0].session).get_outputs()[0].shape[1]
             recorded_dim = config["dim"]
             self._spec = EncoderSpec(str(config["name"]), KIND, dim, digest[:16], pooling=str(config["method"]["name"]))
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, EncoderError, LookupError, TypeError, ValueError) as error:
             raise ModelError(f"{folder / CONFIG} is damaged: {error!r}; export again") from error
         if recorded_dim != dim:
             raise ModelError(
@@ -272,11 +273,9 @@ class OnnxModel(Encoder):
 class _Tokens:
     """The tokenizer of one or several graphs."""
 
-    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
-        self._tokenizer = open_tokenizer(path, path.parent.name)
-        self._prompt: str = facts["prompt"]
-        self._max_length: int = facts["max_length"]
-        self.length: int | None = facts["length"]
+    def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
+        self._tokenizer = open_tokenizer(folder / _checked_name(facts["tokenizer"]), folder.name)
+        self._prompt, self._max_length, self.length = facts["prompt"], facts["max_length"], facts["length"]
         self._tokenizer.enable_truncation(self._max_length)
 
     def ids(self, sentences: list[str]) -> list[list[int]]:
@@ -290,7 +289,8 @@ class _Graph:
         self.view: str = facts["view"] or "vector"
         self._inputs = [(feed["text"], feed["input_ids"], feed["attention_mask"]) for feed in facts["inputs"]]
         self._batch: int = facts["batch"]
-        self.session = _session(folder / _checked_name(facts["file"]), 1 if self._batch == 1 else threads)
+        threads = 1 if self._batch == 1 else threads
+        self.session = open_session(folder / _checked_name(facts["file"]), threads, folder.name)
 
     def run(self, tokens: Sequence[list[list[int]]], texts: Sequence[_Tokens]) -> FloatArray:
         """Return the vectors [n, d] of n sentences, whose tokens are given for each text."""
@@ -313,19 +313,6 @@ class _Graph:
                     feeds |= {ids_name: ids, mask_name: mask}
                 vectors |= dict(zip(batch, self.session.run(["vector"], feeds)[0], strict=True))
         return np.stack([vectors[row] for row in range(len(vectors))])
-
-
-def _session(path: Path, threads: int) -> Any:  # noqa: ANN401 - the library has no types
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # its warnings concern devices that are not used here, its errors are raised
-    try:
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the library raises bare Exceptions
-        raise ModelError(f"{path} cannot be opened: {error}") from error
 
 
 def _read_config(folder: Path) -> tuple[dict[str, Any], str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.encoders import AdjustedEncoder, Encoder
+from ensembed.encoders import AdjustedEncoder, Encoder, EncoderSpec
 from ensembed.encoders.onnx_encoder import OnnxEncoder
 from ensembed.errors import InputError
 from ensembed.methods.meta import Meta
@@ -161,29 +160,17 @@ class Member:
 
     Attributes:
         place: its place in the ensemble.
-        name: the encoder's name.
-        path: the graph's file.
-        inputs: the graph's inputs.
-        output: the output that is used.
-        pooling: how the output becomes one vector.
-        hidden: the length of that vector.
-        steps: what happens to the vector then: truncation to so many dimensions, or, for None, scaling to length one.
+        spec: the spec of the member.
+        inner: the encoder with the graph.
+        steps: what happens to a pooled vector: truncation to so many dimensions, or, for None, scaling to length one.
         text: how its sentences become tokens.
-        padded: whether it has a mask, so that sentences of different lengths can share a batch.
-        batch: the most sentences per run: 1 if a sentence's vector would depend on the others in the batch.
     """
 
     place: int
-    name: str
-    path: Path
-    inputs: tuple[str, ...]
-    output: str
-    pooling: str
-    hidden: int
+    spec: EncoderSpec
+    inner: OnnxEncoder
     steps: tuple[int | None, ...]
     text: Text
-    padded: bool
-    batch: int
 
     @property
     def prefix(self) -> str:
@@ -191,9 +178,14 @@ class Member:
         return f"member_{self.place}/"
 
     @property
-    def dim(self) -> int:
-        """The length of its vector."""
-        return [self.hidden, *(step for step in self.steps if step is not None)][-1]
+    def batch(self) -> int:
+        """The most sentences per run: 1 if a sentence's vector would depend on the others in the batch."""
+        return self.inner._batch_size
+
+    @property
+    def padded(self) -> bool:
+        """Whether it has a mask, so that sentences of different lengths can share a batch."""
+        return self.inner._graph.masked
 
 
 def member_of(encoder: Encoder, place: int) -> Member:
@@ -210,20 +202,8 @@ def member_of(encoder: Encoder, place: int) -> Member:
             f"member {encoder.spec.name!r} is a {inner.spec.kind!r} encoder, not an ONNX graph, and cannot be exported "
             "as one; export_meta exports the combination of the members' vectors"
         )
-    spec, graph = inner.spec, inner._graph
-    return Member(
-        place,
-        encoder.spec.name,
-        path=graph._model,
-        inputs=tuple(graph._inputs),
-        output=graph._outputs[0],
-        pooling=spec.pooling,
-        hidden=spec.dim,
-        steps=(None, *steps) if spec.normalize else tuple(steps),
-        text=Text(inner._tokenizer.to_str(), encoder.spec.prompt, inner._max_length, graph.length),
-        padded=graph.masked,
-        batch=inner._batch_size,
-    )
+    text = Text(inner._tokenizer.to_str(), encoder.spec.prompt, inner._max_length, inner._graph.length)
+    return Member(place, encoder.spec, inner, (None, *steps) if inner.spec.normalize else tuple(steps), text)
 
 
 def read_member(member: Member) -> Any:  # noqa: ANN401 - a ModelProto
@@ -232,11 +212,11 @@ def read_member(member: Member) -> Any:  # noqa: ANN401 - a ModelProto
     Raises:
         InputError: its operations are too old.
     """
-    model = onnx_package().load(str(member.path))
+    model = onnx_package().load(str(member.inner._graph._model))
     version = versions_of(model).get("", 1)
     if version < _OLDEST_OPSET:
         raise InputError(
-            f"member {member.name!r} has ONNX operations of version {version}: export the original again with "
+            f"member {member.spec.name!r} has ONNX operations of version {version}: export the original again with "
             f"{_OLDEST_OPSET} or later"
         )
     _add_prefix(model.graph, member.prefix)
@@ -259,22 +239,23 @@ def add_member(nodes: Nodes, member: Member, graph: Any, *, ids: str, mask: str)
         mask: the name of a tensor of that shape, 1 for the sentence's tokens and 0 for padding behind them.
     """
     kinds = nodes.onnx.TensorProto
+    inputs, pooling = member.inner._graph._inputs, member.inner.spec.pooling
     types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
     zeros = nodes.add("Sub", ids, ids)
     positions = ""
-    if "position_ids" in member.inputs or member.pooling == "last":  # counted from 0, through the padding
+    if "position_ids" in inputs or pooling == "last":  # counted from 0, through the padding
         counts = nodes.add("CumSum", nodes.add("Add", zeros, nodes.integers(1)), nodes.constant(np.int64(1)))
         positions = nodes.add("Sub", counts, nodes.integers(1))
     feeds = {"input_ids": ids, "attention_mask": mask, "token_type_ids": zeros, "position_ids": positions}
-    for name in member.inputs:
+    for name in inputs:
         nodes.add("Cast", feeds[name], output=member.prefix + name, to=types[member.prefix + name])
     nodes.nodes += graph.node
     nodes.constants += graph.initializer
     nodes.sparse += graph.sparse_initializer
-    output = nodes.add("Cast", member.prefix + member.output, to=kinds.FLOAT)
+    output = nodes.add("Cast", member.prefix + member.inner._graph._outputs[0], to=kinds.FLOAT)
     shares = nodes.add("Cast", mask, to=kinds.FLOAT)
     count = nodes.reduce("ReduceSum", shares, 1)
-    X = output if member.pooling == "model" else _pool(nodes, member, output, shares, count, positions)
+    X = output if pooling == "model" else _pool(nodes, member, output, shares, count, positions)
     # A sentence without a token is a zero vector, whatever the graph gives for padding alone.
     zero = nodes.number(0)
     X = nodes.add("Where", nodes.add("Greater", count, zero), X, zero)
@@ -285,21 +266,21 @@ def add_member(nodes: Nodes, member: Member, graph: Any, *, ids: str, mask: str)
 
 def _pool(nodes: Nodes, member: Member, hidden: str, shares: str, count: str, positions: str) -> str:
     """Reduce token vectors [n, l, d] to [n, d], in the way of the encoder's own pooling."""
-    kinds = nodes.onnx.TensorProto
-    if member.pooling == "cls":
+    kinds, pooling = nodes.onnx.TensorProto, member.inner.spec.pooling
+    if pooling == "cls":
         return nodes.add("Gather", hidden, nodes.constant(np.int64(0)), axis=1)
-    if member.pooling == "max":
+    if pooling == "max":
         tokens = nodes.add("Cast", nodes.reshape(shares, 0, 0, 1), to=kinds.BOOL)
         return nodes.reduce("ReduceMax", nodes.add("Where", tokens, hidden, nodes.number(-np.inf)), 1, keep=False)
 
     def weighted_sum(weights: str) -> str:
-        return nodes.reshape(nodes.add("MatMul", nodes.reshape(weights, 0, 1, -1), hidden), 0, member.hidden)
+        return nodes.reshape(nodes.add("MatMul", nodes.reshape(weights, 0, 1, -1), hidden), 0, member.inner.spec.dim)
 
     least = nodes.add("Max", count, nodes.number(1))
-    if member.pooling == "mean":
+    if pooling == "mean":
         return nodes.add("Div", weighted_sum(shares), least)
-    if member.pooling != "last":
-        raise InputError(f"member {member.name!r} is pooled by {member.pooling!r}, which cannot be exported")
+    if pooling != "last":
+        raise InputError(f"member {member.spec.name!r} is pooled by {pooling!r}, which cannot be exported")
     last = nodes.add("Cast", nodes.add("Sub", least, nodes.number(1)), to=kinds.INT64)
     return weighted_sum(nodes.add("Cast", nodes.add("Equal", positions, last), to=kinds.FLOAT))
 

@@ -11,16 +11,8 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import DimensionError, InputError, MissingError, SentenceError, StoreError
-from ensembed.integrations.vector_stores import (
-    Allowed,
-    DatabaseStore,
-    Hits,
-    IdArray,
-    StoreFacts,
-    checked_settings,
-    padded,
-    store_model,
-)
+from ensembed.integrations import vector_stores as stores
+from ensembed.integrations.vector_stores import Hits, IdArray, StoreFacts, checked_settings
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
@@ -34,14 +26,14 @@ _adapters: Any = import_extra("pgvector.psycopg", "pgvector", _WHAT)
 Column: TypeAlias = Literal["vector", "halfvec"]
 INDEXED = {"vector": 2000, "halfvec": 4000}
 """The most dimensions that pgvector can index, by the type of the column."""
-_ALLOWED: Allowed = {"column": get_args(Column), "index": (bool,), "truncate": (int, None), "ef_search": (int,)}
+_ALLOWED: stores.Allowed = {"column": get_args(Column), "index": (bool,), "truncate": (int, None), "ef_search": (int,)}
 # The most dimensions that pgvector can store.
 _MAX_DIM = 16000
 # The largest value of hnsw.ef_search: a search for more hits has to compare every row.
 _MAX_EF = 1000
 
 
-class PgvectorStore(DatabaseStore):
+class PgvectorStore(stores.DatabaseStore):
     """Vectors of sentences by id in a table `(id bigint, text text, embedding vector or halfvec)` of PostgreSQL.
 
     Each `add` and `delete` is one transaction: all of it is kept, or nothing. What the store records about itself is
@@ -96,7 +88,7 @@ class PgvectorStore(DatabaseStore):
         """
         settings = {"column": column, "index": index, "truncate": truncate, "ef_search": ef_search}
         checked_settings(settings, _ALLOWED)
-        encoder = _truncated(store_model(model), truncate)
+        encoder = _truncated(stores.store_model(model), truncate)
         _check_dim(encoder, column, index=index)
         store = cls(encoder, StoreFacts.of(cls.backend, encoder, settings), database, table)
         with store._closed_on_failure(), store._failures(), store.connection.transaction():
@@ -131,7 +123,7 @@ class PgvectorStore(DatabaseStore):
             InputError: it holds another model's vectors.
             StoreError: the table does not exist or is not a store of ensembed, or the database cannot be used.
         """
-        encoder = store_model(model)
+        encoder = stores.store_model(model)
         store = cls(encoder, StoreFacts.of(cls.backend, encoder), database, table)
         with store._closed_on_failure():
             with store._failures(), store.connection.transaction():
@@ -184,7 +176,7 @@ class PgvectorStore(DatabaseStore):
     def _search(self, vectors: FloatArray, k: int) -> Hits:
         with self._failures(), self.connection.transaction(force_rollback=True):
             if self._exact or k > _MAX_EF or not self.facts.settings["index"]:
-                return padded([self._nearest(vector, k, exact=True) for vector in vectors], k)
+                return Hits.padded([self._nearest(vector, k, exact=True) for vector in vectors], k)
             breadth = str(min(max(k, int(self.facts.settings["ef_search"])), _MAX_EF))
             self.connection.execute("SELECT set_config('hnsw.ef_search', %s, true)", (breadth,))
             hits = [self._nearest(vector, k) for vector in vectors]
@@ -192,7 +184,7 @@ class PgvectorStore(DatabaseStore):
             for row, (ids, _) in enumerate(hits):
                 if len(ids) < k:
                     hits[row] = self._nearest(vectors[row], k, exact=True)
-            return padded(hits, k)
+            return Hits.padded(hits, k)
 
     def _nearest(self, vector: FloatArray, k: int, *, exact: bool = False) -> tuple[list[int], list[float]]:
         """Return ids and cosines of the k rows nearest to a vector."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import InputError, StoreBusyError, StoreError
-from ensembed.integrations.vector_stores import DatabaseStore, Hits, IdArray, StoreFacts, padded, store_model
+from ensembed.integrations.vector_stores import DatabaseStore, Hits, IdArray, StoreFacts, store_model
 from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
 
@@ -138,7 +138,7 @@ class QdrantStore(DatabaseStore):
         requests = [qdrant.models.QueryRequest(query=vector.tolist(), limit=k) for vector in vectors]
         with self._failures():
             answers = self.client.query_batch_points(self.collection, requests=requests)
-        return padded([([hit.id for hit in a.points], [hit.score for hit in a.points]) for a in answers], k)
+        return Hits.padded([([hit.id for hit in a.points], [hit.score for hit in a.points]) for a in answers], k)
 
     def _present(self, ids: IdArray) -> NDArray[np.bool_]:
         with self._failures():

@@ -25,6 +25,7 @@ from ensembed.encoders import AdjustedEncoder, Encoder, EncoderLike, open_encode
 from ensembed.encoders.base import EncoderSpec
 from ensembed.encoders.st_encoder import SentenceTransformerEncoder
 from ensembed.errors import EncoderError, InputError, MissingError, ModelError
+from ensembed.integrations.model_card import model_card
 from ensembed.integrations.model_source import as_meta_encoder
 from ensembed.methods.projections import Placement, Projection, as_network
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
@@ -48,6 +49,17 @@ _OURS = f"{_SAVED_MODULE}.MetaEncoderModule"
 # The types of the library's settings that are kept beside the modules.
 _SETTING_TYPES = {"prompts": dict, "default_prompt_name": str, "similarity_fn_name": str, "truncate_dim": int}
 _PROMPT = "ensembed"
+_USAGE = """
+## As a SentenceTransformer
+
+With `pip install 'ensembed[st]'`, and without `trust_remote_code`:
+
+```python
+from ensembed.integrations.sentence_transformers import load
+
+model = load("FOLDER")
+```
+"""
 
 try:
     _installed = version("sentence-transformers")
@@ -261,7 +273,7 @@ def load(
 def _build(modules: list[Any], **settings: Any) -> SentenceTransformer:  # noqa: ANN401 - the library's arguments
     transformer = _library.SentenceTransformer(modules=modules, **settings)
     # The card that the library would write tells people to load the folder in a way that it then refuses.
-    transformer._model_card_text = _card(modules[0])
+    transformer._model_card_text = model_card(modules[0].encoder) + _USAGE
     return transformer
 
 
@@ -334,36 +346,6 @@ def _read(path: Path, kind: type, default: object) -> Any:  # noqa: ANN401 - a `
     if not isinstance(content, kind):
         raise ModelError(f"{path} is damaged: it holds a {type(content).__name__}, not a {kind.__name__}")
     return content
-
-
-def _card(module: MetaEncoderModule) -> str:
-    members = "\n".join(f"- `{encoder.spec.name}`" for encoder in module.encoder.ensemble.encoders)
-    return f"""---
-library_name: ensembed
-pipeline_tag: sentence-similarity
-tags:
-- ensembed
-- sentence-transformers
-- feature-extraction
----
-
-# {module.encoder.spec.name}
-
-One sentence embedding of {module.get_embedding_dimension()} dimensions, made by
-[ensembed](https://pypi.org/project/ensembed/) (method: `{module.encoder.meta.method["name"]}`) out of
-
-{members}
-
-Open it as a `SentenceTransformer`, with `pip install 'ensembed[st]'` and without `trust_remote_code`:
-
-```python
-from ensembed.integrations.sentence_transformers import load
-
-model = load("THIS FOLDER")
-```
-
-or without sentence-transformers: `ensembed.load("THIS FOLDER")`.
-"""
 
 
 def to_stock_sentence_transformer(model: MetaEncoder, *, device: str | None = None) -> SentenceTransformer:

@@ -10,15 +10,7 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import StoreError
-from ensembed.integrations.vector_stores import (
-    Allowed,
-    FolderStore,
-    Hits,
-    IdArray,
-    StoreFacts,
-    checked_settings,
-    padded,
-)
+from ensembed.integrations.vector_stores import Allowed, FolderStore, Hits, IdArray, StoreFacts, checked_settings
 from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
 
@@ -60,7 +52,7 @@ class UsearchStore(FolderStore):
         expansion_add: int = 128,
         expansion_search: int = 64,
     ) -> UsearchStore:
-        """Create an empty store.
+        """Create an empty store; raise a StoreError if the folder holds one already.
 
         Args:
             folder: where it is saved, now and by `save`; None keeps it in memory.
@@ -69,9 +61,6 @@ class UsearchStore(FolderStore):
             connectivity: links per vector in the graph.
             expansion_add: breadth of the search for links.
             expansion_search: breadth of the search for hits.
-
-        Raises:
-            StoreError: the folder holds a store already.
         """
         settings = {
             "dtype": dtype,
@@ -83,16 +72,12 @@ class UsearchStore(FolderStore):
 
     @classmethod
     def open(cls, folder: str | Path, model: ModelLike, *, view: bool = False) -> UsearchStore:
-        """Open the store that was saved in a folder.
+        """Open the store that was saved in a folder; another model's is an InputError, a damaged one a StoreError.
 
         Args:
             folder: the folder.
             model: the model that made its vectors.
             view: read the index from disk when it is needed, instead of into memory; the store is read only.
-
-        Raises:
-            InputError: it holds another model's vectors.
-            StoreError: the folder holds no store, or a damaged one.
         """
         return cls._opened(folder, model, read_only=view)
 
@@ -110,7 +95,7 @@ class UsearchStore(FolderStore):
         matches = self.index.search(vectors if len(vectors) > 1 else vectors[0], k, exact=exact)
         keys, distances = np.atleast_2d(matches.keys), np.atleast_2d(matches.distances)
         counts = matches.counts if len(vectors) > 1 else [keys.shape[1]]
-        return padded([(keys[row, :n].astype(np.int64), 1 - distances[row, :n]) for row, n in enumerate(counts)], k)
+        return Hits.padded([(keys[row, :n], 1 - distances[row, :n]) for row, n in enumerate(counts)], k)
 
     def _present(self, ids: IdArray) -> NDArray[np.bool_]:
         return np.asarray(self.index.contains(ids.astype(np.uint64)), bool)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import EnsembedError, InputError, SentenceError, StoreBusyError, StoreError
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.support.atomic_files import sha256_of, sync, temporary_beside, write_atomically
+from ensembed.support.atomic_files import new_file, sha256_of, write_atomically
 from ensembed.support.progress import Progress, silent
 
 IdArray = NDArray[np.int64]
@@ -46,27 +47,28 @@ F = TypeVar("F", bound="FolderStore")
 
 
 class Hits(NamedTuple):
-    """The result of a search, best first.
-
-    Attributes:
-        ids: [queries, k] int64.
-        scores: [queries, k] float32, cosines.
-    """
+    """The result of a search, best first: ids [queries, k], and as scores [queries, k] their cosines."""
 
     ids: IdArray
     scores: FloatArray
 
+    @classmethod
+    def padded(cls, results: Sequence[tuple[ArrayLike, ArrayLike]], k: int) -> Hits:
+        """Return the ids and scores of each query as arrays with k columns."""
+        hits = cls(np.full((len(results), k), NO_ID, np.int64), np.full((len(results), k), np.nan, np.float32))
+        for row, (ids, scores) in enumerate(results):
+            n = np.size(ids)
+            hits.ids[row, :n] = ids
+            hits.scores[row, :n] = scores
+        return hits
+
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """What a store records about itself.
+    """What a store records about itself: the library, the model, the length of a vector, and the library's settings.
 
-    Attributes:
-        backend: the library.
-        model: the name of the model when the store was created; the name may differ now.
-        key: the key of the model's spec: equal keys mean equal vectors.
-        dim: the length of a vector.
-        settings: the library's settings at creation.
+    `model` is the model's name at creation, which may differ now; `key` is the key of its spec: equal keys mean equal
+    vectors.
     """
 
     backend: str
@@ -163,9 +165,7 @@ class VectorStore(ABC):
     def search(self, queries: Sequence[str], k: int = 10) -> Hits:
         """Return the k sentences with the largest cosine to each query, or all sentences if there are fewer.
 
-        Raises:
-            InputError: k is not a whole number of at least 1.
-            SentenceError: a query is not a string, or its vector is zero.
+        A query whose vector is zero, because the model knows nothing in it, is a SentenceError.
         """
         self._check_usable()
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
@@ -260,9 +260,9 @@ class VectorStore(ABC):
 class FolderStore(VectorStore):
     """A store whose library keeps an index in memory; `save`, or the end of a `with`, writes it to the folder.
 
-    The folder holds `index-HASH` and `store.json`, which names it. The index is written under a temporary name, synced
-    and renamed before `store.json` is, so that an interrupted save leaves the store as it was. If two processes open a
-    store, change it and save it, the second save is refused: the first one's changes stay.
+    The folder holds `index-NUMBER` and `store.json`, which names it. The index is written before `store.json` is, so
+    that an interrupted save leaves the store as it was. If two processes open a store, change it and save it, the
+    second save is refused: the first one's changes stay.
 
     Attributes:
         index: the library's index.
@@ -288,12 +288,7 @@ class FolderStore(VectorStore):
 
     @classmethod
     def open(cls: type[F], folder: str | Path, model: ModelLike) -> F:  # noqa: PYI019 - as above
-        """Open the store that was saved in a folder.
-
-        Raises:
-            InputError: it holds another model's vectors.
-            StoreError: the folder holds no store, or a damaged one.
-        """
+        """Open the store that was saved in a folder; another model's is an InputError, a damaged one a StoreError."""
         return cls._opened(folder, model)
 
     @classmethod
@@ -308,9 +303,7 @@ class FolderStore(VectorStore):
     def save(self) -> None:
         """Write the index to the folder.
 
-        Raises:
-            StoreBusyError: another process has saved since this one opened the store, or is saving now.
-            StoreError: the store has no folder, or cannot write to it.
+        Raise a StoreBusyError if another process has saved since this one opened the store, or is saving now.
         """
         self._check_usable(write=True)
         if self._folder is None:
@@ -363,21 +356,15 @@ class FolderStore(VectorStore):
                 f"another process has saved {self.where} since it was opened here: nothing was written, so that its "
                 "changes are not lost; open the store again and repeat yours"
             )
-        temporary = temporary_beside(folder / "index")
-        try:
+        name = f"index-{secrets.token_hex(8)}"
+        with new_file(folder / name) as temporary:
             self._write_index(temporary)
             digest = sha256_of(temporary)
-            sync(temporary)
-            name = f"index-{digest[:16]}"
-            temporary.replace(folder / name)
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync(folder)
         data = json.dumps(self.facts.to_json() | {"index": name, "sha256": digest}, indent=1).encode() + b"\n"
         write_atomically(folder / STORE, data)
         self._on_disk = data
         # Delete the old index and files of interrupted saves; the lock keeps other writers out.
-        for old in (*folder.glob("index-*"), *folder.glob(".index.*.tmp")):
+        for old in (*folder.glob("index-*"), *folder.glob(".index*.tmp")):
             if old.name != name:
                 old.unlink(missing_ok=True)
 
@@ -447,9 +434,7 @@ def store_model(model: ModelLike) -> Encoder:
 def checked_settings(settings: Mapping[str, Any], allowed: Allowed, where: str | None = None) -> Mapping[str, Any]:
     """Return the settings if each has an allowed value.
 
-    Raises:
-        InputError: one has not, in a new store.
-        StoreError: one has not, in the store `where` they were read.
+    Otherwise raise an InputError for a new store, and a StoreError for the store `where` they were read.
     """
     for name, choices in allowed.items():
         value = settings.get(name)
@@ -483,16 +468,6 @@ def checked_ids(ids: Sequence[Any]) -> IdArray:
     if (counts > 1).any():
         raise InputError(f"{_some(distinct[counts > 1])} given twice")
     return numbers
-
-
-def padded(results: Sequence[tuple[ArrayLike, ArrayLike]], k: int) -> Hits:
-    """Return the ids and scores of each query as arrays with k columns."""
-    hits = Hits(np.full((len(results), k), NO_ID, np.int64), np.full((len(results), k), np.nan, np.float32))
-    for row, (ids, scores) in enumerate(results):
-        n = np.size(ids)
-        hits.ids[row, :n] = ids
-        hits.scores[row, :n] = scores
-    return hits
 
 
 def _some(ids: IdArray) -> str:

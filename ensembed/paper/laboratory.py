@@ -6,7 +6,10 @@ import shutil
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DimensionError, InputError
 from ensembed.methods import Autoencoder, Meta, Method
-from ensembed.methods.base import MomentMethod, NaiveMethod
+from ensembed.methods.passes import LocalPasses
 from ensembed.models.ensemble import Ensemble
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.passes import Pass
@@ -165,39 +168,40 @@ class Laboratory:
         )
 
     def _fit(self, trial: Trial) -> Meta:
-        whole = replace(trial, keep=None)
-        if isinstance(trial.method, NaiveMethod):  # quicker to build than to keep
-            return self._fitted(whole)
-        if whole not in self._metas:
-            self._metas[whole] = self._fitted(whole)
-            if len(self._metas) > _FITTED:
-                self._metas.popitem(last=False)
-        self._metas.move_to_end(whole)
-        return self._metas[whole]
-
-    def _fitted(self, trial: Trial) -> Meta:
-        method, dims = trial.method, [self.ensemble.dims[j] for j in trial.members]
-        if isinstance(method, NaiveMethod):
-            return method.build(dims)
-        if trial.corpus not in self.corpora:
-            raise InputError(f"{trial} has to be fitted on one of: {', '.join(self.corpora)}")
-        if isinstance(method, MomentMethod) and method.solvable:
-            return solve_within(method, self._moments_for(trial, normalize=method.normalize), dims)
-        if isinstance(method, Autoencoder) and method.solved:
-            return solve_within(method, self._moments_for(trial, normalize=False), dims)
-        views = [self._training(trial)[j] for j in trial.members]
+        """Return the fitted method of a trial, in all its dimensions; the last ones fitted stay in memory."""
+        trial, method = replace(trial, keep=None), trial.method
         if method is None:
             raise InputError("a member as it is needs no fitting")
-        if method.trains:
-            key = self.notebook.key("training", self.facts(trial))
-            with self.store.training(key) as kept:
-                if self.notebook.fresh:
-                    shutil.rmtree(kept)
-                    kept.mkdir()
-                return method.fit(views, progress=self.progress, checkpoint=kept)
-        return method.fit(views, progress=self.progress)
+        if not method.needs_rows:  # quicker to build than to keep
+            return method.build([self.ensemble.dims[j] for j in trial.members])
+        if trial.corpus not in self.corpora:
+            raise InputError(f"{trial} has to be fitted on one of: {', '.join(self.corpora)}")
+        if trial not in self._metas:
+            try:
+                meta = self._fit_on_rows(trial, method)
+            except DimensionError as error:
+                if error.supported is None:
+                    raise
+                # As many dimensions as the data supports; what raises this has a `dim`.
+                fewer: dict[str, Any] = {"dim": error.supported}
+                meta = self._fit_on_rows(trial, replace(method, **fewer))
+            self._metas[trial] = meta
+            if len(self._metas) > _FITTED:
+                self._metas.popitem(last=False)
+        self._metas.move_to_end(trial)
+        return self._metas[trial]
 
-    def _moments_for(self, trial: Trial, *, normalize: bool) -> Moments:
+    def _fit_on_rows(self, trial: Trial, method: Method) -> Meta:
+        views = [self._training(trial)[j] for j in trial.members]
+        passes = _SharedMoments(views, partial(self._moments_for, trial))
+        key = self.notebook.key("training", self.facts(trial))
+        with self.store.training(key) if method.trains else nullcontext() as kept:
+            if kept is not None and self.notebook.fresh:
+                shutil.rmtree(kept)
+                kept.mkdir()
+            return method.fit(views, passes=passes, progress=self.progress, checkpoint=kept)
+
+    def _moments_for(self, trial: Trial, normalize: bool) -> Moments:
         """Return the moments of the trial's members; one pass over a corpus serves all trials."""
         if trial.rows is not None:
             moments = Moments.of_views(self._training(trial), normalize=normalize)
@@ -225,16 +229,18 @@ class Laboratory:
         return self._samples[key]
 
 
-def solve_within(method: MomentMethod | Autoencoder, moments: Moments, dims: Sequence[int]) -> Meta:
-    """Solve a method, with as many dimensions as the data supports if those are fewer than its `dim`."""
-    try:
-        return method.solve(moments, dims)
-    except DimensionError as error:
-        if error.supported is None:
-            raise
-        anything: Any = method  # methods that raise this have a `dim`, which their common type lacks
-        meta: Meta = replace(anything, dim=error.supported).solve(moments, dims)
-        return meta
+class _SharedMoments(LocalPasses):
+    """Passes that take the moments of a trial's views from the laboratory, which computes them once for all trials."""
+
+    def __init__(self, views: Views, shared: Callable[[bool], Moments]) -> None:
+        self._views = views
+        self._shared = shared
+
+    def moments(self, views: Views, how: Pass = Pass(), *, normalize: bool = False) -> Moments:
+        """Return the moments of these views, shared if they are the trial's."""
+        if len(views) == len(self._views) and all(map(is_, views, self._views)):
+            return self._shared(normalize)
+        return super().moments(views, how, normalize=normalize)
 
 
 def _rows(views: Sequence[View], rows: NDArray[np.int64]) -> Views:

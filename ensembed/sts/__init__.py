@@ -1,4 +1,7 @@
-"""Semantic textual similarity: data sets, scoring protocols and the paper's figures."""
+"""Semantic textual similarity: finding and reading data sets, and scoring encoders on them.
+
+It may import `models` and everything below.
+"""
 
 from __future__ import annotations
 

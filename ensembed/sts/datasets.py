@@ -45,11 +45,10 @@ LAYOUTS = ("tsv", "raw", "tok")
 _FILE_NAMES = {("sts12", "OnWN"): "surprise.OnWN", ("sts12", "SMTnews"): "surprise.SMTnews"}
 # The Linguistic Data Consortium licenses the sentences of this one, so most people have its gold scores alone.
 _OPTIONAL = {("sts13", "SMT")}
-# Where SentEval's STS folders are below what a user may point at: a data folder with both versions, SentEval's `data`,
-# its checkout, its `downstream`, the STS folder itself.
+# SentEval's STS folders below the folder that a user names: a data folder with both versions, SentEval's `data`, its
+# checkout, its `downstream`, the STS folder itself.
 _SENTEVAL_ROOTS = {"raw": "senteval/downstream/STS", "tok": "senteval_tok/downstream/STS"}
 _ANY_ROOTS = ("downstream/STS", "data/downstream/STS", "STS", ".")
-_HEADER = "score"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +56,10 @@ class Pairs:
     """One sub-testset: sentence pairs and their gold scores, row by row.
 
     Attributes:
-        name: what tables call it, for instance `MSRpar`.
+        name: its name in tables, for instance `MSRpar`.
         sentences1: the first sentence of every pair.
         sentences2: the second sentence of every pair.
-        scores: gold similarity [n], float64 and read-only, on any scale (correlations do not care).
+        scores: gold similarity [n], float64 and read-only, on any scale.
     """
 
     name: str
@@ -69,7 +68,7 @@ class Pairs:
     scores: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        scores = np.array(self.scores, np.float64)  # a copy, so that nobody else can change it
+        scores = np.array(self.scores, np.float64)  # a copy, which nobody else can change
         counts = (len(self.sentences1), len(self.sentences2), len(scores) if scores.ndim == 1 else scores.shape)
         if len(set(counts)) != 1:
             raise DatasetError(f"{self.name}: sentences1, sentences2 and scores differ in length: {counts}")
@@ -89,13 +88,13 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """One STS data set: the sub-testsets that are there, and the names of those that are not.
+    """One STS data set.
 
     Attributes:
-        name: one of `NAMES`, or whatever the user calls it.
+        name: one of `NAMES`, or the user's own.
         parts: the sub-testsets, in the order of the paper's appendix.
         missing: sub-testsets that belong to the set but could not be read; every result repeats them.
-        layout: `tsv`, `raw` or `tok` (what the text looks like changes the scores), or `pairs` for a user's own file.
+        layout: `tsv`, `raw` or `tok` (the version of the text changes the scores), or `pairs` for a user's own file.
     """
 
     name: str
@@ -112,25 +111,25 @@ class Dataset:
 
     @classmethod
     def of(cls, pairs: Pairs) -> Dataset:
-        """A data set of one part, such as a user's own file."""
+        """Return a data set of one part, such as a user's own file."""
         return cls(pairs.name, (pairs,))
 
     @property
     def fingerprint(self) -> str:
-        """A hash of every sentence and score, the same in whichever layout they are: results carry it."""
+        """The hash of every sentence and score, the same in every layout; results carry it."""
         facts = [[part.name, part.scores.tolist(), part.sentences1, part.sentences2] for part in self.parts]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
 def load_sts(name: str, folder: Path | str | None = None, layout: str | None = None) -> Dataset:
-    """Read a data set by name from whichever known layout is in a folder.
+    """Read a data set by name, from the first known layout in a folder.
 
     Args:
         name: `sts12` to `sts16`, `stsb-train`, `stsb-dev` or `stsb-test`.
         folder: a folder that holds `sts/`, `senteval/` or `senteval_tok/`, any folder on the way down to the files,
             SentEval's checkout or its `data`; None for `ensembed.support.machine.data_dir()`.
-        layout: `tsv`, `raw` or `tok`; None takes the first that is there, in this order. Whether SentEval's files are
-            `raw` or `tok` is seen from the text: `tok` has no upper-case letter in the whole set.
+        layout: `tsv`, `raw` or `tok`; None takes the first that is found, in this order. The text decides whether
+            SentEval's files are `raw` or `tok`: `tok` has no upper-case letter in the whole set.
 
     Raises:
         AbsentDatasetError: nothing of the data set is in this folder, or not in this layout.
@@ -164,12 +163,7 @@ def load_sts(name: str, folder: Path | str | None = None, layout: str | None = N
 
 
 def read_stsb(folder: Path | str, split: str) -> Dataset:
-    """Read `sts-train.csv`, `sts-dev.csv` or `sts-test.csv` of the STS Benchmark's archive from the folder it is in.
-
-    Args:
-        folder: the folder of the three files.
-        split: `train`, `dev` or `test`.
-    """
+    """Read a split (`train`, `dev` or `test`) of the STS Benchmark from the folder that has its `sts-train.csv`."""
     name = f"stsb-{split}"
     if name not in SPLITS:
         raise DatasetError(f"there is no split {split!r} of the STS Benchmark; choose one of train, dev, test")
@@ -184,7 +178,7 @@ def read_pairs(path: Path | str, name: str | None = None) -> Pairs:
 
     Args:
         path: the file.
-        name: what tables call the pairs; the file's name without its endings when None.
+        name: the name in tables; None takes the file's name without its endings.
 
     Raises:
         DatasetError: names the file, the line and what was seen there.
@@ -194,7 +188,7 @@ def read_pairs(path: Path | str, name: str | None = None) -> Pairs:
     def rows() -> Iterator[tuple[float, str, str]]:
         for number, line in enumerate(_lines(path), 1):
             columns = line.split("\t")
-            if number == 1 and len(columns) == 3 and columns[0].strip().casefold() == _HEADER:
+            if number == 1 and len(columns) == 3 and columns[0].strip().casefold() == "score":
                 continue
             if line.strip():
                 _check_order(path, number, columns)
@@ -204,24 +198,25 @@ def read_pairs(path: Path | str, name: str | None = None) -> Pairs:
 
 
 def _check_order(path: Path, number: int, columns: list[str]) -> None:
-    """Tell the two mistakes that a user's own file most often has from others."""
+    """Refuse the two most frequent mistakes in a user's own file, with a hint."""
     if len(columns) == 1 and columns[0].count(",") > 1:
         what = f"commas were seen where tabs were expected: {shorten(columns[0])}"
         raise _bad(path, number, f"3 tab-separated columns were expected, 1 seen; {what}")
-    if len(columns) == 3 and not _is_number(columns[0]) and _is_number(columns[2]):
+    if len(columns) == 3 and not math.isfinite(_number(columns[0])) and math.isfinite(_number(columns[2])):
         what = f"the score comes first: write {columns[2].strip()}<TAB>sentence1<TAB>sentence2"
         raise _bad(path, number, f"a finite number was expected as gold score, {shorten(columns[0])} seen; {what}")
 
 
-def _is_number(text: str) -> bool:
+def _number(text: str) -> float:
+    """Return the number, or NaN."""
     try:
-        return math.isfinite(float(text))
+        return float(text)
     except ValueError:
-        return False
+        return math.nan
 
 
 def _places(name: str, root: Path, layout: str | None) -> Iterator[tuple[str, Path]]:
-    """The folders that may hold the data set's files, each with the style of its files: `tsv` or `senteval`."""
+    """Yield the folders that may hold the data set's files, each with the style of its files: `tsv` or `senteval`."""
     tsv, senteval = (name, f"STS{name[3:]}-en-test") if name in PARTS else ("stsb", "STSBenchmark")
     # A year's own folder counts only under its own name: `headlines` and `OnWN` are in several years.
     here = root.resolve().name
@@ -237,7 +232,7 @@ def _places(name: str, root: Path, layout: str | None) -> Iterator[tuple[str, Pa
 
 
 def _files(name: str, style: str, place: Path) -> dict[str, tuple[Path, ...]]:
-    """For every part of the data set the files it is in: one, or sentences and gold."""
+    """Return for every part of the data set its files: one, or sentences and gold."""
     if name in SPLITS:
         split = SPLITS[name]
         return {name: (place / (f"{split}.tsv" if style == "tsv" else f"sts-{split}.csv"),)}
@@ -248,7 +243,7 @@ def _files(name: str, style: str, place: Path) -> dict[str, tuple[Path, ...]]:
 
 
 def _load(name: str, style: str, files: dict[str, tuple[Path, ...]]) -> Dataset:
-    # The sentences' file decides whether an optional part is there; its gold alone is no use.
+    # An optional part counts as missing without its sentences; its gold scores alone are of no use.
     missing = tuple(part for part, paths in files.items() if (name, part) in _OPTIONAL and not paths[0].is_file())
     needed = {part: paths for part, paths in files.items() if part not in missing}
     if lacking := [path for paths in needed.values() for path in paths if not path.is_file()]:
@@ -258,7 +253,8 @@ def _load(name: str, style: str, files: dict[str, tuple[Path, ...]]) -> Dataset:
         return Dataset(name, parts, missing, "tsv")
     read = _read_stsb if name in SPLITS else _read_senteval
     parts = tuple(read(part, *paths) for part, paths in needed.items())
-    return Dataset(name, parts, missing, "raw" if any(map(_cased, parts)) else "tok")
+    texts = (text for part in parts for text in (*part.sentences1, *part.sentences2))
+    return Dataset(name, parts, missing, "raw" if any(text != text.lower() for text in texts) else "tok")
 
 
 def _read_senteval(name: str, sentences: Path, gold: Path) -> Pairs:
@@ -309,10 +305,7 @@ def _row(path: Path, number: int, score: str, first: str, second: str) -> tuple[
 
 
 def _score(path: Path, number: int, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if not math.isfinite(value) or "_" in text:  # Python reads 1_0 as 10
         raise _bad(path, number, f"a finite number was expected as gold score, {shorten(text)} seen")
     return value
@@ -325,15 +318,11 @@ def _sentence(path: Path, number: int, text: str) -> str:
 
 
 def _pairs(name: str, path: Path, rows: Iterable[tuple[float, str, str]]) -> Pairs:
-    found = list(rows)
-    if not found:
+    pairs = list(rows)
+    if not pairs:
         raise DatasetError(f"{path} holds no scored sentence pair")
-    scores, first, second = zip(*found, strict=True)
+    scores, first, second = zip(*pairs, strict=True)
     return Pairs(name, first, second, np.array(scores, np.float64))
-
-
-def _cased(part: Pairs) -> bool:
-    return any(text != text.lower() for text in (*part.sentences1, *part.sentences2))
 
 
 def _bad(path: Path, number: int, what: str) -> DatasetError:

@@ -31,7 +31,7 @@ Encode: TypeAlias = SupportsEncode | Callable[[list[str]], Any]
 
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
-# Values that differ by less than this share of their size differ by rounding alone (scipy warns at the same ratio).
+# Values that differ by less than this share of their size are equal but for rounding (scipy warns at the same ratio).
 _ROUNDING = 1e-13
 # Rows of float64 at a time: bounds the memory of `cosine` whatever the number of pairs.
 _BLOCK = 1024
@@ -48,20 +48,13 @@ class Score:
         return f"{100 * self.pearson:.1f}/{100 * self.spearman:.1f}"
 
     def to_json(self) -> dict[str, float]:
-        """Plain data, still fractions."""
+        """Return plain data; correlations are fractions."""
         return {"pearson": self.pearson, "spearman": self.spearman}
 
 
 @dataclass(frozen=True)
 class PartScore:
-    """The score of one sub-testset.
-
-    Attributes:
-        name: the sub-testset.
-        pairs: how many pairs it has.
-        score: the two correlations.
-        constant: whether all predictions were the same, in which case the score is 0 by convention.
-    """
+    """The score of one sub-testset; `constant` says that all predictions were equal, which scores 0 by convention."""
 
     name: str
     pairs: int
@@ -69,13 +62,13 @@ class PartScore:
     constant: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {"name": self.name, "pairs": self.pairs, **self.score.to_json(), "constant_predictions": self.constant}
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came out for one data set, with everything a table has to say beside the figure.
+    """The score of a data set, with everything that a table has to say beside it.
 
     Attributes:
         dataset: its name.
@@ -84,7 +77,7 @@ class Result:
         protocol: how the parts became one score.
         score: the overall score.
         parts: the score of every sub-testset.
-        missing: sub-testsets that belong to the data set but were not there.
+        missing: sub-testsets that belong to the data set but could not be read.
     """
 
     dataset: str
@@ -97,11 +90,11 @@ class Result:
 
     @property
     def pairs(self) -> int:
-        """How many pairs were scored."""
+        """The number of pairs."""
         return sum(part.pairs for part in self.parts)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; correlations are fractions."""
+        """Return plain data; correlations are fractions."""
         return {
             "dataset": self.dataset,
             "layout": self.layout,
@@ -115,12 +108,11 @@ class Result:
 
 
 def pearson(predictions: ArrayLike, gold: ArrayLike) -> float:
-    """Pearson's r of predictions [n] with gold scores [n], in float64; never NaN.
+    """Return Pearson's r of predictions [n] with gold scores [n], in float64; never NaN.
 
     Constant predictions give 0.0: r has no value there, but they tell nothing about the gold scores, which is what an
-    r of 0 says; one encoder that knows no word of one sub-testset then costs itself points and not everyone the table.
-    Constant gold is a fault of the data, for which no encoder can be scored, and an error. "Constant" allows for
-    rounding: a spread below 1e-13 of the largest value.
+    r of 0 says. Constant gold scores are a fault of the data and an error. "Constant" allows for rounding: a spread
+    below 1e-13 of the largest value.
 
     Raises:
         DatasetError: fewer than two pairs, or constant gold scores.
@@ -134,7 +126,7 @@ def pearson(predictions: ArrayLike, gold: ArrayLike) -> float:
 
 
 def spearman(predictions: ArrayLike, gold: ArrayLike) -> float:
-    """Spearman's rho: Pearson's r of the ranks, where equal values share their average rank.
+    """Return Spearman's rho: Pearson's r of the ranks, where equal values share their average rank.
 
     Constant values and errors are treated as in `pearson`.
 
@@ -146,7 +138,7 @@ def spearman(predictions: ArrayLike, gold: ArrayLike) -> float:
 
 
 def cosine(A: ArrayLike, B: ArrayLike) -> NDArray[np.float64]:
-    """Cosine of row i of A [n, d] and row i of B [n, d] -> [n], in float64; 0 where either row is zero, never NaN.
+    """Return the cosine of row i of A [n, d] and row i of B [n, d] -> [n], in float64; 0 where a row is 0, never NaN.
 
     Equal rows give exactly 1, so that pairs of equal sentences are ties for Spearman.
 
@@ -175,60 +167,53 @@ def score(predictions: Sequence[ArrayLike], dataset: Dataset, protocol: Protocol
         InputError: the protocol is not known, or the predictions do not fit the data set.
     """
     overall = aggregate(predictions, dataset, protocol)
+    cosines = _fitting(predictions, dataset)
     parts = tuple(
-        PartScore(part.name, len(part), _score(given, part.scores, f"{dataset.name}/{part.name}"), _constant(given))
-        for given, part in zip(_fitting(predictions, dataset), dataset.parts, strict=True)
+        PartScore(part.name, len(part), score, _constant(x))
+        for x, part, score in zip(cosines, dataset.parts, _part_scores(cosines, dataset), strict=True)
     )
     return Result(dataset.name, dataset.layout, dataset.fingerprint, protocol, overall, parts, dataset.missing)
 
 
 def aggregate(predictions: Sequence[ArrayLike], dataset: Dataset, protocol: Protocol = "mean") -> Score:
-    """One score of a data set from the predictions for each of its parts, by the protocol.
-
-    Raises:
-        DatasetError: too few pairs or constant gold.
-        InputError: the protocol is not known, or the predictions do not fit the data set.
-    """
-    if protocol not in PROTOCOLS:
-        raise InputError(f"there is no protocol {protocol!r}; choose one of {', '.join(PROTOCOLS)}")
-    given = _fitting(predictions, dataset)
+    """Return one score of a data set from the predictions for each of its parts; raise the errors of `score`."""
+    _check_protocol(protocol)
+    cosines = _fitting(predictions, dataset)
     if protocol == "all":
         gold = np.concatenate([part.scores for part in dataset.parts])
-        return _score(np.concatenate(given), gold, dataset.name)
-    scores = [
-        _score(x, part.scores, f"{dataset.name}/{part.name}") for x, part in zip(given, dataset.parts, strict=True)
-    ]
+        return _score(np.concatenate(cosines), gold, dataset.name)
+    scores = _part_scores(cosines, dataset)
     weights = [len(part) if protocol == "wmean" else 1 for part in dataset.parts]
     return Score(
-        float(np.average([s.pearson for s in scores], weights=weights)),
-        float(np.average([s.spearman for s in scores], weights=weights)),
+        float(np.average([score.pearson for score in scores], weights=weights)),
+        float(np.average([score.spearman for score in scores], weights=weights)),
     )
 
 
 def distinct_sentences(datasets: Sequence[Dataset]) -> list[str]:
-    """Every sentence of the data sets once, in order of appearance; the sets overlap a lot."""
+    """Return every sentence of the data sets once, in order of appearance; the sets overlap a lot."""
     parts = [part for dataset in datasets for part in dataset.parts]
     return list(dict.fromkeys(text for part in parts for text in (*part.sentences1, *part.sentences2)))
 
 
 def predict(encode: Encode, datasets: Sequence[Dataset]) -> list[list[NDArray[np.float64]]]:
-    """The cosine of every pair: for each data set, one array per part. Each distinct sentence is encoded once.
+    """Return the cosine of every pair: for each data set, one array per part. Each distinct sentence is encoded once.
 
     Args:
         encode: an encoder (any object with `encode(list[str])`), or a function from sentences to rows.
         datasets: the data sets; one call of `encode` serves them all.
 
     Raises:
-        EncoderError: the encoder failed, or what came back is not one finite row per sentence.
+        EncoderError: the encoder failed, or did not return one finite row per sentence.
     """
     sentences = distinct_sentences(datasets)
     if not sentences:
         return []
     vectors = _encoded(encode, sentences)
-    row = {text: i for i, text in enumerate(sentences)}
+    place = {text: i for i, text in enumerate(sentences)}
 
     def rows(texts: tuple[str, ...]) -> NDArray[Any]:
-        return vectors[[row[text] for text in texts]]
+        return vectors[[place[text] for text in texts]]
 
     return [[cosine(rows(part.sentences1), rows(part.sentences2)) for part in dataset.parts] for dataset in datasets]
 
@@ -240,13 +225,12 @@ def evaluate_all(encode: Encode, datasets: Sequence[Dataset], protocol: Protocol
 
     Raises:
         DatasetError: a correlation is undefined on the data: fewer than two pairs, or constant gold.
-        InputError: the protocol is not known, or `encode` is not something that encodes.
-        EncoderError: the encoder failed, or what came back is not one finite row per sentence.
+        InputError: the protocol is not known, or `encode` is not an encoder.
+        EncoderError: the encoder failed, or did not return one finite row per sentence.
     """
-    if protocol not in PROTOCOLS:  # before the hours of encoding
-        raise InputError(f"there is no protocol {protocol!r}; choose one of {', '.join(PROTOCOLS)}")
+    _check_protocol(protocol)  # before hours of encoding
     predictions = predict(encode, datasets)
-    return [score(given, dataset, protocol) for given, dataset in zip(predictions, datasets, strict=True)]
+    return [score(cosines, dataset, protocol) for cosines, dataset in zip(predictions, datasets, strict=True)]
 
 
 def evaluate(encode: Encode, dataset: Dataset, protocol: Protocol = "mean") -> Result:
@@ -261,8 +245,8 @@ def evaluate(encode: Encode, dataset: Dataset, protocol: Protocol = "mean") -> R
 
 
 def _encoded(encode: Encode, sentences: list[str]) -> NDArray[Any]:
-    """One row per sentence, checked."""
-    # A model may be callable as well (torch's are, on something else), so `encode` comes first; text has one, too.
+    """Return one row per sentence, checked."""
+    # A model may be callable as well (torch's are, on something else), so `encode` comes first; str has one, too.
     if isinstance(encode, str) or not (isinstance(encode, SupportsEncode) or callable(encode)):
         raise InputError(f"expected an encoder or a function from sentences to vectors, got {shorten(encode)}")
     call = encode.encode if isinstance(encode, SupportsEncode) else encode
@@ -284,11 +268,21 @@ def _encoded(encode: Encode, sentences: list[str]) -> NDArray[Any]:
 
 
 def _fitting(predictions: Sequence[ArrayLike], dataset: Dataset) -> list[NDArray[np.float64]]:
-    given = [np.asarray(x, np.float64) for x in predictions]
-    seen, expected = [x.shape for x in given], [(len(part),) for part in dataset.parts]
+    cosines = [np.asarray(x, np.float64) for x in predictions]
+    seen, expected = [x.shape for x in cosines], [(len(part),) for part in dataset.parts]
     if seen != expected:
         raise InputError(f"predictions for {dataset.name} should be arrays of shapes {expected}, got {seen}")
-    return given
+    return cosines
+
+
+def _check_protocol(protocol: Protocol) -> None:
+    if protocol not in PROTOCOLS:
+        raise InputError(f"there is no protocol {protocol!r}; choose one of {', '.join(PROTOCOLS)}")
+
+
+def _part_scores(cosines: Sequence[NDArray[np.float64]], dataset: Dataset) -> list[Score]:
+    both = zip(cosines, dataset.parts, strict=True)
+    return [_score(x, part.scores, f"{dataset.name}/{part.name}") for x, part in both]
 
 
 def _score(predictions: NDArray[np.float64], gold: NDArray[np.float64], where: str) -> Score:
@@ -319,29 +313,26 @@ def _constant(values: NDArray[np.float64]) -> bool:
 
 
 def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    x, y = _centred(x), _centred(y)
+    x, y = (values - values.mean() for values in (_scaled(x), _scaled(y)))
     # Not `x @ y`: the order in which BLAS adds up, and with it the last digit, depends on where the arrays lie.
     r = (x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum())
     return float(np.clip(r, -1.0, 1.0))  # rounding may have left 1.0000000000000002
 
 
-def _centred(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    scaled = _scaled(values)
-    centred: NDArray[np.float64] = scaled - scaled.mean()
-    return centred
-
-
 def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks from 1, equal values sharing their average."""
+    """Return ranks from 1, equal values sharing their average.
+
+    scipy.stats.rankdata gives the same in 1.3 to 2.5 times the time, and importing it takes a second.
+    """
     _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2
     return ranks[group]
 
 
 def _scaled(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values, or each row of them, times a power of two that brings the largest into [0.5, 1).
+    """Scale the values, or each row of them, by a power of two that brings the largest into [0.5, 1).
 
-    That is exact, and the squares of huge values no longer overflow, nor do those of tiny values vanish.
+    That is exact, and squares neither overflow nor vanish.
     """
     exponents = np.frexp(np.abs(values).max(axis=-1, keepdims=True, initial=0.0))[1]
     scaled: NDArray[np.float64] = np.ldexp(values, -exponents)

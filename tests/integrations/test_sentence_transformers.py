@@ -18,6 +18,7 @@ import ensembed
 from ensembed import Ensemble
 from ensembed.encoders import Encoder, ObjectEncoder, open_encoder
 from ensembed.errors import EncoderError, InputError, ModelError, SentenceError
+from ensembed.integrations.model_card import escaped
 from ensembed.integrations.sentence_transformers import load, to_sentence_transformer
 from ensembed.integrations.st_modules import MetaEncoderModule
 from ensembed.methods import GCCA, Concat
@@ -255,7 +256,7 @@ def test_saved_folders_open_both_ways(model: MetaEncoder, library: Library, tmp_
     assert not {name for name in files if name.endswith((".py", ".bin", ".pkl"))}
     card = (tmp_path / "theirs" / "README.md").read_text()
     assert "from ensembed.integrations.sentence_transformers import load" in card
-    assert NAMES[0] in card
+    assert escaped(NAMES[0]) in card
 
 
 def test_settings_and_stock_modules_behind_are_kept(model: MetaEncoder, tmp_path: Path) -> None:

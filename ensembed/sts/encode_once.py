@@ -1,8 +1,9 @@
-"""Encoding every text once, though several models share an encoder."""
+"""Encode every text once, though several models share an encoder."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +12,14 @@ from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.support.progress import Progress, silent
 
 
-class Vectors:
-    """What encoders said, in memory, by their keys.
+class EncodeOnce:
+    """A memory of vectors, by the encoders' keys.
 
     Example:
         >>> from ensembed.encoders import open_encoder
-        >>> vectors = Vectors()
-        >>> one, same = (vectors.remember(open_encoder("demo?dim=3")) for _ in range(2))
-        >>> bool((one.encode(["a text"]) == same.encode(["a text"])).all())  # which was not encoded again
+        >>> memory = EncodeOnce()
+        >>> first, second = (memory.remember(open_encoder("demo?dim=3")) for _ in range(2))
+        >>> bool((first.encode(["a text"]) == second.encode(["a text"])).all())  # encoded by the first alone
         True
     """
 
@@ -26,16 +27,11 @@ class Vectors:
         self._rows: dict[str, dict[str, FloatArray]] = {}
 
     def remember(self, encoder: Encoder) -> Encoder:
-        """The encoder, or the model with its members, encoding no text that an equal one has encoded before."""
+        """Return the encoder, or the model with its members, that encodes no text that an equal one has encoded."""
         if isinstance(encoder, MetaEncoder):
             members = [self.remember(member) for member in encoder.ensemble.encoders]
-            return MetaEncoder(
-                Ensemble(members),
-                encoder.meta,
-                name=encoder.spec.name,
-                missing=encoder.missing,
-                corpus=encoder.corpus,
-            )
+            settings: dict[str, Any] = {"missing": encoder.missing, "corpus": encoder.corpus}
+            return MetaEncoder(Ensemble(members), encoder.meta, name=encoder.spec.name, **settings)
         # Without a key that stands for the vectors, equal keys say nothing.
         return _Remembering(encoder, self._rows.setdefault(encoder.spec.key, {})) if encoder.cacheable else encoder
 
@@ -52,7 +48,7 @@ class _Remembering(Encoder):
         return self._encoder.spec
 
     def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> FloatArray:
-        """Vectors [n, d] of the sentences, in their order."""
+        """Return the vectors [n, d] of the sentences, in their order."""
         new = [text for text in dict.fromkeys(sentences) if text not in self._rows]
         if new:
             self._rows.update(zip(new, self._encoder.encode(new, progress=progress), strict=True))
@@ -61,5 +57,5 @@ class _Remembering(Encoder):
         return np.stack([self._rows[text] for text in sentences])
 
     def embed(self, sentences: list[str]) -> FloatArray:
-        """The same, as everything it takes comes through `encode`."""
+        """Do the same."""
         return self.encode(sentences)

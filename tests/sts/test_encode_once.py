@@ -14,7 +14,7 @@ from ensembed.cli import run
 from ensembed.encoders import DemoEncoder, open_encoder
 from ensembed.encoders.identity import PROBES
 from ensembed.methods import Concat
-from ensembed.sts.once import Vectors
+from ensembed.sts.encode_once import EncodeOnce
 
 TEXTS = ["a red dog", "a red cat", "blue skies"]
 MEMBERS = ("demo?dim=8&seed=1", "demo?dim=6&seed=2")
@@ -57,10 +57,10 @@ def test_the_command_encodes_every_text_once_per_encoder(
 
 
 def test_vectors_are_those_of_the_model(models: list[str]) -> None:
-    vectors = Vectors()
+    memory = EncodeOnce()
     for folder in models:
         model = load(folder)
-        remembering = vectors.remember(model)
+        remembering = memory.remember(model)
         assert remembering.spec == model.spec
         for texts in ([TEXTS[2], TEXTS[0], TEXTS[2]], TEXTS, []):
             np.testing.assert_array_equal(remembering.encode(texts), model.encode(texts))
@@ -71,7 +71,7 @@ def test_what_has_no_key_is_asked_every_time(
 ) -> None:
     demo = open_encoder(MEMBERS[0])
     monkeypatch.setattr(DemoEncoder, "cacheable", False)
-    unknown = Vectors().remember(demo)
+    unknown = EncodeOnce().remember(demo)
     unknown.encode(TEXTS)
     unknown.encode(TEXTS)
     assert set(encoded.values()) == {2}

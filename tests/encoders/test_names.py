@@ -30,7 +30,7 @@ from ensembed.errors import InputError, UnknownEncoderError
         ("my-plugin+2:x", "my-plugin+2", "x", {}),
     ],
 )
-def test_names_are_taken_apart(name: str, scheme: str, location: str, query: dict[str, str]) -> None:
+def test_names_are_parsed(name: str, scheme: str, location: str, query: dict[str, str]) -> None:
     request = parse_name(name)
     assert (request.name, request.scheme, request.location, dict(request.query)) == (name, scheme, location, query)
 
@@ -72,7 +72,7 @@ def test_every_kind_says_what_it_opens(scheme: str) -> None:
 
 
 @given(st.text())
-def test_any_text_is_taken_apart_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         request = parse_name(text)
     except InputError:
@@ -81,7 +81,7 @@ def test_any_text_is_taken_apart_or_refused(text: str) -> None:
     assert request.name == text
 
 
-def test_converters() -> None:
+def test_converters_convert_or_refuse() -> None:
     assert [flag(value) for value in ("true", "1", "False", "0")] == [True, True, False, False]
     assert one_of("a", "b")("b") == "b"
     assert at_least(2)("3") == 3

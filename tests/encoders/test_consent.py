@@ -51,7 +51,9 @@ def strangers_model(tmp_path: Path) -> Path:
     return folder
 
 
-def test_loading_opens_a_server_without_a_key_only_with_trust(strangers_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_opens_a_server_without_a_key_only_with_trust(
+    strangers_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[str] = []
     monkeypatch.setattr("ensembed.models.opening.open_encoder", lambda name, **_: opened.append(name))
     with pytest.raises(ModelError, match=r"sends your sentences to https://embeddings.example.org.*trust=True"):
@@ -62,7 +64,9 @@ def test_loading_opens_a_server_without_a_key_only_with_trust(strangers_model: P
     assert opened == [f"{REMOTE}?retries=0&timeout=1"]
 
 
-def test_command_line_refuses_and_names_the_trust_option(strangers_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_refuses_and_names_the_trust_option(
+    strangers_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["similarity", str(strangers_model), "a", "b"]) != 0
     assert "--trust" in capsys.readouterr().err
     config = json.loads((strangers_model / "config.json").read_text())

@@ -41,7 +41,9 @@ LEGACY = {
         (None, "mean"),
     ],
 )
-def test_pooling_is_read_from_files_of_sentence_transformers(tmp_path: Path, config: dict[str, Any] | None, pooling: str) -> None:
+def test_pooling_is_read_from_files_of_sentence_transformers(
+    tmp_path: Path, config: dict[str, Any] | None, pooling: str
+) -> None:
     write_onnx(tmp_path)
     if config is not None:
         write_json(tmp_path / "1_Pooling" / "config.json", config)

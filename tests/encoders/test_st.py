@@ -83,7 +83,9 @@ def test_spec_describes_the_model(folder: Path) -> None:
         ("?truncate_dim=7&normalize=true", {"truncate_dim": 7, "normalize_embeddings": True}),
     ],
 )
-def test_vectors_are_those_of_the_library(folder: Path, library: Library, options: str, arguments: dict[str, Any]) -> None:
+def test_vectors_are_those_of_the_library(
+    folder: Path, library: Library, options: str, arguments: dict[str, Any]
+) -> None:
     encoder = open_encoder(f"st:{folder}{options}")
     expected = library.encode(list(SENTENCES), **arguments)
     np.testing.assert_allclose(encoder.encode(SENTENCES), expected, atol=2e-6)
@@ -361,7 +363,9 @@ def ask(hub: LoopbackHub, home: Path, *names: str, offline: bool = False) -> lis
     return results
 
 
-def test_model_is_fetched_from_the_hub_at_its_commit(hub: LoopbackHub, folder: Path, library: Library, tmp_path: Path) -> None:
+def test_model_is_fetched_from_the_hub_at_its_commit(
+    hub: LoopbackHub, folder: Path, library: Library, tmp_path: Path
+) -> None:
     expected = library.encode(["a dog sleeps"])
     [(revision, vectors)] = ask(hub, tmp_path, f"st:{folder}")
     np.testing.assert_allclose(vectors, expected, atol=2e-6)

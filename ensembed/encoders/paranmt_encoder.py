@@ -18,17 +18,16 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.file_hashes import remembered
+from ensembed.encoders.model_files import remembered
 from ensembed.encoders.names import Request, one_of
 from ensembed.encoders.safe_pickle import read_pickle
 from ensembed.errors import EncoderError, InputError, PullError
@@ -55,14 +54,8 @@ _Units: TypeAlias = Callable[[str], Iterator[str]]
 _Tensors: TypeAlias = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class Table:
-    """Vectors of words or of trigrams.
-
-    Attributes:
-        vectors: float32 [n, d].
-        rows: the row of each word or trigram; UUUNKKK stands for all others.
-    """
+class Table(NamedTuple):
+    """Vectors [n, d] of words or of trigrams, and the row of each; UUUNKKK stands for all others."""
 
     vectors: FloatArray
     rows: Mapping[str, int]
@@ -93,8 +86,9 @@ class ParaNMTEncoder(Encoder):
 
     def __init__(self, tables: Mapping[str, Table], *, name: str, revision: str, combination: str = "concat") -> None:
         units: dict[str, _Units] = {"trigrams": _trigrams, "words": _words}
-        self._means = [partial(_mean, tables[kind], units[kind]) for kind in units if kind in tables]
-        dims = [tables[kind].vectors.shape[1] for kind in units if kind in tables]
+        kinds = [kind for kind in units if kind in tables]
+        self._means = [partial(_mean, tables[kind], units[kind]) for kind in kinds]
+        dims = [tables[kind].vectors.shape[1] for kind in kinds]
         if combination == "add" and (len(dims) != 2 or len(set(dims)) != 1):
             raise InputError(f"encoder {name!r} has vectors of {dims}: combination=add needs two of the same length")
         self._add = combination == "add"
@@ -151,20 +145,17 @@ def _punctuation() -> dict[int, None]:
 def open_paranmt(request: Request) -> ParaNMTEncoder:
     """Open `paranmt:FILE`: a pickle of the authors', a zip with it, or a converted file; or the URL of one."""
     options = request.options(combination=one_of("concat", "add"))
-    path = _downloaded(request) if is_url(request.location) else request.path
-    if not path.is_file():
-        raise InputError(f"encoder {request.name!r}: there is no file {path}")
-    tables, revision = _read_tables(path, f"encoder {request.name!r}: {path}", request.progress)
-    return ParaNMTEncoder(tables, name=request.name, revision=revision, **options)
-
-
-def _downloaded(request: Request) -> Path:
     try:
-        return download(request.location, progress=request.progress)
+        path = download(request.location, progress=request.progress) if is_url(request.location) else None
     except InputError as error:
         raise InputError(f"encoder {request.name!r}: {error}") from error
     except PullError as error:
         raise PullError(f"encoder {request.name!r}: {error}; a copy on this machine opens as paranmt:FILE") from error
+    path = path or request.path
+    if not path.is_file():
+        raise InputError(f"encoder {request.name!r}: there is no file {path}")
+    tables, revision = _read_tables(path, f"encoder {request.name!r}: {path}", request.progress)
+    return ParaNMTEncoder(tables, name=request.name, revision=revision, **options)
 
 
 def _read_tables(path: Path, name: str, progress: Progress) -> tuple[dict[str, Table], str]:

@@ -44,11 +44,10 @@ _PLAIN = """
     BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 BINUNICODE SHORT_BINUNICODE BINUNICODE8
     EMPTY_LIST EMPTY_DICT EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 GLOBAL STACK_GLOBAL
 """
+# The operations that make a list, a dict or a tuple, or nest.
+_CONTAINERS = "MARK EMPTY_LIST EMPTY_DICT EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3"
 _CODES = {operation.name: ord(operation.code) for operation in pickletools.opcodes}
-_NAMES = {code: name for name, code in _CODES.items()}
-_CONTAINERS = frozenset(
-    _CODES[name] for name in ["MARK", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"]
-)
+_CONTAINER_CODES = frozenset(_CODES[name] for name in _CONTAINERS.split())
 
 
 class _RefusedError(Exception):
@@ -58,17 +57,15 @@ class _RefusedError(Exception):
 def read_pickle(stream: BinaryIO, *, name: str, size: int, label: str = "read", progress: Progress = silent) -> object:
     """Return the value in a pickle of protocol 2 or later: None, bools, ints, text, bytes, lists, dicts and arrays.
 
-    Strings of Python 2 become bytes, as with `pickle.load(file, encoding="bytes")`.
+    Strings of Python 2 become bytes, as with `pickle.load(file, encoding="bytes")`. Anything else is refused with an
+    EncoderError.
 
     Args:
         stream: the file at its beginning; it should be buffered.
         name: how errors call the file.
         size: its length in bytes; no value in it can be larger.
         label: how progress reports call the work.
-        progress: is called with the number of bytes that have been read.
-
-    Raises:
-        EncoderError: it is no pickle, is cut short or damaged, or asks for anything else.
+        progress: takes reports in bytes.
 
     Example:
         >>> import io, pickle
@@ -129,16 +126,17 @@ class _Operations(dict[int, Callable[["_DataUnpickler"], None]]):
         self.count += 1
         if self.count > _MOST_OPERATIONS:
             raise _RefusedError(f"it has more than {_MOST_OPERATIONS:,} operations")
-        if code in _CONTAINERS:
+        if code in _CONTAINER_CODES:
             self.containers += 1
             if self.containers > _MOST_CONTAINERS:
                 raise _RefusedError(f"it has more than {_MOST_CONTAINERS:,} lists, dicts, tuples and marks")
         return super().__getitem__(code)
 
     def __missing__(self, code: int) -> NoReturn:
-        if code not in _NAMES:
+        name = next((name for name, known in _CODES.items() if known == code), None)
+        if name is None:
             raise ValueError(f"there is no pickle operation {bytes([code])!r}")
-        raise _RefusedError(f"it uses the pickle operation {_NAMES[code]}, which word vectors do not need")
+        raise _RefusedError(f"it uses the pickle operation {name}, which word vectors do not need")
 
 
 _PythonUnpickler: Any = pickle._Unpickler  # its types are those of the one in C
@@ -175,8 +173,8 @@ class _DataUnpickler(_PythonUnpickler):  # type: ignore[misc] # see above
         self._target(list).extend(items)
 
     def load_setitem(self) -> None:
-        items = [self.stack.pop(), self.stack.pop()]
-        self._fill(items[::-1])
+        value, key = self.stack.pop(), self.stack.pop()
+        self._fill([key, value])
 
     def load_setitems(self) -> None:
         self._fill(self.pop_mark())

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loopback_openai import LoopbackOpenAI, changes, good, says
 
-from ensembed.encoders.openai.api_replies import ReplyError, read_reply, read_vector
+from ensembed.encoders.openai.api_client import ReplyError, read_reply, read_vector
 from ensembed.errors import EncoderError
 
 TEXTS = ["a dog", "two cats", "a third sentence"]

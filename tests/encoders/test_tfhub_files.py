@@ -21,7 +21,7 @@ from loopback_tfhub import Hub, serving
 from make_tfhub import expected, make_tf2, pack
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.tfhub import saved_model_files as tfhub_files
+from ensembed.encoders.tfhub import tfhub_encoder
 from ensembed.errors import EncoderError, InputError, MissingError
 from ensembed.fetch import archives
 
@@ -71,7 +71,7 @@ def test_a_name_that_is_too_long(tmp_path: Path) -> None:
 
 
 def test_no_place_at_all() -> None:
-    with pytest.raises(InputError, match="says no path"):
+    with pytest.raises(InputError, match="has no path"):
         open_encoder("tfhub:")
 
 
@@ -215,7 +215,7 @@ def test_a_spoilt_archive_is_not_kept(hub: Hub, tmp_path: Path, spoil: Callable[
 @pytest.mark.parametrize(
     ("module", "limit", "value", "message"),
     [
-        (tfhub_files, "_MOST_BYTES", 10_000, "more than 10,000 bytes"),
+        (tfhub_encoder, "_MOST_BYTES", 10_000, "more than 10,000 bytes"),
         (archives, "_MOST_MEMBERS", 3, "more than 3 members"),
     ],
 )
@@ -229,7 +229,7 @@ def test_an_archive_that_grows_too_large(
 
 
 def test_an_archive_of_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tfhub_files, "_SMALL", 1_000_000)
+    monkeypatch.setattr(tfhub_encoder, "_SMALL", 1_000_000)
     file = tmp_path / "zeros.tar.gz"
     file.write_bytes(tar_of(**{"saved_model.pb": bytes(30_000_000)}))
     assert file.stat().st_size * 100 < 30_000_000
@@ -255,7 +255,7 @@ def test_a_connection_that_breaks_off(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_a_silent_server_is_left(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tfhub_files, "_PATIENCE", 0.2)
+    monkeypatch.setattr(tfhub_encoder, "_TIMEOUT", 0.2)
     hub.silent = True
     start = time.monotonic()
     with pytest.raises(MissingError, match="timed out"):

@@ -1,20 +1,32 @@
-"""TensorFlow Hub: SavedModels that take a batch of strings, as the Universal Sentence Encoder does."""
+"""TensorFlow Hub: SavedModels that take a batch of strings, as the Universal Sentence Encoder does.
+
+Downloaded models are kept where the package tensorflow_hub keeps them, in `TFHUB_CACHE_DIR`, under the names that it
+gives; or else in ensembed's own cache. The package itself is not needed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.model_files import revision_of
 from ensembed.encoders.names import Request, at_least
 from ensembed.encoders.tfhub.saved_model_checks import check_graph
-from ensembed.encoders.tfhub.saved_model_files import downloaded, revision_of_saved_model, unpacked
 from ensembed.encoders.tfhub.tensorflow_start import import_quietly, one_line, start_tensorflow
-from ensembed.errors import EncoderError, InputError, MissingError
+from ensembed.errors import EncoderError, InputError, MissingError, PullError
+from ensembed.fetch.archives import ArchiveError, extract
+from ensembed.fetch.download import TIMEOUT, download, forget
+from ensembed.support.atomic_files import alone, new_folder
+from ensembed.support.machine import cache_dir
+from ensembed.support.progress import Progress
 
 OPENS = "URL, folder or .tar.gz of a TensorFlow SavedModel"
 
@@ -22,6 +34,12 @@ _Run: TypeAlias = Callable[[Any], Any]
 
 # Characters per run, the longest sentence counting for all: attention costs memory with the square of the length.
 _BATCH_CHARS = 32_768
+# Seconds without a byte after which a download has failed.
+_TIMEOUT = TIMEOUT
+# The largest encoders have 2 GB. Weights compress badly: what grows a hundredfold is no model, unless it is small.
+_MOST_BYTES, _MOST_RATIO, _SMALL = 20 * 10**9, 100, 100 * 10**6
+# The files that change the numbers: not `fingerprint.pb`, `assets.extra` or a README.
+_PARTS = ("saved_model.pb", "tfhub_module.pb", "variables/*", "assets/**/*")
 
 
 class TfHubEncoder(Encoder):
@@ -127,16 +145,85 @@ def open_tfhub(request: Request) -> TfHubEncoder:
             f"encoder {request.name!r}: models come from http and https addresses or from folders, not from {scheme[0]}"
         )
     url = request.location.partition("#")[0]  # a `#` may separate the query of a URL from our options
-    folder = downloaded(url, request.name, request.progress) if scheme else request.path
+    folder = _downloaded(url, request.name, request.progress) if scheme else request.path
     try:
         if folder.name.endswith((".tar.gz", ".tgz")) and folder.is_file():
-            folder = unpacked(folder, request.name, request.progress)
-        if not (folder / "saved_model.pb").is_file():
+            folder = _unpacked(folder, request.name, request.progress)
+        if not _is_model(folder):
             raise InputError(f"encoder {request.name!r}: {folder} is no folder with a saved_model.pb")
     except OSError as error:  # a folder without permission, a name that is too long
         raise InputError(f"encoder {request.name!r}: {folder} cannot be read: {error.strerror or error}") from error
-    revision = revision_of_saved_model(folder, request.progress)
+    files = {path.relative_to(folder).as_posix(): path for part in _PARTS for path in folder.glob(part)}
+    files = {name: path for name, path in files.items() if path.is_file() and not path.name.startswith(".")}
+    revision = revision_of(files, label=f"hash {folder.name}", progress=request.progress)
     return TfHubEncoder(folder, name=request.name, revision=revision, threads=request.threads, **options)
+
+
+def _downloaded(url: str, name: str, progress: Progress) -> Path:
+    """Return the folder with the model of a URL of tfhub.dev, of kaggle.com or of any .tar.gz."""
+    # The name that tensorflow_hub gives: each finds what the other has downloaded.
+    folder = _cached(hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest())
+    if _is_model(folder):
+        return folder
+
+    def unpack(target: Path) -> None:
+        parts = urlsplit(url)
+        # This query asks tfhub.dev and kaggle.com for the archive instead of the page; others ignore it.
+        address = parts._replace(query="&".join(filter(None, [parts.query, "tf-hub-format=compressed"]))).geturl()
+        archive = download(address, progress=progress, timeout=_TIMEOUT, label=f"download {parts.path}")
+        try:
+            _extract_model(archive, target, progress)
+        except ArchiveError:
+            forget(address)  # nothing was computed with it: the next try may bring another file
+            raise
+        archive.unlink()  # its hash is kept
+
+    hint = "check the address and the network, or get the model's .tar.gz another way and name it: tfhub:FILE.tar.gz"
+    try:
+        _make(folder, unpack, progress)
+    except (PullError, InputError, ValueError) as error:
+        raise MissingError(f"encoder {name!r}: {url} cannot be downloaded: {error}; {hint}") from error
+    except ArchiveError as error:
+        raise MissingError(f"encoder {name!r}: {url} is no archive of a model: {one_line(error)}; {hint}") from error
+    except OSError as error:
+        raise MissingError(f"encoder {name!r}: {url} cannot be unpacked to {folder}: {error}") from error
+    return folder
+
+
+def _unpacked(archive: Path, name: str, progress: Progress) -> Path:
+    """Return the folder of the cache with the model of a .tar.gz."""
+    folder = _cached(revision_of({"archive": archive}, label=f"hash {archive.name}", progress=progress))
+    try:
+        _make(folder, lambda target: _extract_model(archive, target, progress), progress)
+    except (ArchiveError, OSError) as error:
+        raise EncoderError(f"encoder {name!r}: {archive} cannot be unpacked: {one_line(error)}") from error
+    return folder
+
+
+def _cached(name: str) -> Path:
+    chosen = os.environ.get("TFHUB_CACHE_DIR", "")
+    local = chosen and "://" not in chosen  # tensorflow_hub can keep models in a bucket; we cannot
+    return Path(chosen if local else cache_dir() / "tfhub").expanduser().absolute() / name
+
+
+def _is_model(folder: Path) -> bool:
+    return (folder / "saved_model.pb").is_file()
+
+
+def _extract_model(archive: Path, target: Path, progress: Progress) -> None:
+    most = min(_MOST_BYTES, max(_SMALL, _MOST_RATIO * archive.stat().st_size))
+    extract(archive, target, most=most, progress=progress)
+    if not _is_model(target):
+        raise ArchiveError("the archive holds no saved_model.pb")
+
+
+def _make(folder: Path, unpack: Callable[[Path], None], progress: Progress) -> None:
+    """Fill the folder with `unpack`, whole or not at all, by one process at a time; do nothing if it is there."""
+    if not _is_model(folder):
+        with alone(folder.with_name(f".{folder.name}.lock"), f"unpacking of {folder.name}", progress):
+            if not _is_model(folder):  # another process may have made it while we waited
+                with new_folder(folder) as temporary:
+                    unpack(temporary)
 
 
 def _load(folder: Path, tf: Any, name: str) -> Any:  # noqa: ANN401 - a module and an object without types
@@ -148,7 +235,13 @@ def _load(folder: Path, tf: Any, name: str) -> Any:  # noqa: ANN401 - a module a
         except (RuntimeError, tf.errors.NotFoundError) as error:
             if "Op type not registered" not in str(error):
                 raise
-            _import_text_ops(error, name)
+            try:
+                import_quietly("tensorflow_text")  # registers the ops of the multilingual encoders
+            except MissingError:
+                raise MissingError(
+                    f"encoder {name!r} needs an op that TensorFlow lacks; the multilingual encoders have theirs from "
+                    f"tensorflow_text: pip install tensorflow-text. {one_line(error)}"
+                ) from error
             return tf.saved_model.load(str(folder.absolute()), tags=tags)
     except MissingError:
         raise
@@ -157,17 +250,6 @@ def _load(folder: Path, tf: Any, name: str) -> Any:  # noqa: ANN401 - a module a
             f"encoder {name!r} cannot be opened from {folder}: {one_line(error)}; if its files are damaged, remove the "
             "folder and fetch the model again"
         ) from error
-
-
-def _import_text_ops(reason: Exception, name: str) -> None:
-    """Import tensorflow_text, which registers the ops of the multilingual encoders."""
-    try:
-        import_quietly("tensorflow_text")
-    except MissingError:
-        raise MissingError(
-            f"encoder {name!r} needs an op that TensorFlow lacks; the multilingual encoders have theirs from "
-            f"tensorflow_text: pip install tensorflow-text. {one_line(reason)}"
-        ) from reason
 
 
 def _runner(model: Any, wanted: str | None, name: str) -> tuple[_Run, str]:  # noqa: ANN401 - a loaded model

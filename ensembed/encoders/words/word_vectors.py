@@ -26,14 +26,13 @@ import re
 import unicodedata
 from array import array
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ensembed.encoders.file_hashes import remembered, revision_of, state_of
+from ensembed.encoders.model_files import remembered, revision_of, state_of
 from ensembed.encoders.words.word_vector_files import Block, detect_format, read_word_vectors
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.atomic_files import alone, new_folder, sync, write_atomically
@@ -83,7 +82,8 @@ class WordVectors:
             np.load(folder / name, mmap_mode="r").view(np.ndarray)
             for name in (_VECTORS, _HASHES, _ROWS, _OFFSETS)
         )
-        self._words = _mapped(folder / _WORDS)
+        with (folder / _WORDS).open("rb") as file:
+            self._words = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     @property
     def dim(self) -> int:
@@ -168,13 +168,10 @@ def open_word_vectors(
     revision: str | None = None,
     progress: Progress = silent,
 ) -> WordVectors:
-    """Open the vectors of a file, which is converted into the cache once.
+    """Open the vectors of a file that `word_vector_files` reads, which is converted into the cache once.
 
-    Args:
-        path: a file that `word_vector_files` reads.
-        format: one of its formats; None recognises it from the content.
-        revision: pins the content; None hashes the file, once for as long as it is not written to.
-        progress: takes reports in bytes that are hashed and converted.
+    Without a format it is recognised from the content; without a revision the file is hashed, once for as long as it is
+    not written to.
     """
     if not path.is_file():
         raise InputError(f"{path} is a folder, not a file of word vectors" if path.is_dir() else f"there is no {path}")
@@ -202,9 +199,9 @@ def _convert(path: Path, format: str, revision: str, folder: Path, progress: Pro
         words, dim = _write(read_word_vectors(path, format, progress=progress), temporary)
         if state_of(path) != before:
             raise InputError(f"{path} changed while it was being converted; run again")
-        files = {file.name: revision_of({file.name: file}) for file in sorted(temporary.iterdir())}
-        facts = {"version": _FORMAT_VERSION, "revision": revision, "format": format, "words": words, "dim": dim}
-        facts["files"] = files
+        facts: dict[str, Any] = {"version": _FORMAT_VERSION, "revision": revision, "format": format}
+        hashes = {file.name: revision_of({file.name: file}) for file in sorted(temporary.iterdir())}
+        facts |= {"words": words, "dim": dim, "files": hashes}
         write_atomically(temporary / _MANIFEST, json.dumps(facts | {"checksum": _checksum(facts)}).encode())
 
 
@@ -222,35 +219,14 @@ def _write(blocks: Iterator[Block], folder: Path) -> tuple[int, int]:
                 offsets.append(offsets[-1] + len(word) + 1)
             text.write(b"\n".join(words) + b"\n")
             block = next(blocks, None)
-    sync(folder / _WORDS)
     keys = np.frombuffer(hashes, np.uint64)
-    order = np.argsort(keys, kind="stable")
-    keys = keys[order]
-    with _mapped(folder / _WORDS) as spelled:
-        keep = _first_of_each(keys, order, lambda row: spelled[offsets[row] : offsets[row + 1] - 1])
-    for name, values in (
-        (_HASHES, keys[keep]),
-        (_ROWS, order[keep].astype(np.uint32)),
-        (_OFFSETS, np.frombuffer(offsets, np.int64)),
-    ):
-        np.save(folder / name, values)
+    order = np.argsort(keys, kind="stable")  # of equal words the first comes first, and is found
+    np.save(folder / _HASHES, keys[order])
+    np.save(folder / _ROWS, order.astype(np.uint32))
+    np.save(folder / _OFFSETS, np.frombuffer(offsets, np.int64))
+    for name in (_WORDS, _HASHES, _ROWS, _OFFSETS):
         sync(folder / name)
     return len(hashes), dim
-
-
-def _first_of_each(
-    keys: NDArray[np.uint64], order: NDArray[np.intp], spelled: Callable[[int], bytes]
-) -> NDArray[np.bool_]:
-    """Return which [n] of the sorted keys are kept: the first of equal words; the sort left their rows in order."""
-    keep = np.ones(len(keys), bool)
-    seen: set[bytes] = set()
-    for at in np.flatnonzero(keys[1:] == keys[:-1]) + 1:
-        if at < 2 or keys[at - 2] != keys[at]:  # the second of its hash
-            seen = {spelled(order[at - 1])}
-        word = spelled(order[at])
-        keep[at] = word not in seen
-        seen.add(word)
-    return keep
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
@@ -263,23 +239,17 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
         checksum = facts.pop("checksum")
         if checksum != _checksum(facts) or facts["version"] != _FORMAT_VERSION:
             return None
-        whole = all(_hash_of(folder / name) == digest for name, digest in facts["files"].items())
+        for name, digest in facts["files"].items():
+            file = folder / name
+            if remembered(file, "converted", partial(revision_of, {name: file})) != digest:
+                return None
     except (OSError, ValueError, KeyError, AttributeError):
         return None
-    return facts if whole else None
-
-
-def _hash_of(file: Path) -> str:
-    return remembered(file, "converted", lambda: revision_of({file.name: file}))
+    return facts
 
 
 def _checksum(facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _mapped(path: Path) -> mmap.mmap:
-    with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _hash(word: bytes) -> int:

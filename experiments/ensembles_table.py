@@ -84,8 +84,8 @@ def summary(ensembles: Ensembles) -> list[str]:
         same = sum(case.trust.best == ensembles.of(case.members).trust.best for case in elsewhere)
         lines.append(
             f"With weights found on {corpus.what} instead, the same member is trusted most in {same} of "
-            f"{len(elsewhere)} ensembles, and {regrets.level} are at or above their best member (mean regret {signed(regrets.mean)}, "
-            f"worst {signed(regrets.worst)}){_below(elsewhere, regrets)}."
+            f"{len(elsewhere)} ensembles, and {regrets.level} are at or above their best member (mean regret "
+            f"{signed(regrets.mean)}, worst {signed(regrets.worst)}){_below(elsewhere, regrets)}."
         )
     return lines
 

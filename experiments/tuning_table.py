@@ -166,11 +166,10 @@ def tune_ensemble(
     place = {text: i for i, text in enumerate(texts)}
     rows = [place[text] for text in pairs.texts]
     vectors = [np.asarray(view)[rows] for view in store.embed_all(texts, ensemble.encoders, progress=progress)]
-    offered = offer(
-        method, views, vectors, pairs, weights, fit=lambda method: method.fit(views), how=Pass(progress=progress)
-    )
+    how = Pass(progress=progress)
+    offered = offer(method, views, vectors, pairs, weights, fit=lambda method: method.fit(views), how=how)
     known = pairs.scores.copy()
-    known[len(dev) :] = np.nan  # whoever reads a test score before the end gets nowhere
+    known[len(dev) :] = np.nan  # a test score that is read before the end is NaN
     tested = np.arange(len(dev), len(pairs))
     gold = pairs.scores[tested]
 
@@ -180,12 +179,12 @@ def tune_ensemble(
     label_free = scored(Choice(0))
     alone = [_score(pairs.cosines(X)[tested], gold) for X in vectors]
     best = int(np.argmax([score.pearson for score in alone]))
-    rows = []
+    by_size = []
     for done, size in enumerate(dict.fromkeys(min(size, len(dev)) for size in sizes), 1):
         choices = list(_draw(offered, known, len(dev), size, draws))
-        rows.append(_row(size, choices, offered, label_free, scored))
+        by_size.append(_row(size, choices, offered, label_free, scored))
         progress(f"tuning {'+'.join(names)}", done, len(sizes))
-    return EnsembleRows(names, weights, names[best], alone[best], label_free, rows)
+    return EnsembleRows(names, weights, names[best], alone[best], label_free, by_size)
 
 
 def _draw(offered: Offer, scores: NDArray[np.float64], n: int, size: int, draws: int) -> Iterator[Choice]:

@@ -21,7 +21,7 @@ from ensembed.methods import Auto
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.named_ensembles import named_ensemble
 from ensembed.models.tuning import Choice, LabelledPairs, decide
-from ensembed.models.tuning.candidates import Offer, offer
+from ensembed.models.tuning.tune import Offer, offer
 from ensembed.numerics.passes import Pass
 from ensembed.paper.findings import DEV
 from ensembed.paper.named_corpora import STSB_TRAIN, open_corpora

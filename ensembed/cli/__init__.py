@@ -1,6 +1,9 @@
-"""The command line. One file per command, no logic in it.
+"""The command line: one file per command (options in, one call, table or JSON out) and what commands share.
 
-Exit codes: 0 done; 1 the input or the data is at fault; 2 the command line is; 3 something has to be pulled or
+`options` and `engines` hold shared options, `methods` those of `fit`, `console` reads input and prints, `on_demand`
+imports commands when they are used, `reference` writes docs/cli.md. The room may import every other one.
+
+Exit codes: 0 done; 1 the input or the data is wrong; 2 the command line is wrong; 3 something must be pulled or
 installed first; 130 interrupted, and nothing that was finished is lost.
 """
 
@@ -16,12 +19,12 @@ from ensembed.errors import EnsembedError, MissingError
 from ensembed.support.version import __version__
 
 FAILED, MISSING, INTERRUPTED = 1, 3, 130
-_KEPT = ": what was finished is kept (of vectors, whole shards); run the same command to go on"
+_KEPT = ": finished work is kept (of vectors, whole shards); run the same command to continue"
 _RESUMABLE = ("pull", "data", "compare", "reliability", "embed", "fit", "dedupe", "cluster", "reproduce")
 
 
-# The first sentence of each command's help, in the order of docs/cli.md. It stands here so that the list of commands
-# can be printed before any of them is imported; a test holds it against the commands.
+# The first sentence of each command's help, in the order of docs/cli.md. It is here so that the list of commands can be
+# printed without importing them; a test compares it with the commands.
 SUMMARIES = {
     "encoders": "List the encoders and data sets of the catalogue and which are here, and every kind of encoder.",
     "pull": "Fetch encoders (or the data set stsb) by NAME and check them against their pinned hashes.",
@@ -46,7 +49,11 @@ SUMMARIES = {
 }
 
 
-@click.group(cls=OnDemandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=OnDemandGroup,
+    summaries=SUMMARIES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
+)
 @click.version_option(__version__, prog_name="ensembed")
 def cli() -> None:
     """One better sentence embedding out of the encoders you already have, without labels.
@@ -61,9 +68,6 @@ def cli() -> None:
     Exit codes: 0 done, 1 bad input or data, 2 bad command line, 3 something must be pulled or installed first,
     130 interrupted.
     """
-
-
-cli.summarised(SUMMARIES)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -82,12 +86,12 @@ def run(arguments: Sequence[str]) -> int:
     except EnsembedError as error:
         click.echo(f"error: {error}", err=True)
         return MISSING if isinstance(error, MissingError) else FAILED
-    except OSError as error:  # a disk that is full, a folder that may not be written to: not a fault of the program
+    except OSError as error:  # for example a full disk, or a folder without permission to write
         click.echo(f"error: {error}", err=True)
         return FAILED
     return 0
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     sys.exit(run(sys.argv[1:]))

@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from ensembed.cli.console import print_json, print_table
-from ensembed.cli.options import How, encoder_option, how_options
+from ensembed.cli.options import INPUT, How, encoder_option, how_options
 from ensembed.models.ensemble_costs import default_sentences, measure
 from ensembed.support.provenance import provenance
 
 
 @click.command()
-@click.argument("file", required=False, type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("file", required=False, type=INPUT)
 @encoder_option
 @click.option(
     "--sentences",
@@ -22,7 +22,6 @@ from ensembed.support.provenance import provenance
     "count",
     type=click.IntRange(min=1),
     default=2000,
-    show_default=True,
     help="How many lines of FILE to encode at the most.",
 )
 @how_options("errors", "threads", "quiet", "as_json")

@@ -8,41 +8,27 @@ from typing import Any
 import click
 
 from ensembed.cli.console import print_json, print_sentence
-from ensembed.cli.options import Columns, How, Out, check_apart, column_options, how_options, out_options
+from ensembed.cli.options import INPUT, Columns, How, Out, check_apart, column_options, how_options, out_options
 from ensembed.corpora.record_files import write_records
 from ensembed.search.groups import Method, find_clusters
 
 
 @click.command()
 @click.argument("model")
-@click.argument("corpus", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("corpus", metavar="FILE", type=INPUT)
 @click.option("--clusters", "-k", type=click.IntRange(min=1), help="How many. [default: by the silhouette, 2 to 64]")
 @click.option(
     "--method",
     type=click.Choice(["kmeans", "hdbscan"]),
     default="kmeans",
-    show_default=True,
     help="hdbscan finds the number itself and leaves sentences out, for at most 20,000.",
 )
-@click.option(
-    "--least",
-    type=click.IntRange(min=2),
-    default=5,
-    show_default=True,
-    help="Smallest cluster of hdbscan, in sentences.",
-)
-@click.option(
-    "--sentences",
-    "shown",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Sentences that describe it.",
-)
-@click.option("--words", type=click.IntRange(min=0), default=8, show_default=True, help="Words that describe it.")
+@click.option("--least", type=click.IntRange(min=2), default=5, help="Smallest cluster of hdbscan, in sentences.")
+@click.option("--sentences", "shown", type=click.IntRange(min=1), default=3, help="Sentences that describe it.")
+@click.option("--words", type=click.IntRange(min=0), default=8, help="Words that describe it.")
 @column_options
 @out_options("Write the cluster of every sentence")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all random choices.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of all random choices.")
 @how_options("store", "wait", "errors", "threads", "trust", "quiet", "as_json")
 def cluster(
     model: str,

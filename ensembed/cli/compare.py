@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from ensembed.cli.console import print_json, print_table
-from ensembed.cli.options import How, check_can_write, command_line, how_options
+from ensembed.cli.options import FILE, INPUT, How, check_can_write, command_line, how_options
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.reliability.likeness import LEAST_ROWS, check_sample
 from ensembed.reliability.likeness import compare as compare_views
@@ -31,24 +31,19 @@ _DEFAULT = "the distinct sentences of STS-B train"
 @click.option(
     "--corpus",
     "path",
-    type=click.Path(path_type=Path, allow_dash=True),
+    type=INPUT,
     help="A text file, plain or gzipped, one sentence a line; - is standard input. [default: STS-B train]",
 )
 @click.option(
     "--rows",
     type=click.IntRange(min=LEAST_ROWS),
     default=2000,
-    show_default=True,
     help="Sentences to sample for cosines and neighbours; CKA takes all.",
 )
-@click.option(
-    "--neighbours", type=click.IntRange(min=1), default=10, show_default=True, help="Nearest neighbours to look at."
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the sample.")
-@click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), help="Write the heat maps to this file.")
-@click.option(
-    "--markdown", type=click.Path(path_type=Path, dir_okay=False), help="Write a page with everything to this file."
-)
+@click.option("--neighbours", type=click.IntRange(min=1), default=10, help="Nearest neighbours to look at.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the sample.")
+@click.option("--svg", type=FILE, help="Write the heat maps to this file.")
+@click.option("--markdown", type=FILE, help="Write a page with everything to this file.")
 @how_options("store", "wait", "errors", "threads", "trust", "quiet", "as_json")
 def compare(
     encoders: tuple[str, ...],

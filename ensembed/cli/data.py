@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ensembed.cli.console import human_bytes, print_json, print_table, progress_bars
-from ensembed.cli.options import json_option, quiet_option
+from ensembed.cli.options import FOLDER, json_option, quiet_option
 from ensembed.errors import DatasetError
 from ensembed.fetch.catalog import DataSet, data_set, data_sets
 from ensembed.fetch.fetcher import Fetched
@@ -54,10 +54,7 @@ def data(context: click.Context, as_json: bool) -> None:
 @click.argument("names", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Fetch all of them: 1.8 GB to download.")
 @click.option(
-    "--data",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder to put them in. [default: $ENSEMBED_DATA, or `data` in the cache]",
+    "--data", "folder", type=FOLDER, help="Folder to put them in. [default: $ENSEMBED_DATA, or `data` in the cache]"
 )
 @click.option("--force", is_flag=True, help="Fetch again what is there already, and replace it.")
 @click.option("--keep-archives", is_flag=True, help="Keep the downloaded archives in the cache.")

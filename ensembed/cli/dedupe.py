@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from ensembed.cli.console import print_json, print_sentence
-from ensembed.cli.options import Columns, How, Out, check_apart, column_options, how_options, out_options
+from ensembed.cli.options import FILE, INPUT, Columns, How, Out, check_apart, column_options, how_options, out_options
 from ensembed.corpora.record_files import new_text_file
 from ensembed.search.groups import FALSE_PAIRS, Keep, find_duplicates, write_groups, write_kept
 
 
 @click.command()
 @click.argument("model")
-@click.argument("corpus", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("corpus", metavar="FILE", type=INPUT)
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1, min_open=True),
@@ -25,25 +25,20 @@ from ensembed.search.groups import FALSE_PAIRS, Keep, find_duplicates, write_gro
     "--false-pairs",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=FALSE_PAIRS,
-    show_default=True,
     help="Unrelated sentences per sentence that a threshold that is found may let in.",
 )
 @click.option(
-    "--keep",
-    type=click.Choice(["first", "longest"]),
-    default="first",
-    show_default=True,
-    help="Which sentence represents a group.",
+    "--keep", type=click.Choice(["first", "longest"]), default="first", help="Which sentence represents a group."
 )
 @click.option(
     "--kept",
     "kept_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Write FILE without duplicates: one sentence of each group, all that have none, records without a text.",
 )
 @column_options
 @out_options("Write every row of every group")
-@click.option("--show", type=click.IntRange(min=0), default=10, show_default=True, help="Largest groups to print.")
+@click.option("--show", type=click.IntRange(min=0), default=10, help="Largest groups to print.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the sample for the threshold.")
 @how_options("store", "wait", "errors", "threads", "trust", "quiet", "as_json")
 def dedupe(

@@ -16,7 +16,7 @@ from ensembed.views import ViewStore
 
 @click.command()
 @options(corpus_argument, encoder_option)
-@click.option("--shard-rows", type=click.IntRange(min=1), default=4096, show_default=True, help="Rows per shard.")
+@click.option("--shard-rows", type=click.IntRange(min=1), default=4096, help="Rows per shard.")
 @click.option("--verify", is_flag=True, help="Check every byte first and encode damaged shards again.")
 @engine_options()
 @how_options("store", "wait", "errors", "column", "threads", "quiet", "as_json")

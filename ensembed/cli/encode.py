@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from ensembed.cli.console import print_json, read_batches
-from ensembed.cli.options import How, how_options
+from ensembed.cli.options import FILE, How, how_options
 from ensembed.encoders import Encoder
 from ensembed.errors import CorpusError, InputError
 from ensembed.support.npy_files import write_rows
@@ -18,9 +18,7 @@ from ensembed.support.npy_files import write_rows
 @click.argument("model", required=False)
 @click.argument("file", required=False)
 @click.option("--encoder", "-e", "name", metavar="NAME", help="An encoder's name, instead of MODEL.")
-@click.option(
-    "--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Write a float32 .npy file, a row per line."
-)
+@click.option("--out", "-o", type=FILE, help="Write a float32 .npy file, a row per line.")
 @how_options("errors", "threads", "trust", "quiet", "as_json")
 def encode(model: str | None, file: str | None, name: str | None, out: Path | None, how: How) -> None:
     """Turn the lines of a file into vectors.

@@ -67,7 +67,6 @@ def engine_options(*, training: bool = False) -> Decorator:
             "engine_name",
             type=click.Choice(["local", "ray"]),
             default="local",
-            show_default=True,
             help="Where it runs: on this machine, or on a Ray cluster (pip install 'ensembed[ray]').",
         ),
         "address": click.option(
@@ -88,7 +87,6 @@ def engine_options(*, training: bool = False) -> Decorator:
             "--train-workers",
             type=click.IntRange(min=1),
             default=1,
-            show_default=True,
             help="Processes that train an autoencoder together, with --engine ray.",
         )
     return gathered("engine", make, **decorators)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ensembed.cli.console import print_json, print_table
-from ensembed.cli.options import How, how_options
+from ensembed.cli.options import PATH, How, how_options
 from ensembed.sts import LAYOUTS, NAMES, PROTOCOLS, Dataset, Protocol, Result, evaluate_all, read_pairs
 from ensembed.sts.encode_once import EncodeOnce
 from ensembed.sts.find import TESTS, find_sts, text_version
@@ -20,10 +20,10 @@ from ensembed.support.provenance import provenance
 @click.option(
     "--sts", "names", multiple=True, type=click.Choice([*NAMES, "tests"]), help="A data set; `tests` is all six."
 )
-@click.option("--pairs", multiple=True, type=click.Path(path_type=Path), help="A file of score<TAB>text1<TAB>text2.")
-@click.option("--data", type=click.Path(path_type=Path), help="Folder with the STS data. [default: $ENSEMBED_DATA]")
+@click.option("--pairs", multiple=True, type=PATH, help="A file of score<TAB>text1<TAB>text2.")
+@click.option("--data", type=PATH, help="Folder with the STS data. [default: $ENSEMBED_DATA]")
 @click.option("--layout", type=click.Choice(LAYOUTS), help="Text version. [default: the first that is there]")
-@click.option("--protocol", type=click.Choice(PROTOCOLS), default="mean", show_default=True)
+@click.option("--protocol", type=click.Choice(PROTOCOLS), default="mean")
 @click.option("--parts", is_flag=True, help="Show every sub-testset.")
 @how_options("threads", "trust", "quiet", "as_json")
 def evaluate(

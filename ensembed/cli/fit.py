@@ -9,7 +9,7 @@ import click
 from ensembed.cli.console import print_json, print_table
 from ensembed.cli.engines import EngineChoice, engine_options, print_stages, stages_json
 from ensembed.cli.methods import errors_name_options, method_option
-from ensembed.cli.options import How, corpus_argument, encoder_option, how_options, options
+from ensembed.cli.options import FOLDER, How, corpus_argument, encoder_option, how_options, options
 from ensembed.methods import Method
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.saved_model import check_folder
@@ -19,9 +19,7 @@ from ensembed.sts import read_pairs
 
 @click.command()
 @options(corpus_argument, encoder_option, method_option)
-@click.option(
-    "--out", "-o", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder for the model."
-)
+@click.option("--out", "-o", type=FOLDER, required=True, help="Folder for the model.")
 @click.option(
     "--tune",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ensembed.cli.console import STDIN, human_bytes, print_json, print_table, read_batches
-from ensembed.cli.options import Columns, How, column_options, gathered, how_options
+from ensembed.cli.options import FOLDER, Columns, How, column_options, gathered, how_options
 from ensembed.corpora.corpus import BadBytes
 from ensembed.corpora.record_files import RecordFile
 from ensembed.errors import CorpusError
@@ -42,7 +42,7 @@ setting_options = gathered(
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", type=FOLDER)
 @click.argument("file", required=False)
 @click.option("--model", "-m", help="A saved model's folder or an encoder's name; a new index needs it.")
 @setting_options
@@ -53,7 +53,7 @@ setting_options = gathered(
 @click.option("--delete-from", metavar="FILE", help="Delete the rows whose ids are in FILE, one a line; - for stdin.")
 @click.option("--compact", is_flag=True, help="Write the rows again without the deleted ones.")
 @click.option("--verify", is_flag=True, help="Read every byte first and compare the checksums.")
-@click.option("--batch", type=click.IntRange(min=1), default=BATCH, show_default=True, help="Texts kept at a time.")
+@click.option("--batch", type=click.IntRange(min=1), default=BATCH, help="Texts kept at a time.")
 @click.option("--wait", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait for another writer.")
 @how_options("errors", "threads", "trust", "quiet", "as_json")
 def index(

@@ -147,7 +147,6 @@ def method_option(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - what c
         "--method",
         type=click.Choice(list(METHODS)),
         default="auto",
-        show_default=True,
         help="How the members are combined. auto is recommended: it finds out which members can be trusted.",
     )
     @functools.wraps(function)

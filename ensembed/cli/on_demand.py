@@ -5,33 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 
 class OnDemandGroup(click.Group):
-    """Knows its commands by name and first sentence of their help."""
+    """A group that knows its commands by name and by the first sentence of their help.
 
-    summaries: Mapping[str, str] = {}
+    Args:
+        summaries: these sentences; command NAME is called NAME in `ensembed.cli.NAME`.
+        settings: the arguments of `click.Group`.
+    """
 
-    def summarised(self, summaries: Mapping[str, str]) -> None:
-        """Add commands: `NAME` is what `ensembed.cli.NAME` calls NAME."""
+    def __init__(self, *, summaries: Mapping[str, str], **settings: Any) -> None:  # noqa: ANN401 - click's own
+        super().__init__(**settings)
         self.summaries = summaries
         self.commands = _Commands(summaries)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
-        """Their names."""
+        """Return the names."""
         return sorted(self.summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's own
-        """The command, imported."""
+        """Import a command."""
         return self.commands[cmd_name] if cmd_name in self.summaries else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the names that there are where one is misspelt."""
+        """Do what click does, but suggest similar names for an unknown one."""
         name = args[0]
         if name not in self.summaries and not name.startswith("-"):
             close = get_close_matches(name, self.summaries, n=3)
@@ -40,13 +44,13 @@ class OnDemandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The commands, without importing them, and the options."""
+        """Complete the names of commands, without importing them, and options."""
         options = click.Command.shell_complete(self, ctx, incomplete)
         names = sorted(name for name in self.summaries if name.startswith(incomplete))
         return [*(CompletionItem(name, help=self.summaries[name]) for name in names), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own
-        """The list in the help, as click prints it."""
+        """Write the list of commands as click does."""
         limit = formatter.width - 6 - max(map(len, self.summaries))
         commands = (click.Command(name, help=text) for name, text in sorted(self.summaries.items()))
         with formatter.section("Commands"):
@@ -54,7 +58,7 @@ class OnDemandGroup(click.Group):
 
 
 class _Commands(dict[str, click.Command]):
-    """Imports a command when it is first asked for."""
+    """Commands by name, imported when they are first asked for."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         super().__init__()
@@ -63,6 +67,5 @@ class _Commands(dict[str, click.Command]):
     def __missing__(self, name: str) -> click.Command:
         if name not in self._names:
             raise KeyError(name)
-        command: click.Command = getattr(import_module(f"ensembed.cli.{name}"), name)
-        self[name] = command
-        return command
+        self[name] = command = getattr(import_module(f"ensembed.cli.{name}"), name)
+        return command  # type: ignore[no-any-return] # what the module calls by its name

@@ -26,24 +26,23 @@ from ensembed.views import ViewStore
 
 Decorator: TypeAlias = Callable[[Any], Any]
 
+PATH = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+INPUT = click.Path(path_type=Path, allow_dash=True)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program instead of a table.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Draw no progress bars.")
 threads_option = click.option("--threads", type=click.IntRange(min=1), help="Cores per encoder. [default: all]")
-store_option = click.option(
-    "--store", type=click.Path(path_type=Path), help="Where views are kept. [default: `views` in the cache]"
-)
+store_option = click.option("--store", type=PATH, help="Where views are kept. [default: `views` in the cache]")
 errors_option = click.option(
     "--errors",
     type=click.Choice(["strict", "replace"]),
     default="strict",
-    show_default=True,
     help="What to do with bytes that are not UTF-8.",
 )
 wait_option = click.option(
-    "--wait",
-    type=click.FloatRange(min=0),
-    default=0.0,
-    help="Seconds to wait for another process on the same view.",
+    "--wait", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait for another process on the same view."
 )
 trust_option = click.option(
     "--trust",
@@ -262,9 +261,7 @@ def out_options(what: str) -> Decorator:
     return gathered(
         "out",
         lambda out, out_format: Out(out, form_of(out, out_format) if out is not None else ""),
-        out=click.option(
-            "--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help=f"{what} (.csv, .jsonl)."
-        ),
+        out=click.option("--out", "-o", type=FILE, help=f"{what} (.csv, .jsonl)."),
         out_format=click.option("--out-format", type=click.Choice(FORMS), help="Of --out. [default: by its ending]"),
     )
 

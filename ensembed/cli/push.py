@@ -10,20 +10,20 @@ from typing import Any
 import click
 
 from ensembed.cli.console import print_json
-from ensembed.cli.options import json_option
+from ensembed.cli.options import PATH, json_option
 from ensembed.errors import InputError
 from ensembed.integrations.hub import push_to_hub
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=PATH)
 @click.argument("repo")
 @click.option("--private", is_flag=True, help="Create a private repository.")
 @click.option("--revision", metavar="BRANCH", help="The branch to commit to. [default: main]")
 @click.option("--message", help="The message of the commit.")
 @click.option(
     "--scores",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Scores for the card: a file with the output of `ensembed evaluate --json`.",
 )
 @click.option("--no-card", is_flag=True, help="Leave the README on the hub as it is.")

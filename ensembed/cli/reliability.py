@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ensembed.cli.console import print_json, print_table
-from ensembed.cli.options import How, check_can_write, corpus_argument, encoder_option, how_options, options
+from ensembed.cli.options import FILE, How, check_can_write, corpus_argument, encoder_option, how_options, options
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError, MissingError
@@ -27,14 +27,10 @@ from ensembed.views import ViewStore
 @click.command()
 @options(corpus_argument, encoder_option)
 @click.option(
-    "--rows",
-    type=click.IntRange(min=LEAST_ROWS),
-    default=6000,
-    show_default=True,
-    help="Distinct sentences to look at, chosen at random.",
+    "--rows", type=click.IntRange(min=LEAST_ROWS), default=6000, help="Distinct sentences to look at, chosen at random."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the samples.")
-@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw leads and weights, as an SVG file.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the samples.")
+@click.option("--plot", type=FILE, help="Draw leads and weights, as an SVG file.")
 @how_options("store", "wait", "errors", "threads", "trust", "quiet", "as_json")
 def reliability(
     corpus: Path,

@@ -8,7 +8,7 @@ from typing import Literal
 import click
 
 from ensembed.cli.console import print_json
-from ensembed.cli.options import How, command_line, how_options, members_option
+from ensembed.cli.options import FOLDER, PATH, How, command_line, how_options, members_option
 from ensembed.fetch.catalog import catalog, data_set
 from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble
@@ -30,25 +30,20 @@ from ensembed.support.machine import cache_dir
     "are compared with it. [default: billion-word if it is here, stsb-train]",
 )
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("reproduction"),
-    show_default=True,
-    help="Folder for report.html, findings.json and the tables.",
+    "--out", type=FOLDER, default=Path("reproduction"), help="Folder for report.html, findings.json and the tables."
 )
-@click.option("--data", type=click.Path(path_type=Path), help="Folder with the STS data. [default: $ENSEMBED_DATA]")
+@click.option("--data", type=PATH, help="Folder with the STS data. [default: $ENSEMBED_DATA]")
 @click.option("--layout", type=click.Choice(LAYOUTS), help="Text version. [default: the first that is there]")
-@click.option("--protocol", type=click.Choice(PROTOCOLS), default="mean", show_default=True)
+@click.option("--protocol", type=click.Choice(PROTOCOLS), default="mean")
 @click.option(
     "--autoencoder",
     "training",
     type=click.Choice([*TRAININGS, "none"]),
     default="reduced",
-    show_default=True,
     help="How long autoencoders are trained: for some 215,000 sentences in whole epochs, as in the paper (for a GPU), "
     "or not at all.",
 )
-@click.option("--resamples", type=click.IntRange(min=1000), default=2000, show_default=True, help="Of the bootstrap.")
+@click.option("--resamples", type=click.IntRange(min=1000), default=2000, help="Of the bootstrap.")
 @click.option("--texts/--no-texts", default=True, help="Quote the pairs that changed most, or only say where they are.")
 @click.option(
     "--fresh",

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from ensembed.cli.console import STDIN, print_json, print_table
-from ensembed.cli.options import How, how_options
+from ensembed.cli.options import FOLDER, How, how_options
 from ensembed.corpora.corpus import read_lines
 from ensembed.errors import InputError, SearchIndexError
 from ensembed.search import Hit, Index
@@ -20,9 +20,9 @@ _SHOWN = 100
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", type=FOLDER)
 @click.argument("queries", nargs=-1, metavar="[QUERY]...")
-@click.option("-k", "count", type=click.IntRange(min=1), default=10, show_default=True, help="Hits for every query.")
+@click.option("-k", "count", type=click.IntRange(min=1), default=10, help="Hits for every query.")
 @click.option("--model", "-m", help="Where the index's model is, if it was moved.")
 @how_options("threads", "trust", "as_json")
 def search(folder: Path, queries: tuple[str, ...], count: int, model: str | None, how: How) -> None:

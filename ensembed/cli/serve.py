@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ensembed.cli.options import How, how_options
+from ensembed.cli.options import PATH, How, how_options
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError
 
@@ -21,17 +21,15 @@ _MB = 1 << 20
 
 @click.command()
 @click.argument("model")
-@click.option(
-    "--index", "index_folder", type=click.Path(path_type=Path), help="The index that /search searches, made with MODEL."
-)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one.")
+@click.option("--index", "index_folder", type=PATH, help="The index that /search searches, made with MODEL.")
+@click.option("--host", default="127.0.0.1", help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, help="0 takes a free one.")
 @click.option("--name", help="The name of the model for clients. [default: its own name]")
 @click.option("--alias", "aliases", multiple=True, metavar="NAME", help="Another name of the model; may be repeated.")
 @click.option(
     "--keys",
     "keys_file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="A file of API keys, one a line; the variable ENSEMBED_API_KEYS may have some, too. [default: none needed]",
 )
 @click.option(
@@ -41,27 +39,15 @@ _MB = 1 << 20
     metavar="NAME",
     help="A name that clients may call the server by. [default: on 127.0.0.1 localhost only, elsewhere any]",
 )
-@click.option("--batch-texts", type=click.IntRange(1), default=64, show_default=True, help="Most texts in a batch.")
-@click.option(
-    "--wait-ms",
-    type=click.FloatRange(0),
-    default=2.0,
-    show_default=True,
-    help="Wait this long for others to join.",
-)
-@click.option(
-    "--queue", "queue_texts", type=click.IntRange(1), default=4096, show_default=True, help="Most waiting texts."
-)
-@click.option("--cache-mb", type=click.IntRange(0), default=64, show_default=True, help="Memory for recent vectors.")
-@click.option("--max-body-mb", type=click.IntRange(1), default=4, show_default=True, help="Largest request.")
-@click.option("--max-items", type=click.IntRange(1), default=2048, show_default=True, help="Most texts in a request.")
-@click.option(
-    "--max-characters", type=click.IntRange(1), default=32768, show_default=True, help="Most characters in a text."
-)
-@click.option("--timeout", type=click.FloatRange(0.001), default=60.0, show_default=True, help="Seconds for a request.")
-@click.option(
-    "--drain", type=click.FloatRange(0), default=0.0, show_default=True, help="Seconds to go on after SIGTERM."
-)
+@click.option("--batch-texts", type=click.IntRange(1), default=64, help="Most texts in a batch.")
+@click.option("--wait-ms", type=click.FloatRange(0), default=2.0, help="Wait this long for others to join.")
+@click.option("--queue", "queue_texts", type=click.IntRange(1), default=4096, help="Most waiting texts.")
+@click.option("--cache-mb", type=click.IntRange(0), default=64, help="Memory for recent vectors.")
+@click.option("--max-body-mb", type=click.IntRange(1), default=4, help="Largest request.")
+@click.option("--max-items", type=click.IntRange(1), default=2048, help="Most texts in a request.")
+@click.option("--max-characters", type=click.IntRange(1), default=32768, help="Most characters in a text.")
+@click.option("--timeout", type=click.FloatRange(0.001), default=60.0, help="Seconds for a request.")
+@click.option("--drain", type=click.FloatRange(0), default=0.0, help="Seconds to go on after SIGTERM.")
 @click.option("--log-requests", is_flag=True, help="Log a line per request, without its texts.")
 @how_options("threads", "trust", "quiet")
 def serve(how: How, **given: Any) -> None:  # noqa: ANN401 - the options above

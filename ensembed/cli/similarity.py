@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ensembed.cli.console import STDIN, print_json, print_table, read_batches
-from ensembed.cli.options import How, how_options
+from ensembed.cli.options import INPUT, How, how_options
 from ensembed.errors import CorpusError
 from ensembed.sts.protocol import cosine
 
@@ -16,11 +16,7 @@ from ensembed.sts.protocol import cosine
 @click.command()
 @click.argument("model")
 @click.argument("sentences", nargs=-1)
-@click.option(
-    "--pairs",
-    type=click.Path(path_type=Path, allow_dash=True),
-    help="Read sentence1<TAB>sentence2 from a file (- for standard input) instead.",
-)
+@click.option("--pairs", type=INPUT, help="Read sentence1<TAB>sentence2 from a file (- for standard input) instead.")
 @how_options("threads", "trust", "as_json")
 def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, how: How) -> None:
     """Print how alike sentences are.

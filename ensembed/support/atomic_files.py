@@ -43,9 +43,7 @@ def write_all_atomically(contents: Mapping[Path, bytes]) -> None:
 def new_file(path: Path, *, sync_name: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path` to write to; it is synced and renamed when the block ends without error.
 
-    Args:
-        path: the file to write.
-        sync_name: sync the folder, too; not needed where a file that is written later names this one.
+    The folder need not be synced (`sync_name`) where a file that is written later names this one.
     """
     temporary = temporary_beside(path)
     try:
@@ -113,13 +111,7 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def alone(lock: Path, what: str, progress: Progress) -> Iterator[None]:
-    """Hold a lock file, whose folder is made; the system releases it when a process dies.
-
-    Args:
-        lock: the file.
-        what: what another process may be doing, for the report that this one waits.
-        progress: takes that report, if there is a wait.
-    """
+    """Hold a lock file; the system releases it when a process dies. `what` names what another process may be doing."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     held = FileLock(lock)
     try:

@@ -252,7 +252,7 @@ def test_an_interrupted_embed_says_so_and_continues(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "run the same command to go on" in error
+    assert "run the same command to continue" in error
     views = Path(os.environ["ENSEMBED_CACHE"]) / "views"
     kept = {path: path.stat().st_ino for path in views.glob("*/*/shard-*")}
     assert len(kept) == 3

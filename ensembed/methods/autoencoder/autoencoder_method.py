@@ -14,7 +14,7 @@ from ensembed.methods.base import Method
 from ensembed.methods.meta import Meta
 from ensembed.methods.passes import Passes
 from ensembed.methods.projections import ACTIVATIONS, Activation, Dense
-from ensembed.methods.weights import CountedMembers, Weights
+from ensembed.methods.weights import CountedMembers, Weights, checked_weights
 from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh, whitener
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.passes import Pass
@@ -143,7 +143,7 @@ class Autoencoder(Method):
             raise InputError(f"betas are two numbers from 0 to below 1, not {self.betas!r}")
         # JSON has no tuples: a list is accepted, too.
         object.__setattr__(self, "betas", tuple(float(beta) for beta in betas))
-        self._check_weights()
+        object.__setattr__(self, "weights", checked_weights(self.weights))
         if self.solver == "moments" and not self.linear:
             raise InputError('solver="moments" is for loss="mse", hidden_layers=0, kind="cross" and no view_dropout')
 

@@ -70,13 +70,7 @@ def read_lines(
 class Lines:
     """One pass over the lines of a UTF-8 text, as `read_lines` reads them, that can tell its position.
 
-    Attributes:
-        source: a file, an open binary stream, which is not closed, or a function that opens one, which is.
-        name: what errors call it.
-        errors: what to do with bytes that are not UTF-8.
-        error: what is raised.
-        way_out: what to do about bytes that are not UTF-8, for the message.
-        start: the byte (of the unpacked text) to begin at: 0, or what `tell` returned in another pass.
+    A stream that is passed in is not closed. `start` is a byte of the unpacked text: 0, or what `tell` returned before.
     """
 
     source: Path | BinaryIO | Callable[[], BinaryIO]
@@ -158,18 +152,14 @@ class _Rejoined(io.RawIOBase):
 
 @dataclass(frozen=True)
 class CorpusIndex:
-    """What one pass over a corpus finds out.
-
-    Attributes:
-        key: the hash of the sentences in their order; a file and a list of the same sentences share it.
-        first_rows: [n] for every row the first row that holds the same sentence, so that each is encoded once.
-        marks: [m, 2] for every 4,096th row its part of the corpus and the position there, so that rows can be read
-            without what comes before them. Empty for a corpus without positions, such as a list.
-    """
+    """What one pass over a corpus finds out."""
 
     key: str
+    """The hash of the sentences in their order; a file and a list of the same sentences share it."""
     first_rows: NDArray[np.int64]
+    """[n] for every row the first row that holds the same sentence, so that each is encoded once."""
     marks: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    """[m, 2] for every 4,096th row its part and position, so that reading can begin there; none for a list."""
 
 
 @dataclass(frozen=True)
@@ -211,10 +201,6 @@ class Corpus(ABC):
 
         With an index, reading begins at the last mark before them. Whether the corpus is still the same is checked
         after the last sentence: read them all before any is used.
-
-        Raises:
-            InputError: the corpus does not have these rows.
-            CorpusError: the corpus was changed.
         """
         brief = self._known()
         if not 0 <= start <= stop <= (stop if brief is None else brief.rows):

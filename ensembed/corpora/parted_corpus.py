@@ -42,14 +42,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class ParquetPart:
-    """A Parquet file; positions are its rows.
-
-    Attributes:
-        where: where the file is.
-        path: what it is called there.
-        errors: what to do with texts that are not UTF-8.
-        column: the column of the sentences; None is the only one of strings.
-    """
+    """A Parquet file; positions are its rows. A column of None means the only one of strings."""
 
     where: Place
     path: str
@@ -131,13 +124,7 @@ class ParquetPart:
 
 
 class PartedCorpus(Corpus):
-    """The sentences of several files, one file after the other, as if they were one.
-
-    Args:
-        place: where the files are.
-        files: their paths, with the states they are in.
-        parts: what reads them.
-    """
+    """The sentences of several files, one file after the other, as if they were one."""
 
     def __init__(self, place: Place, files: Mapping[str, State], parts: Sequence[TextPart | ParquetPart]) -> None:
         self._place = place

@@ -41,14 +41,9 @@ _LEAST_SECRET = 4  # characters: shorter ones occur within words
 
 @dataclass(frozen=True)
 class Place:
-    """A file, a folder or a pattern in some file system.
+    """A file, a folder or a pattern in a file system of fsspec, which can be pickled and connects again.
 
-    Attributes:
-        name: what errors call it, without secrets.
-        fs: the file system of fsspec. It can be pickled, with what it needs to connect again.
-        path: what the file system calls it.
-        is_local: whether it is on this machine, or looks as if it were.
-        secrets: what must not be printed.
+    Errors call it by its `name`, which holds no secrets.
     """
 
     name: str

@@ -83,11 +83,7 @@ class RecordFile:
         return next((raw for _, raw, _ in self._rows()), None)
 
     def key(self) -> str | None:
-        """Return a hash of the bytes and of how they are read; None for a stream, which cannot be read twice.
-
-        Raises:
-            CorpusError: the file cannot be read.
-        """
+        """Return a hash of the bytes and of how they are read; None for a stream, which cannot be read twice."""
         if not isinstance(self.source, Path):
             return None
         settings = json.dumps([self.kind, self.text_column, self.id_column, self.errors])
@@ -176,11 +172,7 @@ class RecordFile:
 
 
 class RecordCorpus(TextCorpus):
-    """The texts of a file of records as a corpus that keeps the records.
-
-    Args:
-        file: a file, not a stream: a corpus is read more than once.
-    """
+    """The texts of a file of records (not of a stream: a corpus is read more than once) with their records."""
 
     def __init__(self, file: RecordFile) -> None:
         if not isinstance(file.source, Path):
@@ -251,11 +243,7 @@ def _cell(value: Any) -> Any:  # noqa: ANN401 - whatever a record holds
 
 @contextmanager
 def new_text_file(path: Path) -> Iterator[TextIO]:
-    """Open a UTF-8 file that gets its name when the block ends without error; otherwise nothing is left behind.
-
-    Raises:
-        InputError: it cannot be written.
-    """
+    """Open a UTF-8 file that gets its name when the block ends without error; otherwise nothing is left behind."""
     try:
         with new_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
             yield file

@@ -62,6 +62,7 @@ class DemoEncoder(Encoder):
 
 def open_demo(request: Request) -> DemoEncoder:
     """Open `demo`, with the options `dim` and `seed`."""
+    options = request.options(dim=int, seed=int)
     if request.location:
         raise InputError(f"encoder {request.shown!r}: the demo encoder has no location; write demo")
-    return DemoEncoder(**request.options(dim=int, seed=int), name=request.name)
+    return DemoEncoder(**options, name=request.name)

@@ -11,14 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import EncoderSpec
+from ensembed.encoders.model_files import read_json
 from ensembed.encoders.names import Request, at_least
-from ensembed.encoders.static_encoder import (
-    StaticEncoder,
-    TokenVectors,
-    read_tensor,
-    revision_of_tensors,
-    tensor_names,
-)
+from ensembed.encoders.static_encoder import StaticEncoder, read_tensor, revision_of_tensors, tensor_names
 from ensembed.encoders.token_ids import open_tokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.fetch.hub_files import chosen_commit, is_hub_name, snapshot
@@ -43,16 +38,13 @@ class Model2VecEncoder(StaticEncoder):
 
     Texts are cut, first to as many characters as `max_length` tokens of median length have, then to that many tokens.
     The unknown token is left out. Vectors of 16 bits stay so: model2vec returns rounded vectors, and so does this.
-
-    Args:
-        vectors: the vectors.
-        tokenizer: without truncation.
-        spec: the encoder's spec, `max_length` and `normalize` included.
     """
 
-    def __init__(self, vectors: TokenVectors, tokenizer: Tokenizer, spec: EncoderSpec) -> None:
-        half = vectors.matrix.dtype == np.float16
-        super().__init__(vectors, tokenizer, spec, dtype=np.float16 if half else np.float32)
+    def __init__(
+        self, spec: EncoderSpec, tokenizer: Tokenizer, matrix: NDArray[Any], *rows_and_weights: NDArray[Any] | None
+    ) -> None:
+        dtype = np.float16 if matrix.dtype == np.float16 else np.float32
+        super().__init__(spec, tokenizer, matrix, *rows_and_weights, dtype=dtype)
         self._characters: int | None = None
         if spec.max_length is not None:
             tokenizer.enable_truncation(spec.max_length)
@@ -89,16 +81,16 @@ def open_model2vec(request: Request) -> Model2VecEncoder:
     if tensor not in tensors:
         raise EncoderError(f"{file} holds {', '.join(tensors) or 'nothing'}, not the {tensor} of a model2vec model")
     arrays = {name: read_tensor(file, name) for name in (tensor, "mapping", "weights") if name in tensors}
-    vectors = TokenVectors(arrays[tensor], arrays.get("mapping"), arrays.get("weights"))
     spec = EncoderSpec(
         request.name,
         "model2vec",
-        vectors.dim,
+        (0, *arrays[tensor].shape)[-1],
         commit or revision_of_tensors(file, request),
         max_length=options.get("max_length", config["max_length"]) or None,
         normalize=config["normalize"],
     )
-    return Model2VecEncoder(vectors, open_tokenizer(file.with_name("tokenizer.json"), request.name), spec)
+    tokenizer = open_tokenizer(file.with_name("tokenizer.json"), request.name)
+    return Model2VecEncoder(spec, tokenizer, arrays[tensor], arrays.get("mapping"), arrays.get("weights"))
 
 
 def _find_files(folder: Path) -> tuple[dict[str, Any], Path, str]:
@@ -112,14 +104,13 @@ def _find_files(folder: Path) -> tuple[dict[str, Any], Path, str]:
 
 def _read_config(path: Path) -> dict[str, Any]:
     """Return a configuration's length limit and normalisation, with model2vec's defaults."""
-    try:
-        config: dict[str, Any] = {"max_length": 512, "normalize": False} | json.loads(path.read_bytes())
-    except (OSError, TypeError, ValueError) as error:
-        raise EncoderError(f"{path} is not the configuration of a model2vec model: {error}") from error
-    length, normalize = config["max_length"], config["normalize"]
+    config = read_json(path, "download the model again")
+    if not isinstance(config, dict):
+        raise EncoderError(f"{path} is not the configuration of a model2vec model: it holds no JSON object")
+    length, normalize = config.get("max_length", 512), config.get("normalize", False)
     if not (length is None or (isinstance(length, int) and length > 0)) or not isinstance(normalize, bool):
         raise EncoderError(f"{path} has the values max_length={length!r}, normalize={normalize!r}, which make no sense")
-    return config
+    return {"max_length": length, "normalize": normalize}
 
 
 def _unknown_token(tokenizer: Tokenizer) -> int | None:

@@ -48,10 +48,7 @@ class Request:
     pinned: str | None = None
 
     def options(self, **types: Convert) -> Options:
-        """Return the options, converted, on top of the catalogue's settings.
-
-        Raises:
-            InputError: an option is unknown or malformed; the message names it.
+        """Return the options, converted, on top of the catalogue's settings; an InputError names an unknown one.
 
         Example:
             >>> parse_name("demo?dim=3").options(dim=int, seed=int)
@@ -73,12 +70,7 @@ class Request:
 
     @property
     def path(self) -> Path:
-        """The file or folder of the location; for a short name the pulled one, every byte of it checked.
-
-        Raises:
-            InputError: the location cannot be a path.
-            MissingError: a short name has to be pulled first.
-        """
+        """The file or folder of the location; for a short name the pulled one, every byte of it checked."""
         if self.entry:
             return require(self.entry.name)
         if not self.location:
@@ -91,7 +83,7 @@ class Request:
     @property
     def shown(self) -> str:
         """The name for messages: without the password of a URL."""
-        return _shown(self.name)
+        return re.sub("//.*@", "//***@", self.name)
 
     @property
     def revision(self) -> str | None:
@@ -112,11 +104,7 @@ def parse_name(name: str) -> Request:
     """Parse a name.
 
     Options stand behind the first question mark; if there is a `#`, behind the first one after it, since URLs have
-    question marks of their own.
-
-    Raises:
-        UnknownEncoderError: it is neither of the form SCHEME:LOCATION nor in the catalogue.
-        InputError: the options are malformed, or the name is that of a data set.
+    question marks of their own. A name that is neither SCHEME:LOCATION nor in the catalogue is an UnknownEncoderError.
 
     Example:
         >>> parse_name("onnx:models/bge?pooling=cls").location
@@ -130,15 +118,16 @@ def parse_name(name: str) -> Request:
     last, _, query = (tail if hash_sign else head).partition("?")
     place = f"{head}#{last}" if hash_sign else last
     options: dict[str, str] = {}
+    match = _SCHEME.fullmatch(place)
+    scheme, location = match.groups() if match else (place, "")
+    request = Request(name, scheme, location, options)
     for part in filter(None, query.split("&")):
         key, _, value = part.partition("=")
         if key in options:
-            raise InputError(f"encoder {_shown(name)!r} has option {key!r} twice")
+            raise InputError(f"encoder {request.shown!r} has option {key!r} twice")
         options[key] = unquote(value)  # a value cannot hold & itself: it is written %26
-    if match := _SCHEME.fullmatch(place):
-        return Request(name, match[1], match[2], options)
-    if place == "demo":
-        return Request(name, "demo", "", options)
+    if match or place == "demo":
+        return request
     if "/" in place or "\\" in place:
         raise UnknownEncoderError(
             f"{name!r} is a path without a kind: say how to read it, as in st:{place}, onnx:{place} or words:{place}"
@@ -146,7 +135,7 @@ def parse_name(name: str) -> Request:
     listed = entry(place)
     if listed.kind == "dataset":
         raise InputError(f"{place!r} is a dataset, not an encoder")
-    return Request(name, listed.kind, place, options, entry=listed)
+    return replace(request, scheme=listed.kind, location=place, entry=listed)
 
 
 def user_path(text: str) -> Path:
@@ -157,10 +146,6 @@ def user_path(text: str) -> Path:
     except (RuntimeError, OSError, ValueError) as error:  # no such user; a name too long; a null character
         raise ValueError(f"{text[:80]!r} cannot be a path: {error}") from None
     return path
-
-
-def _shown(name: str) -> str:
-    return re.sub("//.*@", "//***@", name)
 
 
 def flag(value: str) -> bool:

@@ -1,8 +1,9 @@
-"""Transformers in ONNX form: a graph and its `tokenizer.json`, on the CPU."""
+"""`onnx:DIR`: transformers in ONNX form, a graph and its `tokenizer.json`, on the CPU."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.file_hashes import revision_of
+from ensembed.encoders.model_files import revision_of
 from ensembed.encoders.names import Convert, Request, one_of
-from ensembed.encoders.onnx.batches import batches
-from ensembed.encoders.onnx.pooling import POOLINGS
 from ensembed.encoders.onnx_files import OnnxSettings, read_graph, read_settings
 from ensembed.encoders.token_ids import first_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
@@ -24,15 +23,23 @@ from ensembed.support.machine import available_cores
 
 OPENS = "folder with model.onnx and tokenizer.json"
 
-# A lone run of so many tokens gets all threads, in a session of its own, which takes 0.2 s to open and the weights'
-# memory again. All threads win at any length (16 tokens: 5.1 against 2.9 ms on two cores, 6.5 against 2.3 on sixteen;
-# 256: 63 against 35, 61 against 11), but only long texts win what that session costs within a few of them.
+# Tokens per run, padding included. MiniLM on one core, by CPU time: 286 to 292 sentences a second at 96 to 512 tokens,
+# which is the same within the noise, 262 at 1,024 and 180 at 4,096.
+_MOST = 384
+_LEAST = 96
+
+# Runs for each thread, so that all threads end at about the same time.
+_TURNS = 4
+
+# A single run of at least so many tokens gets all threads, in a session of its own, which takes 0.2 s to open and the
+# weights' memory again. Only long texts win that time back soon (256 tokens: 63 against 35 ms on two cores, 61 against
+# 11 on sixteen).
 _WIDE = 128
 
 # Tokens that every BERT-like model takes.
 _USUAL = 512
 
-# What a sentence can be given to a graph as, and the types that graphs want it in.
+# The inputs that a graph may have, and their types.
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 _TYPES = {
     "tensor(int64)": np.int64,
@@ -40,6 +47,14 @@ _TYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
     "tensor(bool)": np.bool_,
+}
+
+# Functions of hidden states [b, l, d] and a mask [b, l] of the sentences' tokens, by the names that options have.
+POOLINGS: dict[str, Callable[[NDArray[Any], NDArray[np.bool_]], NDArray[Any]]] = {
+    "mean": lambda hidden, mask: np.einsum("bld,bl->bd", hidden, mask.astype(np.float32)) / mask.sum(1, keepdims=True),
+    "cls": lambda hidden, _mask: hidden[:, 0],
+    "max": lambda hidden, mask: np.where(mask[:, :, None], hidden, -np.inf).max(axis=1),
+    "last": lambda hidden, mask: hidden[np.arange(len(hidden)), mask.sum(axis=1) - 1],  # padding is on the right
 }
 
 
@@ -51,14 +66,15 @@ class OnnxEncoder(Encoder):
         tokenizer: the `tokenizer.json`.
         settings: how the model is meant to be used. Without a pooling, it is that of the graph if this has an output
             `sentence_embedding` or no token vectors, and the mean otherwise; without a length, 512 tokens.
-        name: what to call it.
-        revision: pins the weights.
-        batch_size: sentences per run at the most; 1 for graphs that round their activations (see `GraphFacts.rounds`),
-            where a sentence's vector would depend on its neighbours.
-        rounds: whether the graph is such a one.
-        threads: runs at the same time, each on one thread; None takes all cores. Several threads in one run are
-            slower where cores are busy and no faster where they are not.
+        name, revision: the encoder's name, and what pins the weights.
+        batch_size: the most sentences per run.
+        rounds: whether the graph rounds its activations (see `GraphFacts.rounds`). Such a graph runs one sentence at a
+            time, or a sentence's vector would depend on its neighbours.
+        threads: runs at the same time, each on one thread; None takes all cores. Several threads in one run take 1.7
+            times as long where the cores are busy, and are no faster where they are not.
     """
+
+    concurrent = True  # sessions and tokenizers take several threads
 
     def __init__(
         self,
@@ -75,41 +91,31 @@ class OnnxEncoder(Encoder):
         self._tokenizer = open_tokenizer(tokenizer, name)
         self._threads = threads or available_cores()
         self._graph = _Graph(model, name=name, threads=self._threads)
-        self._batch_size = 1 if self._graph.alone else batch_size
+        self._batch_size = 1 if rounds or self._graph.alone else batch_size
         self._rounds = rounds
         limits = [limit for limit in (settings.positions, self._graph.length) if limit is not None]
-        max_length = min([_USUAL, *limits]) if settings.max_length is None else settings.max_length
+        self._max_length = min([_USUAL, *limits]) if settings.max_length is None else settings.max_length
         least = self._tokenizer.num_special_tokens_to_add(is_pair=False) + 1
-        if max_length < least or any(max_length > limit for limit in limits):
+        if self._max_length < least or any(self._max_length > limit for limit in limits):
             wanted = f"from {least} to {min(limits)}" if limits else f"at least {least}"
-            raise InputError(f"encoder {name!r}: max_length must be {wanted}, not {max_length}")
+            raise InputError(f"encoder {name!r}: max_length must be {wanted}, not {self._max_length}")
         if settings.lowercase:
-            from tokenizers.normalizers import Lowercase, Sequence
+            from tokenizers.normalizers import Lowercase
+            from tokenizers.normalizers import Sequence as Normalizers
 
             others = [self._tokenizer.normalizer] if self._tokenizer.normalizer else []
-            self._tokenizer.normalizer = Sequence([Lowercase(), *others])
-        self._tokenizer.enable_truncation(max_length)
-        self._max_length = max_length
+            self._tokenizer.normalizer = Normalizers([Lowercase(), *others])
+        self._tokenizer.enable_truncation(self._max_length)
         pooling, dim = self._graph.choose(settings.pooling)
-        if not limits and max_length > _USUAL:  # no file says how many positions there are: better now than in a batch
-            self._graph.check_length(max_length)
+        if not limits and self._max_length > _USUAL:  # no file says how many positions there are: better now than later
+            self._graph.check_length(self._max_length)
         extra = (("lowercase", "true"),) if settings.lowercase else ()
         self._spec = EncoderSpec(
-            name, "onnx", dim, revision, settings.prompt, max_length, pooling, settings.normalize, extra
+            name, "onnx", dim, revision, settings.prompt, self._max_length, pooling, settings.normalize, extra
         )
 
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that changes the numbers."""
-        return self._spec
-
-    @property
-    def concurrent(self) -> bool:
-        """Sessions and tokenizers take several threads."""
-        return True
-
     def embed(self, sentences: list[str]) -> FloatArray:
-        """Pooled vectors; sentences of like length run together, so that little is padded."""
+        """Return pooled vectors; sentences of similar length run together, so that there is little padding."""
         prompted = [self._spec.prompt + sentence for sentence in sentences]
         tokens = first_ids(self._tokenizer, prompted, self._max_length)
         result = np.zeros((len(sentences), self._spec.dim), np.float32)
@@ -120,16 +126,16 @@ class OnnxEncoder(Encoder):
             fixed=self._graph.length,
             mixed=self._graph.masked,
         )
+        # A graph that rounds stays on one thread: sums in another order may differ in their last bit.
+        wide = len(runs) == 1 and not self._rounds and self._threads > 1
 
         def fill(rows: list[int]) -> None:
-            # Any token does for padding, since no other one looks at it.
+            # Any token does for padding, since no other token looks at it.
             ids = np.zeros((len(rows), self._graph.length or len(tokens[rows[0]])), np.int64)
             for i, row in enumerate(rows):
                 ids[i, : len(tokens[row])] = tokens[row]
-            lengths = np.array([len(tokens[row]) for row in rows])
-            mask = np.arange(ids.shape[1]) < lengths[:, None]
-            # What rounds stays on one thread: sums in another order may differ in their last bit.
-            output = self._graph.run(ids, mask, wide=len(runs) == 1 and ids.size >= _WIDE and not self._rounds)
+            mask = np.arange(ids.shape[1]) < np.array([len(tokens[row]) for row in rows])[:, None]
+            output = self._graph.run(ids, mask, wide=wide and ids.size >= _WIDE)
             result[rows] = output if self._spec.pooling == "model" else POOLINGS[self._spec.pooling](output, mask)
 
         if self._threads == 1 or len(runs) < 2:
@@ -141,13 +147,34 @@ class OnnxEncoder(Encoder):
         return unit_rows(result) if self._spec.normalize else result
 
 
-def open_session(model: Path, threads: int, name: str) -> Any:  # noqa: ANN401 - the library has no types
+def batches(lengths: Sequence[int], *, size: int, threads: int, fixed: int | None, mixed: bool) -> list[list[int]]:
+    """Return the row numbers of sentences, which have so many tokens, in batches of at most `size` and similar length.
+
+    The longest batches come first: a long one that starts last would keep the other threads waiting. Sentences without
+    a token are in none. Each is padded to `fixed` tokens, or to the longest of its batch. Unless lengths may be
+    `mixed`, a batch has only one.
+    """
+    padded = [fixed or length if length else 0 for length in lengths]
+    budget = min(_MOST, max(_LEAST, -(-sum(padded) // (threads * _TURNS))))
+    result: list[list[int]] = []
+    for row in sorted((row for row, length in enumerate(lengths) if length), key=lambda row: -lengths[row]):
+        batch = result[-1] if result else []
+        fits = 0 < len(batch) < size and (len(batch) + 1) * padded[batch[0]] <= budget
+        if fits and (mixed or lengths[row] == lengths[batch[0]]):
+            batch.append(row)
+        else:
+            result.append([row])
+    return result
+
+
+def open_session(model: Path, threads: int, name: str, *, spinning: bool = True) -> Any:  # noqa: ANN401 - has no types
     """Open a graph on the CPU; raise an EncoderError that names the encoder if that fails."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
     options.log_severity_level = 4  # its warnings concern devices that are not used here, its errors are raised
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -156,49 +183,37 @@ def open_session(model: Path, threads: int, name: str) -> Any:  # noqa: ANN401 -
 
 
 class _Graph:
-    """A graph: token numbers in, token vectors or sentence vectors out.
-
-    Attributes:
-        masked: whether it is told which tokens are padding.
-        alone: whether it was made for one sentence at a time.
-        length: the number of tokens that it was made for; None for any.
-    """
+    """A graph: token numbers in, token vectors or sentence vectors out."""
 
     def __init__(self, model: Path, *, name: str, threads: int) -> None:
         self._model = model
-        self._threads = threads
         self._name = name
-        self._sessions: dict[bool, Any] = {}
+        self._threads = threads
+        self._session = open_session(model, 1, name)  # several threads may use it at once
+        self._wide_session: Any = None
         self._opening = threading.Lock()  # several threads may encode their first long text at once
-        self._session = self._open(wide=False)
-        self._inputs = {node.name: _TYPES.get(node.type) for node in self._session.get_inputs()}
+        inputs = self._session.get_inputs()
+        self._inputs = {node.name: _TYPES.get(node.type) for node in inputs}
         self._outputs = [node.name for node in self._session.get_outputs()]
-        strange = [key for key, dtype in self._inputs.items() if key not in _INPUTS or dtype is None]
-        if strange or "input_ids" not in self._inputs:
+        unusable = [key for key, dtype in self._inputs.items() if key not in _INPUTS or dtype is None]
+        if unusable or "input_ids" not in self._inputs:
             raise EncoderError(
-                f"encoder {name!r}: the graph of {model} wants {', '.join(strange[:6]) or 'no input_ids'}; a sentence "
+                f"encoder {name!r}: the graph of {model} wants {', '.join(unusable[:6]) or 'no input_ids'}; a sentence "
                 f"can be given as {', '.join(_INPUTS)}. Export the model for feature extraction"
             )
-        shape = next(node.shape for node in self._session.get_inputs() if node.name == "input_ids")
-        fixed = [size if isinstance(size, int) else None for size in shape]
-        self.masked = "attention_mask" in self._inputs
-        self.alone = fixed[:1] == [1]
-        self.length = fixed[1] if len(fixed) == 2 else None
-        if len(fixed) != 2 or fixed[0] not in (None, 1) or (self.length and not self.masked):
+        shape = next(node.shape for node in inputs if node.name == "input_ids")
+        sizes = [size if isinstance(size, int) else None for size in shape]
+        self.masked = "attention_mask" in self._inputs  # it says which tokens are padding
+        self.alone = sizes[:1] == [1]  # it takes one sentence at a time
+        self.length = sizes[1] if len(sizes) == 2 else None  # the only number of tokens that it takes
+        if len(sizes) != 2 or sizes[0] not in (None, 1) or (self.length and not self.masked):
             raise EncoderError(
                 f"encoder {name!r}: the graph of {model} takes input_ids of shape {shape}"
                 f"{'' if self.masked else ' and no attention_mask'}; export it with axes of any length"
             )
 
-    def _open(self, *, wide: bool) -> Any:  # noqa: ANN401 - the library has no types
-        """The session of one thread, which several threads may use at once, or that of all threads."""
-        with self._opening:
-            if wide not in self._sessions:
-                self._sessions[wide] = open_session(self._model, self._threads if wide else 1, self._name)
-            return self._sessions[wide]
-
     def choose(self, pooling: str | None) -> tuple[str, int]:
-        """Choose the output that a pooling needs: returns the pooling and the length of a vector."""
+        """Choose the output that a pooling needs; return the pooling and the length of a vector."""
         ids = np.zeros((1, self.length or 1), np.int64)
         try:
             arrays = self._session.run(None, self._feeds(ids, np.arange(ids.shape[1])[None] < 1))
@@ -227,13 +242,19 @@ class _Graph:
         """Raise an InputError unless a sentence of so many tokens can be run."""
         ids = np.zeros((1, tokens), np.int64)
         try:
-            self.run(ids, np.ones_like(ids, np.bool_))
+            self.run(ids, np.ones_like(ids, np.bool_), wide=False)
         except Exception as error:  # the library raises bare Exceptions of its own
             raise InputError(f"encoder {self._name!r}: the graph does not take max_length={tokens} tokens") from error
 
-    def run(self, ids: NDArray[np.int64], mask: NDArray[np.bool_], *, wide: bool = False) -> FloatArray:
-        """The chosen output, as float32; by one thread, or by all of them."""
-        session = self._open(wide=wide and self._threads > 1)
+    def run(self, ids: NDArray[np.int64], mask: NDArray[np.bool_], *, wide: bool) -> FloatArray:
+        """Return the chosen output, as float32; computed by one thread or, if `wide`, by all of them."""
+        session = self._session
+        if wide:
+            with self._opening:
+                if self._wide_session is None:
+                    # Threads that spin while they wait double a run's time where the cores are busy.
+                    self._wide_session = open_session(self._model, self._threads, self._name, spinning=False)
+                session = self._wide_session
         return np.asarray(session.run(self._outputs, self._feeds(ids, mask))[0], np.float32)
 
     def _feeds(self, ids: NDArray[np.int64], mask: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
@@ -243,29 +264,30 @@ class _Graph:
 
 
 def open_onnx(request: Request) -> OnnxEncoder:
-    """`onnx:DIR`, or a short name of the catalogue."""
+    """Open `onnx:DIR`, or a short name of the catalogue."""
     how: dict[str, Convert] = {"pooling": one_of(*POOLINGS, "model"), "max_length": int}
     options = request.options(**how) if request.entry else request.options(**how, file=str)
     folder = request.path
     model = folder / "model.onnx" if request.entry else _model_file(folder, options.get("file"))
     graph = read_graph(model)
+    tokenizer = folder / "tokenizer.json"
     if request.entry:
         settings = OnnxSettings(options["pooling"], options["max_length"], options["positions"])
         revision = request.entry.revision
     else:
         settings = read_settings(folder, pooling=options.get("pooling"))
         settings = replace(settings, max_length=options.get("max_length", settings.max_length))
-        # Files have the names that they have in a model, whatever they are called; other files the graph itself names.
-        files = {"model.onnx": model, "tokenizer.json": folder / "tokenizer.json"}
+        # The names that files have in a model, whatever they are called here; the graph names files with weights.
+        files = {"model.onnx": model, "tokenizer.json": tokenizer}
         files |= {f"data/{name}": model.parent / name for name in graph.external}
         revision = revision_of(files, label=f"hash {folder.name}", progress=request.progress)
     encoder = OnnxEncoder(
         model,
-        folder / "tokenizer.json",
+        tokenizer,
         settings,
         name=request.name,
         revision=revision,
-        batch_size=1 if graph.rounds else options.get("batch_size", 32),
+        batch_size=options.get("batch_size", 32),
         rounds=graph.rounds,
         threads=request.threads,
     )
@@ -277,22 +299,19 @@ def open_onnx(request: Request) -> OnnxEncoder:
 
 
 def _model_file(folder: Path, file: str | None) -> Path:
-    """The ONNX file of a folder: the one that is asked for, the one that is always called so, or the only one."""
+    """Return the ONNX file of a folder: the one asked for, the usual one, or the only one."""
     if folder.is_file():
         raise InputError(
             f"{folder} is a file; write onnx:{folder.parent}?file={folder.name}, with tokenizer.json there"
         )
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}")
-    found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx") if path.is_file())
-    for choice in ("model.onnx", "onnx/model.onnx") if file is None else (file,):
+    present = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx") if path.is_file())
+    choices = [file] if file else ["model.onnx", "onnx/model.onnx", *(present if len(present) == 1 else [])]
+    for choice in choices:
         if (folder / choice).is_file():
             return folder / choice
-    if file is None and len(found) == 1:
-        return folder / found[0]
-    if file is None and found:
-        raise InputError(f"{folder} has several ONNX files; say which, as file={found[0]}: {', '.join(found)}")
-    wanted = f"file {file!r}" if file else "ONNX file"
-    raise InputError(
-        f"{folder} has no {wanted}; " + (f"it has: {', '.join(found)}" if found else "export a model to it")
-    )
+    if file is None and present:
+        raise InputError(f"{folder} has several ONNX files; say which, as file={present[0]}: {', '.join(present)}")
+    way_out = f"it has: {', '.join(present)}" if present else "export a model to it"
+    raise InputError(f"{folder} has no {f'file {file!r}' if file else 'ONNX file'}; {way_out}")

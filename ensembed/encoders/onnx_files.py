@@ -6,13 +6,13 @@ sentence-transformers write beside it, all of which may be absent: pooling, leng
 
 from __future__ import annotations
 
-import json
 import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
+from ensembed.encoders.model_files import read_json
 from ensembed.errors import EncoderError
 
 # A field of a protobuf message: an integer or, of what has a length, the start and the end of its bytes in the file.
@@ -60,20 +60,16 @@ _OFFSET_POSITIONS = (
 # transformers writes 10^30 for a tokenizer without a limit.
 _SANE = 1_000_000
 
+_HINT = "export or fetch the model again"
+
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What has to be known of a graph before it runs.
+    """What has to be known of a graph before it runs."""
 
-    Attributes:
-        operations: the types of its operations, those of nested graphs included.
-        types: the data types of its weights and constants, and those that it casts to, by ONNX's number.
-        external: the files that hold weights, relative to the graph's own folder.
-    """
-
-    operations: frozenset[str]
-    types: frozenset[int]
-    external: tuple[str, ...]
+    operations: frozenset[str]  # their types, those of nested graphs included
+    types: frozenset[int]  # of weights and constants, and those that it casts to, by ONNX's number
+    external: tuple[str, ...]  # files that hold weights, relative to the graph's own folder
 
     @property
     def rounds(self) -> bool:
@@ -83,11 +79,7 @@ class GraphFacts:
 
 
 def read_graph(path: Path) -> GraphFacts:
-    """Read the facts from an ONNX file, which is a protobuf message. Weights are skipped, so that 2 GB take no time.
-
-    Raises:
-        EncoderError: it cannot be read, is no ONNX file, is incomplete, or has weights outside of its folder.
-    """
+    """Read the facts from an ONNX file, which is a protobuf message. Weights are skipped, so that 2 GB take no time."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             facts = _facts(data)
@@ -165,35 +157,21 @@ def _varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class OnnxSettings:
-    """How a model is meant to be used; None where no file says.
-
-    Attributes:
-        pooling: how token vectors become one.
-        max_length: the most tokens to use, special ones included.
-        positions: the most tokens that the model can take.
-        normalize: whether vectors are scaled to length one.
-        lowercase: whether sentences are put in lower case, whatever the tokenizer does.
-        prompt: text put before every sentence.
-    """
+    """How a model is meant to be used; None where no file says."""
 
     pooling: str | None = None
-    max_length: int | None = None
-    positions: int | None = None
-    normalize: bool = False
-    lowercase: bool = False
-    prompt: str = ""
+    max_length: int | None = None  # the most tokens to use, special ones included
+    positions: int | None = None  # the most tokens that the model can take
+    normalize: bool = False  # scale vectors to length one
+    lowercase: bool = False  # put sentences in lower case, whatever the tokenizer does
+    prompt: str = ""  # put before every sentence
 
 
 def read_settings(folder: Path, *, pooling: str | None = None) -> OnnxSettings:
-    """Read the settings of a model's folder.
+    """Read the settings of a model's folder; an EncoderError if a file is damaged or asks for something unsupported.
 
-    Args:
-        folder: where the files are.
-        pooling: the user's choice, whatever the files say; with `model`, which leaves everything to the graph, modules
-            behind the pooling are no error.
-
-    Raises:
-        EncoderError: a file is damaged, or asks for something that is not supported.
+    `pooling` is the user's choice, whatever the files say. With `model`, which leaves everything to the graph, modules
+    behind the pooling are no error.
     """
     transformer = _read_object(folder / "sentence_bert_config.json")
     modules = _modules(folder / "modules.json")
@@ -225,8 +203,9 @@ def read_settings(folder: Path, *, pooling: str | None = None) -> OnnxSettings:
 
 def _modules(path: Path) -> list[tuple[str, str]]:
     """Return the class name and the folder of each module in `modules.json`."""
+    modules = read_json(path, _HINT) if path.is_file() else []
     try:
-        return [(module["type"].rpartition(".")[2], module["path"]) for module in _read_json(path) or ()]
+        return [(module["type"].rpartition(".")[2], module["path"]) for module in modules]
     except (AttributeError, KeyError, TypeError) as error:
         raise EncoderError(f"{path} is not a list of modules ({error!r})") from error
 
@@ -292,18 +271,7 @@ def _length(value: object) -> int | None:
 
 def _read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object; an empty one without a file."""
-    data = _read_json(path)
-    if data is not None and not isinstance(data, dict):
+    data = read_json(path, _HINT) if path.is_file() else {}
+    if not isinstance(data, dict):
         raise EncoderError(f"{path} holds a JSON {type(data).__name__}, not an object")
-    return data or {}
-
-
-def _read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds; None without a file
-    if not path.is_file():
-        return None
-    try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise EncoderError(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise EncoderError(f"{path} is not JSON ({error}); export or fetch the model again") from error
+    return data

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.file_hashes import remembered
+from ensembed.encoders.model_files import remembered
 from ensembed.encoders.names import Request, one_of
 from ensembed.encoders.safe_pickle import read_pickle
 from ensembed.errors import EncoderError, InputError, PullError

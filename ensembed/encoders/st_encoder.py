@@ -32,8 +32,7 @@ class SentenceTransformerEncoder(Encoder):
 
     Args:
         folder: the model's files. Nothing else is read and no request goes out, unless code from elsewhere is trusted.
-        name: the encoder's name.
-        revision: pins the weights.
+        name, revision: the encoder's name, and what pins the weights.
         prompt: the name of one of the model's prompts. `query` and `document` do what `encode_query` and
             `encode_document` do, whether there is such a prompt or not. None means the model's default.
         max_length: the most tokens to use, special ones included; None for the model's own limit.

@@ -13,13 +13,13 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ensembed.encoders.file_hashes import revision_of
+from ensembed.encoders.model_files import read_json, revision_of
 from ensembed.errors import EncoderError
 from ensembed.fetch import hub_files as hub
 from ensembed.support.extras import import_extra
@@ -104,10 +104,8 @@ def import_libraries(name: str) -> tuple[Any, Any, Any]:
 def load(name: str, folder: Path, *, device: str | None, precision: str, trust_remote_code: bool) -> Any:  # noqa: ANN401 - the library's own class
     """Load the model of a folder from nothing but the files in it and the code they name.
 
-    Raises:
-        EncoderError: it is no model, is damaged or incomplete, takes parts from elsewhere, needs code of its own to
-            run, or asks for something that the library would leave out.
-        MissingError: sentence-transformers is not installed.
+    It is an EncoderError if the folder holds no model, or a damaged or incomplete one, or one that takes parts from
+    elsewhere, needs code of its own to run, or asks for something that the library would leave out.
     """
     _refuse_outside_files(name, folder, code=trust_remote_code)
     if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
@@ -143,18 +141,14 @@ def _check_messages(name: str, folder: Path, messages: list[str]) -> None:
     if ignored:
         hint = _code_hint(name) if "not trusted" in ignored else ""
         raise EncoderError(f"encoder {name!r}: the vectors would not be those of the model: {ignored}{hint}")
-    absent = [tensor for message in messages for tensor in _missing_tensors(message) if _UNUSED not in tensor]
+    text = "\n".join(messages)
+    missing = _MISSING.findall(text) + re.findall(r"'([^']+)'", " ".join(_MISSING_BEFORE_5.findall(text)))
+    absent = [tensor for tensor in missing if _UNUSED not in tensor]
     if absent:
         raise EncoderError(
             f"encoder {name!r}: the weights in {folder} lack {len(absent)} tensors, among them {absent[0]}: random "
             "numbers would take their place; download the model again"
         )
-
-
-def _missing_tensors(message: str) -> list[str]:
-    """Return the tensors that a report of transformers calls missing."""
-    before = _MISSING_BEFORE_5.search(message)
-    return _MISSING.findall(message) + (re.findall(r"'([^']+)'", before[1]) if before else [])
 
 
 def _refuse_outside_files(name: str, folder: Path, *, code: bool) -> None:
@@ -200,13 +194,10 @@ def _named_classes(name: str, folder: Path) -> Iterator[tuple[Path, list[object]
     for file in sorted(folder.rglob("*.json")):
         if file.name not in ("modules.json", "config.json", "router_config.json", "wordembedding_config.json"):
             continue
-        try:
-            content = json.loads(file.read_bytes())
-        except (OSError, ValueError) as error:
-            raise EncoderError(f"encoder {name!r}: {file} is damaged: {error}") from error
+        content = read_json(file, "download the model again")
         if file.name == "modules.json":
             if not isinstance(content, list) or not all(isinstance(m, dict) and "type" in m for m in content):
-                raise EncoderError(f"encoder {name!r}: {file} is damaged: it is no list of modules")
+                raise EncoderError(f"encoder {name!r}: {file} is no list of modules; download the model again")
             yield file, [module["type"] for module in content], ours
         elif not isinstance(content, dict):
             continue
@@ -238,11 +229,10 @@ def _weights(folder: Path) -> Iterator[Path]:
 
 def _read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object; an empty one if there is none: the library reports damaged files."""
-    try:
+    with suppress(OSError, ValueError):
         data = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
+        return data if isinstance(data, dict) else {}
+    return {}
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
@@ -253,51 +243,31 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 def quiet() -> Iterator[list[str]]:
     """Keep progress bars, log lines and warnings of the libraries off the screen, and yield what they log.
 
-    That tensors are missing is only logged, so log lines are yielded even if the user has switched them off.
+    That tensors are missing is only logged, so warnings are yielded even if the user has switched off loggers of the
+    libraries. Other loggers work as before.
     """
+    messages: list[str] = []
+    logger_class: Any = logging.Logger  # whose methods are replaced for a while
+    handle, is_enabled = logger_class.handle, logger_class.isEnabledFor
+
+    def is_of_the_libraries(logger: logging.Logger) -> bool:
+        return logger.name.partition(".")[0] in ("transformers", "sentence_transformers")
+
+    def capture(logger: logging.Logger, record: logging.LogRecord) -> None:
+        messages.append(record.getMessage()) if is_of_the_libraries(logger) else handle(logger, record)
+
+    def captures(logger: logging.Logger, level: int) -> bool:
+        return bool(level >= logging.WARNING if is_of_the_libraries(logger) else is_enabled(logger, level))
+
     with _lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         settings = import_module("transformers.utils.logging")
         bars = settings.is_progress_bar_enabled()
-        captured = _Captured()
-        disabled = logging.root.manager.disable
-        loggers = _loggers()
-        before = [(logger, logger.handlers, logger.level, logger.propagate, logger.disabled) for logger in loggers]
         settings.disable_progress_bar()
-        logging.disable(min(disabled, logging.INFO))
-        for logger in loggers:
-            top = "." not in logger.name
-            logger.handlers, logger.propagate, logger.disabled = [captured] if top else [], not top, False
-            logger.setLevel(logging.WARNING if top else logging.NOTSET)
+        logger_class.handle, logger_class.isEnabledFor = capture, captures
         try:
-            yield captured.messages
+            yield messages
         finally:
-            for logger, handlers, level, propagate, off in before:
-                logger.handlers, logger.propagate, logger.disabled = handlers, propagate, off
-                logger.setLevel(level)
-            logging.disable(disabled)
+            logger_class.handle, logger_class.isEnabledFor = handle, is_enabled
             if bars:
                 settings.enable_progress_bar()
-
-
-def _loggers() -> list[logging.Logger]:
-    """Return the loggers of the libraries, and those below them whose settings were changed."""
-    names = ("transformers", "sentence_transformers")
-    below = [
-        logger
-        for name, logger in list(logging.root.manager.loggerDict.items())
-        if isinstance(logger, logging.Logger) and name.startswith(tuple(f"{name}." for name in names))
-    ]
-    changed = [child for child in below if child.handlers or child.level or child.disabled or not child.propagate]
-    return [*map(logging.getLogger, names), *changed]
-
-
-class _Captured(logging.Handler):
-    """Keeps messages instead of printing them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec
-from ensembed.encoders.file_hashes import revision_of
+from ensembed.encoders.model_files import revision_of
 from ensembed.encoders.names import Request
 from ensembed.encoders.token_ids import all_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
@@ -28,87 +27,77 @@ _LOOKUP = 65536
 _NUMBERS = frozenset({"F64", "F32", "F16", "BF16", "I8", "U8", "I16", "I32", "I64"})
 
 
-@dataclass(frozen=True)
-class TokenVectors:
-    """The vectors of a vocabulary.
-
-    Attributes:
-        matrix: [m, d] vectors.
-        rows: [vocabulary] the row of each token; None where the token's number is its row.
-        weights: [vocabulary] the weight of each token; None where all weights are equal.
-    """
-
-    matrix: NDArray[Any]
-    rows: NDArray[Any] | None = None
-    weights: NDArray[Any] | None = None
-
-    @property
-    def dim(self) -> int:
-        """The length of a vector; 0 where the matrix is no matrix, which `check` reports."""
-        return self.matrix.shape[-1] if self.matrix.ndim else 0
-
-    def check(self, tokenizer: Tokenizer, name: str) -> None:
-        """Raise an EncoderError unless every token of the vocabulary has a vector."""
-        size = max(tokenizer.get_vocab().values(), default=-1) + 1
-        for what, array in (("a row", self.rows), ("a weight", self.weights)):
-            if array is not None and (array.ndim != 1 or len(array) < size):
-                raise EncoderError(
-                    f"encoder {name!r}: {what} for each of {size} tokens was expected, not {array.shape}"
-                )
-        if self.rows is not None and (self.rows.dtype.kind not in "iu" or self.rows.min(initial=0) < 0):
-            raise EncoderError(f"encoder {name!r}: the mapping of tokens to rows holds something else than row numbers")
-        needed = size if self.rows is None else int(self.rows.max(initial=-1)) + 1
-        if self.matrix.ndim != 2 or self.matrix.shape[1] == 0 or len(self.matrix) < needed:
-            raise EncoderError(
-                f"encoder {name!r}: the vectors have shape {self.matrix.shape}, but the tokenizer's vocabulary needs "
-                f"{needed} rows; they are not of one model"
-            )
-
-    def mean(self, ids: list[int]) -> NDArray[Any]:
-        """Return the mean over one or more tokens: summed in float32 or wider, rounded to the type of the vectors."""
-        total: Any = 0
-        dtype: np.dtype[Any] = np.dtype(np.float32)
-        for start in range(0, len(ids), _LOOKUP):
-            part = ids[start : start + _LOOKUP]
-            vectors = self.matrix[part if self.rows is None else self.rows[part]]
-            if self.weights is not None:
-                vectors = vectors * self.weights[part][:, None]
-            dtype = np.dtype(np.float64) if vectors.dtype.kind in "iu" else vectors.dtype
-            total = total + vectors.sum(axis=0, dtype=np.result_type(dtype, np.float32))
-        return np.asarray(total / len(ids), dtype)
-
-
 class StaticEncoder(Encoder):
     """The mean of the vectors of a sentence's tokens; a sentence without tokens has a vector of zeros.
 
     Args:
-        vectors: the vectors.
-        tokenizer: without truncation.
         spec: the encoder's spec.
+        tokenizer: without truncation.
+        matrix: [m, d] vectors.
+        rows: [vocabulary] the row of each token; None if the token's number is its row.
+        weights: [vocabulary] the weight of each token; None if all weights are equal.
         dtype: the type that vectors are rounded to.
     """
 
     concurrent = True  # tokenizers take several threads, and vectors are only read
 
     def __init__(
-        self, vectors: TokenVectors, tokenizer: Tokenizer, spec: EncoderSpec, *, dtype: type[np.floating] = np.float32
+        self,
+        spec: EncoderSpec,
+        tokenizer: Tokenizer,
+        matrix: NDArray[Any],
+        rows: NDArray[Any] | None = None,
+        weights: NDArray[Any] | None = None,
+        *,
+        dtype: type[np.floating] = np.float32,
     ) -> None:
-        vectors.check(tokenizer, spec.name)
         self._spec = spec
-        self._vectors = vectors
         self._tokenizer = tokenizer
+        self._matrix, self._rows, self._weights = matrix, rows, weights
         self._dtype = dtype
+        self._check_vocabulary(max(tokenizer.get_vocab().values(), default=-1) + 1)
+
+    def _check_vocabulary(self, size: int) -> None:
+        """Raise an EncoderError unless every token of a vocabulary of that size has a vector."""
+        name, rows = self._spec.name, self._rows
+        for what, array in (("a row", rows), ("a weight", self._weights)):
+            if array is not None and (array.ndim != 1 or len(array) < size):
+                raise EncoderError(
+                    f"encoder {name!r}: {what} for each of {size} tokens was expected, not {array.shape}"
+                )
+        if rows is not None and (rows.dtype.kind not in "iu" or rows.min(initial=0) < 0):
+            raise EncoderError(f"encoder {name!r}: the mapping of tokens to rows holds something else than row numbers")
+        needed = size if rows is None else int(rows.max(initial=-1)) + 1
+        shape = self._matrix.shape
+        if len(shape) != 2 or shape[1] == 0 or shape[0] < needed:
+            raise EncoderError(
+                f"encoder {name!r}: the vectors have shape {shape}, but the tokenizer's vocabulary needs {needed} "
+                "rows; they are not of one model"
+            )
 
     def embed(self, sentences: list[str]) -> NDArray[Any]:
         """Return the mean of each sentence's token vectors."""
-        result = np.zeros((len(sentences), self.spec.dim), self._dtype)
+        result = np.zeros((len(sentences), self._spec.dim), self._dtype)
         for row, ids in zip(result, self._token_ids(sentences), strict=True):
             if ids:
-                row[:] = self._vectors.mean(ids)
+                row[:] = self._mean(ids)
         return result
 
     def _token_ids(self, sentences: list[str]) -> Iterator[list[int]]:
         return all_ids(self._tokenizer, sentences, special=False)
+
+    def _mean(self, ids: list[int]) -> NDArray[Any]:
+        """Return the mean over one or more tokens: summed in float32 or wider, rounded to the type of the vectors."""
+        total: Any = 0
+        dtype: np.dtype[Any] = np.dtype(np.float32)
+        for start in range(0, len(ids), _LOOKUP):
+            part = ids[start : start + _LOOKUP]
+            vectors = self._matrix[part if self._rows is None else self._rows[part]]
+            if self._weights is not None:
+                vectors = vectors * self._weights[part][:, None]
+            dtype = np.dtype(np.float64) if vectors.dtype.kind in "iu" else vectors.dtype
+            total = total + vectors.sum(axis=0, dtype=np.result_type(dtype, np.float32))
+        return np.asarray(total / len(ids), dtype)
 
 
 def open_static(request: Request) -> StaticEncoder:
@@ -123,12 +112,12 @@ def open_static(request: Request) -> StaticEncoder:
             f"{file} has {'several tensors' if tensor is None else f'no tensor {tensor!r}'}; say which one holds the "
             f"vectors, as tensor=NAME: {', '.join(tensors)}"
         )
-    vectors = TokenVectors(read_tensor(file, tensor).astype(np.float32))
+    matrix = read_tensor(file, tensor).astype(np.float32)
     tokenizer = open_tokenizer(file.with_name("tokenizer.json"), request.name)
     # The hash of a file with one tensor covers the choice of the tensor.
     extra = (("tensor", tensor),) if len(tensors) > 1 else ()
-    spec = EncoderSpec(request.name, "static", vectors.dim, revision_of_tensors(file, request), extra=extra)
-    return StaticEncoder(vectors, tokenizer, spec)
+    spec = EncoderSpec(request.name, "static", (0, *matrix.shape)[-1], revision_of_tensors(file, request), extra=extra)
+    return StaticEncoder(spec, tokenizer, matrix)
 
 
 def revision_of_tensors(file: Path, request: Request) -> str:
@@ -157,9 +146,8 @@ def read_tensor(file: Path, tensor: str) -> NDArray[Any]:
     with safe_open(file, framework="numpy") as tensors:
         kind = tensors.get_slice(tensor).get_dtype()
         if kind not in _NUMBERS:
-            raise EncoderError(
-                f"{file}: tensor {tensor!r} is of type {kind}; vectors are {', '.join(sorted(_NUMBERS))}"
-            )
+            known = ", ".join(sorted(_NUMBERS))
+            raise EncoderError(f"{file}: tensor {tensor!r} is of type {kind}; vectors are {known}")
         if kind != "BF16":
             return np.asarray(tensors.get_tensor(tensor))
     # numpy has no bfloat16, which is the upper half of a float32.

@@ -72,10 +72,7 @@ def cut(text: str, tokens: int, first_ids: Callable[[str], list[int]]) -> str:
     letter. If a beginning and one four times as long have all the tokens, and the same ones, then these are far from
     both cuts. A text that never has enough tokens is kept whole.
 
-    Args:
-        text: the text.
-        tokens: how many tokens the model reads, from the beginning, with the special ones.
-        first_ids: returns these tokens of a text.
+    `first_ids` returns the tokens that the model reads of a text: the first `tokens` ones, with the special ones.
 
     Example:
         >>> len(cut("word " * 2_000_000, 256, lambda text: [len(word) for word in text.split()[:256]]))

@@ -6,21 +6,20 @@ constants it has), seven shards (the constants) and `vocab.json` (SentencePiece 
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.file_hashes import revision_of
+from ensembed.encoders.model_files import read_json, revision_of
 from ensembed.encoders.names import Request
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
 from ensembed.errors import EncoderError, InputError
@@ -41,6 +40,9 @@ _EPSILON = f"{_STACK}/Layer_1/TransformerLayer/FFN/layer_prepostprocess/layer_no
 _HEADS = f"{_STACK}/Layer_1/TransformerLayer/MultiheadAttention/split_heads/split_last_dimension/Reshape/shape/2"
 _LIMIT = f"{_KONA}/ClipToMaxLength/Less/y"
 _FLOOR = f"{_ENCODER}/hidden_layers/l2_normalize/Maximum/y"
+_TANH = "module/Encoder_en/hidden_layers/tanh_layer_0"
+
+_HINT = "pull the encoder again"
 
 # The number of BLAS threads belongs to the whole process: if two calls overlapped, the limit would stay.
 _blas_lock = Lock()
@@ -54,8 +56,7 @@ class UseLiteEncoder(Encoder):
 
     Args:
         folder: where `model.json`, `vocab.json` and `group1-shard1of7` ... `group1-shard7of7` are.
-        name: the encoder's name.
-        revision: what pins the files.
+        name, revision: the encoder's name, and what pins the files.
         max_length: pieces of a sentence to use; the model takes at most 128.
         threads: batches that are computed at the same time, None for one per processor. BLAS gets one thread in each:
             the matrix products are small, and two BLAS threads take longer for them than one.
@@ -69,31 +70,35 @@ class UseLiteEncoder(Encoder):
         if threads is not None and threads < 1:
             raise InputError(f"encoder {name!r}: threads is {threads}; give 1 or more, or None for one per processor")
         vocabulary = _read_vocabulary(folder / "vocab.json")
-        self._network = _Network.read(folder)
+        self._network = _Network(folder)
         self._tokenizer = UnigramTokenizer(vocabulary)
         self._threads = threads or available_cores()
         if len(vocabulary) > len(self._network.tokens):
             raise EncoderError(
                 f"{folder / 'vocab.json'} has {len(vocabulary)} pieces but the model only {len(self._network.tokens)} "
-                "token vectors: the files are of different models; pull the encoder again"
+                f"token vectors: the files are of different models; {_HINT}"
             )
         limit = len(self._network.timing)
         if not 1 <= max_length <= limit:
             raise InputError(f"encoder {name!r}: max_length is {max_length}; the model takes 1 to {limit} pieces")
-        dim = self._network.tanh.weight.shape[1]
         extra = (("max_characters", str(MAX_CHARACTERS)),)
-        self._spec = EncoderSpec(name, "use-lite", dim, revision, max_length=max_length, normalize=True, extra=extra)
+        self._spec = EncoderSpec(
+            name, "use-lite", self._network.dim, revision, max_length=max_length, normalize=True, extra=extra
+        )
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Return vectors [n, 512]; a row does not depend on the other sentences, up to rounding."""
         ids = [self._tokenizer.encode(sentence)[: self._spec.max_length] for sentence in sentences]
         vectors = np.empty((len(ids), self._spec.dim), np.float32)
 
-        def fill(batch: list[int]) -> None:
+        def fill(batch: NDArray[np.intp]) -> None:
             vectors[batch] = self._network.run([ids[i] for i in batch])
 
+        lengths = np.array([len(i) for i in ids])
+        order = np.argsort(lengths, kind="stable")
+        ends = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // _ROWS)) + 1
         with _blas_lock, _blas().limit(limits=1), ThreadPoolExecutor(self._threads) as pool:
-            list(pool.map(fill, _batches([len(i) for i in ids])))
+            list(pool.map(fill, np.split(order, ends)))
         return vectors
 
 
@@ -101,20 +106,6 @@ class UseLiteEncoder(Encoder):
 def _blas() -> ThreadpoolController:
     """Return the handle on BLAS's threads: slow to make, and kept out of encoders since it cannot be pickled."""
     return ThreadpoolController().select(user_api="blas")
-
-
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the indices of sentences, shortest first, in batches of about `_ROWS` tokens."""
-    batch: list[int] = []
-    rows = 0
-    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
-        batch.append(i)
-        rows += lengths[i]
-        if rows >= _ROWS:
-            yield batch
-            batch, rows = [], 0
-    if batch:
-        yield batch
 
 
 class _Dense(NamedTuple):
@@ -135,21 +126,10 @@ class _Dense(NamedTuple):
         return _Dense((scale[:, None] * weight).astype(np.float32), bias.astype(np.float32))
 
 
-@dataclass(frozen=True)
 class _Layer:
-    """One pre-norm transformer layer; `shortcut` maps the residual where the width changes."""
+    """One pre-norm transformer layer, 0 or 1 of the graph; the first maps the residual to another width."""
 
-    qkv: _Dense
-    out: _Dense
-    up: _Dense
-    down: _Dense
-    shortcut: _Dense | None
-    heads: int
-    epsilon: float
-
-    @classmethod
-    def of(cls, constants: _Constants, layer: int, *, shortcut: bool) -> _Layer:
-        """Return layer 0 or 1 of the graph."""
+    def __init__(self, constants: _Constants, layer: int) -> None:
         variables = f"{_KONA}/Encode/Layer_{layer}/TransformerLayer"
         attention = f"Encoder_en/KonaTransformer/Encode/Layer_{layer}/TransformerLayer/MultiheadAttention"
         graph = f"{_STACK}/Layer_{layer}/TransformerLayer"
@@ -168,112 +148,86 @@ class _Layer:
         def feed_forward(name: str) -> _Dense:
             return _Dense(constants[f"{graph}/FFN/{name}/Tensordot/Reshape_1"], variable(f"FFN/{name}/bias"))
 
-        qkv = projection("qkv_transform_single").after_norm(*norm(""))
-        queries = slice(qkv.weight.shape[1] // 3)
-        qkv.weight[:, queries] *= constants[f"{graph}/MultiheadAttention/mul/y"]
-        qkv.bias[queries] *= constants[f"{graph}/MultiheadAttention/mul/y"]
-        return cls(
-            qkv=qkv,
-            out=projection("output_transform_single"),
-            up=feed_forward("conv1").after_norm(*norm("FFN/")),
-            down=feed_forward("conv2"),
-            shortcut=_Dense(variable("dense/kernel"), variable("dense/bias")) if shortcut else None,
-            heads=int(constants[_HEADS]),
-            epsilon=float(constants[_EPSILON]),
-        )
+        self._qkv = projection("qkv_transform_single").after_norm(*norm(""))
+        for queries in np.split(self._qkv.weight, 3, axis=1)[0], np.split(self._qkv.bias, 3)[0]:
+            queries *= constants[f"{graph}/MultiheadAttention/mul/y"]
+        self._out = projection("output_transform_single")
+        self._up = feed_forward("conv1").after_norm(*norm("FFN/"))
+        self.down = feed_forward("conv2")
+        self._shortcut = _Dense(variable("dense/kernel"), variable("dense/bias")) if layer == 0 else None
+        self._heads = int(constants[_HEADS])
+        self._epsilon = float(constants[_EPSILON])
 
     def attend(self, X: FloatArray, spans: Sequence[_Span]) -> FloatArray:
         """Return the residual stream after attention, in which a token sees the tokens of its own sentence."""
-        qkv = self.qkv(_normalized(X, self.epsilon))
+        qkv = self._qkv(_normalized(X, self._epsilon))
         mixed = np.empty((len(X), qkv.shape[1] // 3), np.float32)
         for rows, length in spans:
-            by_head = qkv[rows].reshape(-1, length, 3, self.heads, mixed.shape[1] // self.heads)
+            by_head = qkv[rows].reshape(-1, length, 3, self._heads, mixed.shape[1] // self._heads)
             Q, K, V = by_head.transpose(2, 0, 3, 1, 4)
             A = Q @ K.swapaxes(-1, -2)
             A -= A.max(axis=-1, keepdims=True)
             np.exp(A, out=A)
             A /= A.sum(axis=-1, keepdims=True)
             mixed[rows] = (A @ V).swapaxes(1, 2).reshape(-1, mixed.shape[1])
-        result = self.out(mixed)
-        result += X if self.shortcut is None else self.shortcut(X)
+        result = self._out(mixed)
+        result += X if self._shortcut is None else self._shortcut(X)
         return result
 
     def hidden(self, X: FloatArray) -> FloatArray:
         """Return the feed-forward block's hidden activations."""
-        hidden = self.up(_normalized(X, self.epsilon))
+        hidden = self._up(_normalized(X, self._epsilon))
         return np.maximum(hidden, 0.0, out=hidden)
 
 
-@dataclass(frozen=True)
 class _Network:
     """The whole graph. Tokens of all sentences lie below each other, without padding, in rows of one matrix."""
 
-    tokens: FloatArray
-    timing: FloatArray
-    first: _Layer
-    second: _Layer
-    tanh: _Dense
-    floor: float
-
-    @classmethod
-    def read(cls, folder: Path) -> _Network:
-        """Return the network in the folder, after a trial run."""
+    def __init__(self, folder: Path) -> None:
         constants = _read_constants(folder)
         try:
-            network = cls.of(constants)
-            network.run([[], [0]])
+            angles = np.arange(int(constants[_LIMIT]), dtype=np.float32)[:, None] * constants[_TIMESCALES]
+            self.timing = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+            # The graph adds the token vectors twice: alone, and with the timing signal.
+            self.tokens = 2 * constants["module/Embeddings_en"]
+            self._layers = _Layer(constants, 0), _Layer(constants, 1)
+            self._tanh = _Dense(constants[f"{_TANH}/weights"], constants[f"{_TANH}/bias"])
+            self._floor = float(constants[_FLOOR])
+            self.dim = self.run([[], [0]]).shape[1]  # a trial run
         except KeyError as error:
             raise EncoderError(
-                f"model.json has no constant {error}: this is not the TF.js Universal Sentence Encoder lite; pull the "
-                "encoder again"
+                f"model.json has no constant {error}: this is not the TF.js Universal Sentence Encoder lite; {_HINT}"
             ) from error
         except (ValueError, IndexError, TypeError) as error:
             raise EncoderError(
-                f"the constants of {folder / 'model.json'} do not fit together ({error}); pull the encoder again"
+                f"the constants of {folder / 'model.json'} do not fit together ({error}); {_HINT}"
             ) from error
-        return network
-
-    @classmethod
-    def of(cls, constants: _Constants) -> _Network:
-        """Return the network of the graph's constants."""
-        positions = np.arange(int(constants[_LIMIT]), dtype=np.float32)
-        angles = positions[:, None] * constants[_TIMESCALES]
-        layer = "module/Encoder_en/hidden_layers/tanh_layer_0"
-        return cls(
-            # The graph adds the token vectors twice: alone, and with the timing signal.
-            tokens=2 * constants["module/Embeddings_en"],
-            timing=np.concatenate([np.sin(angles), np.cos(angles)], axis=1),
-            first=_Layer.of(constants, 0, shortcut=True),
-            second=_Layer.of(constants, 1, shortcut=False),
-            tanh=_Dense(constants[f"{layer}/weights"], constants[f"{layer}/bias"]),
-            floor=float(constants[_FLOOR]),
-        )
 
     def run(self, ids: Sequence[Sequence[int]]) -> FloatArray:
         """Return vectors [n, d] of sentences given as token ids, shortest first."""
         lengths = np.array([len(i) for i in ids])
         empty = int(np.count_nonzero(lengths == 0))
-        pooled = np.zeros((len(ids), len(self.tanh.weight)), np.float32)  # zeros without tokens, as in the graph
+        pooled = np.zeros((len(ids), len(self._tanh.weight)), np.float32)  # zeros without tokens, as in the graph
         if empty < len(ids):
-            self._pool(ids[empty:], lengths[empty:], out=pooled[empty:])
-        result = np.tanh(self.tanh(pooled))
+            pooled[empty:] = self._pool(ids[empty:], lengths[empty:])
+        result = np.tanh(self._tanh(pooled))
         squares = np.einsum("ij,ij->i", result, result)
-        result /= np.sqrt(np.maximum(squares, self.floor))[:, None]
+        result /= np.sqrt(np.maximum(squares, self._floor))[:, None]
         return result
 
-    def _pool(self, ids: Sequence[Sequence[int]], lengths: np.ndarray[Any, Any], out: FloatArray) -> None:
+    def _pool(self, ids: Sequence[Sequence[int]], lengths: NDArray[np.intp]) -> FloatArray:
         spans = _spans(lengths)
+        first, second = self._layers
         X = self.tokens[np.concatenate([np.asarray(i) for i in ids])]
         X += self.timing[np.concatenate([np.arange(n) for n in lengths])]
-        X = self.first.attend(X, spans)
-        X += self.first.down(self.first.hidden(X))
-        X = self.second.attend(X, spans)
+        X = first.attend(X, spans)
+        X += first.down(first.hidden(X))
+        X = second.attend(X, spans)
         # The mean commutes with the last affine map: one product per sentence instead of one per token.
-        out[:] = self.second.down(_means(self.second.hidden(X), spans))
-        out += _means(X, spans)
+        return second.down(_means(second.hidden(X), spans)) + _means(X, spans)
 
 
-def _spans(lengths: np.ndarray[Any, Any]) -> list[_Span]:
+def _spans(lengths: NDArray[np.intp]) -> list[_Span]:
     """Return the rows of the sentences of each length, and the length: equal lengths need no padding and no mask."""
     distinct, counts = np.unique(lengths, return_counts=True)
     ends = np.cumsum(distinct * counts).tolist()
@@ -298,16 +252,15 @@ def _read_constants(folder: Path) -> _Constants:
     """Read the graph's constants, as float32: they lie behind each other in the shards of each group."""
     constants: _Constants = {}
     for paths, weights in _read_manifest(folder):
-        shards = b"".join(_read(folder / path) for path in paths)
+        shards = b"".join(_read_bytes(folder / path) for path in paths)
         described = sum(4 * math.prod(weight.shape) for weight in weights)
         if described != len(shards):
             raise EncoderError(
-                f"the shards in {folder} hold {len(shards)} bytes but model.json describes {described}; "
-                "pull the encoder again"
+                f"the shards in {folder} hold {len(shards)} bytes but model.json describes {described}; {_HINT}"
             )
         start = 0
         for name, dtype, shape, quantization in weights:
-            if dtype not in {"float32", "int32"} or quantization:
+            if dtype not in {"float32", "int32"} or quantization is not None:
                 raise EncoderError(
                     f"constant {name!r} in {folder} is of type {dtype} (quantization {quantization}); "
                     "use the original files, which are float32 and int32"
@@ -329,7 +282,7 @@ class _Weight(NamedTuple):
 def _read_manifest(folder: Path) -> list[tuple[list[str], list[_Weight]]]:
     """Read the names of the shards and the descriptions of the constants of each group in `model.json`."""
     path = folder / "model.json"
-    data = _read_json(path)
+    data = read_json(path, _HINT)
     try:
         return [
             (
@@ -339,29 +292,22 @@ def _read_manifest(folder: Path) -> list[tuple[list[str], list[_Weight]]]:
             for group in data["weightsManifest"]
         ]
     except (KeyError, TypeError, AttributeError) as error:
-        raise EncoderError(f"{path} is not a TF.js graph model ({error!r}); pull the encoder again") from error
+        raise EncoderError(f"{path} is not a TF.js graph model ({error!r}); {_HINT}") from error
 
 
 def _read_vocabulary(path: Path) -> list[tuple[str, float | None]]:
-    data = _read_json(path)
+    data = read_json(path, _HINT)
     try:
         return [(str(piece), None if score is None else float(score)) for piece, score in data]
     except (TypeError, ValueError) as error:
-        raise EncoderError(f"{path} is not a list of pieces and scores ({error}); pull the encoder again") from error
+        raise EncoderError(f"{path} is not a list of pieces and scores ({error}); {_HINT}") from error
 
 
-def _read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds; the callers check it
-    try:
-        return json.loads(_read(path))
-    except ValueError as error:
-        raise EncoderError(f"{path} is not JSON ({error}); pull the encoder again") from error
-
-
-def _read(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise EncoderError(f"cannot read {path} ({error.strerror}); pull the encoder again") from error
+        raise EncoderError(f"{path} cannot be read: {error.strerror}; {_HINT}") from error
 
 
 def open_use_lite(request: Request) -> UseLiteEncoder:

@@ -16,9 +16,8 @@ import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, NamedTuple
 
 from ensembed.support.atomic_files import sync
 from ensembed.support.progress import Progress, silent
@@ -45,8 +44,7 @@ class ArchiveError(Exception):
     """An archive is damaged, or not the one that was meant."""
 
 
-@dataclass(frozen=True)
-class _Member:
+class _Member(NamedTuple):
     """One member of an archive; `open` works until the next member is asked for."""
 
     name: str
@@ -64,19 +62,10 @@ def read_members(
     label: str | None = None,
     progress: Progress = silent,
 ) -> None:
-    """Read the wanted members of a .zip or .tar.gz, in the order of the archive; nothing is unpacked.
+    """Pass the name and content of the wanted members of a .zip or .tar.gz to `take`; nothing is unpacked.
 
-    Args:
-        archive: the file.
-        wanted: the names of the members.
-        take: gets the name and the content of each; its OSErrors pass through.
-        most: how many bytes the whole archive may unpack to; None where the hash of the archive or of its members is
-            checked, so that the rest need not be read.
-        label: what to call the work in reports.
-        progress: takes reports in bytes of the archive.
-
-    Raises:
-        ArchiveError: it is damaged or no archive, exceeds a limit, or lacks a member.
+    The whole archive may unpack to `most` bytes; None is for archives whose hash, or whose members' hashes, are known:
+    their rest is not read. An ArchiveError says what is wrong; OSErrors of `take` pass through.
     """
     missing = set(wanted)
     with _reading(archive, most, label, progress) as members:
@@ -97,17 +86,7 @@ def read_members(
 
 
 def extract(archive: Path, folder: Path, *, most: int, progress: Progress = silent) -> None:
-    """Unpack all files and folders of an archive into an empty folder, and sync them.
-
-    Args:
-        archive: the file.
-        folder: where its members go.
-        most: how many bytes the whole archive may unpack to.
-        progress: takes reports in bytes of the archive.
-
-    Raises:
-        ArchiveError: it is damaged or no archive, exceeds a limit, or holds something else than files and folders.
-    """
+    """Unpack an archive of files and folders, of at most `most` bytes, into an empty folder, and sync them."""
     with _reading(archive, most, None, progress) as members:
         for member in members:
             target = folder / PurePosixPath(member.name)

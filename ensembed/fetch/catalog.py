@@ -231,10 +231,6 @@ def require(name: str) -> Path:
 
     Every byte is checked, which takes about a tenth of a second per hundred megabytes: weights with a flipped bit
     would silently give wrong vectors, which would then be cached.
-
-    Raises:
-        UnknownEncoderError: the catalogue has no such name.
-        MissingError: the entry has not been pulled, or is damaged; the message says what to do.
     """
     wanted = entry(name)
     folder = folder_of(wanted)

@@ -52,20 +52,9 @@ def download(
 ) -> Path:
     """Return the file at an http or https address: downloaded once, then read from the cache without any network.
 
-    An interrupted download is resumed, if the server can. Downloads of the same address wait for each other.
-
-    Args:
-        url: its address.
-        progress: takes reports in bytes.
-        timeout: seconds without an answer, or without a byte, after which the server counts as gone.
-        label: what to call it in reports; by default the last part of its address.
-        sha256: what the file has to be, if that is known.
-        most: how many bytes it may have; None for as many as the disk takes.
-
-    Raises:
-        InputError: the address is not of http or https.
-        PullError: the server cannot be reached, does not have the file, or has another one than before or than
-            `sha256`.
+    An interrupted download is resumed, if the server can. Downloads of the same address wait for each other. `sha256`
+    is what the file has to be, if that is known, and `most` how many bytes it may have. A PullError says that the
+    server cannot be reached, does not have the file, or has another one than before or than `sha256`.
     """
     url, path = _address(url)
     wanted = _Download(url, path, progress, timeout, label or f"download {path.name}", sha256, most)

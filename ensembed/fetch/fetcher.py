@@ -28,13 +28,7 @@ from ensembed.support.progress import Progress, silent
 
 @dataclass(frozen=True)
 class Fetched:
-    """What was done for one entry.
-
-    Attributes:
-        name: the entry.
-        folder: where its files are.
-        source: the source that served them; None when they were there already.
-    """
+    """The folder of an entry, and the source that served it; None when it was there already."""
 
     name: str
     folder: Path
@@ -46,16 +40,7 @@ def pull(names: Sequence[str], *, progress: Progress = silent, force: bool = Fal
 
     Entries whose files have the right hashes are left alone, without any network. An interrupted pull leaves nothing
     that counts as present; pulls at the same time wait for each other. When one entry fails the others are still
-    fetched.
-
-    Args:
-        names: names of the catalogue.
-        progress: takes reports in bytes, one label per download and one per entry stored.
-        force: fetch again what is there.
-
-    Raises:
-        UnknownEncoderError: the catalogue has no such name; nothing was fetched.
-        PullError: no source has an entry, or the cache cannot be written.
+    fetched, and a PullError says which failed and why. `force` fetches again what is there.
     """
     if isinstance(names, str):
         raise InputError(f"expected a list of names, got one string: write [{names!r}]")
@@ -129,23 +114,11 @@ class _Downloads:
 
 
 def fetch_data_set(data_set: DataSet, root: Path, *, keep: bool = False, progress: Progress = silent) -> str:
-    """Put the files of a data set into its folder below `root`, replacing what is there; hold a lock around it.
+    """Put the files of a data set into its folder below `root`, replacing what is there; return the source's label.
 
-    Interrupted downloads are resumed by the next call. An archive that turns out to be damaged is deleted, so that the
-    next call downloads another.
-
-    Args:
-        data_set: what to fetch.
-        root: the data folder.
-        keep: keep the downloaded archive in the cache.
-        progress: takes reports in bytes.
-
-    Returns:
-        The label of the source that served it.
-
-    Raises:
-        PullError: no source has it; the message has a line for each.
-        OSError: the folder cannot be written.
+    Hold a lock around it. The next call resumes an interrupted download. An archive that turns out to be damaged is
+    deleted, so that the next call downloads another; `keep` keeps a good one in the cache. A PullError has a line for
+    every source that failed.
     """
 
     def get(source: Source, _room: int) -> Download:

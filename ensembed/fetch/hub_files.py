@@ -1,7 +1,7 @@
 """Models on the Hugging Face hub: which commit a name means, and the folder with its files at that commit.
 
-The user's own hub cache is used, so that models which other programs have downloaded are not downloaded again, and what
-was opened once opens offline. `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN` and `HF_HUB_OFFLINE` work as everywhere.
+The user's own hub cache is used, so that models which other programs have downloaded are not downloaded again, and
+models that were opened once open offline. `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN` and `HF_HUB_OFFLINE` work as everywhere.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ensembed.support.progress import Progress, silent
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
-# Small files of which every model has one: with them the hub's client notes the commit that a branch means.
+# Small files of which every model has one: when they are fetched, the hub's client notes the commit of a branch.
 _LANDMARKS = ("config.json", "modules.json", "README.md")
 
 
 def is_hub_name(text: str) -> bool:
-    """Whether it can be the name of a model on the hub: `name` or `organisation/name`, and no path on this machine.
+    """Return whether this can be a model on the hub (`name` or `organisation/name`), and is no path on this machine.
 
     Example:
         >>> is_hub_name("BAAI/bge-small-en-v1.5"), is_hub_name("a/b/c"), is_hub_name(".")
@@ -34,12 +34,7 @@ def is_hub_name(text: str) -> bool:
 
 
 def is_repo_name(text: str) -> bool:
-    """Whether the hub could have a repository of that name, whatever there is on this machine.
-
-    Example:
-        >>> is_repo_name("BAAI/bge-small-en-v1.5"), is_repo_name("a b")
-        (True, False)
-    """
+    """Return whether the hub could have a repository of that name."""
     from huggingface_hub.errors import HFValidationError
 
     try:
@@ -50,54 +45,43 @@ def is_repo_name(text: str) -> bool:
 
 
 def commit_of(repo: str, revision: str | None = None) -> str:
-    """The commit that a branch, a tag or None (the main branch) means now.
+    """Return the commit that a branch, a tag or None (the main branch) means now; a commit is returned as it is.
 
     Where the hub cannot be reached, it is the commit that the revision meant when it was last asked for.
-
-    Args:
-        repo: a name on the hub.
-        revision: a branch, a tag, or a commit, which is returned as it is.
-
-    Raises:
-        InputError: this cannot be a name on the hub.
-        MissingError: neither the hub nor the cache has it, or the hub does not give it to this user.
     """
     if revision is not None and _COMMIT.fullmatch(revision.lower()):
         return revision.lower()
     # Not `model_info`, which leaves no trace in the cache: offline the revision would be unknown the next time.
-    return _download(repo, revision, _LANDMARKS, (), silent).name
+    return snapshot(repo, revision, _LANDMARKS).name
 
 
 def chosen_commit(repo: str, revision: str | None, pinned: str | None) -> str:
-    """The commit to open a model at: that of the revision a user named, else the one a saved model was fitted on.
-
-    Args:
-        repo: a name on the hub.
-        revision: what the user named.
-        pinned: the revision of a saved model's member; a hash, no commit, if the model lay in a folder then.
-
-    Raises:
-        MissingError: as `commit_of`.
-    """
+    """Return the commit to open a model at: that of the revision a user named, else the one a saved model has."""
     return commit_of(repo, revision or (pinned if pinned and _COMMIT.fullmatch(pinned) else None))
 
 
 def snapshot(
-    repo: str, commit: str, patterns: Sequence[str], *, ignore: Sequence[str] = (), progress: Progress = silent
+    repo: str,
+    revision: str | None,
+    patterns: Sequence[str],
+    *,
+    ignore: Sequence[str] = (),
+    progress: Progress = silent,
 ) -> Path:
-    """The folder, in the user's hub cache, with the repository's files at a commit; what is there is not fetched again.
+    """Return the folder of the repository's files in the user's hub cache; files that it has are not fetched again.
 
-    Args:
-        repo: a name on the hub.
-        commit: what `commit_of` returned.
-        patterns: which files to fetch, as `*.json`; a star also crosses slashes. The folder may hold others as well.
-        ignore: patterns of files not to fetch.
-        progress: told of bytes, with a total that grows until every file is known; by huggingface_hub from 1 on.
-
-    Raises:
-        MissingError: neither the hub nor the cache has it, or the hub does not give it to this user.
+    The folder's name is the commit. In patterns such as `*.json` a star also crosses slashes; the folder may hold other
+    files as well. The total in reports grows until every file is known; huggingface_hub reports from version 1 on.
     """
-    return _download(repo, commit, patterns, ignore, progress)
+    from huggingface_hub import errors
+
+    try:
+        return fetch(repo, revision, patterns, ignore=ignore, progress=progress)
+    except errors.HFValidationError:
+        raise InputError(f"{repo!r} is neither a folder here nor a name on the hub, such as BAAI/bge-m3") from None
+    except Exception as error:  # its transport has been three different libraries, each with errors of its own
+        unknown = MissingError(f"{repo!r} cannot be fetched from the hub: {type(error).__name__}: {error}")
+        raise explained(error, repo, revision, or_folder=True) or unknown from error
 
 
 def fetch(
@@ -110,17 +94,7 @@ def fetch(
     token: str | None = None,
     cache_dir: str | Path | None = None,
 ) -> Path:
-    """As `snapshot`, at any revision, with the errors as the hub's client raises them; the folder's name is the commit.
-
-    Args:
-        repo: a name on the hub.
-        revision: a branch, a tag, a commit, or None for the main branch.
-        patterns: which files to fetch.
-        ignore: patterns of files not to fetch.
-        progress: told of bytes.
-        token: to be let in with, if not by the user's own.
-        cache_dir: where to keep the files, if not in the user's hub cache.
-    """
+    """Do the same as `snapshot`, but raise the errors of the hub's client; take a token and another cache folder."""
     from huggingface_hub import snapshot_download
 
     bars = _bars(repo, progress)
@@ -138,41 +112,10 @@ def fetch(
     return Path(folder)
 
 
-def _download(
-    repo: str, revision: str | None, patterns: Sequence[str], ignore: Sequence[str], progress: Progress
-) -> Path:
-    with _explaining(repo, revision):
-        return fetch(repo, revision, patterns, ignore=ignore, progress=progress)
-
-
-def _utils() -> Any:  # noqa: ANN401 - a module that says not which of its names are public
-    return importlib.import_module("huggingface_hub.utils")
-
-
-@contextmanager
-def _explaining(repo: str, revision: str | None) -> Iterator[None]:
-    """Turn what the hub's client raises into errors that say what to do."""
-    from huggingface_hub import errors
-
-    try:
-        yield
-    except errors.HFValidationError:
-        raise InputError(f"{repo!r} is neither a folder here nor a name on the hub, such as BAAI/bge-m3") from None
-    except Exception as error:  # its transport has been three different libraries, each with errors of its own
-        found = explained(error, repo, revision, or_folder=True)
-        if found is None:
-            found = MissingError(f"{repo!r} cannot be fetched from the hub: {type(error).__name__}: {error}")
-        raise found from error
-
-
 def explained(error: Exception, repo: str, revision: str | None, *, or_folder: bool) -> MissingError | None:
-    """What it means and what to do, where the hub's client says that it cannot have a model; None for other errors.
+    """Return what an error of the hub's client means and what to do; None if it is not about a missing model.
 
-    Args:
-        error: what the client raised.
-        repo: the name on the hub that was asked for.
-        revision: the revision of it.
-        or_folder: whether a folder of that name would have done, too.
+    `or_folder` tells whether a folder of that name would have done, too.
     """
     from huggingface_hub import errors
 
@@ -202,10 +145,14 @@ def explained(error: Exception, repo: str, revision: str | None, *, or_folder: b
     return None
 
 
+def _utils() -> Any:  # noqa: ANN401 - a module that does not say which of its names are public
+    return importlib.import_module("huggingface_hub.utils")
+
+
 class _NoBars:
     """Keeps the hub's client from drawing bars of single files, which versions before 1 do whatever class is passed.
 
-    The switch is one for the whole process: the first of several downloads turns it, the last one turns it back.
+    The switch is one for the whole process: the first of several downloads sets it, the last one resets it.
     """
 
     def __init__(self) -> None:
@@ -220,8 +167,7 @@ class _NoBars:
         group = "huggingface_hub"
         with self._lock:
             if not self._downloads:
-                # With HF_HUB_DISABLE_PROGRESS_BARS=0 the user asks for them, and the client warns of whoever would not
-                # draw them.
+                # With HF_HUB_DISABLE_PROGRESS_BARS=0 the user asks for them, and the client warns if they are disabled.
                 asked = constants.HF_HUB_DISABLE_PROGRESS_BARS is False
                 self._turned = not asked and not _utils().are_progress_bars_disabled(group)
                 if self._turned:
@@ -240,13 +186,13 @@ _no_bars = _NoBars()
 
 
 def _bars(repo: str, progress: Progress) -> Any:  # noqa: ANN401 - a class made for one download
-    """A class of bars for the hub's client that draws nothing and reports bytes to `progress`."""
+    """Return a class of bars for the hub's client that draws nothing and reports bytes to `progress`."""
 
-    class Bars(_utils().tqdm):  # type: ignore[misc]  # of no type that could be read
-        # Two bars count bytes, those that came and those that are on disk: the one that is ahead is reported.
+    class Bars(_utils().tqdm):  # type: ignore[misc]  # it has no types
+        # Two bars count bytes, those that came and those that are on disk: the larger count is reported.
         done, whole = 0, 0
 
-        def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever the client passes
+        def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as the client passes them
             self._bytes = kwargs.get("unit") == "B"
             super().__init__(*args, **{**kwargs, "disable": True})
 

@@ -4,7 +4,9 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
+
+from typing_extensions import Self
 
 from ensembed.encoders.base import Encoder
 from ensembed.errors import InputError
@@ -16,8 +18,6 @@ from ensembed.support.progress import bars
 import_extra("haystack", "haystack", "ensembed.integrations.haystack")
 
 from haystack import Document, component, default_from_dict, default_to_dict  # noqa: E402 - checked above
-
-_Embedder = TypeVar("_Embedder", bound="_ModelComponent")
 
 
 class _ModelComponent:
@@ -52,7 +52,7 @@ class _ModelComponent:
         return data
 
     @classmethod
-    def from_dict(cls: type[_Embedder], data: dict[str, Any]) -> _Embedder:  # noqa: PYI019 - Self is of Python 3.11
+    def from_dict(cls, data: dict[str, Any]) -> Self:
         """Make a component from the data of `to_dict`; the model is opened when it is needed.
 
         Raises:
@@ -62,7 +62,7 @@ class _ModelComponent:
             raise InputError(
                 "a pipeline that is read cannot ask for trust: make the component with trust=True yourself"
             )
-        embedder: _Embedder = default_from_dict(cls, data)
+        embedder: Self = default_from_dict(cls, data)
         return embedder
 
 

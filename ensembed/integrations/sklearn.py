@@ -6,16 +6,15 @@ difference: if no dimension is given and the rows do not support the default, it
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, InputError
-from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Meta, Method, make_method
+from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Meta, Method
 from ensembed.methods.autoencoder.autoencoder_method import Kind, Loss, Precision, Solver
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.projections import Activation, FloatArray
@@ -201,7 +200,8 @@ def _fitted(method: Method, fit: Callable[[Any], Meta]) -> Meta:
     except DimensionError as error:
         if getattr(method, "dim", 0) is not None or not error.supported:
             raise
-        return fit(make_method(method.name, **(dataclasses.asdict(method) | {"dim": error.supported})))
+        supported: Any = replace(method, dim=error.supported)  # type: ignore[call-arg] # those that have one
+        return fit(supported)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import Self
 
 from ensembed.corpora.corpus import check_sentences, shorten
 from ensembed.encoders.base import Encoder, FloatArray
@@ -42,8 +43,6 @@ _REMEDY = "restore a copy of the store, or create it again"
 _FIELDS: dict[str, type] = {"format": int, "backend": str, "model": str, "key": str, "dim": int, "settings": dict}
 # How often a reader tries again when a writer replaces the index that it was about to read.
 _TRIES = 5
-S = TypeVar("S", bound="VectorStore")
-F = TypeVar("F", bound="FolderStore")
 
 
 class Hits(NamedTuple):
@@ -204,7 +203,7 @@ class VectorStore(ABC):
         """Release files and connections; unsaved changes are lost."""
         self._closed = True
 
-    def __enter__(self: S) -> S:  # noqa: PYI019 - Python 3.10 has no Self
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
@@ -275,7 +274,7 @@ class FolderStore(VectorStore):
         self._on_disk: bytes | None = None  # `store.json` as this object last read or wrote it
 
     @classmethod
-    def _created(cls: type[F], folder: str | Path | None, model: ModelLike, settings: Mapping[str, Any]) -> F:  # noqa: PYI019 - as above
+    def _created(cls, folder: str | Path | None, model: ModelLike, settings: Mapping[str, Any]) -> Self:
         """Return a new store with an empty index, saved if it has a folder."""
         if folder is not None:
             _check_new(folder)
@@ -287,12 +286,12 @@ class FolderStore(VectorStore):
         return store
 
     @classmethod
-    def open(cls: type[F], folder: str | Path, model: ModelLike) -> F:  # noqa: PYI019 - as above
+    def open(cls, folder: str | Path, model: ModelLike) -> Self:
         """Open the store that was saved in a folder; another model's is an InputError, a damaged one a StoreError."""
         return cls._opened(folder, model)
 
     @classmethod
-    def _opened(cls: type[F], folder: str | Path, model: ModelLike, *, read_only: bool = False) -> F:  # noqa: PYI019 - as above
+    def _opened(cls, folder: str | Path, model: ModelLike, *, read_only: bool = False) -> Self:
         facts, file, content = _read_folder(Path(folder), cls.backend)
         encoder = store_model(model)
         facts.check_model(encoder, f"the {cls.backend} store in {folder}")

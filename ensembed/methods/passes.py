@@ -41,7 +41,7 @@ class LocalPasses:
         import_extra("torch", "ae", "training an autoencoder")
         from ensembed.methods.autoencoder.training_loop import train
 
-        return train(method, views, dim, threads=how.threads, progress=how.progress, checkpoint=how.checkpoint)
+        return train(method, views, dim, how)
 
 
 LOCAL: Passes = LocalPasses()

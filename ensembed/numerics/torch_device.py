@@ -44,7 +44,7 @@ def checked_device(device: str) -> Any:  # noqa: ANN401 - torch's own type
 def shifted_sums_on(
     device: str, views: Views, *, normalize: bool = False, progress: Progress = silent
 ) -> tuple[Array64, Array64, Array64]:
-    """What `scatter.shifted_sums` gives, computed on a device in float64.
+    """What `moments.shifted_sums` gives, computed on a device in float64.
 
     Tensors that are on the device are taken as they are; everything else is read in a thread of its own and copied to
     the device in blocks. Memory there: the products and one block.

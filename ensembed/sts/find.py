@@ -30,12 +30,7 @@ _TEXTS = {
 
 
 def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -> Dataset:
-    """Return a data set from a folder (by default the first data folder that has it), or STS-B where it was pulled.
-
-    Raises:
-        DatasetError: the data set is not there (an AbsentDatasetError), or damaged.
-        MissingError: STS-B has to be pulled first.
-    """
+    """Return a data set from a folder (by default the first data folder that has it), or STS-B where it was pulled."""
     if folder is not None:
         return load_sts(name, folder, layout)
     absent = []
@@ -53,12 +48,7 @@ def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -
 
 
 def find_available(folder: Path | None = None, layout: str | None = None) -> list[Dataset]:
-    """Return every test set that is here, then STS-B dev; the missing ones are named on standard error.
-
-    Args:
-        folder: where to look; None for the data folders.
-        layout: the version of the text; None takes the first that is there.
-    """
+    """Return every test set that is here, then STS-B dev; the missing ones are named on standard error."""
     years = []
     nowhere = folder is None and not data_dirs()
     if nowhere:
@@ -82,13 +72,7 @@ def text_version(datasets: Iterable[Dataset | Result]) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a data set is.
-
-    Attributes:
-        kind: `data folder`, `fetched` (into the cache) or `pulled` (with the encoders).
-        folder: the folder that `load_sts` reads it from, or that has the corpus.
-        problem: why it cannot be used, if so.
-    """
+    """Where a data set is: in a `data folder`, `fetched` into the cache, or `pulled`; and why it cannot be used."""
 
     kind: str
     folder: Path
@@ -124,18 +108,8 @@ def fetch_data(
 ) -> Fetched:
     """Put a data set into a data folder, in SentEval's layout, which `load_sts` reads.
 
-    A data set that the folder has already, in whichever layout, is left alone. Processes that fetch into one folder
-    wait for each other.
-
-    Args:
-        data_set: what to fetch, for instance `data_set("sts12")`.
-        folder: the data folder; by default `target_folder()`.
-        force: fetch it even if it is there, and replace its files.
-        keep: keep the downloaded archive in the cache.
-        progress: takes reports in bytes.
-
-    Raises:
-        DatasetError: no source has it, or the folder cannot be written. The message says how to put it there by hand.
+    A data set that the folder has already, in whichever layout, is left alone unless `force` is set. Processes that
+    fetch into one folder wait for each other. A DatasetError says how to put the files there by hand.
     """
     name = data_set.name
     root = target_folder() if folder is None else folder
@@ -166,11 +140,7 @@ def fetch_data(
 
 
 def _is_in(data_set: DataSet, folder: Path) -> bool:
-    """Return whether the whole data set can be read from a data folder, in whichever layout.
-
-    Raises:
-        DatasetError: some of it is there, but damaged or not complete.
-    """
+    """Return whether a data folder has the whole data set, in whichever layout; DatasetError if it is damaged."""
     if data_set.is_corpus:
         return all((folder / data_set.folder / name).is_file() for name in data_set.files)
     names = [data_set.name] if data_set.name in PARTS else list(SPLITS)

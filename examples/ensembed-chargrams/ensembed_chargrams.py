@@ -17,21 +17,16 @@ class ChargramEncoder(Encoder):
     Args:
         dim: buckets.
         n: characters per n-gram.
-        name: what to call it.
+        name: the encoder's name.
     """
 
     def __init__(self, dim: int, n: int = 3, *, name: str = "chargrams") -> None:
         self._n = n
-        # Whatever changes the numbers is in the spec: views are cached by its key.
+        # Everything that changes the numbers is in the spec: views are cached by its key.
         self._spec = EncoderSpec(name, "chargrams", dim, revision="1", pooling="sum", extra=(("n", str(n)),))
 
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that changes the numbers."""
-        return self._spec
-
     def embed(self, sentences: list[str]) -> NDArray[np.float32]:
-        """One row per sentence; checks, duplicates and progress are the base class's work."""
+        """Return one row per sentence; the base class does the checks, duplicates and progress."""
         result = np.zeros((len(sentences), self._spec.dim), np.float32)
         for row, sentence in zip(result, sentences, strict=True):
             text = f" {sentence} "
@@ -42,7 +37,7 @@ class ChargramEncoder(Encoder):
 
 
 def open_chargrams(request: Request) -> ChargramEncoder:
-    """What `chargrams:DIM?n=N` opens; an InputError for a DIM that is no number."""
+    """Open `chargrams:DIM?n=N`."""
     options = request.options(n=at_least(1))
     if not request.location.isdecimal() or int(request.location) < 1:
         raise InputError(f"encoder {request.name!r}: write chargrams:DIM, as in chargrams:256")

@@ -10,7 +10,7 @@ from ensembed.testing import check_encoder
 SENTENCES = ["a dog runs", "", "two cats sleep"]
 
 
-def test_the_contract_holds() -> None:
+def test_adjusted_encoder_keeps_the_contract() -> None:
     check_encoder(open_encoder("demo?dim=16&prefix=query: &truncate_dim=8&normalize=true"))
 
 
@@ -36,7 +36,7 @@ def test_the_key_changes_with_the_numbers_and_only_then() -> None:
         assert open_encoder(same).spec.key == DemoEncoder().spec.key
 
 
-def test_part_of_a_unit_vector_is_none() -> None:
+def test_truncated_unit_vectors_are_not_called_normalised() -> None:
     unit = AdjustedEncoder(DemoEncoder(8), normalize=True)
     assert unit.spec.normalize
     part = AdjustedEncoder(unit, truncate_dim=4)
@@ -45,12 +45,12 @@ def test_part_of_a_unit_vector_is_none() -> None:
 
 
 @pytest.mark.parametrize("dim", [0, -1, 33])
-def test_more_or_fewer_dimensions_than_there_are_cannot_be_kept(dim: int) -> None:
+def test_truncate_dim_out_of_range_is_refused(dim: int) -> None:
     with pytest.raises(InputError, match=f"has 32 dimensions: truncate_dim cannot be {dim}"):
         open_encoder(f"demo?truncate_dim={dim}")
 
 
-def test_unit_vectors_cannot_be_made_longer() -> None:
+def test_normalize_false_is_refused_for_an_encoder_of_unit_vectors() -> None:
     unit = AdjustedEncoder(DemoEncoder(8), normalize=True)
     with pytest.raises(InputError, match="itself gives vectors of length one"):
         AdjustedEncoder(unit, normalize=False)

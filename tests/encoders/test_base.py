@@ -54,7 +54,7 @@ def test_the_key_changes_with_every_field_but_the_name() -> None:
     assert dataclasses.replace(SPEC, name="another").key == SPEC.key
 
 
-def test_fields_do_not_run_into_each_other() -> None:
+def test_key_tells_neighbouring_fields_apart() -> None:
     specs = [
         dataclasses.replace(SPEC, prompt="a", pooling="b"),
         dataclasses.replace(SPEC, prompt="ab", pooling=""),
@@ -85,7 +85,7 @@ some_text = st.text(characters, max_size=5)
         st.dictionaries(some_text, some_text).map(lambda extra: tuple(sorted(extra.items()))),
     )
 )
-def test_a_spec_survives_json(spec: EncoderSpec) -> None:
+def test_spec_is_equal_after_writing_and_reading_json(spec: EncoderSpec) -> None:
     read = EncoderSpec.from_json(json.loads(json.dumps(spec.to_json())))
     assert read == spec
     assert read.key == spec.key
@@ -98,7 +98,7 @@ def test_a_spec_is_frozen() -> None:
 
 
 @given(repeating(texts))
-def test_rows_are_those_of_the_sentences_and_each_is_encoded_once(given_texts: list[str]) -> None:
+def test_repeated_sentences_are_encoded_once_and_get_equal_rows(given_texts: list[str]) -> None:
     recorder = Recorder(DemoEncoder(3))
     X = recorder.encode(given_texts)
     assert recorder.seen == list(dict.fromkeys(given_texts))
@@ -152,7 +152,7 @@ def test_arrays_of_numbers_and_lists_of_them_become_float32(answer: object) -> N
     assert X.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
-def test_what_an_encoder_returned_is_not_shared_with_it() -> None:
+def test_changing_the_result_does_not_change_the_encoders_own_array() -> None:
     own = np.ones((2, 3), np.float32)
     Canned(own).encode(["a", "b"])[:] = 7
     assert (own == 1).all()
@@ -174,7 +174,7 @@ def test_what_an_encoder_returned_is_not_shared_with_it() -> None:
         [1.0, 2.0, 3.0],
     ],
 )
-def test_an_array_of_the_wrong_shape_is_the_encoder_s_fault(answer: object) -> None:
+def test_array_of_the_wrong_shape_is_an_encoder_error(answer: object) -> None:
     with pytest.raises(EncoderError, match=r"'canned' returned an array of shape .* for 2 sentences; \(2, 3\) was"):
         Canned(answer).encode(["a", "b"])
 
@@ -192,12 +192,12 @@ def test_an_array_of_the_wrong_shape_is_the_encoder_s_fault(answer: object) -> N
         [{}, {}],
     ],
 )
-def test_what_is_not_numbers_is_the_encoder_s_fault(answer: object) -> None:
+def test_result_that_is_no_numbers_is_an_encoder_error(answer: object) -> None:
     with pytest.raises(EncoderError, match=r"'canned' returned .* not real numbers"):
         Canned(answer).encode(["a", "b"])
 
 
-def test_rows_of_different_lengths_are_the_encoder_s_fault() -> None:
+def test_rows_of_different_lengths_are_an_encoder_error() -> None:
     with pytest.raises(EncoderError, match="'canned' returned a list that is no array"):
         Canned([[1.0, 2.0, 3.0], [4.0]]).encode(["a", "b"])
 
@@ -213,7 +213,7 @@ class OnTheGpu:
 
 
 @pytest.mark.parametrize("error", [TypeError, RuntimeError])
-def test_a_tensor_that_is_no_array_is_the_encoder_s_fault(error: type[Exception]) -> None:
+def test_tensor_that_cannot_become_an_array_is_an_encoder_error(error: type[Exception]) -> None:
     with pytest.raises(EncoderError, match=r"'canned' returned a OnTheGpu that is no array: use Tensor.cpu\(\)"):
         Canned(OnTheGpu(error)).encode(["a", "b"])
 
@@ -233,7 +233,7 @@ def test_an_integer_too_large_for_float32_does_not_overflow() -> None:
 
 
 @pytest.mark.parametrize("bad", [None, b"bytes", 3, ["nested"], "lone \ud800 surrogate"])
-def test_a_sentence_that_cannot_be_used_is_named_before_the_encoder_sees_any(bad: object) -> None:
+def test_unusable_sentence_is_refused_before_anything_is_encoded(bad: object) -> None:
     recorder = Recorder(DemoEncoder(3))
     with pytest.raises(SentenceError, match="sentence 1 "):
         recorder.encode(["fine", bad])  # type: ignore[list-item] # it is refused
@@ -241,6 +241,6 @@ def test_a_sentence_that_cannot_be_used_is_named_before_the_encoder_sees_any(bad
 
 
 @pytest.mark.parametrize("bad", ["a string", b"bytes", None, 3])
-def test_what_is_not_a_list_is_refused(bad: object) -> None:
+def test_encode_refuses_anything_but_a_list(bad: object) -> None:
     with pytest.raises(SentenceError, match="expected a list of sentences"):
         DemoEncoder(3).encode(bad)  # type: ignore[arg-type] # it is refused

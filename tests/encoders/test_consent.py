@@ -15,7 +15,7 @@ from ensembed.models.saved_model import read_model, write_model
 REMOTE = "openai:https://embeddings.example.org/v1#model"
 
 
-def test_what_a_stranger_may_not_make_us_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_of_a_model_and_servers_without_a_key_need_consent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert effect_needing_consent("st:a/b?trust_remote_code=true") == "runs code that comes with its weights"
     assert effect_needing_consent(REMOTE) == "sends your sentences to https://embeddings.example.org/v1/embeddings"
     monkeypatch.setenv("ENSEMBED_API_KEY_EMBEDDINGS_EXAMPLE_ORG", "secret")
@@ -29,11 +29,11 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_is_harmless(name: str) -> None:
+def test_other_names_need_no_consent(name: str) -> None:
     assert effect_needing_consent(name) is None
 
 
-def test_a_malformed_answer_is_refused() -> None:
+def test_malformed_trust_remote_code_is_refused() -> None:
     with pytest.raises(InputError, match="not a value for trust_remote_code"):
         effect_needing_consent("st:a/b?trust_remote_code=perhaps")
 
@@ -51,7 +51,9 @@ def strangers_model(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_saved_model_asks_no_strange_server(strangers_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_opens_a_server_without_a_key_only_with_trust(
+    strangers_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[str] = []
     monkeypatch.setattr("ensembed.models.opening.open_encoder", lambda name, **_: opened.append(name))
     with pytest.raises(ModelError, match=r"sends your sentences to https://embeddings.example.org.*trust=True"):
@@ -62,7 +64,9 @@ def test_a_saved_model_asks_no_strange_server(strangers_model: Path, monkeypatch
     assert opened == [f"{REMOTE}?retries=0&timeout=1"]
 
 
-def test_the_command_line_has_a_way_to_say_it(strangers_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_refuses_and_names_the_trust_option(
+    strangers_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["similarity", str(strangers_model), "a", "b"]) != 0
     assert "--trust" in capsys.readouterr().err
     config = json.loads((strangers_model / "config.json").read_text())

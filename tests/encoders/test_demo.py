@@ -58,7 +58,7 @@ def test_another_seed_is_another_encoder() -> None:
 
 
 @pytest.mark.parametrize("dim", [0, -1, 65537])
-def test_a_vector_has_some_entries(dim: int) -> None:
+def test_dim_out_of_range_is_refused(dim: int) -> None:
     with pytest.raises(InputError, match=f"from 1 to 65536, not {dim}"):
         DemoEncoder(dim)
 

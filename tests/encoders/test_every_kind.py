@@ -16,7 +16,7 @@ from ensembed.cli import run
 from ensembed.encoders import Encoder, open_encoder
 from ensembed.encoders.kinds import built_in
 from ensembed.encoders.names import parse_name
-from ensembed.errors import EnsembedError
+from ensembed.errors import EnsembedError, InputError
 from ensembed.methods import Concat
 from ensembed.testing import check_encoder
 
@@ -57,21 +57,21 @@ def test_every_kind_has_a_maker() -> None:
     assert MODULES.keys() == built_in().keys()
 
 
-def test_the_contract_holds(encoder: Encoder) -> None:
+def test_encoder_keeps_the_contract(encoder: Encoder) -> None:
     check_encoder(encoder)
 
 
-def test_the_encoder_calls_itself_what_the_user_called_it(name: str, encoder: Encoder) -> None:
+def test_spec_has_the_name_that_the_user_wrote(name: str, encoder: Encoder) -> None:
     assert encoder.spec.name == name
 
 
-def test_ten_megabytes_are_no_trouble(encoder: Encoder) -> None:
+def test_text_of_ten_megabytes_is_encoded(encoder: Encoder) -> None:
     for sentence in ("word " * 2_000_000, "ö" * 10_000_000):
         rows = encoder.encode([sentence, "a dog"])
         assert np.isfinite(rows).all()
 
 
-def test_what_every_encoder_takes(name: str, encoder: Encoder) -> None:
+def test_prefix_truncate_dim_and_normalize_work(name: str, encoder: Encoder) -> None:
     changed = open_encoder(f"{name}{'&' if parse_name(name).query else '?'}prefix=so &truncate_dim=3&normalize=true")
     assert changed.spec.key != encoder.spec.key
     expected = encoder.encode(["so a dog", "so two cats"])[:, :3]
@@ -79,7 +79,7 @@ def test_what_every_encoder_takes(name: str, encoder: Encoder) -> None:
     np.testing.assert_allclose(changed.encode(["a dog", "two cats"]), expected, atol=1e-5)
 
 
-def test_the_command_line_takes_it(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
+def test_command_line_gives_the_same_vectors(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("a dog runs\n\ntwo cats sleep\n")
     expected = open_encoder(name).encode(["a dog runs", "", "two cats sleep"])
@@ -88,7 +88,7 @@ def test_the_command_line_takes_it(capsys: pytest.CaptureFixture[str], tmp_path:
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_it_can_be_a_member_that_is_saved_and_loaded(tmp_path: Path, encoder: Encoder) -> None:
+def test_saved_and_loaded_model_gives_the_same_vectors(tmp_path: Path, encoder: Encoder) -> None:
     model = Ensemble([encoder, "demo?dim=7"]).fit(["a dog"], Concat())
     model.save(tmp_path / "model")
     sentences = ["two cats sleep", "a dog"]
@@ -100,7 +100,7 @@ def test_opening_it_again_gives_the_same_key(name: str, encoder: Encoder) -> Non
 
 
 @pytest.mark.parametrize("kind", ON_DISK)
-def test_the_key_is_that_of_the_files_wherever_they_are(names: Callable[[str], str], tmp_path: Path, kind: str) -> None:
+def test_copied_files_have_the_same_key(names: Callable[[str], str], tmp_path: Path, kind: str) -> None:
     name = names(kind)
     path = Path(parse_name(name).location)
     root = path if path.is_dir() else path.parent
@@ -135,6 +135,13 @@ def test_other_weights_have_another_key_or_are_refused(names: Callable[[str], st
 
 
 @pytest.mark.parametrize("kind", ON_DISK)
-def test_what_is_not_there_is_named(tmp_path: Path, kind: str) -> None:
+def test_error_names_an_absent_file(tmp_path: Path, kind: str) -> None:
     with pytest.raises(EnsembedError, match="nothing-here"):
         open_encoder(f"{kind}:{tmp_path}/nothing-here")
+
+
+@pytest.mark.parametrize("path", ["~no-such-user-here/x", "x" * 300])
+@pytest.mark.parametrize("scheme", ON_DISK)
+def test_location_that_cannot_be_a_path_is_refused(scheme: str, path: str) -> None:
+    with pytest.raises(InputError, match="cannot be a path"):
+        open_encoder(f"{scheme}:{path}")

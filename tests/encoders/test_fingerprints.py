@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ensembed.encoders.file_hashes import revision_of
+from ensembed.encoders.model_files import revision_of
 from ensembed.errors import InputError, MissingError
 from ensembed.support.extras import import_extra
 
@@ -16,7 +16,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_place_does_not_count_but_content_and_name_do(file: Path, tmp_path: Path) -> None:
+def test_revision_depends_on_content_and_name_but_not_on_place(file: Path, tmp_path: Path) -> None:
     seen = [revision_of({"a": file})]
     moved = file.rename(tmp_path / "elsewhere")
     assert revision_of({"a": moved}) == seen[0]
@@ -32,7 +32,7 @@ def test_progress_counts_bytes(file: Path) -> None:
     assert reports[-1] == ("hash", 7000, 7000)
 
 
-def test_what_cannot_be_read_is_named(file: Path) -> None:
+def test_error_names_an_unreadable_file(file: Path) -> None:
     with pytest.raises(InputError, match="none cannot be read"):
         revision_of({"a": file.parent / "none"})
 

@@ -78,7 +78,7 @@ def test_vectors_are_those_of_model2vec(
 
 
 @pytest.mark.parametrize("tokenizer", [unigram(), words("[UNK]"), words(None)], ids=["unigram", "words", "letters"])
-def test_other_tokenizers(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_vectors_are_those_of_model2vec_with_other_tokenizers(tmp_path: Path, tokenizer: Tokenizer) -> None:
     vectors = small_vectors()[: tokenizer.get_vocab_size()]
     tokenizer.enable_padding(length=50)
     tokenizer.enable_truncation(4)
@@ -93,7 +93,7 @@ def test_the_contract_holds(tmp_path: Path) -> None:
     check_encoder(open_encoder(saved(tmp_path, small_vectors().astype(np.float16), weights=WEIGHTS)))
 
 
-def test_lengths(tmp_path: Path) -> None:
+def test_max_length_cuts_as_model2vec_does(tmp_path: Path) -> None:
     name = saved(tmp_path, small_vectors())
     assert open_encoder(name).spec.max_length == 512
     for length in (1, 7, 512, 600):
@@ -111,7 +111,7 @@ def test_lengths(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [".", "0_StaticEmbedding"])
-def test_the_layouts_of_sentence_transformers(tmp_path: Path, place: str) -> None:
+def test_layouts_of_sentence_transformers_are_read(tmp_path: Path, place: str) -> None:
     (tmp_path / place).mkdir(exist_ok=True)
     small_tokenizer().save(str(tmp_path / place / "tokenizer.json"))
     save_file({"embedding.weight": small_vectors()}, tmp_path / place / "model.safetensors")
@@ -187,7 +187,7 @@ print(json.dumps([encoder.spec.revision, encoder.encode(["a dog runs", "so"]).to
 """
 
 
-def test_a_name_on_the_hub(tmp_path: Path) -> None:
+def test_model_is_fetched_from_the_hub_at_its_commit(tmp_path: Path) -> None:
     local = open_encoder(saved(tmp_path / "repo", small_vectors(), normalize=True))
     (tmp_path / "repo" / "onnx").mkdir()
     (tmp_path / "repo" / "onnx" / "model.onnx").write_bytes(b"not needed")

@@ -33,7 +33,7 @@ def test_an_object_with_encode_keeps_the_contract(change: Callable[[FloatArray],
     check_encoder(ObjectEncoder(Foreign(change=change)))
 
 
-def test_the_vectors_are_the_object_s() -> None:
+def test_vectors_are_those_of_the_object() -> None:
     texts = ["one", "two", "one"]
     assert np.array_equal(ObjectEncoder(Foreign(3)).encode(texts), DemoEncoder(6, 3).encode(texts))
 
@@ -59,7 +59,7 @@ def test_another_model_has_another_revision(change: Callable[[FloatArray], Any])
     assert revision(Foreign(2)) != revision(Foreign(1))
 
 
-def test_a_revision_that_is_given_counts() -> None:
+def test_revision_argument_replaces_the_probes() -> None:
     a, b = (ObjectEncoder(Foreign(1), revision=revision) for revision in ("a", "b"))
     assert (a.spec.revision, b.spec.revision) == ("a", "b")
     assert a.spec.key != b.spec.key
@@ -136,7 +136,7 @@ def test_an_object_that_changes_its_dimension_is_named() -> None:
         encoder.encode(["a"])
 
 
-def test_an_object_that_empties_its_list_does_no_harm() -> None:
+def test_object_may_change_the_list_that_it_is_given() -> None:
     class Greedy:
         def encode(self, sentences: list[str]) -> list[list[float]]:
             rows = []

@@ -51,13 +51,13 @@ def test_vectors_are_those_of_the_network_in_numpy(tmp_path: Path, pooling: str)
     ],
     ids=str,
 )
-def test_graphs_of_other_shapes(tmp_path: Path, how: dict[str, Any]) -> None:
+def test_graphs_with_other_inputs_give_the_same_vectors(tmp_path: Path, how: dict[str, Any]) -> None:
     encoder = open_encoder(f"onnx:{write_onnx(tmp_path, **how)}?pooling=max&max_length=200")
     np.testing.assert_allclose(encoder.encode(SENTENCES), oracle("max", max_length=200), rtol=1e-5, atol=1e-5)
     check_encoder(encoder)
 
 
-def test_a_graph_that_pools_itself(tmp_path: Path) -> None:
+def test_graph_with_a_sentence_embedding_pools_itself(tmp_path: Path) -> None:
     both = write_onnx(tmp_path / "both", outputs=("last_hidden_state", "sentence_embedding"))
     only = write_onnx(tmp_path / "only", outputs=("sentence_embedding",))
     for name in (f"onnx:{both}?max_length=256", f"onnx:{both}?pooling=model&max_length=256", f"onnx:{only}"):
@@ -96,7 +96,7 @@ def test_sentences_without_a_token_are_zero(tmp_path: Path) -> None:
         ({"shape": ("batch", 64), "inputs": NO_MASK}, "and no attention_mask; export it"),
     ],
 )
-def test_graphs_that_cannot_be_fed_are_refused(tmp_path: Path, how: dict[str, Any], message: str) -> None:
+def test_graph_with_unknown_inputs_is_refused(tmp_path: Path, how: dict[str, Any], message: str) -> None:
     with pytest.raises(EncoderError, match=message):
         open_encoder(f"onnx:{write_onnx(tmp_path, **how)}")
 
@@ -156,7 +156,7 @@ def test_int8_and_half_precision_do_not_depend_on_the_batch(tmp_path: Path) -> N
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_which_file_is_taken(tmp_path: Path) -> None:
+def test_model_file_is_chosen_by_option_usual_name_or_being_the_only_one(tmp_path: Path) -> None:
     write_onnx(tmp_path, file="strange.onnx", seed=3)
     only = open_encoder(f"onnx:{tmp_path}").spec
     write_onnx(tmp_path, file="onnx/model_int8.onnx", seed=2)
@@ -182,7 +182,7 @@ def test_which_file_is_taken(tmp_path: Path) -> None:
         open_encoder(f"onnx:{tmp_path / 'empty'}")
 
 
-def test_the_key_is_that_of_the_weights(tmp_path: Path) -> None:
+def test_key_depends_on_the_weights(tmp_path: Path) -> None:
     name = make_onnx(tmp_path)
     folder = tmp_path / "small"
     key = open_encoder(name).spec.key

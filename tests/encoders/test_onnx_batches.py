@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from make_onnx import make_onnx
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.onnx.batches import batches
+from ensembed.encoders.onnx_encoder import batches
 
 
 @given(

@@ -56,7 +56,7 @@ def test_half_precision_is_noticed(tmp_path: Path, dtype: type[np.floating]) -> 
         *[(op, False) for op in ("MatMul", "Gemm", "DequantizeLinear", "Quick", "LayerNormalization")],
     ],
 )
-def test_operations_that_round(tmp_path: Path, op: str, rounds: bool) -> None:
+def test_rounding_operations_are_noticed(tmp_path: Path, op: str, rounds: bool) -> None:
     facts = facts_of(one_node(op, domain="com.microsoft"), tmp_path)
     assert facts.operations == {op}
     assert facts.rounds == rounds
@@ -98,7 +98,7 @@ def test_weights_outside_of_the_folder_are_refused(tmp_path: Path, place: str) -
 
 
 @given(st.integers(0, len(SMALL) - 1))
-def test_a_torn_file_is_refused(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
+def test_incomplete_file_is_refused(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
     path = tmp_path_factory.mktemp("torn") / "model.onnx"
     path.write_bytes(SMALL[:size])
     # The last fields of a model are its opsets: what ends before them may still be a whole graph.
@@ -107,7 +107,7 @@ def test_a_torn_file_is_refused(tmp_path_factory: pytest.TempPathFactory, size: 
             read_graph(path)
 
 
-def test_changed_bytes_make_no_other_error(tmp_path: Path) -> None:
+def test_random_damage_raises_only_encoder_errors(tmp_path: Path) -> None:
     rng = random.Random(0)  # noqa: S311 - the same numbers in every run
     path = tmp_path / "model.onnx"
     for _ in range(300):
@@ -122,7 +122,7 @@ def test_changed_bytes_make_no_other_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"PK\x03\x04", b"\x00" * 64, b"\xff" * 64, b"version https://git-lfs.github.com"]
 )
-def test_what_is_no_onnx_file_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_file_of_another_format_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     with pytest.raises(EncoderError, match=r"model\.onnx is no ONNX file"):

@@ -41,7 +41,9 @@ LEGACY = {
         (None, "mean"),
     ],
 )
-def test_the_pooling_of_sentence_transformers(tmp_path: Path, config: dict[str, Any] | None, pooling: str) -> None:
+def test_pooling_is_read_from_files_of_sentence_transformers(
+    tmp_path: Path, config: dict[str, Any] | None, pooling: str
+) -> None:
     write_onnx(tmp_path)
     if config is not None:
         write_json(tmp_path / "1_Pooling" / "config.json", config)
@@ -79,7 +81,7 @@ def modules(*kinds: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_modules_behind_the_pooling(tmp_path: Path) -> None:
+def test_only_normalize_modules_may_follow_the_pooling(tmp_path: Path) -> None:
     write_onnx(tmp_path, outputs=("last_hidden_state", "sentence_embedding"))
     write_json(tmp_path / "modules.json", modules("Transformer", "Pooling", "Normalize"))
     write_json(tmp_path / "1_Pooling" / "config.json", {"pooling_mode": "mean"})
@@ -123,7 +125,7 @@ def test_modules_behind_the_pooling(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_how_many_tokens_are_taken(
+def test_max_length_is_read_from_the_files(
     tmp_path: Path, files: dict[str, Any], max_length: int | None, positions: int | None
 ) -> None:
     for name, data in files.items():
@@ -147,7 +149,7 @@ def test_lengths_out_of_range_are_refused(tmp_path: Path) -> None:
     np.testing.assert_allclose(short.encode(SENTENCES), oracle(max_length=5), rtol=1e-5, atol=1e-5)
 
 
-def test_lower_case_where_sentence_transformers_has_it(tmp_path: Path) -> None:
+def test_do_lower_case_of_sentence_transformers_is_applied(tmp_path: Path) -> None:
     from tokenizers import normalizers
 
     write_onnx(tmp_path)
@@ -225,7 +227,7 @@ def test_a_prompt_that_is_not_pooled_is_refused(tmp_path: Path) -> None:
         ([], "holds a JSON list, not an object"),
     ],
 )
-def test_prompts_that_cannot_be_are_named(tmp_path: Path, about: Any, message: str) -> None:  # noqa: ANN401 - whatever JSON holds
+def test_malformed_prompts_are_refused(tmp_path: Path, about: Any, message: str) -> None:  # noqa: ANN401 - whatever JSON holds
     write_onnx(tmp_path)
     write_json(tmp_path / ABOUT, about)
     with pytest.raises(EncoderError, match=f"{ABOUT} {message}"):

@@ -75,12 +75,12 @@ def test_malformed_values_are_refused_before_anything_has_to_be_pulled(name: str
         open_encoder(name)
 
 
-def test_a_data_set_is_no_encoder() -> None:
+def test_name_of_a_data_set_is_refused() -> None:
     with pytest.raises(InputError, match="'stsb' is a dataset, not an encoder"):
         open_encoder("stsb")
 
 
-def test_an_encoder_stays_itself() -> None:
+def test_encoder_object_is_returned_as_it_is() -> None:
     encoder = DemoEncoder(4)
     assert open_encoder(encoder) is encoder
 
@@ -97,6 +97,6 @@ def test_an_object_with_encode_is_wrapped() -> None:
 
 
 @pytest.mark.parametrize("source", [None, 3, b"demo", ["demo"], object()])
-def test_anything_else_is_refused(source: Any) -> None:  # noqa: ANN401 - none of them is one
+def test_source_of_another_type_is_refused(source: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match=f"not {type(source).__name__}"):
         open_encoder(source)

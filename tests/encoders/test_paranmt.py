@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from make_paranmt import UNKNOWN, make_paranmt, make_paranmt_zip, model_data
 
-from ensembed.encoders import file_hashes, open_encoder, paranmt_encoder
+from ensembed.encoders import model_files, open_encoder, paranmt_encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.paranmt_encoder import MEMBER, ParaNMTEncoder
 from ensembed.errors import EncoderError, InputError
@@ -151,7 +151,7 @@ def test_every_form_of_a_file_has_the_same_key(tmp_path: Path) -> None:
 
 
 def test_it_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_hashes, "_TICK_NS", -1)  # believe the times of a file that was just written
+    monkeypatch.setattr(model_files, "_TICK_NS", -1)  # believe the times of a file that was just written
     name = make_paranmt(tmp_path)
     reports: list[str] = []
     first = open_encoder(name, progress=lambda label, *_: reports.append(label))

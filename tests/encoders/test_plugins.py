@@ -93,7 +93,7 @@ def test_without_the_package_there_is_no_such_kind(tmp_path: Path) -> None:
         ("other = 1", "opener"),
     ],
 )
-def test_a_package_that_fails_is_named(tmp_path: Path, code: str, message: str) -> None:
+def test_error_names_a_package_that_fails(tmp_path: Path, code: str, message: str) -> None:
     package(tmp_path, "bad-plugin", "bad", code)
     result = python(tmp_path, "-m", "ensembed", "encode", "-e", "bad:1", text="a\n")
     assert "bad-plugin 2.5" in result.stderr
@@ -101,7 +101,7 @@ def test_a_package_that_fails_is_named(tmp_path: Path, code: str, message: str) 
     assert "Traceback" not in result.stderr
 
 
-def test_two_packages_with_one_scheme_are_both_named_and_ours_cannot_be_taken(tmp_path: Path) -> None:
+def test_two_packages_with_one_scheme_are_refused_and_built_in_schemes_stay(tmp_path: Path) -> None:
     code = "def opener(request): raise SystemExit('taken over')"
     package(tmp_path, "plugin-one", "same", code)
     package(tmp_path, "plugin-two", "same", code)

@@ -45,7 +45,7 @@ def test_the_contract_holds(encoder: Encoder) -> None:
     check_encoder(encoder)
 
 
-def test_the_catalogue_says_the_truth(encoder: Encoder) -> None:
+def test_catalogue_entries_match_the_opened_encoders(encoder: Encoder) -> None:
     entry = catalog()[encoder.spec.name]
     assert encoder.spec.dim == entry.dim
     assert encoder.spec.revision == entry.revision
@@ -84,7 +84,7 @@ def test_a_length_that_the_model_cannot_take_is_refused(pulled: Callable[[str], 
         open_encoder(f"minilm-int8?max_length={length}")
 
 
-def test_ten_megabytes_are_no_trouble(pulled: Callable[[str], Path]) -> None:
+def test_text_of_ten_megabytes_is_encoded(pulled: Callable[[str], Path]) -> None:
     for name in ("minilm", "wordllama", "use-lite"):
         pulled(name)
         assert np.isfinite(open_encoder(name).encode(["word " * 2_000_000])).all()

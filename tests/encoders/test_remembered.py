@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ensembed.encoders import file_hashes as module
-from ensembed.encoders.file_hashes import remembered
+from ensembed.encoders import model_files as module
+from ensembed.encoders.model_files import remembered
 from ensembed.errors import InputError
 from ensembed.support.machine import cache_dir
 
@@ -25,7 +25,7 @@ def never() -> str:
     raise AssertionError("computed again")
 
 
-def test_a_value_is_computed_once_per_kind(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_value_is_computed_once_per_kind(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert remembered(file, "hash", lambda: "h1") == "h1"
     assert remembered(file, "size", lambda: "s1") == "s1"
     assert remembered(file, "hash", never) == "h1"
@@ -42,7 +42,7 @@ def test_a_changed_file_is_read_again(file: Path) -> None:
     assert remembered(file, "hash", never) == "h3"
 
 
-def test_a_file_that_was_just_written_is_not_believed(tmp_path: Path) -> None:
+def test_value_of_a_file_that_was_just_written_is_not_remembered(tmp_path: Path) -> None:
     path = tmp_path / "new.txt"
     path.write_text("one")
     assert remembered(path, "hash", lambda: "h1") == "h1"
@@ -50,7 +50,7 @@ def test_a_file_that_was_just_written_is_not_believed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b"{}", b'{"value": 3}', b"\xff"])
-def test_a_damaged_memory_costs_time_only(file: Path, damage: bytes) -> None:
+def test_damaged_entry_is_computed_again(file: Path, damage: bytes) -> None:
     remembered(file, "hash", lambda: "h1")
     (memory,) = (path for path in cache_dir().rglob("*.json"))
     memory.write_bytes(damage)
@@ -58,13 +58,13 @@ def test_a_damaged_memory_costs_time_only(file: Path, damage: bytes) -> None:
     assert remembered(file, "hash", never) == "h2"
 
 
-def test_a_cache_that_cannot_be_written_costs_time_only(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_cache_is_no_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENSEMBED_CACHE", str(file / "cache"))
     assert remembered(file, "hash", lambda: "h1") == "h1"
     assert remembered(file, "hash", lambda: "h2") == "h2"
 
 
-def test_a_file_that_changes_while_it_is_read(file: Path) -> None:
+def test_file_that_changes_while_it_is_read_is_refused(file: Path) -> None:
     def change() -> str:
         file.write_text("changed")
         return "h1"
@@ -74,6 +74,6 @@ def test_a_file_that_changes_while_it_is_read(file: Path) -> None:
     assert remembered(file, "hash", lambda: "h2") == "h2"
 
 
-def test_an_absent_file(tmp_path: Path) -> None:
+def test_absent_file_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="absent cannot be read"):
         remembered(tmp_path / "absent", "hash", never)

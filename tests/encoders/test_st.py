@@ -62,11 +62,11 @@ def key(folder: Path, options: str = "", threads: int | None = None) -> str:
     return open_encoder(f"st:{folder}{options}", threads=threads).spec.key
 
 
-def test_the_contract_holds(folder: Path) -> None:
+def test_encoder_of_sentence_transformers_keeps_the_contract(folder: Path) -> None:
     check_encoder(open_encoder(f"st:{folder}"))
 
 
-def test_the_spec_says_what_the_model_is(folder: Path) -> None:
+def test_spec_describes_the_model(folder: Path) -> None:
     spec = open_encoder(f"st:{folder}").spec
     assert (spec.name, spec.kind, spec.dim, spec.prompt) == (f"st:{folder}", "st", HIDDEN, "")
     assert (spec.max_length, spec.normalize, spec.extra) == (MAX_LENGTH, True, (("precision", "float32"),))
@@ -83,7 +83,9 @@ def test_the_spec_says_what_the_model_is(folder: Path) -> None:
         ("?truncate_dim=7&normalize=true", {"truncate_dim": 7, "normalize_embeddings": True}),
     ],
 )
-def test_vectors_are_the_librarys(folder: Path, library: Library, options: str, arguments: dict[str, Any]) -> None:
+def test_vectors_are_those_of_the_library(
+    folder: Path, library: Library, options: str, arguments: dict[str, Any]
+) -> None:
     encoder = open_encoder(f"st:{folder}{options}")
     expected = library.encode(list(SENTENCES), **arguments)
     np.testing.assert_allclose(encoder.encode(SENTENCES), expected, atol=2e-6)
@@ -101,7 +103,7 @@ def test_prompts_are_the_models_and_change_the_key(folder: Path) -> None:
         open_encoder(f"st:{folder}?prompt=passage")
 
 
-def test_a_prompt_that_is_not_pooled_is_no_prefix(copy: Path) -> None:
+def test_prompt_left_out_of_the_pooling_has_a_key_of_its_own(copy: Path) -> None:
     pooling = {"word_embedding_dimension": HIDDEN, "pooling_mode_mean_tokens": True, "include_prompt": False}
     write_json(copy / "1_Pooling" / "config.json", pooling)
     prompt, prefix = (open_encoder(f"st:{copy}{options}") for options in ("?prompt=query", "?prefix=query: "))
@@ -124,7 +126,7 @@ def test_a_default_prompt_and_a_passage_prompt_are_used_as_the_library_does(copy
     np.testing.assert_allclose(query.encode(SENTENCES), library.encode_query(list(SENTENCES)), atol=2e-6)
 
 
-def test_a_router_takes_the_way_of_the_prompt(folder: Path, tmp_path: Path) -> None:
+def test_router_encodes_by_the_prompt(folder: Path, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     other = write_st(tmp_path / "other", seed=1)
@@ -209,7 +211,7 @@ def test_threads_are_set_for_the_encoding_only(folder: Path, library: Library) -
         ("?pooling=cls", "has no option 'pooling'; it has: prompt, max_length, device"),
     ],
 )
-def test_options_that_cannot_be_are_refused(folder: Path, options: str, message: str) -> None:
+def test_impossible_options_are_refused(folder: Path, options: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         open_encoder(f"st:{folder}{options}")
 
@@ -238,7 +240,7 @@ def test_long_texts_are_cut_without_a_change(folder: Path, library: Library, tex
     np.testing.assert_allclose(found, library.encode([text, "a dog"]), atol=2e-6)
 
 
-def test_ten_megabytes_are_no_trouble(folder: Path) -> None:
+def test_text_of_ten_megabytes_is_encoded(folder: Path) -> None:
     encoder = open_encoder(f"st:{folder}")
     start = time.process_time()
     assert np.isfinite(encoder.encode(["word " * 2_000_000, "." * 10_000_000])).all()
@@ -273,12 +275,12 @@ def remove_tensors(folder: Path) -> None:
         (damage_weights, "cannot be opened from .*copy"),
         (remove_tensors, "lack 1 tensors, among them encoder.layer.1.output.dense.weight: random numbers"),
         (lambda folder: (folder / "model.safetensors").unlink(), "cannot be opened from .*copy"),
-        (lambda folder: (folder / "modules.json").write_text("[{]"), "modules.json is damaged"),
+        (lambda folder: (folder / "modules.json").write_text("[{]"), "modules.json is not JSON"),
         (
             lambda folder: (folder / "modules.json").write_text("{}"),
-            "modules.json is damaged: it is no list of modules",
+            "modules.json is no list of modules",
         ),
-        (lambda folder: (folder / "config.json").write_bytes(b"\xff"), "config.json is damaged"),
+        (lambda folder: (folder / "config.json").write_bytes(b"\xff"), "config.json is not JSON"),
         (lambda folder: (folder / "tokenizer.json").write_text("{"), "cannot be opened from .*copy"),
         (lambda folder: [file.unlink() for file in folder.glob("*.json")], "has neither modules.json nor config.json"),
     ],
@@ -289,7 +291,7 @@ def test_damaged_models_are_refused(copy: Path, damage: Callable[[Path], object]
         open_encoder(f"st:{copy}")
 
 
-def test_a_model_without_the_unused_layer_is_whole(copy: Path, library: Library) -> None:
+def test_model_without_the_unused_pooler_is_complete(copy: Path, library: Library) -> None:
     weights = load_file(copy / "model.safetensors")
     save_file({k: v for k, v in weights.items() if "pooler" not in k}, copy / "model.safetensors", {"format": "pt"})
     found = open_encoder(f"st:{copy}").encode(SENTENCES)
@@ -361,7 +363,9 @@ def ask(hub: LoopbackHub, home: Path, *names: str, offline: bool = False) -> lis
     return results
 
 
-def test_a_model_of_the_hub(hub: LoopbackHub, folder: Path, library: Library, tmp_path: Path) -> None:
+def test_model_is_fetched_from_the_hub_at_its_commit(
+    hub: LoopbackHub, folder: Path, library: Library, tmp_path: Path
+) -> None:
     expected = library.encode(["a dog sleeps"])
     [(revision, vectors)] = ask(hub, tmp_path, f"st:{folder}")
     np.testing.assert_allclose(vectors, expected, atol=2e-6)

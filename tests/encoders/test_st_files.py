@@ -58,14 +58,14 @@ UNREAD = (
 
 
 @pytest.mark.parametrize("file", UNREAD)
-def test_what_is_not_read_does_not_count(folder: Path, file: str) -> None:
+def test_files_that_are_not_read_do_not_change_the_revision(folder: Path, file: str) -> None:
     before = revision(folder)
     (folder / file).parent.mkdir(exist_ok=True)
     (folder / file).write_bytes(b"junk")
     assert revision(folder) == before
 
 
-def test_the_library_does_not_read_it_either(folder: Path) -> None:
+def test_library_does_not_read_files_that_do_not_count(folder: Path) -> None:
     expected = open_encoder(f"st:{folder}")
     vectors = expected.encode(SENTENCES)
     for file in UNREAD:
@@ -84,7 +84,7 @@ def test_the_library_does_not_read_it_either(folder: Path) -> None:
         *("merges.txt", "sentencepiece.bpe.model", "chat_template.jinja", "2_Dense/pytorch_model.bin"),
     ],
 )
-def test_what_is_read_counts(folder: Path, file: str) -> None:
+def test_files_that_are_read_change_the_revision(folder: Path, file: str) -> None:
     before = revision(folder)
     (folder / file).parent.mkdir(exist_ok=True)
     with (folder / file).open("ab") as target:
@@ -143,7 +143,7 @@ print(*sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") 
 """
 
 
-def test_just_the_files_that_count_are_fetched(folder: Path, tmp_path: Path) -> None:
+def test_only_files_that_count_are_fetched(folder: Path, tmp_path: Path) -> None:
     read = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     dense = "2_Dense/pytorch_model.bin"  # beside newer weights of the transformer: usual for converted models
     for file in ("pytorch_model.bin", "train.log", "notes.txt", "onnx/model.onnx", "custom.py", dense):

@@ -51,7 +51,7 @@ def test_an_activation_from_elsewhere_is_refused_and_not_replaced(folder: Path) 
         open_encoder(f"st:{folder}")
 
 
-def test_activations_of_transformers_are_its_own_affair(folder: Path) -> None:
+def test_activations_of_the_transformer_itself_are_accepted(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     write_json(folder / "config.json", config | {"activation_function": "gelu"})  # as BART and GPT-2 have it
     open_encoder(f"st:{folder}")

@@ -46,7 +46,7 @@ def test_vectors_are_means(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.uint8, np.int32])
-def test_numbers_of_other_types(tmp_path: Path, dtype: type[np.number]) -> None:
+def test_vectors_of_other_number_types_are_read(tmp_path: Path, dtype: type[np.number]) -> None:
     name = make_static(tmp_path)
     vectors = (20 * np.abs(small_vectors())).astype(dtype)
     save_file({"vectors": vectors}, tmp_path / "vectors.safetensors")
@@ -55,14 +55,14 @@ def test_numbers_of_other_types(tmp_path: Path, dtype: type[np.number]) -> None:
     check_encoder(encoder)
 
 
-def test_bfloat16(tmp_path: Path) -> None:
+def test_bfloat16_is_read(tmp_path: Path) -> None:
     name = make_static(tmp_path)
     save_bf16(small_vectors(), tmp_path / "vectors.safetensors")
     encoder = open_encoder(f"{name}?tensor=vectors")
     np.testing.assert_allclose(encoder.encode(SENTENCES), oracle(ROUNDED), atol=1e-6)
 
 
-def test_one_tensor_of_several(tmp_path: Path) -> None:
+def test_tensor_option_chooses_one_of_several(tmp_path: Path) -> None:
     name = make_static(tmp_path)
     key = open_encoder(name).spec.key
     assert open_encoder(f"{name}?tensor=vectors").spec.key == key
@@ -102,7 +102,7 @@ def test_vectors_that_do_not_fit_the_vocabulary_are_refused(tmp_path: Path, shap
         open_encoder(name)
 
 
-def test_more_vectors_than_tokens_are_no_trouble(tmp_path: Path) -> None:
+def test_more_vectors_than_tokens_are_accepted(tmp_path: Path) -> None:
     name = make_static(tmp_path)
     padded = np.concatenate([small_vectors(), np.ones((5, DIM), np.float32)])
     save_file({"vectors": padded}, tmp_path / "vectors.safetensors")

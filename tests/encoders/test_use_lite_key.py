@@ -15,7 +15,7 @@ def key(folder: Path) -> str:
     return open_encoder(f"use-lite:{folder}?max_length=16").spec.key
 
 
-def test_only_the_files_that_are_read_count(tmp_path: Path) -> None:
+def test_key_depends_only_on_the_files_that_are_read(tmp_path: Path) -> None:
     before = key(write_use_lite(tmp_path, tiny_constants()))
     (tmp_path / "README.md").write_text("# About")
     (tmp_path / "group1-shard3of2").write_bytes(b"of another model")
@@ -31,10 +31,10 @@ def test_only_the_files_that_are_read_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{", "{}", "3", '{"weightsManifest": [{}]}', '{"weightsManifest": 3}'])
-def test_what_is_no_model_is_refused(tmp_path: Path, content: str) -> None:
+def test_folder_without_a_model_is_refused(tmp_path: Path, content: str) -> None:
     with pytest.raises(InputError, match="absent is not a folder"):
         open_encoder(f"use-lite:{tmp_path / 'absent'}")
-    with pytest.raises(EncoderError, match=r"cannot read .*model\.json"):
+    with pytest.raises(EncoderError, match=r"model\.json cannot be read"):
         open_encoder(f"use-lite:{tmp_path}")
     write_use_lite(tmp_path, tiny_constants())
     (tmp_path / "model.json").write_text(content)

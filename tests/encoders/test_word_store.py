@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from make_words import all_formats, glove_text, small_vectors
 
-from ensembed.encoders import file_hashes as remembered_module
+from ensembed.encoders import model_files as remembered_module
 from ensembed.encoders.words import word_vector_files as word_files
 from ensembed.encoders.words import word_vectors as word_store
 from ensembed.encoders.words.word_vectors import WordVectors, open_word_vectors

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import ListCorpus, TextCorpus
 from ensembed.encoders import Encoder, open_encoder
-from ensembed.encoders import file_hashes as remembered_module
+from ensembed.encoders import model_files as remembered_module
 from ensembed.encoders.words import word_pooling, word_vectors
 from ensembed.encoders.words.word_pooling import Pooling
 from ensembed.encoders.words.word_vectors import WordFinder

@@ -166,7 +166,7 @@ def test_steps_are_shared_and_as_many_for_everyone() -> None:
 def test_a_worker_without_rows_adds_nothing() -> None:
     group: Group = Alone()
     gradient = torch.full((3,), torch.nan)
-    weighted_sum(group, [gradient], 0.0)
+    weighted_sum(group, gradient, 0.0)
     assert gradient.tolist() == [0, 0, 0]
     assert group.of_all(5) == [5]
     assert group.of_first("x") == "x"

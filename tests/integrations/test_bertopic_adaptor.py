@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_model import TEXTS, check_install_line, small_model
+from small_model import TEXTS, small_model
 
 from ensembed.errors import InputError, SentenceError
 
@@ -57,7 +57,7 @@ def topic_model(backend_class: Any) -> Any:  # noqa: ANN401 - BERTopic has no ty
     return model
 
 
-def test_the_vectors_are_the_model_s_own(backend_class: Any) -> None:  # noqa: ANN401 - BERTopic has no types
+def test_backend_gives_the_vectors_of_the_model(backend_class: Any) -> None:  # noqa: ANN401 - BERTopic has no types
     model = small_model()
     backend = backend_class(model)
     expected = model.encode(TEXTS)
@@ -73,7 +73,7 @@ def test_the_vectors_are_the_model_s_own(backend_class: Any) -> None:  # noqa: A
         backend.embed([None])
 
 
-def test_topics_come_out(topic_model: Any) -> None:  # noqa: ANN401 - BERTopic has no types
+def test_bertopic_finds_the_topics(topic_model: Any) -> None:  # noqa: ANN401 - BERTopic has no types
     names = np.repeat(list(WORDS), len(DOCUMENTS) // len(WORDS))
     topics = np.array(topic_model.topics_)
     assert len(set(topics) - {-1}) >= len(WORDS)
@@ -85,7 +85,7 @@ def test_topics_come_out(topic_model: Any) -> None:  # noqa: ANN401 - BERTopic h
     assert set(names[topics == best]) == {"weather"}
 
 
-def test_a_pickled_backend_opens_its_model_again(
+def test_pickled_backend_opens_its_model_again(
     backend_class: Any,  # noqa: ANN401 - BERTopic has no types
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -102,7 +102,7 @@ def test_a_pickled_backend_opens_its_model_again(
     assert copy.deepcopy(backend_class(model)).embed(TEXTS).tobytes() == model.encode(TEXTS).tobytes()
 
 
-def test_a_saved_topic_model_takes_the_backend_again(topic_model: Any, backend_class: Any, tmp_path: Path) -> None:  # noqa: ANN401 - BERTopic has no types
+def test_saved_topic_model_loads_with_a_new_backend(topic_model: Any, backend_class: Any, tmp_path: Path) -> None:  # noqa: ANN401 - BERTopic has no types
     from bertopic import BERTopic
 
     topic_model.save(str(tmp_path / "topics"), serialization="safetensors", save_ctfidf=True)
@@ -111,7 +111,3 @@ def test_a_saved_topic_model_takes_the_backend_again(topic_model: Any, backend_c
     assert again.find_topics("dog puppy")[0] == expected
     topic_model.save(str(tmp_path / "pickled"))
     assert BERTopic.load(str(tmp_path / "pickled")).find_topics("dog puppy")[0] == expected
-
-
-def test_without_bertopic_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_install_line(monkeypatch, "bertopic", "bertopic", "bertopic")

@@ -14,7 +14,7 @@ import chromadb
 import numpy as np
 import pytest
 from chromadb.config import Settings
-from small_model import SENTENCES, TEXTS, check_install_line, small_model
+from small_model import SENTENCES, TEXTS, small_model
 
 from ensembed.errors import InputError, ModelError, SentenceError
 from ensembed.integrations import chroma as adaptor
@@ -63,7 +63,7 @@ def _reopened(database: Path) -> dict[str, Any]:
     return answer
 
 
-def test_the_vectors_are_the_model_s_own() -> None:
+def test_function_gives_the_vectors_of_the_model() -> None:
     model = small_model()
     function = EnsembedEmbeddingFunction(model)
     expected = model.encode(TEXTS)
@@ -74,7 +74,7 @@ def test_the_vectors_are_the_model_s_own() -> None:
 
 
 @pytest.mark.parametrize(("space", "rounding"), [("l2", 0), ("ip", 0), ("cosine", 1e-6)])
-def test_a_collection_holds_the_vectors(client: Any, space: str, rounding: float) -> None:  # noqa: ANN401 - Chroma's own
+def test_collection_holds_the_vectors_of_the_model(client: Any, space: str, rounding: float) -> None:  # noqa: ANN401 - Chroma's own
     # For cosines Chroma scales vectors to length one, and back when they are read.
     model = small_model()
     collection = client.create_collection(
@@ -86,7 +86,7 @@ def test_a_collection_holds_the_vectors(client: Any, space: str, rounding: float
     np.testing.assert_allclose(kept, model.encode(SENTENCES), rtol=rounding, atol=rounding)
 
 
-def test_a_query_finds_what_the_model_finds(client: Any) -> None:  # noqa: ANN401 - Chroma's own
+def test_query_ranks_as_the_model_does(client: Any) -> None:  # noqa: ANN401 - Chroma's own
     model = small_model()
     collection = _filled(client, EnsembedEmbeddingFunction(model))
     assert collection.configuration_json["hnsw"]["space"] == "cosine"
@@ -114,7 +114,7 @@ def test_another_process_refuses_a_changed_model(client: Any, folder: Path, tmp_
     assert answer["count"] == len(SENTENCES), "nothing is written"
 
 
-def test_a_folder_is_kept_by_its_whole_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collection_keeps_the_absolute_path_of_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     function = EnsembedEmbeddingFunction("model")
     config = function.get_config()
@@ -123,7 +123,7 @@ def test_a_folder_is_kept_by_its_whole_path(folder: Path, monkeypatch: pytest.Mo
     assert EnsembedEmbeddingFunction(NAME).get_config()["model"] == NAME
 
 
-def test_a_reopened_collection_opens_its_model_once(client: Any, folder: Path) -> None:  # noqa: ANN401 - Chroma's own
+def test_reopened_collection_opens_its_model_once(client: Any, folder: Path) -> None:  # noqa: ANN401 - Chroma's own
     _filled(client, EnsembedEmbeddingFunction(folder))
     _forget()
     collection = client.get_collection("sentences")
@@ -133,7 +133,7 @@ def test_a_reopened_collection_opens_its_model_once(client: Any, folder: Path) -
     assert list(adaptor._RECENT) == [first]
 
 
-def test_a_model_that_moved(client: Any, folder: Path) -> None:  # noqa: ANN401 - Chroma's own
+def test_moved_model_is_an_error_until_it_is_passed_again(client: Any, folder: Path) -> None:  # noqa: ANN401 - Chroma's own
     _filled(client, EnsembedEmbeddingFunction(folder))
     moved = folder.with_name("elsewhere")
     shutil.move(folder, moved)
@@ -150,7 +150,7 @@ def test_a_model_that_moved(client: Any, folder: Path) -> None:  # noqa: ANN401 
     assert collection.query(query_texts=["she sees the c"])["documents"][0][0] == "she sees the c"
 
 
-def test_check_refuses_what_chroma_lets_through(client: Any) -> None:  # noqa: ANN401 - Chroma's own
+def test_check_refuses_another_model_that_chroma_accepts(client: Any) -> None:  # noqa: ANN401 - Chroma's own
     _filled(client, EnsembedEmbeddingFunction(small_model()))
     other = EnsembedEmbeddingFunction(small_model(seed=2))
     collection = client.get_or_create_collection("sentences", embedding_function=other)
@@ -161,7 +161,7 @@ def test_check_refuses_what_chroma_lets_through(client: Any) -> None:  # noqa: A
         other.validate_config_update(EnsembedEmbeddingFunction(small_model()).get_config(), other.get_config())
 
 
-def test_a_model_in_memory_has_to_be_passed_again(client: Any) -> None:  # noqa: ANN401 - Chroma's own
+def test_model_in_memory_has_to_be_passed_again(client: Any) -> None:  # noqa: ANN401 - Chroma's own
     model = small_model()
     _filled(client, EnsembedEmbeddingFunction(model))
     assert client.get_collection("sentences").query(query_texts=["she sees the c"])["documents"][0][0] == (
@@ -174,7 +174,7 @@ def test_a_model_in_memory_has_to_be_passed_again(client: Any) -> None:  # noqa:
     assert collection.query(query_texts=["she sees the c"])["documents"][0][0] == "she sees the c"
 
 
-def test_a_database_cannot_ask_for_trust() -> None:
+def test_collection_cannot_grant_trust() -> None:
     config = {"model": "openai:https://example.org/v1#model", "fingerprint": "0" * 32}
     with pytest.raises(ModelError, match="sends your sentences"):
         EnsembedEmbeddingFunction.build_from_config(config)
@@ -183,7 +183,7 @@ def test_a_database_cannot_ask_for_trust() -> None:
 @pytest.mark.parametrize(
     "config", [{}, {"model": "demo"}, {"model": 3, "fingerprint": "a"}, {"model": "", "fingerprint": "a"}]
 )
-def test_a_broken_configuration_is_refused(config: dict[str, Any]) -> None:
+def test_malformed_configuration_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="has a 'model' and a 'fingerprint'"):
         EnsembedEmbeddingFunction.build_from_config(config)
 
@@ -195,7 +195,3 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(SentenceError, match="not a string"):
         function(["a", None])
     assert function([""])[0].tolist() == [0.0] * 4
-
-
-def test_without_chroma_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_install_line(monkeypatch, "chroma", "chromadb", "chroma")

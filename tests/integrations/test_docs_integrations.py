@@ -23,7 +23,7 @@ _BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 @pytest.mark.real
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_an_example_runs(page: Path, tmp_path: Path, pulled: Callable[[str], Path]) -> None:
+def test_examples_of_a_page_run(page: Path, tmp_path: Path, pulled: Callable[[str], Path]) -> None:
     for encoder in ("minilm", "minilm-int8", "wordllama"):
         pulled(encoder)
     blocks = _BLOCK.findall(page.read_text())
@@ -47,14 +47,14 @@ def test_an_example_runs(page: Path, tmp_path: Path, pulled: Callable[[str], Pat
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_says_how_to_fetch_the_encoders_of_its_example(page: Path) -> None:
+def test_page_says_how_to_fetch_the_encoders_of_its_example(page: Path) -> None:
     text = page.read_text()
     used = {name for block in _BLOCK.findall(text) for name in re.findall(r'"([\w-]+)"', block) if name in catalog()}
     fetched = re.findall(r"^    ensembed pull ([\w -]+?) +#", text, re.MULTILINE)
     assert used == {name for names in fetched for name in names.split()}
 
 
-def test_every_integration_has_a_page_and_a_line_in_the_readme_and_no_other_has() -> None:
+def test_every_integration_has_a_page_and_a_line_in_the_readme() -> None:
     folder = ROOT / "ensembed" / "integrations"
     modules = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     pages = {page.stem for page in PAGES}

@@ -57,16 +57,16 @@ def check_export(model: MetaEncoder, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", LINEAR.values(), ids=LINEAR)
-def test_an_exported_index_finds_what_the_model_finds(method: Method, tmp_path: Path) -> None:
+def test_exported_index_ranks_as_the_model_does(method: Method, tmp_path: Path) -> None:
     check_export(fitted(method), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["conc", "avg", "svd", "gcca"])
-def test_a_truncated_model_is_exported_truncated(name: str, tmp_path: Path) -> None:
+def test_truncated_model_is_exported_truncated(name: str, tmp_path: Path) -> None:
     check_export(fitted(LINEAR[name]).truncate(5), tmp_path)
 
 
-def test_other_methods_that_are_linear(tmp_path: Path) -> None:
+def test_other_linear_methods_can_be_exported(tmp_path: Path) -> None:
     check_export(fitted(UpProjection(dim=20), MEMBERS[:1]), tmp_path)
     check_export(fitted(Autoencoder(dim=6, hidden_layers=0, loss="mse")), tmp_path)  # solved, not trained
     layers = [
@@ -78,7 +78,7 @@ def test_other_methods_that_are_linear(tmp_path: Path) -> None:
     check_export(MetaEncoder(Ensemble(MEMBERS), Meta({"name": "ae"}, 8, tuple(layers), normalize=False)), tmp_path)
 
 
-def test_what_the_index_takes_is_stated_by_the_method() -> None:
+def test_member_vectors_are_scaled_only_if_the_method_scales_them() -> None:
     views = [encoder.encode(QUERIES) for encoder in Ensemble(MEMBERS).encoders]
     np.testing.assert_array_equal(member_vectors(fitted(GCCA(dim=7)), QUERIES), np.hstack(views))
     np.testing.assert_array_equal(member_vectors(fitted(Concat()), QUERIES), np.hstack([unit_rows(v) for v in views]))
@@ -88,7 +88,7 @@ def test_what_the_index_takes_is_stated_by_the_method() -> None:
     assert (matrix.shape, bias.shape) == ((30, 9), (9,))
 
 
-def test_what_is_not_linear_is_refused_with_the_reason() -> None:
+def test_map_that_is_not_linear_is_refused_with_the_reason() -> None:
     whitened = Ensemble(MEMBERS).fit(SENTENCES, Auto(weights=(0.7, 0.2, 0.1), whitened=(1,)))
     with pytest.raises(InputError, match=r"auto is not linear: it sends member 1 through 2 layers with 'unit' between"):
         export_index(whitened)
@@ -96,7 +96,7 @@ def test_what_is_not_linear_is_refused_with_the_reason() -> None:
         export_index("minilm")  # type: ignore[arg-type] # it is refused
 
 
-def test_the_map_can_stand_before_any_index_of_the_right_size() -> None:
+def test_map_can_precede_any_index_of_the_right_size() -> None:
     model = fitted(GCCA(dim=7))
     graph = export_index(model, faiss.IndexHNSWFlat(7, 16, faiss.METRIC_L2))
     graph.add(member_vectors(model, SENTENCES))
@@ -129,7 +129,7 @@ def _one_core() -> Iterator[None]:
         (UsearchStore, {"dtype": "i8"}),
     ],
 )
-def test_a_graph_finds_nearly_all_of_what_is_nearest(kind: Any, settings: dict[str, Any], tmp_path: Path) -> None:  # noqa: ANN401 - either class
+def test_graph_finds_over_nine_tenths_of_the_nearest(kind: Any, settings: dict[str, Any], tmp_path: Path) -> None:  # noqa: ANN401 - either class
     model = fitted(Concat())
     texts = [f"{sentence} number {i} of {i % 17}" for i in range(20) for sentence in SENTENCES]
     queries = texts[5::200]
@@ -152,7 +152,7 @@ def test_a_graph_finds_nearly_all_of_what_is_nearest(kind: Any, settings: dict[s
         np.testing.assert_allclose(scores, own, atol=rounding)
 
 
-def test_a_graph_is_searched_as_widely_as_hits_are_wanted() -> None:
+def test_graph_search_widens_with_k() -> None:
     texts = [f"sentence {i} about {i % 7} and {i % 11}" for i in range(1500)]
     with FaissStore.create(None, "demo?dim=32", kind="hnsw") as store:
         store.add(range(len(texts)), texts)

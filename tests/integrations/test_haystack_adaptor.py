@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_model import SENTENCES, TEXTS, check_install_line, small_model
+from small_model import SENTENCES, TEXTS, small_model
 
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"  # read when Haystack is imported
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_the_vectors_are_the_model_s_own() -> None:
+def test_embedders_give_the_vectors_of_the_model() -> None:
     model = small_model()
     documents = [Document(content=text) for text in TEXTS]
     found = EnsembedDocumentEmbedder(model).run(documents)["documents"]
@@ -43,14 +43,14 @@ def test_the_vectors_are_the_model_s_own() -> None:
     assert EnsembedTextEmbedder(model).run(TEXTS[4]) == {"embedding": model.encode([TEXTS[4]])[0].tolist()}
 
 
-def test_nothing_and_no_content() -> None:
+def test_empty_list_and_document_without_content() -> None:
     embedder = EnsembedDocumentEmbedder(NAME)
     assert embedder.run([]) == {"documents": []}
     assert embedder.run([Document(content=None)])["documents"][0].embedding == [0.0] * 4
     assert EnsembedTextEmbedder(NAME).run("") == {"embedding": [0.0] * 4}
 
 
-def test_the_asynchronous_methods_give_the_same() -> None:
+def test_asynchronous_methods_give_the_same_vectors() -> None:
     model, documents = small_model(), [Document(content=text) for text in TEXTS]
     embedder, text_embedder = EnsembedDocumentEmbedder(model), EnsembedTextEmbedder(model)
     assert asyncio.run(embedder.run_async(documents)) == embedder.run(documents)
@@ -86,7 +86,7 @@ def _pipelines(model: Any) -> tuple[Pipeline, Pipeline, InMemoryDocumentStore]: 
     return index, query, store
 
 
-def test_a_pipeline_finds_what_the_model_finds(folder: Path) -> None:
+def test_pipeline_ranks_as_the_model_does(folder: Path) -> None:
     index, query, store = _pipelines(str(folder))
     index.run({"embedder": {"documents": [Document(content=sentence) for sentence in SENTENCES]}})
     assert store.count_documents() == len(SENTENCES)
@@ -96,7 +96,7 @@ def test_a_pipeline_finds_what_the_model_finds(folder: Path) -> None:
     assert [hit.score for hit in found] == pytest.approx(sorted(cosines.tolist(), reverse=True)[:3], abs=1e-5)
 
 
-def test_a_pipeline_is_written_down_and_read_back(folder: Path) -> None:
+def test_pipeline_is_written_to_yaml_and_read_back(folder: Path) -> None:
     index, query, _ = _pipelines(folder)
     for pipeline in (index, query):
         text = pipeline.dumps()
@@ -111,7 +111,7 @@ def test_a_pipeline_is_written_down_and_read_back(folder: Path) -> None:
     assert vector == small_model().encode(["a dog"])[0].tolist()
 
 
-def test_every_setting_survives() -> None:
+def test_every_setting_is_written_and_read_back() -> None:
     embedder = EnsembedDocumentEmbedder(
         NAME,
         prefix="p",
@@ -136,7 +136,7 @@ def test_every_setting_survives() -> None:
     assert EnsembedTextEmbedder.from_dict(text).to_dict() == text
 
 
-def test_the_model_is_opened_when_it_is_needed(tmp_path: Path) -> None:
+def test_model_is_opened_when_it_is_needed(tmp_path: Path) -> None:
     embedder = EnsembedTextEmbedder(tmp_path / "later")
     with pytest.raises(ModelError, match="not a saved model"):
         embedder.warm_up()
@@ -147,7 +147,7 @@ def test_the_model_is_opened_when_it_is_needed(tmp_path: Path) -> None:
     assert embedder.encoder is first
 
 
-def test_data_cannot_ask_for_trust() -> None:
+def test_yaml_cannot_grant_trust() -> None:
     data = EnsembedTextEmbedder("openai:https://example.org/v1#model", trust=True).to_dict()
     with pytest.raises(ModelError, match="sends your sentences"):
         EnsembedTextEmbedder.from_dict(data).run("a dog")
@@ -156,7 +156,7 @@ def test_data_cannot_ask_for_trust() -> None:
         EnsembedTextEmbedder.from_dict(data)
 
 
-def test_a_model_in_memory_cannot_be_written_down() -> None:
+def test_model_in_memory_cannot_be_written_to_yaml() -> None:
     with pytest.raises(InputError, match=r"model\.save\(folder\)"):
         EnsembedTextEmbedder(small_model()).to_dict()
 
@@ -171,7 +171,3 @@ def test_bad_input_is_refused() -> None:
         EnsembedDocumentEmbedder(NAME, meta_fields_to_embed="title")  # type: ignore[arg-type] # it is refused
     with pytest.raises(InputError, match="a model is"):
         EnsembedTextEmbedder("")
-
-
-def test_without_haystack_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_install_line(monkeypatch, "haystack", "haystack", "haystack")

@@ -48,7 +48,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh_session()
 
 
-def test_what_is_pushed_comes_back(hub: HubServer, model: MetaEncoder) -> None:
+def test_pushed_model_loads_with_the_same_vectors(hub: HubServer, model: MetaEncoder) -> None:
     pushed = push_to_hub(model, REPO)
     assert pushed == Pushed(REPO, hub.repositories[REPO].branches["main"], f"{hub.url}/{REPO}/commit/{pushed.revision}")
     assert set(hub.files(REPO)) == {".gitattributes", "config.json", "model.safetensors", "README.md"}
@@ -64,7 +64,7 @@ def test_what_is_pushed_comes_back(hub: HubServer, model: MetaEncoder) -> None:
     np.testing.assert_array_equal(loaded.encode(SENTENCES), model.encode(SENTENCES))
 
 
-def test_just_two_files_are_fetched(hub: HubServer, model: MetaEncoder, tmp_path: Path) -> None:
+def test_only_two_files_are_fetched(hub: HubServer, model: MetaEncoder, tmp_path: Path) -> None:
     push_to_hub(model, REPO)
     hub.repositories[REPO].commit(
         "main", {"pytorch_model.bin": b"pickle", "sub/config.json": b"{}", "code.py": b"boom"}, "more"
@@ -78,7 +78,7 @@ def test_just_two_files_are_fetched(hub: HubServer, model: MetaEncoder, tmp_path
     assert not (tmp_path / "hub").exists()
 
 
-def test_a_revision_is_pinned(hub: HubServer, model: MetaEncoder) -> None:
+def test_revision_selects_a_branch_or_a_commit(hub: HubServer, model: MetaEncoder) -> None:
     first = push_to_hub(model, REPO)
     other = Ensemble(MEMBERS).fit(SENTENCES, Concat())
     second = push_to_hub(other, REPO)
@@ -95,7 +95,7 @@ def test_a_revision_is_pinned(hub: HubServer, model: MetaEncoder) -> None:
         push_to_hub(model, REPO, revision=first.revision)
 
 
-def test_what_was_opened_once_opens_offline(
+def test_model_that_was_opened_once_opens_offline(
     hub: HubServer, model: MetaEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     push_to_hub(model, REPO)
@@ -114,7 +114,7 @@ def test_what_was_opened_once_opens_offline(
     assert len(hub.asked) == count
 
 
-def test_a_hub_that_is_down_is_not_needed_for_what_is_here(hub: HubServer, model: MetaEncoder) -> None:
+def test_cached_model_opens_while_the_hub_is_down(hub: HubServer, model: MetaEncoder) -> None:
     push_to_hub(model, REPO)
     online = from_pretrained(REPO)
     hub.failing = {"/api/models": (500, {}, b"{}")}
@@ -123,7 +123,9 @@ def test_a_hub_that_is_down_is_not_needed_for_what_is_here(hub: HubServer, model
         from_pretrained("me/absent")
 
 
-def test_nobody_listens(hub: HubServer, model: MetaEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_hub_is_a_missing_error(
+    hub: HubServer, model: MetaEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
@@ -134,9 +136,7 @@ def test_nobody_listens(hub: HubServer, model: MetaEncoder, monkeypatch: pytest.
     assert not hub.asked
 
 
-def test_private_models_are_for_those_with_a_token(
-    hub: HubServer, model: MetaEncoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_private_model_needs_a_token(hub: HubServer, model: MetaEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
     push_to_hub(model, REPO, private=True)
     assert hub.repositories[REPO].private
     monkeypatch.delenv("HF_TOKEN")
@@ -163,7 +163,7 @@ def test_private_models_are_for_those_with_a_token(
         ({"config.json": b'{"format": 99, "members": []}', "model.safetensors": b""}, "has model format 99"),
     ],
 )
-def test_what_is_no_model_is_refused_before_its_weights_are_fetched(
+def test_repository_without_a_model_is_refused_before_its_weights_are_fetched(
     hub: HubServer, files: dict[str, bytes], message: str
 ) -> None:
     hub.repositories[REPO] = Repository(private=False)
@@ -174,7 +174,7 @@ def test_what_is_no_model_is_refused_before_its_weights_are_fetched(
     assert fetched == ("format 99" in message)
 
 
-def test_damage_is_seen(hub: HubServer, model: MetaEncoder) -> None:
+def test_damaged_weights_are_refused(hub: HubServer, model: MetaEncoder) -> None:
     push_to_hub(model, REPO)
     damaged = bytearray(hub.files(REPO)["model.safetensors"])
     damaged[-1] ^= 1
@@ -184,7 +184,7 @@ def test_damage_is_seen(hub: HubServer, model: MetaEncoder) -> None:
 
 
 @pytest.mark.usefixtures("hub")
-def test_a_model_from_a_stranger_may_not_ask_servers(model: MetaEncoder, tmp_path: Path) -> None:
+def test_model_from_the_hub_may_not_send_sentences_away(model: MetaEncoder, tmp_path: Path) -> None:
     model.save(tmp_path / "m")
     saved = read_model(tmp_path / "m")
     spec = dataclasses.replace(saved.members[0], name="openai:https://example.org/v1#x")
@@ -199,13 +199,13 @@ def test_a_model_from_a_stranger_may_not_ask_servers(model: MetaEncoder, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["model", "a/b/c", "a b/c", "", "me/", "me/mo--del", "ä/b"])
-def test_names_that_the_hub_cannot_have(model: MetaEncoder, name: str) -> None:
+def test_impossible_names_are_refused(model: MetaEncoder, name: str) -> None:
     for call in (lambda: push_to_hub(model, name), lambda: from_pretrained(name)):
         with pytest.raises(InputError, match="is no name on the hub: write ORG/NAME"):
             call()
 
 
-def test_folders_and_encoders_are_told_apart(
+def test_folders_and_single_encoders_are_refused_with_advice(
     model: MetaEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.save(tmp_path / "saved")
@@ -218,13 +218,15 @@ def test_folders_and_encoders_are_told_apart(
         push_to_hub(model.ensemble.encoders[0], REPO)  # type: ignore[arg-type] # it is refused
 
 
-def test_names_of_the_command_line() -> None:
+def test_hub_name_is_split_into_repository_and_revision() -> None:
     assert parse_hub_name("hub:a/b@v1") == ("a/b", "v1")
     with pytest.raises(InputError, match="says no revision"):
         parse_hub_name("hub:a/b@")
 
 
-def test_the_commands(hub: HubServer, model: MetaEncoder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_push_command_and_hub_names_of_other_commands(
+    hub: HubServer, model: MetaEncoder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = str(tmp_path / "saved")
     model.save(folder)
     pairs = tmp_path / "pairs.tsv"
@@ -252,7 +254,7 @@ def test_the_commands(hub: HubServer, model: MetaEncoder, tmp_path: Path, capsys
     assert "the hub has no model 'me/absent'" in capsys.readouterr().err
 
 
-def test_a_program_of_its_own_opens_it_offline(hub: HubServer, model: MetaEncoder, tmp_path: Path) -> None:
+def test_another_process_opens_the_model_online_and_offline(hub: HubServer, model: MetaEncoder, tmp_path: Path) -> None:
     push_to_hub(model, REPO)
     program = (
         "from ensembed.integrations.hub import from_pretrained\n"
@@ -275,9 +277,7 @@ def test_a_program_of_its_own_opens_it_offline(hub: HubServer, model: MetaEncode
     assert outputs[0].split()[0] == hub.repositories[REPO].branches["main"]
 
 
-def test_the_page_in_the_docs_does_what_it_says(
-    hub: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_examples_of_the_page_run_with_a_hub(hub: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The blocks that need a hub are marked `py`, so that they run here alone, in their places among the others."""
     page = Path(__file__).parents[2] / "docs" / "integrations" / "hub.md"
     blocks = re.findall(r"(?ms)^```(?:python|py)\n(.*?)^```", page.read_text(encoding="utf-8"))
@@ -291,7 +291,7 @@ def test_the_page_in_the_docs_does_what_it_says(
 
 
 @pytest.mark.real
-def test_real_members_come_back_by_their_names(hub: HubServer, pulled: Callable[[str], Path]) -> None:
+def test_real_members_are_opened_by_their_names(hub: HubServer, pulled: Callable[[str], Path]) -> None:
     members = ["minilm", "wordllama"]
     for name in members:
         pulled(name)

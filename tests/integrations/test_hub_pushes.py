@@ -34,7 +34,7 @@ def model() -> MetaEncoder:
     return hub_model()
 
 
-def test_a_saved_folder_is_pushed_without_opening_its_members(
+def test_saved_folder_is_pushed_without_opening_its_members(
     hub: HubServer, model: MetaEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.save(tmp_path / "saved")
@@ -47,7 +47,7 @@ def test_a_saved_folder_is_pushed_without_opening_its_members(
     assert hub.repositories[REPO].messages[-1] == "first"
 
 
-def test_private_never_lands_in_public(hub: HubServer, model: MetaEncoder) -> None:
+def test_private_push_to_a_public_repository_is_refused(hub: HubServer, model: MetaEncoder) -> None:
     push_to_hub(model, REPO)
     before = hub.files(REPO)
     with pytest.raises(InputError, match="me/model is on the hub already, and public"):
@@ -58,7 +58,7 @@ def test_private_never_lands_in_public(hub: HubServer, model: MetaEncoder) -> No
 @pytest.mark.parametrize(
     ("token", "message"), [("", "`hf auth login`"), (READER, "may write"), ("hf_wrong", "`hf auth login`")]
 )
-def test_who_may_not_write_is_told(
+def test_push_without_permission_says_what_to_do(
     hub: HubServer, model: MetaEncoder, monkeypatch: pytest.MonkeyPatch, token: str, message: str
 ) -> None:
     hub.repositories[REPO] = Repository(private=False)
@@ -77,7 +77,7 @@ def test_who_may_not_write_is_told(
         ("POST /api/models/me/model/commit", (412, {}, b"{}"), "was changed on the hub by somebody else"),
     ],
 )
-def test_a_failed_push_changes_nothing(
+def test_failed_push_changes_nothing(
     hub: HubServer, model: MetaEncoder, part: str, answer: tuple[int, dict[str, str], bytes], message: str
 ) -> None:
     push_to_hub(Ensemble(MEMBERS).fit(SENTENCES, GCCA(dim=2)), REPO)
@@ -92,7 +92,9 @@ def test_a_failed_push_changes_nothing(
     np.testing.assert_array_equal(from_pretrained(REPO).encode(SENTENCES), model.encode(SENTENCES))
 
 
-def test_another_writer_in_between_is_seen(hub: HubServer, model: MetaEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_of_another_writer_in_between_is_an_error(
+    hub: HubServer, model: MetaEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     push_to_hub(model, REPO)
     batch = hub._batch
 
@@ -106,7 +108,7 @@ def test_another_writer_in_between_is_seen(hub: HubServer, model: MetaEncoder, m
     assert hub.files(REPO)["README.md"] == b"theirs"
 
 
-def test_a_push_that_is_killed_leaves_the_hub_as_it_was(hub: HubServer, model: MetaEncoder, tmp_path: Path) -> None:
+def test_killed_push_leaves_the_hub_as_it_was(hub: HubServer, model: MetaEncoder, tmp_path: Path) -> None:
     push_to_hub(model, REPO)
     before = hub.files(REPO)
     Ensemble(MEMBERS).fit(SENTENCES, GCCA(dim=2)).save(tmp_path / "new")
@@ -130,7 +132,7 @@ class Reversed:
         return [[float(len(text)), float(text.count("e"))] for text in sentences]
 
 
-def test_members_that_cannot_travel_are_refused_unless_that_is_wanted(hub: HubServer, tmp_path: Path) -> None:
+def test_local_members_are_refused_unless_allowed(hub: HubServer, tmp_path: Path) -> None:
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("dog 1 0\ncat 0 1\nred 1 1\n")
     own = ObjectEncoder(Reversed(), name="mine|*own*")
@@ -148,7 +150,7 @@ def test_members_that_cannot_travel_are_refused_unless_that_is_wanted(hub: HubSe
     np.testing.assert_array_equal(loaded.encode(SENTENCES), model.encode(SENTENCES))
 
 
-def test_the_card_is_yours_to_choose(hub: HubServer, model: MetaEncoder) -> None:
+def test_card_can_be_a_text_or_left_out(hub: HubServer, model: MetaEncoder) -> None:
     push_to_hub(model, REPO, card="---\nlicense: mit\n---\nmy own\n")
     assert hub.files(REPO)["README.md"].endswith(b"my own\n")
     push_to_hub(Ensemble(MEMBERS).fit(SENTENCES, GCCA(dim=2)), REPO, card=False)

@@ -13,12 +13,10 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_tests.integration_tests import EmbeddingsIntegrationTests
 from langchain_tests.unit_tests import EmbeddingsUnitTests
-from small_model import SENTENCES, TEXTS, check_install_line, small_model
+from small_model import SENTENCES, TEXTS, small_model
 
-from ensembed import Ensemble
 from ensembed.errors import ModelError, SentenceError, UnknownEncoderError
 from ensembed.integrations.langchain import EnsembedEmbeddings
-from ensembed.methods import Concat
 
 NAME = "demo?dim=4&seed=2"
 
@@ -48,7 +46,7 @@ class TestStandardIntegration(EmbeddingsIntegrationTests):  # type: ignore[misc]
         return {"model": NAME}
 
 
-def test_the_vectors_are_the_model_s_own() -> None:
+def test_embeddings_give_the_vectors_of_the_model() -> None:
     model = small_model()
     embeddings = EnsembedEmbeddings(model)
     expected = model.encode(TEXTS)
@@ -64,7 +62,7 @@ def test_the_vectors_are_the_model_s_own() -> None:
 
 
 @pytest.mark.parametrize("kind", [str, Path])
-def test_a_folder_is_opened(tmp_path: Path, kind: Callable[[Path], Any]) -> None:
+def test_folder_of_a_saved_model_is_opened(tmp_path: Path, kind: Callable[[Path], Any]) -> None:
     model = small_model()
     model.save(tmp_path / "model")
     embeddings = EnsembedEmbeddings(kind(tmp_path / "model"))
@@ -72,7 +70,7 @@ def test_a_folder_is_opened(tmp_path: Path, kind: Callable[[Path], Any]) -> None
     assert repr(embeddings) == "EnsembedEmbeddings('model')"
 
 
-def test_any_object_with_encode_will_do() -> None:
+def test_any_object_with_encode_is_accepted() -> None:
     class Lengths:
         def encode(self, sentences: list[str]) -> list[list[int]]:
             return [[len(sentence), 1] for sentence in sentences]
@@ -80,7 +78,7 @@ def test_any_object_with_encode_will_do() -> None:
     assert EnsembedEmbeddings(Lengths()).embed_query("abc") == [3.0, 1.0]
 
 
-def test_what_cannot_be_embedded_is_refused() -> None:
+def test_texts_that_are_not_strings_are_refused() -> None:
     embeddings = EnsembedEmbeddings(NAME)
     with pytest.raises(SentenceError, match="sentence 1 is not a string"):
         embeddings.embed_documents(["a", None])  # type: ignore[list-item] # it is refused
@@ -88,7 +86,7 @@ def test_what_cannot_be_embedded_is_refused() -> None:
         embeddings.embed_documents("a dog")  # type: ignore[arg-type] # it is refused
 
 
-def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+def test_sources_without_a_model_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownEncoderError, match="neither a folder with a saved model nor an encoder"):
         EnsembedEmbeddings("no-such-thing")
     with pytest.raises(ModelError, match=r"there is no config\.json in it"):
@@ -99,7 +97,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
         EnsembedEmbeddings("openai:https://example.org/v1#model")
 
 
-def test_a_vector_store_ranks_as_the_model_does() -> None:
+def test_vector_store_ranks_as_the_model_does() -> None:
     model = small_model()
     store = InMemoryVectorStore(EnsembedEmbeddings(model))
     store.add_texts(SENTENCES, ids=[str(i) for i in range(len(SENTENCES))])
@@ -108,17 +106,3 @@ def test_a_vector_store_ranks_as_the_model_does() -> None:
     best = np.argsort(-cosines, kind="stable")[:3]
     assert found[0][0].page_content == SENTENCES[best[0]] == "a dog has the b"
     assert [score for _, score in found] == pytest.approx(cosines[best].tolist(), abs=1e-5)
-
-
-def test_without_langchain_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_install_line(monkeypatch, "langchain", "langchain_core", "langchain")
-
-
-@pytest.mark.real
-def test_real_encoders(pulled: Callable[[str], Path], tmp_path: Path) -> None:
-    for name in ("minilm", "wordllama"):
-        pulled(name)
-    model = Ensemble(["minilm", "wordllama"]).fit(TEXTS, Concat())
-    model.save(tmp_path / "model")
-    rows = EnsembedEmbeddings(tmp_path / "model").embed_documents(TEXTS)
-    assert np.array(rows, np.float32).tobytes() == model.encode(TEXTS).tobytes()

@@ -14,7 +14,7 @@ import pytest
 from llama_index.core import VectorStoreIndex
 from llama_index.core.ingestion import IngestionCache, IngestionPipeline
 from llama_index.core.schema import TextNode
-from small_model import SENTENCES, TEXTS, check_install_line, small_model
+from small_model import SENTENCES, TEXTS, small_model
 
 from ensembed.errors import InputError, ModelError, SentenceError
 from ensembed.integrations.llama_index import EnsembedEmbedding
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("batch", [1, 2, 512])
-def test_the_vectors_are_the_model_s_own(batch: int) -> None:
+def test_embedding_gives_the_vectors_of_the_model(batch: int) -> None:
     model = small_model()
     embedding = EnsembedEmbedding(model, embed_batch_size=batch)
     # A text may differ in another batch by a rounding, in the model as well.
@@ -42,7 +42,7 @@ def test_the_vectors_are_the_model_s_own(batch: int) -> None:
     assert embedding.get_text_embedding_batch([]) == []
 
 
-def test_the_asynchronous_methods_give_the_same() -> None:
+def test_asynchronous_methods_give_the_same_vectors() -> None:
     async def ask(embedding: EnsembedEmbedding) -> list[Any]:
         return [
             await embedding.aget_text_embedding_batch(TEXTS),
@@ -55,7 +55,7 @@ def test_the_asynchronous_methods_give_the_same() -> None:
     assert asyncio.run(ask(EnsembedEmbedding(model))) == [model.encode(TEXTS).tolist(), alone, alone]
 
 
-def test_an_index_finds_what_the_model_finds() -> None:
+def test_index_ranks_as_the_model_does() -> None:
     model = small_model()
     nodes = [TextNode(text=sentence, id_=str(i)) for i, sentence in enumerate(SENTENCES)]
     index = VectorStoreIndex(nodes, embed_model=EnsembedEmbedding(model))
@@ -65,7 +65,7 @@ def test_an_index_finds_what_the_model_finds() -> None:
     assert [hit.score for hit in found] == pytest.approx(sorted(cosines.tolist(), reverse=True)[:3], abs=1e-5)
 
 
-def test_its_configuration_opens_the_same_model(folder: Path) -> None:
+def test_configuration_and_pickle_open_the_same_model(folder: Path) -> None:
     embedding = EnsembedEmbedding(folder, embed_batch_size=7, threads=1)
     data = json.loads(embedding.to_json())
     assert data["class_name"] == "EnsembedEmbedding"
@@ -78,14 +78,14 @@ def test_its_configuration_opens_the_same_model(folder: Path) -> None:
     assert pickled.get_text_embedding("a dog") == embedding.get_text_embedding("a dog")
 
 
-def test_a_changed_model_is_refused(folder: Path) -> None:
+def test_changed_model_is_refused(folder: Path) -> None:
     data = EnsembedEmbedding(folder).to_dict()
     small_model(seed=2).save(folder)
     with pytest.raises(ModelError, match="has changed: its fingerprint was"):
         EnsembedEmbedding.from_dict(data)
 
 
-def test_a_model_in_memory_cannot_be_read_back() -> None:
+def test_model_in_memory_cannot_be_read_back() -> None:
     embedding = EnsembedEmbedding(small_model())
     assert embedding.to_dict()["fingerprint"] != EnsembedEmbedding(small_model(seed=2)).to_dict()["fingerprint"]
     with pytest.raises(InputError, match="pass that object again"):
@@ -95,7 +95,7 @@ def test_a_model_in_memory_cannot_be_read_back() -> None:
     assert copy.deepcopy(embedding).get_text_embedding("a dog") == embedding.get_text_embedding("a dog")
 
 
-def test_an_ingestion_cache_tells_models_apart() -> None:
+def test_ingestion_cache_distinguishes_models() -> None:
     cache = IngestionCache()
     vectors = []
     for model in (small_model(), small_model(seed=2), small_model()):
@@ -114,11 +114,7 @@ def test_bad_input_is_refused() -> None:
         EnsembedEmbedding(NAME, embed_batch_size=0)
 
 
-def test_without_llama_index_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_install_line(monkeypatch, "llama_index", "llama_index.core", "llama-index")
-
-
-def test_data_cannot_ask_for_trust() -> None:
+def test_configuration_cannot_grant_trust() -> None:
     data = {"model": "openai:https://example.org/v1#model", "trust": True}
     with pytest.raises(ModelError, match="sends your sentences"):
         EnsembedEmbedding.from_dict(data)

@@ -50,7 +50,7 @@ def front(card: str) -> dict[str, Any]:
     return facts
 
 
-def test_it_says_what_the_model_is_made_of(model: MetaEncoder) -> None:
+def test_card_names_members_method_and_corpus(model: MetaEncoder) -> None:
     card = model_card(model, repo="me/model")
     facts = front(card)
     assert facts["library_name"] == "ensembed"
@@ -69,7 +69,7 @@ def test_it_says_what_the_model_is_made_of(model: MetaEncoder) -> None:
     assert titles == ["Members", "How it was made", "How to use it", "Intended use and limits", "Versions"]
 
 
-def test_a_folder_has_the_card_of_its_model(model: MetaEncoder, tmp_path: Path) -> None:
+def test_folder_has_the_card_of_its_model(model: MetaEncoder, tmp_path: Path) -> None:
     model.save(tmp_path / "m")
     for folder in (tmp_path / "m", str(tmp_path / "m")):
         assert model_card(folder, repo="me/m") == model_card(model, repo="me/m")
@@ -81,7 +81,7 @@ def test_a_folder_has_the_card_of_its_model(model: MetaEncoder, tmp_path: Path) 
         model_card(model.ensemble.encoders[0])  # type: ignore[arg-type] # it is refused
 
 
-def test_licences_of_the_catalogue(model: MetaEncoder) -> None:
+def test_licences_come_from_the_catalogue(model: MetaEncoder) -> None:
     same = model_card(of(model, spec("minilm", "onnx"), spec("use-lite", "use-lite")), repo="a/b")
     assert front(same)["license"] == "apache-2.0"
     assert front(same)["base_model"] == ["sentence-transformers/all-MiniLM-L6-v2"]
@@ -96,9 +96,7 @@ def test_licences_of_the_catalogue(model: MetaEncoder) -> None:
         assert licence in mixed
 
 
-def test_what_is_not_known_is_said_to_be_unknown(
-    model: MetaEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_licence_is_called_unknown(model: MetaEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
@@ -124,7 +122,7 @@ def test_what_is_not_known_is_said_to_be_unknown(
         ("no front matter\nlicense: mit\n", ""),
     ],
 )
-def test_a_member_from_the_hub_has_the_licence_of_its_card(
+def test_member_from_the_hub_has_the_licence_of_its_card(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, front_matter: str, licence: str
 ) -> None:
     from huggingface_hub import constants
@@ -152,16 +150,16 @@ def test_a_member_from_the_hub_has_the_licence_of_its_card(
         ("gone", "onnx", "its name cannot be opened: "),
     ],
 )
-def test_which_members_travel(name: str, kind: str, local: str) -> None:
+def test_members_that_others_cannot_open_say_why(name: str, kind: str, local: str) -> None:
     assert member_of(spec(name, kind)).local.startswith(local)
     assert bool(member_of(spec(name, kind)).local) == bool(local)
 
 
-def test_a_path_of_a_packages_scheme_local(tmp_path: Path) -> None:
+def test_path_in_the_scheme_of_a_package_is_local(tmp_path: Path) -> None:
     assert member_of(spec(f"plugin:{tmp_path}", "plugin")).local == "it is a file or folder"
 
 
-def test_weights_and_where_they_are_from(model: MetaEncoder) -> None:
+def test_card_shows_weights_and_their_origin(model: MetaEncoder) -> None:
     found = trusted([0.25, 0.75], MEMBERS)
     specs = [encoder.spec for encoder in model.ensemble.encoders]
     card = model_card(of(model, *specs, weights=[0.25, 0.75], **found.origin))
@@ -173,13 +171,13 @@ def test_weights_and_where_they_are_from(model: MetaEncoder) -> None:
     assert "most trusted" not in model_card(of(model, *specs, weights_from="reliability", trusted=7))
 
 
-def test_a_combination_that_needs_no_corpus_says_so() -> None:
+def test_card_says_if_no_corpus_was_needed() -> None:
     card = model_card(Ensemble(MEMBERS).fit(SENTENCES, Concat()))
     assert "- corpus: none was needed" in card
     assert "- dimensions: 14" in card
 
 
-def test_nothing_in_a_name_becomes_markdown_or_yaml(model: MetaEncoder) -> None:
+def test_names_are_escaped_in_markdown_and_yaml(model: MetaEncoder) -> None:
     evil = "x|y](http://e) <script> `a` **b**\n---\nlicense: mit\n# title"
     card = model_card(of(model, spec(evil, "object")), scores={evil: evaluate(model, PAIRS)})
     assert front(card)["license"] == "other"
@@ -190,7 +188,7 @@ def test_nothing_in_a_name_becomes_markdown_or_yaml(model: MetaEncoder) -> None:
     assert escaped("a_b\\c") == "a\\_b\\\\c"
 
 
-def test_scores_in_every_form(model: MetaEncoder) -> None:
+def test_scores_are_accepted_in_every_form(model: MetaEncoder) -> None:
     result = evaluate(model, PAIRS)
     line = f"| **this model** | {100 * result.score.pearson:.1f} / {100 * result.score.spearman:.1f} |"
     printed = {"provenance": {"ensembed": "9.9"}, "protocol": "mean", "models": {"folder": [result.to_json()]}}
@@ -205,7 +203,7 @@ def test_scores_in_every_form(model: MetaEncoder) -> None:
     assert "Scored by ensembed 9.9." in card
 
 
-def test_members_are_scored_beside_it(model: MetaEncoder) -> None:
+def test_card_shows_scores_of_members_beside_the_model(model: MetaEncoder) -> None:
     ours, theirs = evaluate(model, PAIRS), evaluate(model.ensemble.encoders[0], PAIRS)
     card = model_card(model, {MEMBERS[0]: [theirs], "folder": [ours]}, repo="me/model")
     rows = re.findall(r"(?m)^\| (.*?) \| -?[\d.]+ / ", card)
@@ -232,6 +230,6 @@ def test_members_are_scored_beside_it(model: MetaEncoder) -> None:
         [{"dataset": "x", "protocol": "mean", "pearson": "0.5", "spearman": 0.5}],
     ],
 )
-def test_what_are_no_scores(model: MetaEncoder, scores: Any) -> None:  # noqa: ANN401 - none of them is one
+def test_invalid_scores_are_refused(model: MetaEncoder, scores: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match="score"):
         model_card(model, scores)

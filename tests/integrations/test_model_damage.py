@@ -19,7 +19,7 @@ from make_onnx import write_onnx
 
 
 @pytest.mark.parametrize("name", ["modules.json", "config_sentence_transformers.json"])
-def test_a_folder_of_sentence_transformers(name: str, tmp_path: Path) -> None:
+def test_damaged_folder_of_sentence_transformers_is_a_model_error(name: str, tmp_path: Path) -> None:
     from sentence_transformers.base.modules import Dense
 
     model = to_sentence_transformer("demo?dim=8", prompts={"query": "to find: "}, truncate_dim=3)
@@ -40,7 +40,7 @@ def test_a_folder_of_sentence_transformers(name: str, tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_an_exported_folder(tmp_path: Path) -> None:
+def test_damaged_onnx_export_is_a_model_error(tmp_path: Path) -> None:
     export_model(f"onnx:{write_onnx(tmp_path / 'encoder')}", tmp_path / "out")
     path = tmp_path / "out" / "config.json"
     whole = json.loads(path.read_text())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,7 +52,7 @@ def ours(model: Any, dataset: Dataset) -> list[float]:  # noqa: ANN401 - a model
     return [score.pearson, score.spearman, score.pearson, score.spearman, score.spearman]
 
 
-def test_it_is_an_encoder_of_mteb(model: MetaEncoder) -> None:
+def test_model_satisfies_the_protocol_of_mteb(model: MetaEncoder) -> None:
     wrapped = MtebModel(model)
     assert isinstance(wrapped, mteb.models.EncoderProtocol)
     meta = wrapped.mteb_model_meta
@@ -69,11 +67,11 @@ def test_it_is_an_encoder_of_mteb(model: MetaEncoder) -> None:
             MtebModel(model, wrong)
 
 
-def test_another_fit_is_another_revision(model: MetaEncoder) -> None:
+def test_another_fit_has_another_revision(model: MetaEncoder) -> None:
     assert MtebModel(model).mteb_model_meta.revision != MtebModel(model.truncate(9)).mteb_model_meta.revision
 
 
-def test_vectors_are_the_models(model: MetaEncoder) -> None:
+def test_encode_gives_the_vectors_of_the_model(model: MetaEncoder) -> None:
     texts = list(SENTENCES)
     batches: list[dict[str, list[str]]] = [{"text": texts[:2]}, {"text": texts[2:]}, {"text": []}]
     found = MtebModel(model).encode(batches, task_metadata=METADATA, hf_split="test", hf_subset="default", batch_size=2)
@@ -82,7 +80,7 @@ def test_vectors_are_the_models(model: MetaEncoder) -> None:
     assert empty.shape == (0, 18)
 
 
-def test_what_it_cannot_do_is_refused(model: MetaEncoder) -> None:
+def test_images_and_rounded_vectors_are_refused(model: MetaEncoder) -> None:
     about = {"task_metadata": METADATA, "hf_split": "test", "hf_subset": "default"}
     with pytest.raises(InputError, match=r"'STSBenchmark' has batches of \['image'\]"):
         MtebModel(model).encode([{"image": [0]}], **about)
@@ -91,14 +89,14 @@ def test_what_it_cannot_do_is_refused(model: MetaEncoder) -> None:
     MtebModel(model).encode([{"text": ["a"]}], precision="float32", **about)
 
 
-def test_a_task_runs(model: MetaEncoder, pairs: Dataset) -> None:
+def test_sts_task_gives_our_own_score(model: MetaEncoder, pairs: Dataset) -> None:
     result = run(MtebModel(model), local_sts("STSBenchmark", pairs))
     np.testing.assert_allclose(scores(result), ours(model, pairs), rtol=0, atol=1e-6)
     assert result.model_name == MtebModel(model).mteb_model_meta.name
     assert result.task_results[0].dataset_revision == pairs.fingerprint
 
 
-def test_several_tasks_and_splits(model: MetaEncoder, pairs: Dataset) -> None:
+def test_several_tasks_and_splits_run_together(model: MetaEncoder, pairs: Dataset) -> None:
     half = Dataset.of(Pairs("half", pairs.parts[0].sentences1[:20], pairs.parts[0].sentences2[:20], np.arange(20.0)))
     both = local_sts("STSBenchmark.v2", {"validation": half, "test": pairs})
     two_parts = Dataset("two", (*half.parts, *pairs.parts))
@@ -111,7 +109,7 @@ def test_several_tasks_and_splits(model: MetaEncoder, pairs: Dataset) -> None:
     assert pooled == pytest.approx(evaluate(model, two_parts, "all").score.spearman, abs=1e-6)
 
 
-def test_results_are_kept_by_revision(model: MetaEncoder, pairs: Dataset, tmp_path: Path) -> None:
+def test_mteb_keeps_results_by_revision(model: MetaEncoder, pairs: Dataset, tmp_path: Path) -> None:
     cache = mteb.ResultCache(tmp_path)
     recorder = Recorder(model)
     first = run(MtebModel(recorder), local_sts("STSBenchmark", pairs), cache=cache)
@@ -124,7 +122,7 @@ def test_results_are_kept_by_revision(model: MetaEncoder, pairs: Dataset, tmp_pa
     assert other.seen
 
 
-def test_results_on_other_pairs_are_not_taken_for_these(model: MetaEncoder, pairs: Dataset, tmp_path: Path) -> None:
+def test_results_on_other_pairs_have_another_name(model: MetaEncoder, pairs: Dataset, tmp_path: Path) -> None:
     cache = mteb.ResultCache(tmp_path)
     part = pairs.parts[0]
     reversed_pairs = Dataset.of(Pairs("mine", part.sentences1, part.sentences2, part.scores[::-1].copy()))
@@ -133,7 +131,7 @@ def test_results_on_other_pairs_are_not_taken_for_these(model: MetaEncoder, pair
         np.testing.assert_allclose(found, ours(model, data), rtol=0, atol=1e-5)
 
 
-def test_a_saved_model_is_opened_by_its_folder(model: MetaEncoder, tmp_path: Path) -> None:
+def test_saved_model_is_opened_by_its_folder(model: MetaEncoder, tmp_path: Path) -> None:
     model.save(tmp_path / "saved")
     assert MtebModel(str(tmp_path / "saved")).model.spec.key == model.spec.key
     assert to_sentence_transformer(tmp_path / "saved", device="cpu").encode(["a dog"]).shape == (1, model.spec.dim)
@@ -141,13 +139,13 @@ def test_a_saved_model_is_opened_by_its_folder(model: MetaEncoder, tmp_path: Pat
 
 @pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning")  # of mteb, by mteb
 @pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method:FutureWarning")  # mteb calls it
-def test_the_sentence_transformer_scores_the_same(model: MetaEncoder, pairs: Dataset) -> None:
+def test_sentence_transformer_has_the_same_scores(model: MetaEncoder, pairs: Dataset) -> None:
     direct = run(MtebModel(model), local_sts("STSBenchmark", pairs))
     through = run(to_sentence_transformer(model, device="cpu"), local_sts("STSBenchmark", pairs))
     np.testing.assert_allclose(scores(through), scores(direct), rtol=0, atol=1e-6)
 
 
-def test_a_classification_runs() -> None:
+def test_classification_task_runs() -> None:
     """Of another kind of task: a word in each text tells its class."""
     import datasets
 
@@ -159,7 +157,7 @@ def test_a_classification_runs() -> None:
     assert found["accuracy"] > 0.95
 
 
-def test_a_retrieval_runs() -> None:
+def test_retrieval_task_runs() -> None:
     import datasets
 
     names = [f"{i}" for i in range(12)]
@@ -185,24 +183,19 @@ def test_a_retrieval_runs() -> None:
         ("STSBenchmark", {"dev": 1}, r"has the splits \['test'\], and not \['dev'\]"),
     ],
 )
-def test_wrong_tasks_are_refused(pairs: Dataset, task: str, splits: dict[str, int], message: str) -> None:
+def test_unsuitable_tasks_and_splits_are_refused(
+    pairs: Dataset, task: str, splits: dict[str, int], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         local_sts(task, dict.fromkeys(splits or {"test": 1}, pairs))
     with pytest.raises(DatasetError, match="there is no split"):
         local_sts("STSBenchmark", {})
 
 
-def test_a_missing_library_is_named() -> None:
-    code = (
-        "import sys; sys.modules['mteb'] = None\nfrom ensembed.errors import MissingError\n"
-        "try:\n    import ensembed.integrations.mteb\nexcept MissingError as error:\n    print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip().endswith("needs mteb; install it with: pip install 'ensembed[mteb]'")
-
-
 @pytest.mark.real
-def test_the_sts_benchmark_scores_as_ours(pulled: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sts_benchmark_has_our_own_score_with_real_encoders(
+    pulled: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for name in ("stsb", "wordllama", "glove"):
         pulled(name)

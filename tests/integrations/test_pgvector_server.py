@@ -37,7 +37,7 @@ def rows(database: str, query: str) -> list[tuple[object, ...]]:
         return connection.execute(query).fetchall()
 
 
-def test_an_error_in_the_middle_of_adding_leaves_nothing(database: str) -> None:
+def test_failed_add_leaves_the_table_as_it_was(database: str) -> None:
     with PgvectorStore.create(database, "demo?dim=8") as store, psycopg.connect(database, autocommit=True) as other:
         store.add([1], ["a dog"])
         other.execute(
@@ -56,9 +56,7 @@ def test_an_error_in_the_middle_of_adding_leaves_nothing(database: str) -> None:
         assert rows(database, "SELECT id, text FROM ensembed ORDER BY id") == [(1, "a dog"), (2, "a cat")]
 
 
-def test_an_id_that_another_connection_adds_meanwhile_is_refused(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_id_that_another_connection_adds_meanwhile_is_refused(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with PgvectorStore.create(database, "demo?dim=8") as one, PgvectorStore.open(database, "demo?dim=8") as two:
         look = one._refuse_taken
 
@@ -72,7 +70,7 @@ def test_an_id_that_another_connection_adds_meanwhile_is_refused(
         assert rows(database, "SELECT id, text FROM ensembed") == [(7, "the other's")]
 
 
-def test_in_a_transaction_on_ones_own_connection_everything_waits_for_its_commit(database: str) -> None:
+def test_changes_wait_for_the_commit_of_the_users_transaction(database: str) -> None:
     with psycopg.connect(database) as mine:
         store = PgvectorStore.create(mine, "demo?dim=8", table="waiting")
         store.add([1], ["a dog"])
@@ -92,7 +90,7 @@ def test_in_a_transaction_on_ones_own_connection_everything_waits_for_its_commit
 @pytest.mark.parametrize(
     "name", ['x"; DROP TABLE safe; --', "Über Größe", "select", "a'b", "100%s", "{}", "own.place", "n" * 63]
 )
-def test_any_name_is_a_name(database: str, name: str) -> None:
+def test_table_names_are_quoted(database: str, name: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE safe (id int)")
         connection.execute("CREATE SCHEMA own")
@@ -106,13 +104,13 @@ def test_any_name_is_a_name(database: str, name: str) -> None:
     assert rows(database, "SELECT count(*) FROM safe") == [(0,)]
 
 
-def test_names_that_are_none_are_refused(database: str) -> None:
+def test_invalid_table_names_are_refused(database: str) -> None:
     for name in ("", ".", "a.b.c", "a\0b", "n" * 64, None):
         with pytest.raises(InputError, match="a table is named"):
             PgvectorStore.create(database, "demo?dim=8", table=name)  # type: ignore[arg-type] # it is refused
 
 
-def test_more_dimensions_than_can_be_indexed_are_truncated_halved_or_refused(database: str) -> None:
+def test_dimensions_beyond_the_index_are_refused_with_a_way_out(database: str) -> None:
     with pytest.raises(DimensionError, match=r"2001 dimensions.*at most 2000 of a vector.*truncate=2000.*halfvec"):
         PgvectorStore.create(database, wide(2001))
     with pytest.raises(DimensionError, match=r"at most 4000 of a halfvec: set truncate=4000, or index=False"):
@@ -149,7 +147,7 @@ def test_more_dimensions_than_can_be_indexed_are_truncated_halved_or_refused(dat
         PgvectorStore.open(database, wide(3000), table="cut")
 
 
-def test_the_index_is_used_and_exact_search_does_not_use_it(database: str) -> None:
+def test_search_uses_the_index_and_exact_search_does_not(database: str) -> None:
     model = Ensemble(["demo?dim=16&seed=1", "demo?dim=16&seed=2"]).fit(SENTENCES, SVD(dim=12))
     texts = [f"{sentence} {number}" for number in range(8) for sentence in SENTENCES]
     with PgvectorStore.create(database, model) as store:
@@ -178,7 +176,7 @@ def test_the_index_is_used_and_exact_search_does_not_use_it(database: str) -> No
         np.testing.assert_allclose(scores[0], best[0, 1800:1900], atol=1e-6)
 
 
-def test_what_is_no_store_of_ours_is_said(database: str) -> None:
+def test_foreign_tables_and_connections_are_refused(database: str) -> None:
     with pytest.raises(StoreError, match="no table 'ensembed'"):
         PgvectorStore.open(database, "demo?dim=8")
     with psycopg.connect(database, autocommit=True) as connection:
@@ -202,7 +200,7 @@ def test_what_is_no_store_of_ours_is_said(database: str) -> None:
         store.search(["a dog"])
 
 
-def test_who_may_not_make_the_extension_is_told(database: str) -> None:
+def test_extension_without_permission_asks_for_an_administrator(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("DROP ROLE IF EXISTS visitor")
         connection.execute("CREATE ROLE visitor LOGIN")

@@ -24,7 +24,7 @@ class Evil:
         return (Path.touch, (self._mark,))
 
 
-def test_a_folder_with_a_strangers_pickles_is_not_opened(tmp_path: Path) -> None:
+def test_folder_with_foreign_pickles_is_not_opened(tmp_path: Path) -> None:
     with QdrantStore.create(tmp_path / "store", "demo?dim=8") as store:
         store.add([1, 2], ["a dog", "a cat"])
     with QdrantStore.open(tmp_path / "store", "demo?dim=8") as store:  # its own are
@@ -39,7 +39,7 @@ def test_a_folder_with_a_strangers_pickles_is_not_opened(tmp_path: Path) -> None
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file .*lock:ResourceWarning")  # left by the client that is turned away
-def test_qdrant_in_memory_in_use_with_ones_own_client_and_without_its_server(tmp_path: Path) -> None:
+def test_memory_busy_folder_own_client_and_absent_server(tmp_path: Path) -> None:
     QdrantClient: Any = importlib.import_module("qdrant_client").QdrantClient
     model = "demo?dim=8"
     with QdrantStore.create(":memory:", model) as store:
@@ -63,7 +63,7 @@ def test_qdrant_in_memory_in_use_with_ones_own_client_and_without_its_server(tmp
         QdrantStore.create("", model)
 
 
-def test_what_qdrant_took_before_it_failed_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_added_before_a_failure_are_deleted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"sentence {i}" for i in range(300)]
     with QdrantStore.create(":memory:", "demo?dim=8") as store:
         store.add([1000], ["a dog"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -59,7 +58,7 @@ class Unsendable(Lengths):
 # Encoding
 
 
-def test_it_is_one(model: MetaEncoder, library: Library) -> None:
+def test_result_is_a_sentence_transformer(model: MetaEncoder, library: Library) -> None:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import InputModule
 
@@ -70,7 +69,7 @@ def test_it_is_one(model: MetaEncoder, library: Library) -> None:
     assert "gcca" in repr(library)
 
 
-def test_vectors_are_the_models(model: MetaEncoder, library: Library) -> None:
+def test_encode_gives_the_vectors_of_the_model(model: MetaEncoder, library: Library) -> None:
     expected = model.encode(TEXTS)
     for batch_size in (1, 3, 32):
         np.testing.assert_array_equal(library.encode(TEXTS, batch_size=batch_size), expected)
@@ -102,7 +101,7 @@ def test_similarity_is_the_cosine(model: MetaEncoder, library: Library) -> None:
     np.testing.assert_allclose(dot.similarity(rows, rows).numpy(), rows @ rows.T, atol=1e-5)
 
 
-def test_fewer_dimensions_and_length_one(model: MetaEncoder, library: Library) -> None:
+def test_truncation_and_normalisation(model: MetaEncoder, library: Library) -> None:
     shorter = model.truncate(5).encode(TEXTS)
     np.testing.assert_array_equal(library.encode(TEXTS, truncate_dim=5), shorter)
     np.testing.assert_allclose(
@@ -113,7 +112,7 @@ def test_fewer_dimensions_and_length_one(model: MetaEncoder, library: Library) -
     np.testing.assert_array_equal(always.encode(TEXTS), shorter)
 
 
-def test_precisions(model: MetaEncoder, library: Library) -> None:
+def test_rounded_vectors_are_those_of_the_library(model: MetaEncoder, library: Library) -> None:
     from sentence_transformers.util import quantize_embeddings
 
     rows = model.encode(TEXTS)
@@ -125,7 +124,7 @@ def test_precisions(model: MetaEncoder, library: Library) -> None:
     np.testing.assert_array_equal(np.unpackbits(bits, axis=1), rows > 0)
 
 
-def test_the_library_says_where_and_how_precise(model: MetaEncoder) -> None:
+def test_vectors_follow_the_device_and_precision_of_the_library(model: MetaEncoder) -> None:
     import torch
 
     half = to_sentence_transformer(model, device="cpu").half()
@@ -136,14 +135,14 @@ def test_the_library_says_where_and_how_precise(model: MetaEncoder) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[1], [None], [("a", "b")], ["a\ud800"], ["a", b"a"]])
-def test_what_is_no_sentence_is_refused(library: Library, wrong: list[object]) -> None:
+def test_inputs_that_are_not_strings_are_refused(library: Library, wrong: list[object]) -> None:
     with pytest.raises(SentenceError, match=r"sentence \d "):
         library.encode(wrong)
     with pytest.raises(SentenceError, match=r"sentence \d "):
         library.encode_query(wrong)
 
 
-def test_other_encoders_and_names(tmp_path: Path) -> None:
+def test_single_encoders_and_names_are_accepted(tmp_path: Path) -> None:
     encoder = open_encoder("demo?dim=8&seed=1")
     for source in (encoder, "demo?dim=8&seed=1"):
         made = to_sentence_transformer(source)
@@ -154,7 +153,7 @@ def test_other_encoders_and_names(tmp_path: Path) -> None:
         to_sentence_transformer(3)  # type: ignore[arg-type] # it is refused
 
 
-def test_lengths_are_the_shortest_members() -> None:
+def test_max_seq_length_is_that_of_the_shortest_member() -> None:
     class Limited(Encoder):
         @property
         def spec(self) -> Any:  # noqa: ANN401 - an EncoderSpec
@@ -172,7 +171,7 @@ def test_lengths_are_the_shortest_members() -> None:
 # What the library makes of vectors
 
 
-def test_the_evaluator(model: MetaEncoder, library: Library) -> None:
+def test_evaluator_scores_the_cosines_of_the_model(model: MetaEncoder, library: Library) -> None:
     from scipy import stats
     from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
@@ -184,7 +183,7 @@ def test_the_evaluator(model: MetaEncoder, library: Library) -> None:
     assert found["pearson_cosine"] == pytest.approx(stats.pearsonr(cosines, gold).statistic, abs=1e-6)
 
 
-def test_search(model: MetaEncoder, library: Library) -> None:
+def test_semantic_search_ranks_as_the_model_does(model: MetaEncoder, library: Library) -> None:
     from sentence_transformers import util
 
     corpus, queries = TEXTS[:-1], TEXTS[:4]
@@ -195,7 +194,7 @@ def test_search(model: MetaEncoder, library: Library) -> None:
         np.testing.assert_allclose(cosines[[hit["corpus_id"] for hit in row]], [hit["score"] for hit in row], atol=1e-6)
 
 
-def test_paraphrases_and_communities(library: Library) -> None:
+def test_paraphrase_mining_and_community_detection(library: Library) -> None:
     from sentence_transformers import util
 
     texts = ["one red dog", "dog one red", "blue sky above", "rain falls", "above blue sky", "red one dog"]
@@ -208,7 +207,7 @@ def test_paraphrases_and_communities(library: Library) -> None:
 # Processes
 
 
-def test_a_pool_of_processes(model: MetaEncoder) -> None:
+def test_pool_of_processes_gives_the_same_vectors(model: MetaEncoder) -> None:
     mixed = Ensemble([model, ObjectEncoder(Lengths()), "demo?dim=4&normalize=true"]).fit([], Concat())
     made = to_sentence_transformer(mixed, device="cpu")
     pool = made.start_multi_process_pool(["cpu"])  # one is enough to see what travels
@@ -221,14 +220,14 @@ def test_a_pool_of_processes(model: MetaEncoder) -> None:
         made.stop_multi_process_pool(pool)
 
 
-def test_copies(model: MetaEncoder, library: Library) -> None:
+def test_pickle_and_deepcopy_give_the_same_vectors(model: MetaEncoder, library: Library) -> None:
     for again in (pickle.loads(pickle.dumps(library)), copy.deepcopy(library)):  # noqa: S301 - made a moment ago
         assert again[0].encoder.spec == model.spec
         assert again.prompts == library.prompts
         np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
 
 
-def test_an_object_that_cannot_be_sent_is_named() -> None:
+def test_object_that_cannot_be_pickled_is_named() -> None:
     made = to_sentence_transformer(Unsendable(), device="cpu")
     with pytest.raises(EncoderError, match=r"'Unsendable' is an object that cannot be copied .*it stays here; encode"):
         pickle.dumps(made)
@@ -259,7 +258,7 @@ def test_saved_folders_open_both_ways(model: MetaEncoder, library: Library, tmp_
     assert escaped(NAMES[0]) in card
 
 
-def test_settings_and_stock_modules_behind_are_kept(model: MetaEncoder, tmp_path: Path) -> None:
+def test_settings_and_appended_modules_are_saved(model: MetaEncoder, tmp_path: Path) -> None:
     from sentence_transformers.base.modules import Dense, Normalize
 
     made = to_sentence_transformer(model, truncate_dim=3, similarity_fn_name="euclidean", device="cpu")
@@ -274,7 +273,7 @@ def test_settings_and_stock_modules_behind_are_kept(model: MetaEncoder, tmp_path
     np.testing.assert_array_equal(ensembed.load(tmp_path).encode(TEXTS), model.encode(TEXTS))
 
 
-def test_members_that_are_objects_are_given_again(tmp_path: Path) -> None:
+def test_member_that_is_an_object_is_passed_to_load(tmp_path: Path) -> None:
     mixed = Ensemble([ObjectEncoder(Lengths(), name="mine"), "demo"]).fit([], Concat())
     to_sentence_transformer(mixed).save(str(tmp_path))
     with pytest.raises(ModelError, match="member 'mine' is an object"):
@@ -284,7 +283,7 @@ def test_members_that_are_objects_are_given_again(tmp_path: Path) -> None:
         assert load(tmp_path, missing="drop")[0].encoder.missing == "drop"
 
 
-def test_the_library_alone_refuses_or_asks_for_trust(model: MetaEncoder, library: Library, tmp_path: Path) -> None:
+def test_library_alone_refuses_or_needs_trust_remote_code(model: MetaEncoder, library: Library, tmp_path: Path) -> None:
     """What the page in docs says."""
     from sentence_transformers import SentenceTransformer
 
@@ -333,7 +332,7 @@ OURS = {"idx": 0, "name": "0", "path": "", "type": "ensembed.integrations.st_mod
         ({"config": {}}, "not a saved model"),
     ],
 )
-def test_damaged_and_strange_folders_are_refused(
+def test_damaged_and_foreign_folders_are_refused(
     library: Library, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     library.save(str(tmp_path))
@@ -345,7 +344,7 @@ def test_damaged_and_strange_folders_are_refused(
     assert "evil" not in sys.modules
 
 
-def test_a_save_over_another_model_replaces_it(model: MetaEncoder, library: Library, tmp_path: Path) -> None:
+def test_save_replaces_another_model(model: MetaEncoder, library: Library, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="not a saved model"):
         load(tmp_path / "nowhere")
     library.save(str(tmp_path))
@@ -353,40 +352,11 @@ def test_a_save_over_another_model_replaces_it(model: MetaEncoder, library: Libr
     np.testing.assert_array_equal(load(tmp_path).encode(TEXTS), model.truncate(4).encode(TEXTS))
 
 
-# Without the library
-
-
-OLDER = """real = importlib.metadata.version
-importlib.metadata.version = lambda name: "5.7.1" if name == "sentence-transformers" else real(name)"""
-
-
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        ("sys.modules['sentence_transformers'] = None", "pip install 'ensembed[st]'"),
-        (OLDER, "'sentence-transformers>=6'"),
-    ],
-    ids=["nothing", "version 5"],
-)
-def test_what_is_missing_is_named(code: str, message: str) -> None:
-    lines = [
-        "import importlib.metadata, sys",
-        "from ensembed.errors import MissingError",
-        code,
-        "try:",
-        "    import ensembed.integrations.sentence_transformers",
-        "except MissingError as error:",
-        "    print(error)",
-    ]
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
-    assert message in done.stdout
-
-
 # Real encoders
 
 
 @pytest.mark.real
-def test_real_encoders(pulled: Any, tmp_path: Path) -> None:  # noqa: ANN401 - a fixture
+def test_real_encoders_give_the_same_vectors(pulled: Any, tmp_path: Path) -> None:  # noqa: ANN401 - a fixture
     for name in ("minilm", "wordllama"):
         pulled(name)
     real = Ensemble(["minilm", "wordllama"]).fit([], Concat())

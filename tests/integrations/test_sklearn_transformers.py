@@ -94,11 +94,11 @@ def split(X: NDArray[Any]) -> list[NDArray[Any]]:
 
 
 @parametrize_with_checks(CHECKED)  # type: ignore[untyped-decorator] # not read
-def test_scikit_learn_has_no_complaint(estimator: Any, check: Any) -> None:  # noqa: ANN401 - the library's
+def test_transformer_passes_the_checks_of_scikit_learn(estimator: Any, check: Any) -> None:  # noqa: ANN401 - the library's
     check(estimator)
 
 
-def test_nor_where_the_checks_of_array_namespaces_are_not_skipped() -> None:
+def test_transformer_passes_the_array_api_checks() -> None:
     code = """
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from test_sklearn_transformers import CHECKED
@@ -117,7 +117,7 @@ print(len(chosen))
     assert int(done.stdout) >= len(CHECKED)
 
 
-def test_without_a_dimension_it_is_what_the_rows_support() -> None:
+def test_default_dimension_is_at_most_what_the_rows_support() -> None:
     X = matrix()
     X[:, 5] = X[:, 0] + X[:, 1]
     X[:, 14] = X[:, 6]
@@ -131,7 +131,7 @@ def test_without_a_dimension_it_is_what_the_rows_support() -> None:
 
 @pytest.mark.parametrize(("transformer", "method"), PAIRS, ids=[str(method) for _, method in PAIRS])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_fitted_transformer_is_the_fitted_method(transformer: Any, method: Method, dtype: Any) -> None:  # noqa: ANN401 - each is of another class
+def test_transformer_equals_the_fitted_method(transformer: Any, method: Method, dtype: Any) -> None:  # noqa: ANN401 - each is of another class
     X = matrix().astype(dtype)
     fitted, meta = clone(transformer).fit(X), method.fit(split(X))
     assert fitted.meta_.method == meta.method
@@ -142,7 +142,7 @@ def test_a_fitted_transformer_is_the_fitted_method(transformer: Any, method: Met
 
 
 @pytest.mark.parametrize("transformer", MERGEABLE, ids=str)
-def test_batches_in_any_order_give_what_one_fit_gives(transformer: Any) -> None:  # noqa: ANN401 - each is of another class
+def test_partial_fit_in_any_order_equals_fit(transformer: Any) -> None:  # noqa: ANN401 - each is of another class
     X = matrix(200)
     whole = clone(transformer).fit(X).transform(X)
     for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
@@ -155,20 +155,20 @@ def test_batches_in_any_order_give_what_one_fit_gives(transformer: Any) -> None:
     np.testing.assert_allclose(begun.transform(X), whole, rtol=1e-4, atol=1e-5)
 
 
-def test_a_fit_forgets_what_was_fitted_before() -> None:
+def test_fit_forgets_an_earlier_fit() -> None:
     X, Y = matrix(seed=1), matrix(seed=2)
     again = GCCATransformer(DIMS, dim=2).partial_fit(X).fit(Y)
     np.testing.assert_array_equal(again.transform(Y), GCCATransformer(DIMS, dim=2).fit(Y).transform(Y))
 
 
 @pytest.mark.parametrize("transformer", NOT_MERGEABLE, ids=str)
-def test_what_needs_all_rows_has_no_partial_fit(transformer: Any) -> None:  # noqa: ANN401 - each is of another class
+def test_method_that_needs_all_rows_has_no_partial_fit(transformer: Any) -> None:  # noqa: ANN401 - each is of another class
     assert not hasattr(transformer, "partial_fit")
     with pytest.raises(AttributeError, match="partial_fit"):
         transformer.partial_fit(matrix())
 
 
-def test_parameters_count_when_fitted_and_not_later() -> None:
+def test_parameters_take_effect_at_the_next_fit() -> None:
     X = matrix()
     transformer = SVDTransformer(DIMS, dim=3).partial_fit(X)
     transformer.set_params(dim=2)
@@ -176,21 +176,21 @@ def test_parameters_count_when_fitted_and_not_later() -> None:
     assert transformer.partial_fit(X).transform(X).shape == (60, 2)
 
 
-def test_a_parameter_that_cannot_be_used_is_reported_by_the_call() -> None:
+def test_unusable_parameter_is_reported_by_the_call() -> None:
     transformer = GCCATransformer(DIMS, tau=-1)
     assert hasattr(transformer, "partial_fit")
     with pytest.raises(InputError, match="tau must be"):
         transformer.partial_fit(matrix())
 
 
-def test_batches_after_a_fit_that_kept_no_moments_are_refused() -> None:
+def test_partial_fit_after_a_fit_without_moments_is_refused() -> None:
     transformer = SVDTransformer(DIMS, dim=2, weights="reliability").fit(matrix())
     transformer.set_params(weights="equal")
     with pytest.raises(InputError, match="no moments were kept"):
         transformer.partial_fit(matrix())
 
 
-def test_batches_must_have_the_same_views() -> None:
+def test_partial_fit_refuses_other_views() -> None:
     transformer = GCCATransformer(DIMS, dim=2).partial_fit(matrix())
     before = transformer.transform(matrix())
     with pytest.raises(InputError, match="the rows before had"):
@@ -202,7 +202,7 @@ def test_batches_must_have_the_same_views() -> None:
     np.testing.assert_array_equal(transformer.transform(matrix()), before)
 
 
-def test_a_batch_too_few_is_an_error_only_when_it_is_used() -> None:
+def test_too_few_rows_are_an_error_only_at_transform() -> None:
     transformer = SVDTransformer(DIMS, dim=3).partial_fit(matrix(1))
     with pytest.raises(InputError, match="n_samples = 1"):
         transformer.transform(matrix())
@@ -226,7 +226,7 @@ def test_a_batch_too_few_is_an_error_only_when_it_is_used() -> None:
         (ConcatTransformer(DIMS, weights=(1, 2)), "2 weights for 3 members"),
     ],
 )
-def test_what_cannot_be_fitted_says_why(transformer: Any, message: str) -> None:  # noqa: ANN401 - each is of another class
+def test_impossible_fits_say_why(transformer: Any, message: str) -> None:  # noqa: ANN401 - each is of another class
     with pytest.raises(InputError, match=message):
         transformer.fit(matrix())
     with pytest.raises(NotFittedError):
@@ -242,7 +242,7 @@ def test_without_view_dims_gcca_takes_halves_and_the_others_one_view() -> None:
     assert AverageTransformer().fit(X).view_dims_ == (15,)
 
 
-def test_names_of_columns_in_and_out() -> None:
+def test_column_names_are_kept() -> None:
     X = pd.DataFrame(matrix(), columns=[f"c{i}" for i in range(15)], index=range(100, 160))
     transformer = GCCATransformer(DIMS, dim=2).set_output(transform="pandas")
     vectors = transformer.fit_transform(X)
@@ -256,7 +256,7 @@ def test_names_of_columns_in_and_out() -> None:
         transformer.transform(X[X.columns[::-1]])
 
 
-def test_in_a_pipeline_whose_parameters_are_searched() -> None:
+def test_grid_search_over_a_pipeline() -> None:
     X = matrix(80)
     y = (X[:, 0] > 1).astype(int)
     pipeline = make_pipeline(GCCATransformer(DIMS), LogisticRegression())
@@ -266,7 +266,7 @@ def test_in_a_pipeline_whose_parameters_are_searched() -> None:
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_a_pickle_gives_the_same_vectors(lazy: bool) -> None:
+def test_pickle_gives_the_same_vectors(lazy: bool) -> None:
     X = matrix()
     transformer = GCCATransformer(DIMS, dim=3)
     transformer = transformer.partial_fit(X) if lazy else transformer.fit(X)
@@ -274,10 +274,3 @@ def test_a_pickle_gives_the_same_vectors(lazy: bool) -> None:
     np.testing.assert_array_equal(again.transform(X), transformer.transform(X))
     again.partial_fit(matrix(seed=3))
     assert (again.moments_.n, transformer.moments_.n) == (120, 60)  # type: ignore[union-attr] # it is fitted
-
-
-def test_without_scikit_learn_the_error_names_the_extra() -> None:
-    code = "import sys; sys.modules['sklearn'] = None; import ensembed.integrations.sklearn"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "pip install 'ensembed[sklearn]'" in done.stderr

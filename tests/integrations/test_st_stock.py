@@ -98,7 +98,7 @@ def assert_same(model: MetaEncoder, folder: Path) -> Library:
     ],
     ids=["svd", "conc", "avg", "linear", "relu", "tanh", "up"],
 )
-def test_one_member(folder: Path, tmp_path: Path, method: Method) -> None:
+def test_stock_model_of_one_member_has_equal_vectors(folder: Path, tmp_path: Path, method: Method) -> None:
     assert_same(fitted(folder, method, tmp_path / "views"), tmp_path / "stock")
 
 
@@ -113,23 +113,23 @@ def test_one_member(folder: Path, tmp_path: Path, method: Method) -> None:
         "?normalize=true",
     ],
 )
-def test_what_a_name_asks_for(folder: Path, tmp_path: Path, options: str) -> None:
+def test_options_of_the_name_are_kept(folder: Path, tmp_path: Path, options: str) -> None:
     model = fitted(folder, SVD(dim=4), tmp_path / "views", options)
     assert_same(model, tmp_path / "stock")
 
 
-def test_others_of_weight_zero(folder: Path, tmp_path: Path) -> None:
+def test_members_of_weight_0_are_left_out(folder: Path, tmp_path: Path) -> None:
     model = fitted(folder, Concat(weights=(2.0, 0.0)), tmp_path / "views", others=("demo?dim=6&seed=1",))
     again = assert_same(model, tmp_path / "stock")
     assert again.get_embedding_dimension() == HIDDEN
 
 
-def test_truncated_meta_encoders(folder: Path, tmp_path: Path) -> None:
+def test_truncated_model_has_equal_vectors(folder: Path, tmp_path: Path) -> None:
     for i, method in enumerate((SVD(dim=5), Concat())):
         assert_same(fitted(folder, method, tmp_path / "views").truncate(3), tmp_path / f"stock {i}")
 
 
-def test_a_network_with_unit_rows_between(folder: Path, tmp_path: Path) -> None:
+def test_network_with_unit_rows_between_has_equal_vectors(folder: Path, tmp_path: Path) -> None:
     """As `Auto` makes them for whitened members."""
     rng = np.random.default_rng(0)
     layers = [
@@ -140,7 +140,7 @@ def test_a_network_with_unit_rows_between(folder: Path, tmp_path: Path) -> None:
     assert_same(MetaEncoder(Ensemble([f"st:{folder}"]), meta), tmp_path / "stock")
 
 
-def test_a_library_model_that_is_itself_truncated(folder: Path, tmp_path: Path) -> None:
+def test_truncated_library_model_has_equal_vectors(folder: Path, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     shorter = SentenceTransformer(str(folder), device="cpu", local_files_only=True, truncate_dim=10)
@@ -151,7 +151,7 @@ def test_a_library_model_that_is_itself_truncated(folder: Path, tmp_path: Path) 
     assert open_encoder(f"st:{tmp_path / 'shorter'}").spec.dim == 10  # and the member is as it was
 
 
-def test_what_is_not_possible_is_refused_with_the_reason(folder: Path, tmp_path: Path) -> None:
+def test_impossible_models_are_refused_with_the_reason(folder: Path, tmp_path: Path) -> None:
     two = fitted(folder, SVD(dim=4), tmp_path / "views", others=("demo?dim=6&seed=1",))
     with pytest.raises(InputError, match=r"2 members count .* no module of sentence-transformers joins"):
         to_stock_sentence_transformer(two)
@@ -164,7 +164,7 @@ def test_what_is_not_possible_is_refused_with_the_reason(folder: Path, tmp_path:
         to_stock_sentence_transformer(open_encoder("demo"))  # type: ignore[arg-type] # it is refused
 
 
-def test_the_copy_is_independent(folder: Path) -> None:
+def test_weights_are_a_copy(folder: Path) -> None:
     model = Ensemble([f"st:{folder}"]).fit([], Concat())
     before = model.encode(TEXTS)
     stock = to_stock_sentence_transformer(model, device="cpu")

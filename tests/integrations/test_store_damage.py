@@ -103,16 +103,16 @@ def _check(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_a_damaged_store_says_so_and_raises_nothing_else(name: str, tmp_path: Path) -> None:
+def test_damaged_store_raises_our_errors_only(name: str, tmp_path: Path) -> None:
     _check(STORES[name](tmp_path / "store"))
 
 
-def test_a_damaged_table_says_so_and_raises_nothing_else() -> None:
+def test_damaged_table_raises_our_errors_only() -> None:
     with psycopg.connect(postgres(), autocommit=True) as connection:
         _check(_table(connection))
 
 
-def test_a_kind_that_is_not_that_of_the_index_is_refused(tmp_path: Path) -> None:
+def test_kind_that_differs_from_the_index_is_refused(tmp_path: Path) -> None:
     kept = _folder(FaissStore, tmp_path / "store", "store.json", kind="hnsw")
     kept.write(changed(kept.read(), ("settings", "kind"), "flat"))
     with pytest.raises(StoreError, match="damaged: its setting 'kind' is 'flat'; restore a copy"):
@@ -120,7 +120,7 @@ def test_a_kind_that_is_not_that_of_the_index_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "16", None, 10**30])
-def test_a_setting_that_could_not_be_read_back_is_refused_when_a_store_is_created(wrong: Any) -> None:  # noqa: ANN401 - none of them is one
+def test_invalid_settings_are_refused_at_creation(wrong: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match="connectivity is a whole number from 1 to 1,000,000, not"):
         UsearchStore.create(None, MODEL, connectivity=wrong)
     with pytest.raises(InputError, match="ef_search is a whole number from 1 to 1,000,000, not"):

@@ -14,7 +14,6 @@ import numpy as np
 import psycopg
 import pytest
 from postgres import postgres
-from small_model import check_install_line
 
 from ensembed import Ensemble, MetaEncoder
 from ensembed.errors import EnsembedError, InputError, SentenceError, StoreBusyError, StoreError
@@ -102,7 +101,7 @@ def check_hits(store: VectorStore, backend: Backend, kept: dict[int, str], k: in
         np.testing.assert_allclose(scores[row], own, atol=backend.tolerance)
 
 
-def test_a_store_keeps_what_was_added_and_finds_it_as_brute_force_does(backend: Backend) -> None:
+def test_store_finds_what_brute_force_finds_also_after_reopening(backend: Backend) -> None:
     model = concatenation()
     store = backend.create(model)
     assert len(store) == 0
@@ -158,7 +157,7 @@ def test_a_store_keeps_what_was_added_and_finds_it_as_brute_force_does(backend: 
         check_hits(reopened, backend, dict(zip(IDS, SENTENCES, strict=True)))
 
 
-def test_what_is_refused_changes_nothing(backend: Backend) -> None:
+def test_refused_calls_change_nothing(backend: Backend) -> None:
     with backend.create(concatenation()) as store:
         store.add(IDS[:9], SENTENCES[:9])
         refused: list[tuple[type[EnsembedError], str, list[Any], Any]] = [
@@ -191,7 +190,7 @@ def test_what_is_refused_changes_nothing(backend: Backend) -> None:
         check_hits(store, backend, dict(zip(IDS[:9], SENTENCES[:9], strict=True)))
 
 
-def test_a_store_refuses_another_models_vectors_and_names_both(backend: Backend) -> None:
+def test_store_refuses_another_model_and_names_both(backend: Backend) -> None:
     model = concatenation()
     with pytest.raises(StoreError):
         backend.open(model)
@@ -246,18 +245,8 @@ def test_another_process_opens_the_store_with_the_saved_model(name: str, tmp_pat
         assert store.search(["written by another process"], k=1).ids.tolist() == [[1]]
 
 
-@pytest.mark.parametrize(
-    ("module", "library"),
-    [("faiss", "faiss"), ("usearch", "usearch.index"), ("qdrant", "qdrant_client"), ("pgvector", "psycopg")],
-)
-def test_without_its_library_the_install_line_is_named(
-    module: str, library: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_install_line(monkeypatch, module, library, module)
-
-
 @pytest.mark.parametrize("name", ["faiss", "usearch"])
-def test_files_that_are_damaged_torn_or_anothers_are_refused(name: str, tmp_path: Path) -> None:
+def test_damaged_truncated_or_foreign_files_are_refused(name: str, tmp_path: Path) -> None:
     backend, model = BACKENDS[name](tmp_path), concatenation()
     with backend.create(model) as store:
         store.add(IDS, SENTENCES)
@@ -290,7 +279,7 @@ def test_files_that_are_damaged_torn_or_anothers_are_refused(name: str, tmp_path
 
 
 @pytest.mark.parametrize("name", ["faiss", "usearch"])
-def test_of_two_writers_the_second_is_refused_and_nothing_is_lost(name: str, tmp_path: Path) -> None:
+def test_second_of_two_writers_is_refused(name: str, tmp_path: Path) -> None:
     backend, model = BACKENDS[name](tmp_path), concatenation()
     with backend.create(model) as first, backend.open(model) as second:
         first.add([1, 2], SENTENCES[:2])
@@ -306,9 +295,7 @@ def test_of_two_writers_the_second_is_refused_and_nothing_is_lost(name: str, tmp
 
 
 @pytest.mark.parametrize("name", ["faiss", "usearch"])
-def test_a_save_that_fails_leaves_the_store_as_it_was(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_save_leaves_the_store_as_it_was(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, model = BACKENDS[name](tmp_path), concatenation()
     with backend.create(model) as store:
         store.add([1], SENTENCES[:1])  # saved at the end of `with`
@@ -338,7 +325,7 @@ def test_a_save_that_fails_leaves_the_store_as_it_was(
         assert 3 not in store
 
 
-def test_a_store_in_memory_has_nowhere_to_be_saved() -> None:
+def test_store_in_memory_cannot_be_saved() -> None:
     for store in (FaissStore.create(None, "demo?dim=8"), UsearchStore.create(None, "demo?dim=8")):
         store.add([1], ["a dog"])
         with pytest.raises(StoreError, match="no folder"):
@@ -352,7 +339,7 @@ def test_a_store_in_memory_has_nowhere_to_be_saved() -> None:
         UsearchStore.create(None, "demo?dim=8", dtype="f8")  # type: ignore[arg-type] # it is refused
 
 
-def test_a_usearch_store_can_be_viewed_where_it_lies(tmp_path: Path) -> None:
+def test_viewed_usearch_store_is_read_only(tmp_path: Path) -> None:
     backend, model = BACKENDS["usearch"](tmp_path), concatenation()
     with backend.create(model) as store:
         store.add(IDS, SENTENCES)

@@ -53,7 +53,7 @@ def _numbered(rows: int = ROWS) -> list[Array]:
 def _make(kind: str, views: Sequence[Any], seed: int = 0, dropout: float = 0.0) -> Batches:
     if kind == "resident":
         return Resident(views, torch.float32, "cpu", seed, dropout, silent)
-    return Streamed(views, torch.float32, "cpu", seed, dropout, silent, window=WINDOW)
+    return Streamed(views, torch.float32, "cpu", seed, dropout, window=WINDOW)
 
 
 def _epoch(source: Batches, epoch: int, size: int, dims: Sequence[int] = (2, 3), rows: int = ROWS) -> list[Array]:
@@ -98,7 +98,7 @@ def test_the_order_depends_on_seed_and_epoch_alone(kind: str) -> None:
 
 def test_streaming_reads_chunks_of_neighbours_once_an_epoch_and_holds_two_windows() -> None:
     views = [Recorded(view) for view in _numbered()]
-    source = Streamed(views, torch.float32, "cpu", 0, 0.0, silent, window=WINDOW)
+    source = Streamed(views, torch.float32, "cpu", 0, 0.0, window=WINDOW)
     assert not views[0].read
     source.begin(0)
     buffers = [torch.empty(1, 2), torch.empty(1, 3)]

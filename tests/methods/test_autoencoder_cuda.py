@@ -27,8 +27,7 @@ def views(rows: int = 3000) -> list[np.ndarray[Any, Any]]:
 @pytest.mark.parametrize("d", [37, 600, 1024])
 @pytest.mark.parametrize("name", ["mse", "mae", "kld", "cos"])
 def test_the_kernel_of_a_loss_does_what_the_function_does(name: str, d: int, counted: str | None) -> None:
-    from ensembed.methods.autoencoder.cross_view_network import replace_by_gradient
-    from ensembed.methods.autoencoder.losses import loss_function
+    from ensembed.methods.autoencoder.cross_view_network import loss_function, replace_by_gradient
     from ensembed.methods.autoencoder.triton_kernels import loss_kernel
 
     torch.manual_seed(0)
@@ -48,11 +47,11 @@ def test_the_kernel_of_a_loss_does_what_the_function_does(name: str, d: int, cou
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_kernel_of_adam_does_what_the_function_does(dtype: str) -> None:
-    from ensembed.methods.autoencoder.parameters import Parameters, adam, adam_update
+    from ensembed.methods.autoencoder.cross_view_network import Parameters, adam, adam_update
     from ensembed.methods.autoencoder.triton_kernels import adam_kernel
 
     kinds = getattr(torch, dtype)
-    ours, theirs = (Parameters({"a": (317, 41)}, {"a": 317}, kinds, "cuda", 0) for _ in range(2))
+    ours, theirs = (Parameters({"a": (317, 41)}, kinds, "cuda", 0) for _ in range(2))
     for _ in range(5):
         gradient = torch.randn_like(ours.gradient)
         for parameters, update in ((ours, adam_kernel), (theirs, adam_update)):
@@ -66,7 +65,7 @@ def test_the_kernel_of_adam_does_what_the_function_does(dtype: str) -> None:
 @pytest.mark.parametrize("kind", ["cross", "averaged", "concatenated", "decoupled"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_graphs_train_as_plain_steps_do(kind: str, dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ensembed.methods.autoencoder.steps import Stepper
+    from ensembed.methods.autoencoder.training_loop import Stepper
 
     method = Autoencoder(12, loss="mse", epochs=4, batch_size=700, kind=kind, view_dropout=dropout,  # type: ignore[arg-type] # one of the words it takes
                          device="cuda", precision="float32")  # fmt: skip

@@ -10,9 +10,13 @@ import pytest
 import torch
 from method_views import Array
 
-from ensembed.methods.autoencoder.cross_view_network import CrossViewNetwork, Design, replace_by_gradient
-from ensembed.methods.autoencoder.losses import loss_function
-from ensembed.methods.autoencoder.parameters import Parameters
+from ensembed.methods.autoencoder.cross_view_network import (
+    CrossViewNetwork,
+    Design,
+    Parameters,
+    loss_function,
+    replace_by_gradient,
+)
 from ensembed.methods.projections import ACTIVATIONS, Activation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -27,8 +31,7 @@ def _design(kind: str, hidden_layers: int, activation: Activation, dims: tuple[i
 
 
 def _parameters(design: Design, dtype: torch.dtype = torch.float64) -> Parameters:
-    shapes, inputs = design.shapes()
-    return Parameters(shapes, inputs, dtype, "cpu", seed=1)
+    return Parameters(design.shapes(), dtype, "cpu", seed=1)
 
 
 def _network(design: Design, parameters: Parameters, loss: str) -> CrossViewNetwork:

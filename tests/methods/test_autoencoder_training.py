@@ -19,10 +19,8 @@ from train_child import METHOD, views
 
 from ensembed.errors import ModelError, TrainingError
 from ensembed.methods import Autoencoder, Meta
-from ensembed.methods.autoencoder import checkpoints
 from ensembed.methods.autoencoder import training_loop as training
-from ensembed.methods.autoencoder.cross_view_network import CrossViewNetwork, Design
-from ensembed.methods.autoencoder.parameters import Parameters
+from ensembed.methods.autoencoder.cross_view_network import CrossViewNetwork, Design, Parameters
 from ensembed.methods.projections import Network
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -83,7 +81,7 @@ def test_it_is_what_autograd_and_adam_of_torch_give(hidden_layers: int, dims: tu
     """All rows are one batch here, so that their order does not matter."""
     X = [torch.from_numpy(view / 10) for view in make_views(40, dims)]
     design = Design(dims, 4, hidden_layers, 3, "tanh", "cross")
-    first = Parameters(*design.shapes(), torch.float64, "cpu", seed=7).named()
+    first = Parameters(design.shapes(), torch.float64, "cpu", seed=7).named()
     weights = {name: weight.clone().requires_grad_() for name, weight in first.items()}
     optimiser = torch.optim.Adam(weights.values(), lr=0.01, betas=(0.8, 0.99))
     ends = np.cumsum(design.first_widths)
@@ -172,7 +170,7 @@ def test_an_interruption_while_an_epoch_is_taken_down_keeps_nothing_of_it() -> N
             raise KeyboardInterrupt
 
     design = Design((3,), 2, 0, 2, "relu", "cross")
-    whole = training._Whole(Parameters(*design.shapes(), torch.float32, "cpu", seed=0))
+    whole = training._WholeEpoch(Parameters(design.shapes(), torch.float32, "cpu", seed=0))
     whole.take({"epoch": 1})
     assert whole.facts == {"epoch": 1}
     whole._held["second"] = Interrupting()
@@ -260,7 +258,7 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def full(_path: Path, _data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoints, "write_atomically", full)
+    monkeypatch.setattr(training, "write_atomically", full)
     with pytest.raises(ModelError, match=r"cannot keep the training in .*kept: .*No space left on device"):
         METHOD.fit(views(), checkpoint=tmp_path / "kept")
 

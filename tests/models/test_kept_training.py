@@ -100,11 +100,11 @@ from ensembed.cli import main
 from ensembed.methods.autoencoder import training_loop as training
 training._KEEP_EVERY = 0.0
 epoch = training.Stepper.epoch
-def stop(stepper, number, rows):
+def stop(stepper, number):
     if number == 3:
         print("stopped", flush=True)
         time.sleep(600)
-    return epoch(stepper, number, rows)
+    return epoch(stepper, number)
 training.Stepper.epoch = stop
 main()
 """

@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from ensembed.encoders.file_hashes import remembered, revision_of, state_of
+from ensembed.encoders.model_files import remembered, revision_of, state_of
 from ensembed.encoders.words.word_vector_files import Block, detect_format, read_word_vectors
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.atomic_files import alone, new_folder, sync, write_atomically

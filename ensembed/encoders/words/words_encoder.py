@@ -10,7 +10,7 @@ import numpy as np
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.file_hashes import remembered
+from ensembed.encoders.model_files import remembered
 from ensembed.encoders.names import Request, flag, one_of, user_path
 from ensembed.encoders.words.word_pooling import (
     KINDS,

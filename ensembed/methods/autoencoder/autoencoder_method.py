@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from ensembed.errors import InputError
-from ensembed.methods.autoencoder.linear import solve_linear
+from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods.base import Method
 from ensembed.methods.meta import Meta
 from ensembed.methods.passes import Passes
-from ensembed.methods.projections import ACTIVATIONS, Activation
-from ensembed.methods.weights import CountedMembers, Weights
+from ensembed.methods.projections import ACTIVATIONS, Activation, Dense
+from ensembed.methods.weights import CountedMembers, Weights, checked_weights
+from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh, whitener
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.passes import Pass
 from ensembed.numerics.row_matrices import Views
@@ -141,9 +141,9 @@ class Autoencoder(Method):
         betas = tuple(self.betas) if isinstance(self.betas, Sequence) else ()
         if len(betas) != 2 or not all(_is_number(beta) and 0 <= beta < 1 for beta in betas):
             raise InputError(f"betas are two numbers from 0 to below 1, not {self.betas!r}")
-        # JSON knows no tuples: a list is taken, too.
+        # JSON has no tuples: a list is accepted, too.
         object.__setattr__(self, "betas", tuple(float(beta) for beta in betas))
-        self._check_weights()
+        object.__setattr__(self, "weights", checked_weights(self.weights))
         if self.solver == "moments" and not self.linear:
             raise InputError('solver="moments" is for loss="mse", hidden_layers=0, kind="cross" and no view_dropout')
 
@@ -164,7 +164,7 @@ class Autoencoder(Method):
         return not self.solved
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
-        """The meta-embedding of views of these dimensions whose concatenation has these moments; the linear case only.
+        """Return the meta-embedding of views whose concatenation has these moments; for the linear case only.
 
         Raises:
             InputError: the loss is not a function of the moments.
@@ -172,7 +172,7 @@ class Autoencoder(Method):
         if not self.linear:
             raise InputError(f"{self} has to be trained: only mse without hidden layers is a function of the moments")
         counted = CountedMembers.of(self.weights, dims)
-        return solve_linear(moments, counted, int(self.dim or max(counted.dims)), self.to_json())
+        return _solve_linear(moments, counted, int(self.dim or max(counted.dims)), self.to_json())
 
     def largest_dim(self, dims: Sequence[int]) -> int | None:
         """Return the members' dimensions together where the linear case is solved; training has no bound."""
@@ -183,7 +183,7 @@ class Autoencoder(Method):
 
         Raises:
             MissingError: torch is not installed.
-            TrainingError: the loss is no longer a number.
+            TrainingError: the loss is not a number any more.
         """
         rows, dims = views[0].shape[0], [view.shape[1] for view in views]
         counted = CountedMembers.of(self.weights, dims)
@@ -200,3 +200,45 @@ class Autoencoder(Method):
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value)
+
+
+def _solve_linear(moments: Moments, counted: CountedMembers, d: int, method: Mapping[str, Any]) -> Meta:
+    r"""Return the encoders that minimise `sum_j sum_j' |x_j' - D_j' E_j x_j|^2 / d_j'`, with biases, over all rows.
+
+    Write x for the concatenated views, centred, each divided by sqrt(d_j), S for its covariance and S_j for the d_j
+    columns of S that belong to view j. With the decoders stacked to D, the loss is the sum over j of the error of
+    predicting all of x from x_j through d numbers. For a given D, whose columns may be taken orthonormal, the best
+    encoder is E_j = D' S_j S_jj^-1, and it remains to maximise
+
+        trace(D' M D),   M = sum_j S_j S_jj^-1 S_j'
+
+    so D holds the d leading eigenvectors of M: a sum of reduced-rank regressions. (E_j and D may be multiplied by
+    a matrix and its inverse without a change in the loss; training ends at one such pair, this is the pair with
+    orthonormal decoders.) The encoders of members of lower weight are scaled at the end: `Autoencoder.weights`.
+    """
+    moments, dims = counted.moments(moments), counted.dims
+    scales = np.concatenate([np.full(size, size**-0.5) for size in dims])
+    S = moments.covariance * np.outer(scales, scales)
+    ends = np.cumsum(dims)
+    places = [slice(end - size, end) for end, size in zip(ends, dims, strict=True)]
+    if not moments.varies():
+        raise ViewError("every row of the views is the same: there is nothing to learn from")
+    # W W' is the inverse of S_jj, on the directions in which the view varies.
+    whiteners = [
+        whitener(S[place, place], 0.0, moments.resolution) if moments.varies(place) else np.zeros((size, 0))
+        for place, size in zip(places, dims, strict=True)
+    ]
+    half = [S[:, place] @ W for place, W in zip(places, whiteners, strict=True)]
+    M = np.asarray(sum(part @ part.T for part in half))
+    if d <= len(M):
+        values, D = top_eigh(M, d)
+    if d > len(M) or values[-1] <= moments.resolution * values[0]:
+        rank = effective_rank(M, moments.resolution)
+        raise DimensionError(
+            f"ae with dim={d}: {moments.n} sentences with {len(M)} columns support at most dim={rank}", rank
+        )
+    encoders = [W @ (part.T @ D) for W, part in zip(whiteners, half, strict=True)]
+    theta = fix_signs(np.vstack(encoders) * scales[:, None] * counted.column_scales[:, None])
+    means = np.split(moments.mean, ends[:-1])
+    projections = [Dense.centred(theta[place], mean) for place, mean in zip(places, means, strict=True)]
+    return Meta(method, d, counted.projections(projections), normalize=False, spectrum=values, rows=moments.n)

@@ -1,33 +1,43 @@
-"""The encoders and decoders of all views, their loss and its gradient, in few and large matrix products.
+"""The encoders and decoders of all views, their loss and its gradient, in few and large matrix products; and Adam.
 
-The gradient is written out: with it, every product has the shape that we choose. The codes of the J views are stacked,
-so that each decoder runs once over all of them, and the first layers of all decoders, which take the same codes, are
-one matrix.
+The gradient is written out: so every product has the shape that we choose. The codes of the J views are stacked, so
+that each decoder runs once over all of them, and the first layers of all decoders, which take the same codes, are one
+matrix.
+
+All weights are in one flat tensor. One buffer makes the optimiser one kernel and a checkpoint one array. Products read
+a copy in their own precision, whose gradient has that precision, too; the weights that are updated, and Adam's moments,
+are float32 or wider.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from ensembed.methods.autoencoder.losses import Loss, wide
-from ensembed.methods.autoencoder.parameters import Parameters
 from ensembed.methods.projections import Activation
 
-# Gradient with respect to a layer's output and that output -> gradient with respect to its input.
-Backward: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-
+# Reconstructions [m, b, d] and a view [b, d] -> losses [m, b] and their gradient [m, b, d], in float32 or wider.
+Loss: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 # Reconstructions [m, b, d], a view [b, d] and counts -> the loss; the reconstructions become its gradient.
 ReplaceByGradient: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-
-_BACKWARD: dict[str, Backward] = {
+# Gradient with respect to a layer's output, and that output -> gradient with respect to its input.
+_BACKWARD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relu": lambda D, A: torch.ops.aten.threshold_backward(D, A, 0),
     "tanh": torch.ops.aten.tanh_backward,
 }
+
+EPSILON = 1e-8
+"""Adam's guard against division by zero; the paper does not give another."""
+# Matrices begin at multiples of so many numbers: products need aligned addresses.
+_ALIGNED = 64
+# Keeps the cosine of a zero vector, and its gradient, finite.
+_TINY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -35,11 +45,11 @@ class Design:
     """The shapes of an autoencoder.
 
     Attributes:
-        dims: of the views.
-        code: the dimension of one view's code.
-        hidden_layers: of every encoder and decoder.
+        dims: dimensions of the views.
+        code: dimension of one view's code.
+        hidden_layers: hidden layers of every encoder and decoder.
         hidden_dim: units of a hidden layer.
-        activation: after every hidden layer.
+        activation: activation after every hidden layer.
         kind: which codes a decoder sees, see `Autoencoder`.
     """
 
@@ -56,37 +66,173 @@ class Design:
         return len(self.dims)
 
     @property
-    def decoder_input(self) -> int:
-        """What a decoder takes."""
-        return self.code * (self.views if self.kind == "concatenated" else 1)
-
-    @property
     def first_widths(self) -> list[int]:
-        """What the first layers of the decoders give."""
+        """Output dimensions of the first layers of the decoders."""
         return [self.hidden_dim] * self.views if self.hidden_layers else list(self.dims)
 
-    def shapes(self) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
-        """The shapes of all weights, and how many inputs the layer of each has."""
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        """Return input and output dimensions of all layers; the bias of layer `name` is `name.bias`."""
         L, h = self.hidden_layers, self.hidden_dim
-        shapes: dict[str, tuple[int, ...]] = {}
-        inputs: dict[str, int] = {}
-
-        def add(name: str, takes: int, *shape: int) -> None:
-            shapes[name], inputs[name] = shape, takes
-
+        shapes: dict[str, tuple[int, int]] = {}
         for layer in range(L + 1):
             for j, size in enumerate(self.dims):
-                takes, out = h if layer else size, h if layer < L else self.code
-                add(f"encoder.{layer}.{j}", takes, takes, out)
-                add(f"encoder.{layer}.{j}.bias", takes, out)
-        add("decoder.0", self.decoder_input, self.decoder_input, sum(self.first_widths))
-        add("decoder.0.bias", self.decoder_input, sum(self.first_widths))
+                shapes[f"encoder.{layer}.{j}"] = (h if layer else size, h if layer < L else self.code)
+        decoder_input = self.code * (self.views if self.kind == "concatenated" else 1)
+        shapes["decoder.0"] = (decoder_input, sum(self.first_widths))
         for layer in range(1, L + 1):
             for j, size in enumerate(self.dims):
-                out = size if layer == L else h
-                add(f"decoder.{layer}.{j}", h, h, out)
-                add(f"decoder.{layer}.{j}.bias", h, out)
-        return shapes, inputs
+                shapes[f"decoder.{layer}.{j}"] = (h, size if layer == L else h)
+        return shapes
+
+
+class Parameters:
+    """Named weights as views of flat buffers.
+
+    Args:
+        layers: input and output dimensions of each layer, see `Design.shapes`.
+        dtype: type of the products.
+        device: where the buffers are.
+        seed: seed of the initial weights, drawn from U(-1/sqrt(m), 1/sqrt(m)), m being a layer's inputs.
+
+    Attributes:
+        master: [size] the weights.
+        copy: [size] the same in the products' precision; the master itself if that is the same.
+        gradient: [size].
+        first, second: [size] Adam's moments.
+        steps: the number of updates.
+    """
+
+    def __init__(self, layers: Mapping[str, tuple[int, int]], dtype: torch.dtype, device: str, seed: int) -> None:
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, (inputs, outputs) in layers.items():
+            shapes |= {name: (inputs, outputs), f"{name}.bias": (outputs,)}
+        self._places, size = {}, 0
+        for name, shape in shapes.items():
+            self._places[name] = (slice(size, size + math.prod(shape)), shape)
+            size += -(-math.prod(shape) // _ALIGNED) * _ALIGNED
+        wide_type = torch.float64 if dtype == torch.float64 else torch.float32
+        self.master, self.first, self.second = (torch.zeros(size, dtype=wide_type, device=device) for _ in range(3))
+        self.copy = self.master if dtype == wide_type else torch.zeros(size, dtype=dtype, device=device)
+        self.gradient = torch.zeros(size, dtype=dtype, device=device)
+        self.steps = torch.zeros((), dtype=wide_type, device=device)
+        self.weights = {name: self._view(self.copy, name) for name in shapes}
+        self.gradients = {name: self._view(self.gradient, name) for name in shapes}
+        # On the CPU, so that the initial weights do not depend on the device.
+        generator = torch.Generator().manual_seed(seed)
+        for name, shape in shapes.items():
+            bound = layers[name.removesuffix(".bias")][0] ** -0.5
+            initial = torch.empty(shape, dtype=torch.float64).uniform_(-bound, bound, generator=generator)
+            self._view(self.master, name).copy_(initial)
+        self.restore(self.changing())
+
+    def named(self) -> dict[str, Tensor]:
+        """Return the weights by name, in the precision in which they are updated."""
+        return {name: self._view(self.master, name) for name in self._places}
+
+    def changing(self) -> dict[str, Tensor]:
+        """Return the tensors that an update changes, apart from the copy."""
+        return {"master": self.master, "first": self.first, "second": self.second, "steps": self.steps}
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Return a copy of the tensors that an update changes."""
+        return {name: tensor.clone() for name, tensor in self.changing().items()}
+
+    def restore(self, snapshot: Mapping[str, Tensor]) -> None:
+        """Go back to a snapshot, on whatever device it is."""
+        for name, tensor in self.changing().items():
+            tensor.copy_(snapshot[name])
+        if self.copy is not self.master:
+            self.copy.copy_(self.master)
+
+    def _view(self, flat: Tensor, name: str) -> Tensor:
+        place, shape = self._places[name]
+        return flat[place].view(shape)
+
+
+def adam(parameters: Parameters, learning_rate: float, betas: tuple[float, float], update: Callable[..., None]) -> None:
+    """Make one update by Adam (Kingma and Ba 2015) from the gradient; `update` is `adam_update` or its kernel."""
+    parameters.steps += 1
+    # 1 - beta^t, without the cancellation that would cost float32 four digits in the first steps.
+    logs = [math.log(beta) if beta else -math.inf for beta in betas]
+    shares = torch.stack([-torch.expm1(parameters.steps * log) for log in logs])
+    P = parameters
+    update(P.master, P.copy, P.gradient, P.first, P.second, shares, learning_rate, *betas)
+
+
+def adam_update(
+    master: Tensor,
+    copy: Tensor,
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    shares: Tensor,
+    learning_rate: float,
+    beta1: float,
+    beta2: float,
+) -> None:
+    """The arithmetic of `adam` on plain tensors."""
+    g = gradient.to(first.dtype)
+    m = first + (g - first) * (1 - beta1)
+    v = second + (g * g - second) * (1 - beta2)
+    scale = (v / shares[1]).sqrt() + EPSILON
+    new = master - learning_rate * (m / shares[0]) / scale
+    first.copy_(m)
+    second.copy_(v)
+    master.copy_(new)
+    if copy is not master:
+        copy.copy_(new)
+
+
+def loss_function(name: str, temperature: float) -> Loss:
+    """Return the loss of that name."""
+    return partial(_kld, temperature=temperature) if name == "kld" else {"mse": _mse, "mae": _mae, "cos": _cos}[name]
+
+
+def _mse(Y: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean over dimensions of (y - x)^2."""
+    R = _wide(Y) - _wide(X)
+    return R.square().mean(-1), R * (2 / Y.shape[-1])
+
+
+def _mae(Y: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean over dimensions of |y - x|."""
+    R = _wide(Y) - _wide(X)
+    return R.abs().mean(-1), R.sign() / Y.shape[-1]
+
+
+def _kld(Y: Tensor, X: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """KL(softmax(x / t) || softmax(y / t))."""
+    log_p = torch.log_softmax(_wide(X) / temperature, -1)
+    log_q = torch.log_softmax(_wide(Y) / temperature, -1)
+    p = log_p.exp()
+    return (p * (log_p - log_q)).sum(-1), (log_q.exp() - p) / temperature
+
+
+def _cos(Y: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+    """The squared distance of the cosine from 1."""
+    Y, X = _wide(Y), _wide(X)
+    length = (Y.square().sum(-1, keepdim=True) + _TINY).sqrt()
+    unit = X / (X.square().sum(-1, keepdim=True) + _TINY).sqrt()
+    cosine = (Y * unit).sum(-1, keepdim=True) / length
+    gradient = (cosine - 1) * 2 * (unit - cosine * Y / length) / length
+    return (1 - cosine).square().squeeze(-1), gradient
+
+
+def _wide(X: Tensor) -> Tensor:
+    """Return X as float32 or wider: sums in 16 bits lose too many digits."""
+    return X.float() if X.dtype in (torch.bfloat16, torch.float16) else X
+
+
+def replace_by_gradient(loss: Loss, Y: Tensor, X: Tensor, counts: Tensor | None) -> Tensor:
+    """Return the loss of reconstructions Y [m, b, d] of a view [b, d], a sum over m and a mean over b.
+
+    Y becomes its gradient. `counts`, [m, b, 1] or [m, 1, 1], is how much each counts; None counts all alike.
+    """
+    losses, gradient = loss(Y, X)
+    if counts is not None:
+        losses, gradient = losses * counts.squeeze(-1), gradient * counts
+    Y.copy_(gradient / Y.shape[1])
+    return losses.sum() / Y.shape[1]
 
 
 class CrossViewNetwork:
@@ -106,52 +252,48 @@ class CrossViewNetwork:
         self._backward = _BACKWARD[design.activation]
 
     def __call__(self, X: Sequence[Tensor], keep: Tensor | None = None) -> Tensor:
-        """The loss of a batch, the mean over its rows; the gradient is left in the parameters.
+        """Return the loss of a batch, the mean over its rows; the gradient is left in the parameters.
 
         Args:
             X: views [b, d_j].
-            keep: [J, b, 1] which view of a row is there, as 1 or 0; None for all.
+            keep: [J, b, 1] whether a view of a row is kept, as 1 or 0; None keeps all.
         """
         outputs = self._encode(X)
         C, back = self._mix(outputs[-1], keep)
         loss, dC = self._decode(C, X, keep)
         dZ = back(dC)
         if self._design.kind == "decoupled":
-            loss = loss + _draw_together(outputs[-1], keep, dZ)
+            loss = loss + _code_distances(outputs[-1], keep, dZ)
         self._encode_back(X, outputs, dZ)
         return loss
 
     def _encode(self, X: Sequence[Tensor]) -> list[Tensor]:
-        """The outputs [J, b, .] of the encoders' layers, the codes last."""
+        """Return the outputs [J, b, .] of the encoders' layers, the codes last."""
         design = self._design
-        L = design.hidden_layers
-        first = X[0].new_empty(design.views, len(X[0]), design.hidden_dim if L else design.code)
-        for j, view in enumerate(X):
-            self._layer(view, f"encoder.0.{j}", first[j], hidden=L > 0)
-        outputs = [first]
-        for layer in range(1, L + 1):
-            before = outputs[-1]
-            out = before.new_empty(*before.shape[:2], design.hidden_dim if layer < L else design.code)
+        outputs: list[Tensor] = []
+        for layer in range(design.hidden_layers + 1):
+            hidden = layer < design.hidden_layers
+            inputs: Sequence[Tensor] | Tensor = outputs[-1] if layer else X
+            out = X[0].new_empty(design.views, len(X[0]), design.hidden_dim if hidden else design.code)
             for j in range(design.views):
-                self._layer(before[j], f"encoder.{layer}.{j}", out[j], hidden=layer < L)
+                self._layer(inputs[j], f"encoder.{layer}.{j}", out[j], hidden=hidden)
             outputs.append(out)
         return outputs
 
     def _encode_back(self, X: Sequence[Tensor], outputs: list[Tensor], D: Tensor) -> None:
-        """The gradients of the encoders, from that of the codes [J, b, e]."""
-        weights = self._weights
+        """Fill the gradients of the encoders, from that of the codes [J, b, e]."""
         for layer in range(self._design.hidden_layers, 0, -1):
             A = outputs[layer - 1]
             back = torch.empty_like(A)
             for j in range(self._design.views):
                 self._layer_gradients(f"encoder.{layer}.{j}", A[j], D[j])
-                torch.mm(D[j], weights[f"encoder.{layer}.{j}"].t(), out=back[j])
+                torch.mm(D[j], self._weights[f"encoder.{layer}.{j}"].t(), out=back[j])
             D = self._backward(back, A)
         for j, view in enumerate(X):
             self._layer_gradients(f"encoder.0.{j}", view, D[j])
 
     def _mix(self, Z: Tensor, keep: Tensor | None) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """What decoders see [m b, c] of the codes [J, b, e], and how its gradient becomes that of the codes."""
+        """Return the decoders' input [m b, c] from the codes [J, b, e], and a function for the gradient's way back."""
         J, b, e = Z.shape
         if self._design.kind == "averaged":
             share = Z.new_full((J, 1, 1), 1 / J) if keep is None else keep / keep.sum(0)
@@ -163,7 +305,7 @@ class CrossViewNetwork:
         return Z.view(J * b, e), lambda D: D.view(J, b, e)
 
     def _decode(self, C: Tensor, X: Sequence[Tensor], keep: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The loss of reconstructing the views from what decoders see [m b, c], and its gradient."""
+        """Return the loss of reconstructing the views from the decoders' input [m b, c], and its gradient."""
         widths = self._design.first_widths
         first = C.new_empty(len(C), sum(widths))
         self._layer(C, "decoder.0", first, hidden=self._design.hidden_layers > 0)
@@ -180,9 +322,9 @@ class CrossViewNetwork:
         return torch.as_tensor(total), D @ self._weights["decoder.0"].t()
 
     def _decode_view(self, j: int, A: Tensor, D: Tensor, view: Tensor, counts: Tensor | None) -> Tensor:
-        """The loss of one view's reconstructions from the output A of its decoder's first layer.
+        """Return the loss of one view's reconstructions from the output A of its decoder's first layer.
 
-        The gradient with respect to A is put into D, which is A itself where there is no other layer.
+        The gradient with respect to A is put into D, which is A itself if there is no other layer.
         """
         L, h = self._design.hidden_layers, self._design.hidden_dim
         outputs = [A]
@@ -202,58 +344,38 @@ class CrossViewNetwork:
         return loss
 
     def _counts(self, j: int, keep: Tensor | None) -> Tensor | None:
-        """How much each of the codes [m, b, 1] counts in the loss of view j; None for all alike."""
+        """Return how much each of the codes [m, b, 1] counts in the loss of view j; None counts all alike."""
         if self._design.kind in ("averaged", "concatenated"):
             return None
         if self._design.kind == "cross":
             return keep
-        # A decoupled decoder has no say about the codes of other views.
+        # A decoupled decoder ignores the codes of other views.
         own = self._weights["decoder.0"].new_zeros(self._design.views, 1, 1)
         own[j] = 1
         return own if keep is None else own * keep
 
     def _layer(self, A: Tensor, name: str, out: Tensor, *, hidden: bool) -> None:
-        """A layer's output for A [n, m], with the activation behind a hidden one."""
+        """Put a layer's output for A [n, m] into `out`, with the activation after a hidden layer."""
         bias, matrix = self._weights[f"{name}.bias"], self._weights[name]
         if hidden and self._design.activation == "relu" and A.is_cuda:
             torch._addmm_activation(bias, A, matrix, out=out)  # the product's own kernel does both
             return
         torch.addmm(bias, A, matrix, out=out)
         if hidden:
-            _activate(out, self._design.activation)
+            (torch.relu_ if self._design.activation == "relu" else torch.tanh_)(out)
 
     def _layer_gradients(self, name: str, A: Tensor, D: Tensor) -> None:
-        """The gradients of a layer with input A, from that of its output."""
+        """Fill the gradients of a layer with input A, from that of its output."""
         torch.mm(A.t(), D, out=self._gradients[name])
-        # A product sums columns at the speed of memory; a sum of its own takes three times as long.
+        # A product sums columns at the speed of memory; `sum` takes three times as long.
         torch.mm(D.new_ones(1, len(D)), D, out=self._gradients[f"{name}.bias"].unsqueeze(0))
 
 
-def replace_by_gradient(loss: Loss, Y: Tensor, X: Tensor, counts: Tensor | None) -> Tensor:
-    """The loss of reconstructions Y [m, b, d] of a view [b, d], a sum over m and a mean over b; Y becomes its gradient.
-
-    Args:
-        loss: of each.
-        Y: the reconstructions.
-        X: the view.
-        counts: [m, b, 1] or [m, 1, 1] how much each counts; None for all alike.
-    """
-    losses, gradient = loss(Y, X)
-    if counts is not None:
-        losses, gradient = losses * counts.squeeze(-1), gradient * counts
-    Y.copy_(gradient / Y.shape[1])
-    return losses.sum() / Y.shape[1]
-
-
-def _draw_together(Z: Tensor, keep: Tensor | None, dZ: Tensor) -> Tensor:
-    """The mean squared distance between the views' codes [J, b, e], summed over pairs; its gradient is added to dZ."""
+def _code_distances(Z: Tensor, keep: Tensor | None, dZ: Tensor) -> Tensor:
+    """Return the mean squared distance between codes [J, b, e], summed over pairs of views; add its gradient to dZ."""
     J, b, e = Z.shape
-    Z = wide(Z)
-    kept = Z.new_ones(J, 1, 1) if keep is None else wide(keep)
+    Z = _wide(Z)
+    kept = Z.new_ones(J, 1, 1) if keep is None else _wide(keep)
     apart = kept * (kept.sum(0) * Z - (kept * Z).sum(0))
     dZ += (apart * (2 / (b * e))).to(dZ.dtype)
     return (Z * apart).sum() / (b * e)
-
-
-def _activate(A: Tensor, activation: str) -> Tensor:
-    return torch.relu_(A) if activation == "relu" else torch.tanh_(A)

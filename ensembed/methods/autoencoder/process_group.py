@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 T = TypeVar("T")
 
@@ -17,8 +16,8 @@ class Group(Protocol):
     """The processes that train together, and which of them this is.
 
     Attributes:
-        rank: 0 is the first, which writes checkpoints.
-        size: how many there are.
+        rank: number of this process; 0 is the first, which writes checkpoints.
+        size: number of processes.
     """
 
     rank: int
@@ -28,79 +27,71 @@ class Group(Protocol):
         """Replace a tensor by its sum over all processes, which is the same to the bit in all of them."""
 
     def of_all(self, value: T) -> list[T]:
-        """What every process has for this value, by rank."""
+        """Return every process's value, by rank."""
 
     def of_first(self, value: T) -> T:
-        """What the first process has for this value."""
+        """Return the first process's value."""
 
     def kept(self, facts: Mapping[str, Any]) -> None:
-        """Told in every process when a checkpoint was written."""
+        """Take note, in every process, that a checkpoint was written."""
 
 
 class Alone:
-    """A group of one."""
+    """A group of one process."""
 
     rank, size = 0, 1
 
     def add_up(self, tensor: Tensor) -> None:
-        """Nothing is to be added."""
+        """Leave the tensor as it is."""
 
     def of_all(self, value: T) -> list[T]:
-        """One value."""
+        """Return the value."""
         return [value]
 
     def of_first(self, value: T) -> T:
-        """It."""
+        """Return the value."""
         return value
 
     def kept(self, facts: Mapping[str, Any]) -> None:
-        """Nobody else wants to know."""
+        """Do nothing."""
 
 
-class Distributed:
-    """The default group of torch.distributed, which someone has set up."""
+class Distributed(Alone):
+    """The default group of torch.distributed, which the caller has set up."""
 
     def __init__(self) -> None:
-        from torch import distributed
-
-        self._distributed = distributed
         self.rank, self.size = int(distributed.get_rank()), int(distributed.get_world_size())
 
     def add_up(self, tensor: Tensor) -> None:
-        """Over all processes."""
+        """Replace a tensor by its sum over all processes."""
         if self.size > 1:
-            self._distributed.all_reduce(tensor)
+            distributed.all_reduce(tensor)
 
     def of_all(self, value: T) -> list[T]:
-        """Gathered by rank."""
-        if self.size == 1:
-            return [value]
-        values: list[Any] = [None] * self.size
-        self._distributed.all_gather_object(values, value)
+        """Return every process's value, by rank."""
+        values: list[Any] = [value] * self.size
+        if self.size > 1:
+            distributed.all_gather_object(values, value)
         return values
 
     def of_first(self, value: T) -> T:
-        """Sent by rank 0."""
-        if self.size == 1:
-            return value
+        """Return the value of rank 0."""
         values = [value]
-        self._distributed.broadcast_object_list(values, src=0)
+        if self.size > 1:
+            distributed.broadcast_object_list(values, src=0)
         return values[0]
-
-    def kept(self, facts: Mapping[str, Any]) -> None:
-        """Nobody else wants to know."""
 
 
 @dataclass(frozen=True)
 class Shares:
     """How many rows each process of a group has, and takes in every step.
 
-    All make the same number of steps: one that has run out of rows takes part in the last with none.
+    All make the same number of steps: a process that has no rows left takes part in the last step with none.
 
     Attributes:
-        parts: the rows of each process.
-        rank: which of them this is.
-        batch: rows a step and process; the last step of a process may have fewer.
+        parts: rows of each process.
+        rank: number of this process.
+        batch: rows per step and process; the last step of a process may have fewer.
     """
 
     parts: tuple[int, ...]
@@ -109,35 +100,24 @@ class Shares:
 
     @classmethod
     def of(cls, parts: Sequence[int], rank: int, batch_size: int) -> Shares:
-        """A batch split among the processes, rounded up, so that a batch of all rows is one step."""
+        """Split a batch among the processes, rounded up, so that a batch of all rows is one step."""
         return cls(tuple(parts), rank, -(-min(batch_size, sum(parts)) // len(parts)))
 
-    @property
-    def rows(self) -> int:
-        """Of all processes together."""
-        return sum(self.parts)
-
     def steps(self) -> Iterator[tuple[int, int]]:
-        """For every step of an epoch the rows of this process, and of all together."""
+        """Yield for every step of an epoch the rows of this process, and of all together."""
         for start in range(0, max(self.parts), self.batch):
             counts = [min(max(part - start, 0), self.batch) for part in self.parts]
             yield counts[self.rank], sum(counts)
 
 
 def seed_of(seed: int, rank: int) -> int:
-    """The seed of a process's order and dropout: the first one's is that of a training alone."""
+    """Return the seed of a process's order and dropout: the first process has that of a training alone."""
     if rank == 0:
         return seed
     return int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def weighted_sum(group: Group, tensors: Sequence[Tensor], share: float) -> None:
-    """Replace tensors by their sum over the group, in which this process's count `share`."""
-    for tensor in tensors:
-        tensor.mul_(share) if share else tensor.zero_()  # a gradient without rows is of another step
-        group.add_up(tensor)
-
-
-def flag_tensor(values: Sequence[float], like: Tensor) -> Tensor:
-    """A few numbers that a group adds up."""
-    return torch.tensor(list(values), dtype=torch.float64, device=like.device)
+def weighted_sum(group: Group, tensor: Tensor, share: float) -> None:
+    """Replace a tensor by its sum over the group, in which this process's tensor counts `share`."""
+    tensor.mul_(share) if share else tensor.zero_()  # without rows, the gradient is that of another step
+    group.add_up(tensor)

@@ -20,15 +20,15 @@ from ensembed.support.progress import Progress
 
 # Rows that are read together: a shard of a stored view has as many.
 _CHUNK = 4096
-# Views that take less than this part of a device's memory stay there. Of all its memory, not of what is free: whether
-# they do changes the order of rows, and the same device is to give the same result.
+# Views that take less than this part of a device's memory stay there: of all its memory, not of the free part, because
+# it changes the order of rows, and the same device should give the same result.
 _RESIDENT = 0.5
-# Where nothing tells.
+# Memory of a machine that does not say how much it has.
 _USUAL_MEMORY = 8 << 30
 
 
 class Batches(Protocol):
-    """Where batches come from."""
+    """A source of batches."""
 
     def begin(self, epoch: int) -> None:
         """Draw a new order."""
@@ -37,34 +37,35 @@ class Batches(Protocol):
         """Put the next rows into buffers [b, d_j], and which views they keep into keep [J, b, 1]."""
 
     def close(self) -> None:
-        """There are no more epochs."""
+        """Stop: there are no more epochs."""
 
 
 def make_batches(
     views: Sequence[Matrix], dtype: torch.dtype, device: str, seed: int, dropout: float, progress: Progress
 ) -> Batches:
-    """Batches from the device's own memory where the views fit, else streamed to it."""
-    kind = Resident if are_resident(views, dtype, device) else Streamed
-    return kind(views, dtype, device, seed, dropout, progress)
+    """Return batches from the device's own memory if the views fit, and otherwise streamed to it.
+
+    Args:
+        views: arrays, memory maps or stored views [n, d_j].
+        dtype: type of the batches.
+        device: where they go.
+        seed: seed of the order and of dropout.
+        dropout: the part of views that are left out.
+        progress: receives the number of rows that are read into the device's memory.
+    """
+    if are_resident(views, dtype, device):
+        return Resident(views, dtype, device, seed, dropout, progress)
+    return Streamed(views, dtype, device, seed, dropout)
 
 
 def are_resident(views: Sequence[Matrix], dtype: torch.dtype, device: str) -> bool:
-    """Whether the views stay in the device's memory."""
+    """Return whether the views stay in the device's memory."""
     size = sum(view.shape[0] * view.shape[1] for view in views) * int(dtype.itemsize)
     return size <= _RESIDENT * _memory(device)
 
 
 class Resident:
-    """All rows on the device, drawn without replacement.
-
-    Args:
-        views: arrays, memory maps or stored views [n, d_j].
-        dtype: what they are kept in.
-        device: where.
-        seed: of the order and of dropout.
-        dropout: the part of views that are left out.
-        progress: told of rows that are read.
-    """
+    """All rows on the device, drawn without replacement; see `make_batches`."""
 
     def __init__(
         self, views: Sequence[Matrix], dtype: torch.dtype, device: str, seed: int, dropout: float, progress: Progress
@@ -96,34 +97,18 @@ class Resident:
             draw_kept(keep, self._dropout, self._generator)
 
     def close(self) -> None:
-        """Nothing is under way."""
+        """Do nothing."""
 
 
 class Streamed:
-    """Rows that are read from where they are, window by window, while the device computes.
+    """Rows that are read from disk, window by window, while the device computes; see `make_batches`.
 
-    An epoch visits chunks of neighbouring rows in random order, some at a time, and mixes the rows of those.
-
-    Args:
-        views: arrays, memory maps or stored views [n, d_j].
-        dtype: what batches are in.
-        device: where they go.
-        seed: of the order and of dropout.
-        dropout: the part of views that are left out.
-        progress: not told: reading is part of every epoch.
-        window: chunks whose rows are mixed; while one is used and the next is read, some four times its size is in
-            memory.
+    An epoch visits chunks of neighbouring rows in random order, `window` of them at a time, and mixes their rows. About
+    four times the size of a window is in memory, while one is used and the next is read.
     """
 
     def __init__(
-        self,
-        views: Sequence[Matrix],
-        dtype: torch.dtype,
-        device: str,
-        seed: int,
-        dropout: float,
-        progress: Progress,  # noqa: ARG002 - as the other kind has it
-        window: int = 32,
+        self, views: Sequence[Matrix], dtype: torch.dtype, device: str, seed: int, dropout: float, window: int = 32
     ) -> None:
         self._views, self._dtype, self._device = views, dtype, device
         self._seed, self._dropout, self._window = seed, dropout, window
@@ -165,7 +150,7 @@ class Streamed:
 
     def _read_ahead(self) -> Future[list[Tensor]] | None:
         chunks = next(self._windows, None)
-        # The order within a window is drawn here, where it does not depend on when the reader runs.
+        # The order within a window is drawn here, so that it does not depend on when the reader runs.
         seed = int(self._random.integers(2**63))
         return None if chunks is None else self._reader.submit(self._read_window, chunks, seed)
 
@@ -178,25 +163,25 @@ class Streamed:
 
 
 def draw_kept(keep: Tensor, dropout: float, generator: torch.Generator) -> None:
-    """Fill keep [J, b, 1] with ones, and zeros where a view is left out; of every row at least one view is kept."""
+    """Fill keep [J, b, 1] with ones, and zeros where a view is left out; every row keeps at least one view."""
     drawn = torch.rand(keep.shape, generator=generator, device=keep.device)
-    # The view with the largest number stays whatever happens.
+    # The view with the largest number always stays.
     keep.copy_((drawn >= dropout) | (drawn == drawn.max(0, keepdim=True).values))
 
 
 def _read(views: Sequence[Matrix], start: int, stop: int) -> list[NDArray[Any]]:
-    """Rows of every view, in numbers that torch knows, or a ViewError that names one which is none."""
+    """Return rows of every view as float32 or float64; a ViewError names a row with NaN or Inf."""
     blocks = [np.ascontiguousarray(view[start:stop]) for view in views]
     for j, block in enumerate(blocks):
         if not np.isfinite(block).all():
             raise ViewError(non_finite([block], start, [j]))
-    # torch wants arrays that it may write to, and those of a stored view are not.
+    # torch needs writable arrays, and those of a stored view are not.
     kinds = [np.float64 if block.dtype.itemsize > 4 else np.float32 for block in blocks]
     return [block.astype(kind, copy=not block.flags.writeable) for block, kind in zip(blocks, kinds, strict=True)]
 
 
 def _memory(device: str) -> int:
-    """All the memory of a device, in bytes."""
+    """Return the total memory of a device, in bytes."""
     if device.startswith("cuda"):
         return int(torch.cuda.get_device_properties(torch.device(device)).total_memory)
     if not hasattr(os, "sysconf"):  # Windows

@@ -1,71 +1,93 @@
-"""The loop: batches, steps, progress, checkpoints, early stopping."""
+"""Training an autoencoder: steps, epochs, progress, checkpoints, early stopping.
+
+A step takes rows and changes the weights; on a CUDA device it is a graph, which costs the host nothing. Several
+processes add up their gradients between the gradient and the update; they run without graphs.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+from torch import Tensor
 
-from ensembed.errors import InputError, TrainingError
-from ensembed.methods.autoencoder.checkpoints import Checkpoint, State, identity_of
-from ensembed.methods.autoencoder.cross_view_network import Design
-from ensembed.methods.autoencoder.parameters import Parameters
-from ensembed.methods.autoencoder.process_group import Alone, Group, Shares, flag_tensor, seed_of
-from ensembed.methods.autoencoder.steps import Stepper
-from ensembed.methods.autoencoder.training_batches import are_resident, make_batches
+from ensembed.errors import InputError, ModelError, TrainingError
+from ensembed.methods.autoencoder.cross_view_network import (
+    CrossViewNetwork,
+    Design,
+    Parameters,
+    ReplaceByGradient,
+    adam,
+    adam_update,
+    loss_function,
+    replace_by_gradient,
+)
+from ensembed.methods.autoencoder.process_group import Alone, Group, Shares, seed_of, weighted_sum
+from ensembed.methods.autoencoder.training_batches import Batches, are_resident, make_batches
 from ensembed.methods.projections import FloatArray, Layer, Network
+from ensembed.numerics.passes import Pass
 from ensembed.numerics.row_matrices import Matrix
+from ensembed.support.atomic_files import write_atomically
 from ensembed.support.progress import Progress
 
 if TYPE_CHECKING:
     from ensembed.methods.autoencoder.autoencoder_method import Autoencoder
 
-# Seconds between checkpoints: what an interruption can lose at the most, an epoch apart.
+# Seconds between checkpoints: an interruption loses at most this and an epoch.
 _KEEP_EVERY = 30.0
-# A loss that falls by less than this part of itself does not fall.
+# A loss that falls by less than this part of itself counts as not falling.
 _STANDSTILL = 1e-4
 _DTYPES = {"float64": torch.float64, "float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16}
+_CHECKPOINT = "training.safetensors"
+# Rows that are hashed at a time.
+_HASHED_ROWS = 4096
+
+
+class DivergedError(TrainingError):
+    """Loss or weights are not finite any more: in a group, for all of its processes in the same epoch."""
 
 
 def train(
     method: Autoencoder,
     views: Sequence[Matrix],
     d: int,
+    how: Pass,
     *,
-    threads: int | None,
-    progress: Progress,
-    checkpoint: Path | None,
     group: Group | None = None,
     device: str | None = None,
     keep_every: float | None = None,
 ) -> tuple[Network, ...]:
-    """The encoders of all views, trained.
+    """Return the trained encoders of all views.
 
     Args:
         method: the hyper-parameters.
-        views: row-aligned; in a group, the rows that this process takes.
+        views: row-aligned views; in a group, the rows of this process.
         d: dimensions of the codes.
-        threads: for the CPU; None leaves it to the libraries.
-        progress: told of epochs.
-        checkpoint: a folder in which training is kept; in a group the first process's counts.
-        group: the processes that train together; None is this one alone.
-        device: of this process, where it is not the method's.
+        how: threads of the CPU, progress and the folder for checkpoints; in a group the first process writes them.
+        group: the processes that train together; None is this process alone.
+        device: device of this process, if it is not the method's.
         keep_every: seconds between checkpoints; None is half a minute.
     """
     device = choose_device(method.device if device is None else device)
     precision = _choose_precision(method, device)
     # Graphs, streams and kernels are made on the device that is current.
     with torch.cuda.device(device) if device.startswith("cuda") else nullcontext(), _memory_errors(method):
-        run = _Run(
-            method, views, device, precision, group or Alone(), _KEEP_EVERY if keep_every is None else keep_every
-        )
-        return run.networks(d, threads=threads, progress=progress, checkpoint=checkpoint)
+        seconds = _KEEP_EVERY if keep_every is None else keep_every
+        return _Run(method, views, device, precision, group or Alone(), seconds).networks(d, how)
 
 
 class _Run:
@@ -77,101 +99,208 @@ class _Run:
         self._method, self._views, self._device, self._precision = method, views, device, precision
         self._group, self._keep_every = group, keep_every
 
-    def networks(
-        self, d: int, *, threads: int | None, progress: Progress, checkpoint: Path | None
-    ) -> tuple[Network, ...]:
-        """Train, and give the encoders."""
+    def networks(self, d: int, how: Pass) -> tuple[Network, ...]:
+        """Train, and return the encoders."""
         method, group, dtype = self._method, self._group, _DTYPES[self._precision]
         dims = tuple(view.shape[1] for view in self._views)
         code = d // len(dims) if method.kind in ("concatenated", "decoupled") else d
         design = Design(dims, code, method.hidden_layers, method.hidden_dim or d, method.activation, method.kind)
-        shapes, inputs = design.shapes()
-        parameters = Parameters(shapes, inputs, dtype, self._device, int(method.seed))
-        kept = None if checkpoint is None else Checkpoint(Path(checkpoint), self._identity())
+        parameters = Parameters(design.shapes(), dtype, self._device, int(method.seed))
+        checkpoint = None if how.checkpoint is None else Checkpoint(Path(how.checkpoint), self._identity())
         shares = Shares.of(group.of_all(self._views[0].shape[0]), group.rank, int(method.batch_size))
-        with _settings(threads, self._device, self._precision):
+        with _settings(how.threads, self._device, self._precision):
             seed = seed_of(int(method.seed), group.rank)
-            made = make_batches(self._views, dtype, self._device, seed, method.view_dropout, progress)
-            with closing(made) as batches:
+            source = make_batches(self._views, dtype, self._device, seed, method.view_dropout, how.progress)
+            with closing(source) as batches:
                 stepper = Stepper(method, design, parameters, batches, shares, group)
-                self._epochs(stepper, shares.rows, parameters, kept, progress)
-        if kept is not None and group.rank == 0:
-            kept.remove()
+                self._epochs(stepper, parameters, checkpoint, how.progress)
+        if checkpoint is not None and group.rank == 0:
+            checkpoint.remove()
         return _networks(design, {name: weight.float().cpu().numpy() for name, weight in parameters.named().items()})
 
     def _identity(self) -> str:
-        """Of everything that makes a training what it is; of a group, what each of its processes has."""
-        # What changes the order of sums and of rows, beside the method itself.
+        """Return a hash of everything that determines a training; in a group, of all processes."""
+        # Besides the method itself, what changes the order of sums and of rows.
         resident = are_resident(self._views, _DTYPES[self._precision], self._device)
-        how = [self._device, self._precision, torch.__version__, resident]
-        parts = self._group.of_all(identity_of([self._method.to_json(), how], self._views))
+        facts = [self._device, self._precision, torch.__version__, resident]
+        parts = self._group.of_all(identity_of([self._method.to_json(), facts], self._views))
         return parts[0] if len(parts) == 1 else identity_of(parts, [])
 
     def _epochs(
-        self, stepper: Stepper, rows: int, parameters: Parameters, kept: Checkpoint | None, progress: Progress
+        self, stepper: Stepper, parameters: Parameters, checkpoint: Checkpoint | None, progress: Progress
     ) -> None:
-        """All epochs that are still to do."""
+        """Run all epochs that are still to do."""
         method, group = self._method, self._group
         facts: dict[str, Any] = {"epoch": 0, "best": math.inf, "since": 0}
-        # One process reads it for all: they must not go on from different epochs.
-        state = group.of_first(kept.read() if kept is not None and group.rank == 0 else None)
+        writes = checkpoint is not None and group.rank == 0
+        # One process reads it for all: they must not continue from different epochs.
+        state = group.of_first(checkpoint.read() if checkpoint is not None and writes else None)
         if state is not None:
             facts = dict(state.facts)
             parameters.restore({name: torch.from_numpy(np.array(array)) for name, array in state.arrays.items()})
         saved = time.monotonic()
-        # Within an epoch the weights are of no epoch: where training can be gone on with, its last whole one is held.
-        whole = _Whole(parameters) if kept is not None and group.rank == 0 else None
+        # Within an epoch the weights belong to no epoch: the last whole one is held for a checkpoint.
+        whole = _WholeEpoch(parameters) if writes else None
         try:
             while facts["epoch"] < method.epochs and (method.patience is None or facts["since"] < method.patience):
-                loss = stepper.epoch(facts["epoch"], rows)
+                loss = stepper.epoch(facts["epoch"])
                 facts["epoch"] += 1
                 _check(loss, parameters, facts["epoch"], method.learning_rate)
                 if loss < facts["best"] * (1 - _STANDSTILL):
                     facts |= {"best": loss, "since": 0}
-                else:  # the best stays, so that many small steps together are a fall
+                else:  # the best stays, so that many small steps together count as a fall
                     facts["since"] += 1
                 progress(f"train · loss {loss:.6g}", facts["epoch"], method.epochs)
                 if whole is not None:
                     whole.take(facts)
-                if kept is not None and self._is_time(saved, parameters):
+                if checkpoint is not None and self._is_time(saved, parameters):
                     if whole is not None:
-                        kept.write(whole.state())
+                        checkpoint.write(whole.state())
                     group.kept(facts | {"loss": loss})
                     saved = time.monotonic()
         except KeyboardInterrupt:
-            if kept is not None and whole is not None and whole.facts:
-                kept.write(whole.state())
+            if checkpoint is not None and whole is not None and whole.facts:
+                checkpoint.write(whole.state())
             raise
         progress("train", method.epochs, method.epochs)
 
     def _is_time(self, saved: float, parameters: Parameters) -> bool:
-        """Whether to keep what is now: by the clock of the first process."""
+        """Return whether to write a checkpoint now, by the clock of the first process."""
         mine = self._group.rank == 0 and time.monotonic() - saved > self._keep_every
-        if self._group.size == 1:
-            return mine
-        said = flag_tensor([float(mine)], parameters.master)
-        self._group.add_up(said)
-        return bool(said.item())
-
-
-class DivergedError(TrainingError):
-    """Training has left the numbers: in a group, for all of its processes in the same epoch."""
+        flag = torch.tensor([float(mine)], dtype=torch.float64, device=parameters.master.device)
+        self._group.add_up(flag)
+        return bool(flag.item())
 
 
 def _check(loss: float, parameters: Parameters, epoch: int, learning_rate: float) -> None:
-    """Raise a DivergedError where training has left the numbers."""
+    """Raise a DivergedError if the loss or the weights are not finite."""
     if not math.isfinite(loss):
-        what = f"the autoencoder's loss became {loss}"
-    # The loss is of the weights before the last step. And Adam divides by the root of the squared gradient: where that
-    # overflows, nothing moves any more.
+        problem = f"the autoencoder's loss became {loss}"
+    # The loss is that of the weights before the last step. And Adam divides by the root of the squared gradient: if
+    # that overflows, the weights do not move any more.
     elif not (parameters.master.isfinite().all() and parameters.second.isfinite().all()):
-        what = f"at a loss of {loss:.3g}, the autoencoder's gradient became too large"
+        problem = f"at a loss of {loss:.3g}, the autoencoder's gradient became too large"
     else:
         return
-    raise DivergedError(f"{what} in epoch {epoch}: lower learning_rate={learning_rate}, or scale the views down")
+    raise DivergedError(f"{problem} in epoch {epoch}: lower learning_rate={learning_rate}, or scale the views down")
 
 
-class _Whole:
+class Stepper:
+    """Runs the steps of an epoch.
+
+    Args:
+        method: the hyper-parameters.
+        design: the shapes.
+        parameters: the weights.
+        batches: the source of rows.
+        shares: rows per step, of this process and of all together.
+        group: the processes that train together.
+    """
+
+    def __init__(
+        self,
+        method: Autoencoder,
+        design: Design,
+        parameters: Parameters,
+        batches: Batches,
+        shares: Shares,
+        group: Group,
+    ) -> None:
+        self._method, self._parameters, self._batches = method, parameters, batches
+        self._shares, self._group = shares, group
+        device, dtype = parameters.master.device, parameters.copy.dtype
+        self._buffers = [torch.zeros(shares.batch, size, dtype=dtype, device=device) for size in design.dims]
+        dropped = method.view_dropout > 0
+        self._keep = torch.ones(design.views, shares.batch, 1, dtype=dtype, device=device) if dropped else None
+        self._loss = torch.zeros((), dtype=parameters.master.dtype, device=device)
+        loss, self._update = self._functions()
+        self._network = CrossViewNetwork(design, parameters, loss)
+        self._steps: dict[int, Callable[[], None]] = {}
+
+    def epoch(self, number: int) -> float:
+        """Go through all rows once; return their mean loss over all processes."""
+        total = torch.zeros_like(self._loss)
+        rows = sum(self._shares.parts)
+        self._batches.begin(number)
+        for count, together in self._shares.steps():
+            if count:
+                self._batches.fill([buffer[:count] for buffer in self._buffers], self._kept(count))
+            if self._group.size == 1:
+                self._step(count)
+            else:
+                if count:
+                    self._gradient(count)
+                weighted_sum(self._group, self._parameters.gradient, count / together)
+                self._adam()
+            total += self._loss * (count / rows)
+        self._group.add_up(total)
+        return float(total)
+
+    def _step(self, count: int) -> None:
+        if count not in self._steps:
+            step = partial(self._plain_step, count)
+            self._steps[count] = self._graph(step) if self._buffers[0].is_cuda else step
+        self._steps[count]()
+
+    def _plain_step(self, count: int) -> None:
+        self._gradient(count)
+        self._adam()
+
+    def _gradient(self, count: int) -> None:
+        self._loss.copy_(self._network([buffer[:count] for buffer in self._buffers], self._kept(count)))
+
+    def _adam(self) -> None:
+        adam(self._parameters, self._method.learning_rate, self._method.betas, self._update)
+
+    def _kept(self, count: int) -> Tensor | None:
+        return None if self._keep is None else self._keep[:, :count]
+
+    def _functions(self) -> tuple[ReplaceByGradient, Callable[..., None]]:
+        """Return what computes the loss, and what updates the weights: our own kernels on a CUDA device."""
+        method = self._method
+        if self._buffers[0].is_cuda and self._loss.dtype == torch.float32:
+            try:
+                from ensembed.methods.autoencoder.triton_kernels import adam_kernel, loss_kernel
+
+                loss = loss_kernel(method.loss, method.temperature)
+                loss(self._buffers[0][None, :1].clone(), self._buffers[0][:1], None)
+            except (ImportError, RuntimeError, OSError) as error:  # triton is for Linux, and needs a C compiler
+                warnings.warn(f"training slower, without our own kernels: {error}", RuntimeWarning, stacklevel=2)
+            else:
+                return loss, adam_kernel
+        return partial(replace_by_gradient, loss_function(method.loss, method.temperature)), adam_update
+
+    def _graph(self, step: Callable[[], None]) -> Callable[[], None]:
+        """Return a step as a CUDA graph."""
+        before = self._parameters.snapshot()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # capturing needs a step that has run before: libraries initialise themselves
+            for _ in range(2):
+                step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        # Of this thread only: another may be pinning memory for later batches.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            step()
+        self._parameters.restore(before)
+        return cast("Callable[[], None]", graph.replay)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """The state of a training after an epoch.
+
+    Attributes:
+        arrays: weights and Adam's moments.
+        facts: the numbers that go with them: epochs done, the best loss so far.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    facts: Mapping[str, Any]
+
+
+class _WholeEpoch:
     """The parameters as they were at the end of an epoch, held on their device."""
 
     def __init__(self, parameters: Parameters) -> None:
@@ -180,23 +309,83 @@ class _Whole:
         self.facts: dict[str, Any] = {}
 
     def take(self, facts: dict[str, Any]) -> None:
-        """Hold what is now."""
-        self.facts = {}  # what an interruption finds half copied is of no epoch
+        """Hold the current parameters."""
+        self.facts = {}  # a copy that an interruption leaves half done belongs to no epoch
         for name, tensor in self._parameters.changing().items():
             self._held[name].copy_(tensor)
         self.facts = dict(facts)
 
     def state(self) -> State:
-        """What is held, for a checkpoint."""
+        """Return what is held, for a checkpoint."""
         return State({name: tensor.cpu().numpy() for name, tensor in self._held.items()}, self.facts)
 
 
-def choose_device(wanted: str | None) -> str:
-    """The device that is asked for, if it is there, or the best one.
+class Checkpoint:
+    """A folder for the state of one training: after `kill -9` the training continues to the same weights.
 
-    Raises:
-        InputError: there is no such device here.
+    Args:
+        folder: the folder, which may be missing.
+        identity: identity of method and data; the state of another training is ignored.
     """
+
+    def __init__(self, folder: Path, identity: str) -> None:
+        self._folder, self._identity = folder, identity
+
+    def write(self, state: State) -> None:
+        """Replace the state on disk."""
+        facts = json.dumps(dict(state.facts))
+        metadata = {"identity": self._identity, "facts": facts, "sha256": _seal(state.arrays, facts)}
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._folder / _CHECKPOINT, save(dict(state.arrays), metadata))
+        except OSError as error:
+            raise ModelError(f"cannot keep the training in {self._folder}: {error}; make room there") from error
+
+    def read(self) -> State | None:
+        """Return the state that was written last, or None if there is none of this training."""
+        path = self._folder / _CHECKPOINT
+        if not path.is_file():
+            return None
+        try:
+            with safe_open(path, "numpy") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("identity") != self._identity:
+                    return None
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+                whole = metadata["sha256"] == _seal(arrays, metadata["facts"])
+                return State(arrays, json.loads(metadata["facts"])) if whole else None
+        except (OSError, SafetensorError, ValueError, KeyError):
+            return None  # damaged: training begins anew
+
+    def remove(self) -> None:
+        """Remove the state, and the folder if nothing else is in it."""
+        # A killed writer leaves a temporary file.
+        for path in [self._folder / _CHECKPOINT, *self._folder.glob(f".{_CHECKPOINT}.*.tmp")]:
+            path.unlink(missing_ok=True)
+        if self._folder.is_dir() and not any(self._folder.iterdir()):
+            self._folder.rmdir()
+
+
+def _seal(arrays: Mapping[str, NDArray[Any]], facts: str) -> str:
+    digest = hashlib.sha256(facts.encode())
+    for name in sorted(arrays):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    return digest.hexdigest()
+
+
+def identity_of(facts: Sequence[Any], views: Sequence[Matrix]) -> str:
+    """Return a hash over facts and over every row of every view."""
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for view in views:
+        digest.update(repr(view.shape).encode())
+        for start in range(0, view.shape[0], _HASHED_ROWS):
+            digest.update(np.ascontiguousarray(view[start : start + _HASHED_ROWS], np.float32).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def choose_device(wanted: str | None) -> str:
+    """Return the wanted device, or the best one; an InputError if it does not exist here."""
     if wanted is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -207,44 +396,41 @@ def choose_device(wanted: str | None) -> str:
 
 
 def _choose_precision(method: Autoencoder, device: str) -> str:
-    wanted, cuda = method.precision, device.startswith("cuda")
-    if wanted == "auto":
-        # Two hidden layers magnify what is rounded: a run ends as far away as with another seed.
+    cuda = device.startswith("cuda")
+    if method.precision == "auto":
+        # Two hidden layers magnify rounding errors: a run ends as far away as with another seed.
         coarse = cuda and method.hidden_layers < 2 and torch.cuda.is_bf16_supported(including_emulation=False)
         return "bfloat16" if coarse else "float32"
-    if wanted in ("tf32", "bfloat16") and not cuda:
-        raise InputError(f"precision={wanted!r} is for CUDA devices; on {device} it would be slower than float32")
-    return wanted
+    if method.precision in ("tf32", "bfloat16") and not cuda:
+        raise InputError(
+            f"precision={method.precision!r} is for CUDA devices; on {device} it would be slower than float32"
+        )
+    return method.precision
 
 
 @contextmanager
 def _settings(threads: int | None, device: str, precision: str) -> Iterator[None]:
-    """The process's settings that training needs, put back afterwards."""
-    before = torch.get_num_threads()
+    """Change the process's settings for training, and restore them.
+
+    On a CUDA device products of float32 use fewer bits with tf32, and sums of bfloat16 products are always float32.
+    """
+    matmul, cuda = torch.backends.cuda.matmul, device.startswith("cuda")
+    before = torch.get_num_threads(), matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction
     if threads:
         torch.set_num_threads(threads)
-    with _tf32(precision == "tf32") if device.startswith("cuda") else nullcontext():
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
-
-
-@contextmanager
-def _tf32(wanted: bool) -> Iterator[None]:
-    """Products of float32 in fewer bits or not, and sums of bfloat16 products always in float32."""
-    matmul = torch.backends.cuda.matmul
-    before = matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction
-    matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction = wanted, False
+    if cuda:
+        matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction = precision == "tf32", False
     try:
         yield
     finally:
-        matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction = before
+        torch.set_num_threads(before[0])
+        if cuda:
+            matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction = before[1:]
 
 
 @contextmanager
 def _memory_errors(method: Autoencoder) -> Iterator[None]:
-    """Say what to do when memory runs out."""
+    """Raise a TrainingError with a way out if memory runs out."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:  # torch's own for a GPU is a RuntimeError; for the CPU it has none
@@ -258,7 +444,7 @@ def _memory_errors(method: Autoencoder) -> Iterator[None]:
 
 
 def _networks(design: Design, weights: dict[str, FloatArray]) -> tuple[Network, ...]:
-    """The encoders, in numpy."""
+    """Return the encoders, in numpy."""
     networks = []
     for j in range(design.views):
         layers = [

@@ -1,6 +1,6 @@
 """The loss with its gradient, and Adam, as one GPU kernel each: they read every number once.
 
-They compute what `network.replace_by_gradient` and `parameters.adam_update` do, which say what is meant.
+They compute the same as `replace_by_gradient` and `adam_update` of `cross_view_network`, which define the result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ensembed.methods.autoencoder.parameters import EPSILON
+from ensembed.methods.autoencoder.cross_view_network import EPSILON
 
 _LOSSES = {"mse": 0, "mae": 1, "kld": 2, "cos": 3}
 _TINY = 1e-12

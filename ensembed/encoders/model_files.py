@@ -1,4 +1,4 @@
-"""Hashes of files, which pin the weights of a model on this machine, and results kept while a file is unchanged."""
+"""Files of a model on this machine: their JSON, their hashes, and results that are kept while a file is unchanged."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from ensembed.errors import InputError
+from ensembed.errors import EncoderError, InputError
 from ensembed.support.atomic_files import write_atomically
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
@@ -20,12 +21,18 @@ _BLOCK = 1 << 20
 _TICK_NS = 2_000_000_000
 
 
-def revision_of(files: Mapping[str, Path], *, label: str = "hash", progress: Progress = silent) -> str:
-    """Return a short hash over the names that files have in a model and over their content, wherever they are.
+def read_json(path: Path, hint: str) -> Any:  # noqa: ANN401 - whatever the file holds
+    """Read a JSON file of a model; an EncoderError that ends in the hint if that fails."""
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise EncoderError(f"{path} cannot be read: {error.strerror or error}; {hint}") from error
+    except ValueError as error:
+        raise EncoderError(f"{path} is not JSON ({error}); {hint}") from error
 
-    Raises:
-        InputError: a file cannot be read.
-    """
+
+def revision_of(files: Mapping[str, Path], *, label: str = "hash", progress: Progress = silent) -> str:
+    """Return a short hash over the names that files have in a model and over their content, wherever they are."""
     total = hashlib.sha256()
     try:
         size = sum(path.stat().st_size for path in files.values())
@@ -44,15 +51,9 @@ def revision_of(files: Mapping[str, Path], *, label: str = "hash", progress: Pro
 
 
 def remembered(path: Path, what: str, compute: Callable[[], str]) -> str:
-    """Return what `compute` reads from a file, from the cache if the file's size and times have not changed since.
+    """Return what `compute` reads from a file, or read before when the file had the size and the times that it has now.
 
-    Args:
-        path: the file.
-        what: the kind of result, part of the cache's key.
-        compute: reads the file.
-
-    Raises:
-        InputError: the file cannot be read, or changed while it was read.
+    `what` is the kind of result. It is an InputError if the file cannot be read, or changes while it is read.
     """
     before = state_of(path)
     facts = {"path": str(path.resolve()), "what": what, "state": before}

@@ -1,1 +1,0 @@
-"""Transformers in ONNX form."""

@@ -44,7 +44,7 @@ def reproduce(data: Path, out: Path, *more: str) -> int:
     return run(["reproduce", *members, *corpora, "--data", str(data), "--out", str(out), *quick, *more])
 
 
-def test_it_writes_tables_findings_and_a_report(
+def test_reproduce_writes_tables_findings_and_a_report(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "deep" / "out"
@@ -82,7 +82,7 @@ def test_it_writes_tables_findings_and_a_report(
     assert "--no-texts" in again.command
 
 
-def test_what_would_fail_after_hours_is_refused_at_once(
+def test_reproduce_refuses_at_once_what_would_fail_at_the_end(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failure(code: int, *more: str, out: Path = tmp_path / "out") -> str:
@@ -102,7 +102,7 @@ def test_what_would_fail_after_hours_is_refused_at_once(
     assert "pip install 'ensembed[ae]'" in failure(3, "--autoencoder", "reduced")
 
 
-def test_tables_of_an_earlier_run_do_not_stay(data: Path, tmp_path: Path) -> None:
+def test_reproduce_removes_tables_of_an_earlier_run(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert reproduce(data, out) == 0
     (out / "tables" / "mine.md").write_text("not of a run")
@@ -121,7 +121,7 @@ def _other_news(folder: Path) -> str:
     return str(path)
 
 
-def test_one_member_is_no_ensemble(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reproduce_refuses_one_member(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["reproduce", "-e", MEMBERS[0], "--data", str(data), "--out", str(tmp_path), "--autoencoder", "none"]
     assert run(arguments) == 1
     assert "at least two members" in capsys.readouterr().err

@@ -89,11 +89,11 @@ def test_no_segmentation_has_a_greater_score(
     score = {**pieces, **dict(zip("▁ab", singles, strict=True))}
     names = [UNKNOWN[0], *score]
     ids = UnigramTokenizer([UNKNOWN, *score.items()], reserved=1).encode(text)
-    found = [names[i] for i in ids]
+    best_pieces = [names[i] for i in ids]
     prepared = "▁" + text.replace(" ", "▁")
-    assert "".join(found) == prepared
+    assert "".join(best_pieces) == prepared
     best = max(sum(score[p] for p in s) for s in segmentations(prepared, frozenset(score)))
-    assert math.isclose(sum(score[p] for p in found), best, abs_tol=1e-9)
+    assert math.isclose(sum(score[p] for p in best_pieces), best, abs_tol=1e-9)
 
 
 HAND_MADE = [UNKNOWN, ("<s>", 0.0), ("▁", -3.0), ("a", -2.0), ("b", -2.0), ("ab", -1.0), ("▁a", -1.0), ("aa", -4.0)]

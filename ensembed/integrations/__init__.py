@@ -1,4 +1,5 @@
-"""ensembed at home in other libraries: one module for each, importable with its extra installed.
+"""Integrations with other libraries: one file for each, importable only with its extra installed.
 
-Of the rest of ensembed only the command line imports them.
+What belongs here makes ensembed's models usable in another library. Integrations may import everything below them, but
+not the command line or the server; of ensembed, only the command line imports them.
 """

@@ -13,7 +13,7 @@ from ensembed.methods.base import Method
 from ensembed.methods.concat import Concat
 from ensembed.methods.gcca import GCCA
 from ensembed.methods.meta import Meta
-from ensembed.methods.registry import METHODS, make_method
+from ensembed.methods.registry import METHODS, all_methods, make_method
 from ensembed.methods.svd import SVD
 from ensembed.methods.up_projection import UpProjection
 
@@ -28,5 +28,6 @@ __all__ = [
     "Meta",
     "Method",
     "UpProjection",
+    "all_methods",
     "make_method",
 ]

@@ -14,7 +14,7 @@ from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Meta
 from ensembed.methods.passes import Passes
 from ensembed.methods.projections import Layer, Network, Placement, Projection
-from ensembed.methods.weights import CountedMembers, Weights, scales
+from ensembed.methods.weights import CountedMembers, Weights, checked_weights, scales
 from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.passes import Pass
@@ -72,7 +72,7 @@ class Auto(MomentMethod):
     def __post_init__(self) -> None:
         if self.dim is not None:
             check_whole("dim", self.dim, 1)
-        self._check_weights()
+        object.__setattr__(self, "weights", checked_weights(self.weights))
         places = tuple(self.whitened)
         for place in places:
             check_whole("a place of `whitened`", place, 0)
@@ -92,11 +92,6 @@ class Auto(MomentMethod):
         """The same with the weights, and the members to be whitened, that were found by reliability."""
         weights = tuple(float(weight) for weight in estimate.whitened_weights)
         return replace(self, weights=weights, whitened=estimate.whitened)
-
-    def to_json(self) -> dict[str, Any]:
-        """The name and the hyper-parameters; what is whitened is mentioned where anything is."""
-        facts = super().to_json()
-        return facts if self.whitened else {key: value for key, value in facts.items() if key != "whitened"}
 
     def build(self, dims: Sequence[int]) -> Meta:
         """The whole concatenation of views of these dimensions, where the weights are given."""

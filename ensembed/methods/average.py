@@ -9,7 +9,7 @@ from typing import ClassVar
 from ensembed.methods.base import NaiveMethod
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import Placement
-from ensembed.methods.weights import CountedMembers, Weights
+from ensembed.methods.weights import CountedMembers, Weights, checked_weights
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Average(NaiveMethod):
     order: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        self._check_weights()
+        object.__setattr__(self, "weights", checked_weights(self.weights))
 
     def build(self, dims: Sequence[int]) -> Meta:
         """The meta-embedding for views of these dimensions."""

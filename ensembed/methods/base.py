@@ -172,18 +172,18 @@ class Method(ABC):
     def to_json(self) -> dict[str, Any]:
         """Return the name, the hyper-parameters and the origin of the weights, for saved models and tables.
 
-        Equal weights are not mentioned where they are the default, so that the facts, and the keys made of them, are
-        those from before there were weights.
+        Equal weights, and members to be whitened where there are none, are not mentioned where they are the default, so
+        that the facts, and the keys made of them, are those from before they existed.
         """
-        facts = {field.name: getattr(self, field.name) for field in self.parameters()}
-        defaults = {field.name: field.default for field in self.parameters()}
-        if facts.get("weights") == defaults.get("weights") == "equal":
-            del facts["weights"]
-        return {"name": self.name} | {key: _json_value(value) for key, value in facts.items()} | dict(self.origin)
-
-    def _check_weights(self) -> None:
-        """Keep the weights as a word or a tuple: JSON and people give lists, too."""
-        object.__setattr__(self, "weights", checked_weights(getattr(self, "weights", None)))
+        facts: dict[str, Any] = {"name": self.name}
+        for field in self.parameters():
+            value = getattr(self, field.name)
+            if value == field.default and (field.name, value) in (("weights", "equal"), ("whitened", ())):
+                continue
+            facts[field.name] = list(value) if isinstance(value, tuple) else value
+            if isinstance(value, np.generic):
+                facts[field.name] = value.item()
+        return facts | dict(self.origin)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,10 +228,3 @@ class MomentMethod(Method):
         """Make one pass over the views for their moments, then solve."""
         moments = passes.moments(views, how, normalize=self.normalize)
         return self.solve(moments, [view.shape[1] for view in views])
-
-
-def _json_value(value: Any) -> Any:  # noqa: ANN401 - whatever a parameter is
-    """Convert numpy scalars and tuples to JSON types."""
-    if isinstance(value, tuple):
-        return list(value)
-    return value.item() if isinstance(value, np.generic) else value

@@ -10,7 +10,7 @@ from typing import ClassVar
 from ensembed.methods.base import NaiveMethod
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import Placement, Projection
-from ensembed.methods.weights import CountedMembers, Weights
+from ensembed.methods.weights import CountedMembers, Weights, checked_weights
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Concat(NaiveMethod):
     order: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        self._check_weights()
+        object.__setattr__(self, "weights", checked_weights(self.weights))
 
     def build(self, dims: Sequence[int]) -> Meta:
         """The meta-embedding for views of these dimensions."""

@@ -14,7 +14,7 @@ from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import Dense
-from ensembed.methods.weights import CountedMembers, Weights
+from ensembed.methods.weights import CountedMembers, Weights, checked_weights
 from ensembed.numerics.eigen import Whitening, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.torch_device import gcca_on
@@ -74,7 +74,7 @@ class GCCA(MomentMethod):
         real = isinstance(self.tau, (int, float, np.integer, np.floating))
         if not (real and math.isfinite(self.tau) and self.tau >= 0):
             raise InputError(f"tau must be a number that is not negative, not {self.tau!r}")
-        self._check_weights()
+        object.__setattr__(self, "weights", checked_weights(self.weights))
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""

@@ -53,13 +53,9 @@ class BaseProjection(ABC):
         """Whether the vectors depend on the view: not where its member has the weight 0."""
         return True
 
-    def facts(self) -> dict[str, Any]:
-        """Return what `config.json` of a saved model says about the projection."""
-        return {"kind": self.kind}
-
-    def tensors(self) -> dict[str, FloatArray]:
-        """Return the arrays of the projection by name, as they are saved."""
-        return {}
+    @abstractmethod
+    def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Return what a saved model keeps: the facts for `config.json`, and the tensors by name."""
 
     @classmethod
     @abstractmethod
@@ -69,7 +65,7 @@ class BaseProjection(ABC):
         """Return the projection of a view of `columns` columns on `dim` from what was saved.
 
         Args:
-            facts: what `facts` returned.
+            facts: the facts that `saved` returned.
             columns: the dimension of the view.
             dim: the dimension of the meta-embedding.
             take: returns the tensor of a name and checks its shape: `take("matrix", columns, dim)`.
@@ -110,9 +106,9 @@ class Placement(BaseProjection):
         """Whether the scale is not 0."""
         return self.scale != 0
 
-    def facts(self) -> dict[str, Any]:
-        """Return all of it: there are no tensors."""
-        return {"kind": self.kind, "start": self.start, "columns": self.columns, "scale": self.scale}
+    def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Return its numbers: there are no tensors."""
+        return {"kind": self.kind, "start": self.start, "columns": self.columns, "scale": self.scale}, {}
 
     @classmethod
     def restored(
@@ -159,9 +155,9 @@ class Dense(BaseProjection):
         """Return the product of both matrices."""
         return Dense((self.matrix @ V).astype(np.float32), (self.offset @ V).astype(np.float32))
 
-    def tensors(self) -> dict[str, FloatArray]:
+    def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Return the matrix and the offset."""
-        return {"matrix": self.matrix, "offset": self.offset}
+        return {"kind": self.kind}, {"matrix": self.matrix, "offset": self.offset}
 
     @classmethod
     def restored(
@@ -228,15 +224,13 @@ class Network(BaseProjection):
     def _ending_in(self, last: Layer, start: int) -> Network:
         return Network((*self.layers[:-1], last), self.activation, start)
 
-    def facts(self) -> dict[str, Any]:
-        """Return its place, its activation and the widths of its layers."""
+    def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Return its place, its activation and the widths of its layers; matrix and bias of every layer."""
         widths = [layer.matrix.shape[1] for layer in self.layers]
-        return {"kind": self.kind, "start": self.start, "activation": self.activation, "widths": widths}
-
-    def tensors(self) -> dict[str, FloatArray]:
-        """Return matrix and bias of every layer."""
-        parts = ((i, part, getattr(layer, part)) for i, layer in enumerate(self.layers) for part in ("matrix", "bias"))
-        return {f"layer.{i}.{part}": array for i, part, array in parts}
+        tensors: dict[str, FloatArray] = {}
+        for i, layer in enumerate(self.layers):
+            tensors |= {f"layer.{i}.matrix": layer.matrix, f"layer.{i}.bias": layer.bias}
+        return {"kind": self.kind, "start": self.start, "activation": self.activation, "widths": widths}, tensors
 
     @classmethod
     def restored(cls, facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]]) -> Network:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
@@ -22,38 +22,27 @@ from ensembed.methods.base import Method
 GROUP = "ensembed.methods"
 
 
-class _Registry(Mapping[str, type[Method]]):
-    """The methods by name. Packages are only asked when a name is not one of ours, or when all are listed."""
+_MODULES = [import_module(f"{GROUP}.{module.name}") for module in iter_modules(ensembed.methods.__path__)]
+_CLASSES: set[type[Method]] = {
+    value
+    for module in _MODULES
+    for value in vars(module).values()
+    if inspect.isclass(value) and issubclass(value, Method) and not inspect.isabstract(value)
+}
 
-    @cached_property
-    def _own(self) -> dict[str, type[Method]]:
-        modules = [import_module(f"{GROUP}.{module.name}") for module in iter_modules(ensembed.methods.__path__)]
-        classes = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
-        concrete = {kind for kind in classes if issubclass(kind, Method) and not inspect.isabstract(kind)}
-        return {kind.name: kind for kind in sorted(concrete, key=lambda kind: (kind.order, kind.name))}
-
-    @cached_property
-    def _all(self) -> dict[str, type[Method]]:
-        methods = dict(self._own)
-        for point in entry_points(group=GROUP):
-            kind = point.load()
-            if not (inspect.isclass(kind) and issubclass(kind, Method) and dataclasses.is_dataclass(kind)):
-                raise InputError(f"the entry point {point.value!r} of {GROUP} is not a dataclass that is a Method")
-            methods.setdefault(kind.name, kind)
-        return methods
-
-    def __getitem__(self, name: str) -> type[Method]:
-        return self._own[name] if name in self._own else self._all[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all)
-
-    def __len__(self) -> int:
-        return len(self._all)
+METHODS: dict[str, type[Method]] = {kind.name: kind for kind in sorted(_CLASSES, key=lambda kind: kind.order)}
+"""Every method by its short name; `all_methods` adds those of other packages."""
 
 
-METHODS: Mapping[str, type[Method]] = _Registry()
-"""Every method by its short name."""
+@cache
+def all_methods() -> Mapping[str, type[Method]]:
+    """Return every method by its short name, those of installed packages among them."""
+    for point in entry_points(group=GROUP):
+        kind = point.load()
+        if not (inspect.isclass(kind) and issubclass(kind, Method) and dataclasses.is_dataclass(kind)):
+            raise InputError(f"the entry point {point.value!r} of {GROUP} is not a dataclass that is a Method")
+        METHODS.setdefault(kind.name, kind)
+    return METHODS
 
 
 def make_method(name: str, **parameters: Any) -> Method:  # noqa: ANN401 - each method knows its own
@@ -63,7 +52,7 @@ def make_method(name: str, **parameters: Any) -> Method:  # noqa: ANN401 - each 
         >>> make_method("gcca", dim=3)
         GCCA(dim=3, tau=10.0, weights='equal')
     """
-    if name not in METHODS:
+    if name not in METHODS and name not in all_methods():
         raise InputError(f"there is no method {name!r}; there are: {', '.join(METHODS)}")
     fields = METHODS[name].parameters()
     for key in parameters:

@@ -12,7 +12,7 @@ from ensembed.errors import DimensionError, ViewError
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Meta
 from ensembed.methods.projections import Dense
-from ensembed.methods.weights import CountedMembers, Weights
+from ensembed.methods.weights import CountedMembers, Weights, checked_weights
 from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.support.checks import check_whole
@@ -52,7 +52,7 @@ class SVD(MomentMethod):
     def __post_init__(self) -> None:
         if self.dim is not None:
             check_whole("dim", self.dim, 1)
-        self._check_weights()
+        object.__setattr__(self, "weights", checked_weights(self.weights))
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """The meta-embedding of views of these dimensions whose concatenation has these moments."""

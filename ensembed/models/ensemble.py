@@ -56,6 +56,7 @@ class Ensemble:
         )
         if not self.encoders:
             raise InputError("an ensemble needs at least one encoder")
+        self.dims = [encoder.spec.dim for encoder in self.encoders]
         names = [encoder.spec.name for encoder in self.encoders]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -65,11 +66,6 @@ class Ensemble:
 
     def __repr__(self) -> str:
         return f"Ensemble({[encoder.spec.name for encoder in self.encoders]})"
-
-    @property
-    def dims(self) -> list[int]:
-        """The members' dimensions."""
-        return [encoder.spec.dim for encoder in self.encoders]
 
     def fit(
         self,

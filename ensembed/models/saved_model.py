@@ -60,12 +60,31 @@ class SavedModel:
 
 def write_model(folder: Path, model: SavedModel) -> None:
     """Save the model in a folder, which is made; a model that is there already is replaced."""
-    data = save(_tensors(model))
-    facts = _config(model)
-    config = facts | {"sha256": _seal(facts, data)}
+    meta = model.meta
+    projections = [projection.saved() for projection in meta.projections]
+    facts: dict[str, Any] = {
+        "format": FORMAT_VERSION,
+        "ensembed": __version__,
+        "method": dict(meta.method),
+        "dim": meta.dim,
+        "normalize": meta.normalize,
+        "rows": meta.rows,
+        "corpus": model.corpus,
+        "members": [spec.to_json() for spec in model.members],
+        "projections": [described for described, _ in projections],
+        "has_spectrum": meta.spectrum is not None,
+    }
+    tensors: dict[str, NDArray[Any]] = {f"fingerprint.{j}": probes for j, probes in enumerate(model.fingerprints)}
+    for j, (_, arrays) in enumerate(projections):
+        tensors |= {f"projection.{j}.{name}": array for name, array in arrays.items()}
+    if meta.spectrum is not None:
+        tensors["spectrum"] = meta.spectrum
+    # safetensors writes the buffer as it lies in memory: a transposed array would come back scrambled.
+    data = save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
+    config = json.dumps(facts | {"sha256": _seal(facts, data)}, indent=1).encode() + b"\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_all_atomically({folder / TENSORS: data, folder / CONFIG: json.dumps(config, indent=1).encode() + b"\n"})
+        write_all_atomically({folder / TENSORS: data, folder / CONFIG: config})
     except OSError as error:
         raise ModelError(f"cannot save the model in {folder}: {error}") from error
 
@@ -108,34 +127,6 @@ def read_model(folder: Path) -> SavedModel:
 def _seal(facts: Mapping[str, Any], data: bytes) -> str:
     """The hash of the facts, however they are laid out, and of the tensors' file."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\0" + data).hexdigest()
-
-
-def _config(model: SavedModel) -> dict[str, Any]:
-    meta = model.meta
-    return {
-        "format": FORMAT_VERSION,
-        "ensembed": __version__,
-        "method": dict(meta.method),
-        "dim": meta.dim,
-        "normalize": meta.normalize,
-        "rows": meta.rows,
-        "corpus": model.corpus,
-        "members": [spec.to_json() for spec in model.members],
-        "projections": [projection.facts() for projection in meta.projections],
-        "has_spectrum": meta.spectrum is not None,
-    }
-
-
-def _tensors(model: SavedModel) -> dict[str, NDArray[Any]]:
-    tensors: dict[str, NDArray[Any]] = {}
-    for j, projection in enumerate(model.meta.projections):
-        tensors |= {f"projection.{j}.{name}": tensor for name, tensor in projection.tensors().items()}
-    if model.meta.spectrum is not None:
-        tensors["spectrum"] = model.meta.spectrum
-    for j, fingerprint in enumerate(model.fingerprints):
-        tensors[f"fingerprint.{j}"] = fingerprint
-    # safetensors writes the buffer as it lies in memory: a transposed array would come back scrambled.
-    return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
 
 
 def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> SavedModel:

@@ -153,24 +153,16 @@ def weights(best: int, r: Matrix64, spread: Matrix64, level: float, known: Matri
     own = np.clip(r[best], -1.0, 1.0)
     grown = np.sqrt(1 + np.square(own) * (wider**2 - 1))
     trust = np.minimum(np.maximum(own * wider / grown, 0.0) / TRUST, LARGEST_TRUST)
-    found = np.minimum(LARGEST_WEIGHT, _odds(trust) / _odds(np.array(TRUST))) * np.square(known)
-    found = np.where(found < LEAST_WEIGHT, 0.0, found / _company(best, r))
-    found[best] = 1.0
-    return np.where(spread > 0, found * spread[best] * wider / np.where(spread > 0, spread * grown, 1.0), 0.0)
-
-
-def _company(best: int, r: Matrix64) -> Matrix64:
-    """Return how many members [J], each included itself, say what a member says beyond the best."""
-    own = np.clip(r[best], -1.0, 1.0)
+    odds = (trust / (1 - np.square(trust))) / (TRUST / (1 - TRUST**2))
+    weight = np.minimum(LARGEST_WEIGHT, odds) * np.square(known)
+    # How many members, each included itself, say what a member says beyond the best.
     left = np.sqrt(np.maximum(1 - np.square(own), np.finfo(float).eps))
     partial = np.clip((r - np.outer(own, own)) / np.outer(left, left), 0.0, 1.0)
     partial[best] = partial[:, best] = 0.0
     np.fill_diagonal(partial, 1.0)
-    return np.asarray(np.square(partial).sum(axis=1))
-
-
-def _odds(trust: Matrix64) -> Matrix64:
-    return np.asarray(trust / (1 - np.square(trust)))
+    weight = np.where(weight < LEAST_WEIGHT, 0.0, weight / np.square(partial).sum(axis=1))
+    weight[best] = 1.0
+    return np.where(spread > 0, weight * spread[best] * wider / np.where(spread > 0, spread * grown, 1.0), 0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from ensembed.reliability.agreement import (
     roles_of,
     weights,
 )
-from ensembed.reliability.lexical import DIM, Lexical
+from ensembed.reliability.lexical import DIM, Lexical, lexical_features
 from ensembed.reliability.sufficiency import SoftWhitening, known, lead, predictions
 from ensembed.support.progress import Progress, silent
 
@@ -186,7 +186,7 @@ def reliability(
         progress("sampled vectors", j + 1, J)
     if J == 1:
         return _alone(names, len(sample), sentences is not None, seed)
-    lexical = None if sentences is None else Lexical.of(sample_sentences(sentences, sample))
+    lexical = None if sentences is None else lexical_features(tuple(sample_sentences(sentences, sample)))
     chosen = np.random.default_rng([seed, 1]).choice(len(sample), min(queries, len(sample)), replace=False)
     near = near_sentences(vectors, np.sort(chosen), min(neighbours, len(sample) - 1), progress)
     roles = roles_of(near, vectors, lexical, np.random.default_rng([seed, 3]))
@@ -281,6 +281,10 @@ class _Estimate:
         first = own[int(best[0])]
         (lead_low, lead_high), (low, high) = (np.percentile(of[1:], _INTERVAL, axis=0) for of in (leads, plain))
         as_they_are = [j for j in range(J) if copies[j] == first or not whitened[0][j] or not self.roles.known]
+        decided: Decided = "lead" if self.roles.known else "nothing"
+        others = [j for j in live if copies[j] != first and leads[0][j] >= leads[0][first] - LEVEL]
+        if self.roles.known and others and self.lexical is not None:
+            decided = "words"
         return Reliability(
             names=names,
             sufficiency=sufficiency,
@@ -301,7 +305,7 @@ class _Estimate:
             seed=self.seed,
             sure=float(np.mean(best[1:] == best[0])),
             best=first,
-            decided=self._decided(leads[0], first),
+            decided=decided,
         )
 
     def _beside(
@@ -344,14 +348,6 @@ class _Estimate:
         result[live] = np.divide(firsts, spread, out=np.ones_like(spread), where=spread > 0)
         return result
 
-    def _decided(self, leads: Matrix64, first: int) -> Decided:
-        """Return what decided which member is the best."""
-        if not self.roles.known:
-            return "nothing"
-        others = [j for j in self.roles.live if self.roles.copies[j] != first]
-        level = [j for j in others if leads[j] >= leads[first] - LEVEL]
-        return "words" if level and self.lexical is not None else "lead"
-
 
 def _best(leads: Matrix64, wordiness: Matrix64 | None) -> NDArray[np.int64]:
     """Return the place [resamples] of the best; among equal leads, the one whose cosines follow the words least."""
@@ -378,7 +374,13 @@ def sample_rows(n: int, sentences: Corpus | Sequence[str] | None, rows: int, see
             raise InputError(f"sentences are a list or a corpus, not a {type(sentences).__name__}")
         if len(sentences) != n:
             raise InputError(f"there are {len(sentences)} sentences for views of {n} rows: row i is of sentence i")
-        distinct = _first_rows(sentences)
+        if isinstance(sentences, Corpus):
+            distinct = np.flatnonzero(sentences.index.first_rows == distinct)
+        else:
+            first: dict[str, int] = {}
+            for row, sentence in enumerate(check_sentences(sentences)):
+                first.setdefault(sentence, row)
+            distinct = np.array(list(first.values()), np.int64)
     if rows < len(distinct):
         distinct = np.sort(np.random.default_rng(seed).choice(distinct, rows, replace=False))
     return distinct
@@ -417,14 +419,3 @@ def sample_vectors(view: Matrix, rows: NDArray[np.int64], number: int) -> Matrix
         result[done:end] = unit_rows(X)
         done = end
     return result
-
-
-def _first_rows(sentences: Corpus | Sequence[str]) -> NDArray[np.int64]:
-    """The rows, rising, that hold a sentence for the first time."""
-    if isinstance(sentences, Corpus):
-        first = sentences.index.first_rows
-        return np.flatnonzero(first == np.arange(len(first)))
-    found: dict[str, int] = {}
-    for row, sentence in enumerate(check_sentences(sentences)):
-        found.setdefault(sentence, row)
-    return np.array(list(found.values()), np.int64)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -47,18 +47,19 @@ class Lexical:
         (True, 0.0)
     """
 
-    @classmethod
-    def of(cls, sentences: Sequence[str]) -> Lexical:
-        """Return the features of sentences, cached: several ensembles may be estimated on one corpus."""
-        return _kept(tuple(sentence[:_MOST] for sentence in sentences))
-
     def __init__(self, sentences: Sequence[str]) -> None:
+        texts = [sentence[:_MOST].lower() for sentence in sentences]
+        padded = [[f" {word} " for word in text.split()] for text in texts]
+        letters = [
+            [word[i : i + size] for word in words for size in _LETTERS for i in range(max(1, len(word) - size + 1))]
+            for words in padded
+        ]
         self._parts = [
-            _tfidf(sentences, _WORD.findall, _LEAST_WORDS),
-            _tfidf(sentences, lambda text: list(_letters(text)), _LEAST_LETTERS),
+            _tfidf([_WORD.findall(text) for text in texts], _LEAST_WORDS),
+            _tfidf(letters, _LEAST_LETTERS),
         ]
 
-    @lru_cache(maxsize=1)  # noqa: B019 - `Lexical.of` keeps one of these anyway
+    @lru_cache(maxsize=1)  # noqa: B019 - `lexical_features` keeps one of these anyway
     def features(self, seed: int, dim: int = DIM) -> Matrix64:
         """Return words and letters side by side [n, at most 2 dim], each reduced by a truncated SVD, of length one.
 
@@ -77,21 +78,14 @@ class Lexical:
 
 
 @lru_cache(maxsize=1)
-def _kept(sentences: tuple[str, ...]) -> Lexical:
+def lexical_features(sentences: tuple[str, ...]) -> Lexical:
+    """Return the features of sentences, cached: several ensembles may be estimated on one corpus."""
     return Lexical(sentences)
 
 
-def _letters(text: str) -> Iterator[str]:
-    """Yield every 3 and 4 letters of a word with a space on either side."""
-    for word in text.split():
-        padded = f" {word} "
-        for length in _LETTERS:
-            yield from (padded[i : i + length] for i in range(max(1, len(padded) - length + 1)))
-
-
-def _tfidf(sentences: Sequence[str], terms: Callable[[str], list[str]], least: int) -> sparse.csr_array:
+def _tfidf(terms: Sequence[Sequence[str]], least: int) -> sparse.csr_array:
     """Return rows [n, terms] of length one; the terms are in the order in which they first occur."""
-    counts = [Counter(terms(sentence[:_MOST].lower())) for sentence in sentences]
+    counts = [Counter(terms_of) for terms_of in terms]
     documents_of = Counter(term for terms_of in counts for term in terms_of)
     column = {term: k for k, term in enumerate(term for term, number in documents_of.items() if number >= least)}
     kept = [[(column[term], n) for term, n in terms_of.items() if term in column] for terms_of in counts]
@@ -99,7 +93,7 @@ def _tfidf(sentences: Sequence[str], terms: Callable[[str], list[str]], least: i
     entries = np.array([entry for row in kept for entry in row], np.float64).reshape(-1, 2)
     columns = entries[:, 0].astype(np.int64)
     documents = np.bincount(columns, minlength=len(column))
-    idf = np.log((1 + len(sentences)) / (1 + documents)) + 1
+    idf = np.log((1 + len(terms)) / (1 + documents)) + 1
     values = (1 + np.log(entries[:, 1])) * idf[columns]
     rows = np.repeat(np.arange(len(kept)), np.diff(ends))
     lengths = np.sqrt(np.bincount(rows, values**2, minlength=len(kept)))

@@ -181,8 +181,16 @@ class SoftWhitening:
         """
         n, d = X.shape
         mean = X.mean(axis=0)
-        values, axes = _leading(X - mean, min(d, LARGEST))
-        total = float(np.square(X - mean).sum()) / n
+        C, k = X - mean, min(d, LARGEST)
+        if n >= d:
+            values, axes = top_eigh(C.T @ C / n, k)
+            values = np.maximum(values, 0.0)
+        else:  # the products of rows have the same spectrum, and there are fewer of them
+            values, rows = top_eigh(C @ C.T / n, min(k, n))
+            kept = values > np.finfo(float).eps * n * max(float(values[0]), 0.0)
+            values = values[kept]
+            axes = (C.T @ rows[:, kept]) / np.sqrt(n * values)
+        total = float(np.square(C).sum()) / n
         ridge = max(RIDGE * total / d, np.finfo(float).tiny)
         left = max(total - float(values.sum()), 0.0) / max(d - len(values), 1)
         return cls(mean, axes, (values + ridge) ** (-POWER / 2), float((left + ridge) ** (-POWER / 2)))
@@ -201,16 +209,3 @@ class SoftWhitening:
     def whole(self, X: Matrix64) -> Matrix64:
         """Return rows X [n, d], whitened, of length one."""
         return np.asarray(unit_rows((X - self.mean) @ self.matrix))
-
-
-def _leading(X: Matrix64, k: int) -> tuple[Matrix64, Matrix64]:
-    """Return the at most k largest variances of centred rows X [n, d], falling, and their directions [d, k]."""
-    n, d = X.shape
-    if n >= d:
-        values, axes = top_eigh(X.T @ X / n, k)
-        return np.maximum(values, 0.0), axes
-    # Fewer rows than dimensions: the products of rows have the same spectrum, and there are fewer of them.
-    values, rows = top_eigh(X @ X.T / n, min(k, n))
-    kept = values > np.finfo(float).eps * n * max(float(values[0]), 0.0)
-    values, rows = values[kept], rows[:, kept]
-    return values, (X.T @ rows) / np.sqrt(n * values)

@@ -102,14 +102,9 @@ def shard_start(path: Path) -> int | None:
 def is_whole(path: Path) -> bool:
     """Return whether a shard exists, can be read and has the bytes that its name promises."""
     try:
-        return _fits_name(path, path.read_bytes())
+        return path.name.endswith(f"-{checksum(path.read_bytes())}.npy")
     except OSError:
         return False
-
-
-def _fits_name(path: Path, data: bytes) -> bool:
-    match = _SHARD_NAME.fullmatch(path.name)
-    return match is not None and checksum(data) == match[2]
 
 
 def load_shard(path: Path, rows: int, dim: int) -> FloatArray:
@@ -124,7 +119,7 @@ def load_shard(path: Path, rows: int, dim: int) -> FloatArray:
         raise CorruptViewError(f"{path} cannot be read: {error}; {REPAIR}") from error
     if not data.startswith(header) or len(data) != shard_size(rows, dim):
         raise CorruptViewError(f"{path} is not a file of float32 {(rows, dim)}; {REPAIR}")
-    if not _fits_name(path, data):
+    if not path.name.endswith(f"-{checksum(data)}.npy"):
         raise CorruptViewError(f"{path} is damaged: its content does not fit its checksum; {REPAIR}")
     return np.frombuffer(data, "<f4", offset=len(header)).reshape(rows, dim)
 

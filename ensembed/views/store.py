@@ -46,7 +46,15 @@ class View:
         self.dtype = np.dtype(np.float32)
         self.ndim = 2
         for k, name in enumerate(self.manifest.shards):
-            _check_size(folder / name, shard_size(self.manifest.rows_of(k), self.shape[1]))
+            expected = shard_size(self.manifest.rows_of(k), self.shape[1])
+            try:
+                size = (folder / name).stat().st_size
+            except FileNotFoundError:
+                raise CorruptViewError(f"{folder / name} is missing; {REPAIR}") from None
+            except OSError as error:
+                raise CorruptViewError(f"{folder / name} cannot be read: {error}; {REPAIR}") from error
+            if size != expected:
+                raise CorruptViewError(f"{folder / name} has {size} bytes instead of {expected}; {REPAIR}")
         self._shard = lru_cache(maxsize=2)(self._load)
 
     @property
@@ -67,7 +75,7 @@ class View:
             raise TypeError(f"a view is read in slices, view[a:b]; for {rows!r} use np.asarray(view)")
         if rows.step not in (None, 1):
             raise IndexError("a view is read in slices: the step must be 1")
-        start, stop, _ = rows.indices(len(self))
+        start, stop, _ = rows.indices(self.shape[0])
         stop = max(start, stop)
         size = self.manifest.shard_rows
         parts = [
@@ -165,7 +173,7 @@ class ViewStore:
             # Views that were begun with other shard sizes need other blocks of sentences.
             for size in sorted({writer.files.shard_rows for writer in writers}):
                 _fill([writer for writer in writers if writer.files.shard_rows == size], corpus, size, progress)
-        return [self.view(corpus, encoder.spec) for encoder in encoders]
+        return [View(self.folder(corpus, encoder.spec)) for encoder in encoders]
 
     @contextmanager
     def unfinished(
@@ -268,14 +276,3 @@ class _Writer:
         self._corpus.check_unchanged()
         self.names[start] = self.files.write(start, shard)
         progress(spec.name, start + len(texts), rows)
-
-
-def _check_size(path: Path, expected: int) -> None:
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError:
-        raise CorruptViewError(f"{path} is missing; {REPAIR}") from None
-    except OSError as error:
-        raise CorruptViewError(f"{path} cannot be read: {error}; {REPAIR}") from error
-    if size != expected:
-        raise CorruptViewError(f"{path} has {size} bytes instead of {expected}; {REPAIR}")

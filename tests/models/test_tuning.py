@@ -20,7 +20,7 @@ from ensembed.encoders.base import Encoder, EncoderSpec
 from ensembed.errors import InputError
 from ensembed.methods import GCCA, SVD, Auto, Concat, Meta, Method
 from ensembed.models.tuning import Choice, LabelledPairs, decide, describe, tune_method
-from ensembed.models.tuning.candidates import offer
+from ensembed.models.tuning.tune import offer
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.passes import Pass
 
@@ -154,7 +154,7 @@ def test_without_tune_no_score_is_read(
         raise AssertionError("a score was read")
 
     # Whatever reads or holds scores refuses to: fitting without `tune` does not notice.
-    monkeypatch.setattr("ensembed.models.tuning.labels._columns", refuse)
+    monkeypatch.setattr("ensembed.models.tuning.labelled_pairs._columns", refuse)
     monkeypatch.setattr("ensembed.sts.datasets._score", refuse)
     monkeypatch.setattr("ensembed.sts.datasets.Pairs.__post_init__", refuse)
     texts = [*sealed.sentences1, *sealed.sentences2]

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from ensembed.errors import EnsembedError
 from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.named_ensembles import named_ensemble
@@ -24,10 +24,10 @@ from ensembed.paper.notebook import Notebook
 from ensembed.paper.tables.paper_tables import main_table
 from ensembed.paper.tables.table_formats import main_text, to_json, to_markdown
 from ensembed.sts.find import find_available
-from ensembed.support.atomic_files import write_atomically
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import bars
 from ensembed.views import ViewStore
+from experiments import run, write_results
 
 ENCODERS = named_ensemble("default")
 
@@ -49,17 +49,9 @@ def main(encoders: Sequence[str] = ENCODERS, out: Path = Path("results")) -> Non
         )
         findings = run_experiments(laboratory, Plan(command, main_only=True), [corpus.what])
     print(main_text(findings))
-    out.mkdir(exist_ok=True)
-    page, data = out / f"{name}.md", out / f"{name}.json"
-    write_atomically(page, to_markdown(main_table(findings), findings).encode())
-    write_atomically(data, to_json(main_table(findings), findings).encode())
-    print(f"\nwritten: {page}, {data}")
+    table = main_table(findings)
+    write_results(out, name, to_markdown(table, findings), to_json(table, findings))
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:] or ENCODERS)
-    except KeyboardInterrupt:
-        sys.exit("interrupted: what was encoded is kept, run `make demo` again to go on")
-    except EnsembedError as error:
-        sys.exit(f"error: {error}")
+    run(partial(main, sys.argv[1:] or ENCODERS))

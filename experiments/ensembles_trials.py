@@ -1,6 +1,6 @@
-"""Finding out about many ensembles of the same encoders, from cached views.
+"""Trials of many ensembles of the same encoders, from cached views.
 
-How far members are trusted is found on the unlabelled corpus alone; no score is read before everything is fitted.
+How far members are trusted is estimated on the unlabelled corpus alone; no score is read before everything is fitted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ensembed.reliability import reliability
 from ensembed.sts.find import text_version
 from ensembed.sts.protocol import Protocol, predict, score
 from ensembed.support.provenance import provenance
-from experiments.ensembles_found import AUTO, Addition, Combined, Elsewhere, Ensembles, Row, Trust, plain
+from experiments.ensembles_scores import AUTO, Addition, Combined, Elsewhere, Ensembles, Row, Trust, plain
 
 PAPER: dict[str, Method] = {"conc": Concat(), "avg": Average(), "svd": SVD(), "gcca": GCCA(tau=10.0)}
 """The paper's methods, all members alike; svd and gcca with the dimension of the largest member."""
@@ -56,13 +56,13 @@ class Trials:
     examples: Sequence[tuple[str, ...]]
 
     def run(self) -> Ensembles:
-        """Find out everything, or take from the notebook what is there."""
+        """Run everything, or take results from the notebook."""
         return Ensembles(
             provenance=provenance(),
             protocol=PROTOCOL,
             text=text_version(self.laboratory.datasets),
             datasets=dataset_facts(self.laboratory),
-            corpora=corpus_facts(self.laboratory, [one.what for one in self.corpora]),
+            corpora=corpus_facts(self.laboratory, [corpus.what for corpus in self.corpora]),
             members=member_facts(self.laboratory),
             singles=tuple(self._row(name, Trial(None, (j,))) for j, name in enumerate(self.names)),
             combined=tuple(self._combined()),
@@ -72,7 +72,7 @@ class Trials:
 
     @property
     def names(self) -> list[str]:
-        """The members'."""
+        """The members' names."""
         return [encoder.spec.name for encoder in self.laboratory.ensemble.encoders]
 
     @property
@@ -82,7 +82,7 @@ class Trials:
         return [chosen for size in range(2, len(everyone) + 1) for chosen in combinations(everyone, size)]
 
     def trust(self, members: Sequence[int], corpus: NamedCorpus, seed: int = 0) -> Trust:
-        """How far these members are trusted on a corpus."""
+        """Estimate how far these members can be trusted on a corpus."""
         views = [self.laboratory.corpora[corpus.name][j] for j in members]
         keys = [self.laboratory.ensemble.encoders[j].spec.key for j in members]
         facts = [keys, corpus.corpus.key, seed, code()]
@@ -117,7 +117,7 @@ class Trials:
     def _elsewhere(self) -> Iterator[Elsewhere]:
         """All ensembles on every corpus; the examples and all members on the first under further seeds, too."""
         examples = {tuple(self.names.index(name) for name in members) for members in self.examples}
-        few = [one for one in self.ensembles if one in examples or one == self.laboratory.everyone]
+        few = [members for members in self.ensembles if members in examples or members == self.laboratory.everyone]
         looks = [(corpus, SEEDS[0], self.ensembles) for corpus in self.corpora]
         looks += [(self.corpora[0], seed, few) for seed in SEEDS[1:]]
         for corpus, seed, chosen in looks:
@@ -132,42 +132,45 @@ class Trials:
         return Row(
             label,
             outcome.dim,
-            {one.name: score(outcome.cosines(one.name), one, PROTOCOL).score for one in self.laboratory.datasets},
+            {
+                dataset.name: score(outcome.cosines(dataset.name), dataset, PROTOCOL).score
+                for dataset in self.laboratory.datasets
+            },
         )
 
     def _auto_of(self, trust: Trust, views: Sequence[FloatArray], scored: Sequence[FloatArray]) -> Row:
-        """What `auto` makes of vectors of every sentence that is scored, of which some are made up.
+        """Score `auto` on vectors of every sentence that is scored, of which some are made up.
 
         Args:
-            trust: in the members.
+            trust: how far the members are trusted.
             views: their vectors of the corpus.
             scored: their vectors of the sentences that are scored.
         """
         vectors = _weighted(WEIGHTED[AUTO], trust).fit(views).transform(scored)
         datasets = self.laboratory.datasets
         predicted = predict(lambda _sentences: vectors, datasets)
-        scores = [score(given, dataset, PROTOCOL) for given, dataset in zip(predicted, datasets, strict=True)]
-        return Row(AUTO, vectors.shape[1], {one.dataset: one.score for one in scores})
+        results = [score(cosines, dataset, PROTOCOL) for cosines, dataset in zip(predicted, datasets, strict=True)]
+        return Row(AUTO, vectors.shape[1], {result.dataset: result.score for result in results})
 
 
 def trust_of(views: Sequence[NDArray[Any]], corpus: Corpus, names: Sequence[str], seed: int) -> Trust:
-    """How far members are trusted whose views [n, d_j] of a corpus these are."""
-    found = reliability(views, sentences=corpus, names=names, seed=seed)
+    """Estimate how far members with these views [n, d_j] of a corpus can be trusted."""
+    estimate = reliability(views, sentences=corpus, names=names, seed=seed)
     return Trust(
-        found.names[found.best],
-        plain(found.weights),
-        plain(found.weights_low),
-        plain(found.weights_high),
-        tuple(found.mute),
-        plain(found.whitened_weights),
-        found.whitened,
+        estimate.names[estimate.best],
+        plain(estimate.weights),
+        plain(estimate.weights_low),
+        plain(estimate.weights_high),
+        tuple(estimate.mute),
+        plain(estimate.whitened_weights),
+        estimate.whitened,
     )
 
 
 def useless(
     members: Sequence[str], views: Sequence[FloatArray], scored: Sequence[FloatArray]
 ) -> dict[str, tuple[FloatArray, FloatArray]]:
-    """Useless members by what they are: their vectors of the corpus and of the sentences that are scored.
+    """Return useless members by their description: their vectors of the corpus and of the sentences that are scored.
 
     Args:
         members: the names of the useful ones.
@@ -175,17 +178,17 @@ def useless(
         scored: their vectors [m, d_j] of the sentences that are scored.
     """
     generator = np.random.default_rng(_MADE_SEED)
-    rows = (len(views[0]), len(scored[0]))
+    counts = (len(views[0]), len(scored[0]))
     made: dict[str, tuple[FloatArray, ...]] = {
-        "random vectors": tuple(generator.standard_normal((n, _MADE_DIM)).astype(np.float32) for n in rows),
-        "a constant": tuple(np.ones((n, _MADE_DIM), np.float32) for n in rows),
+        "random vectors": tuple(generator.standard_normal((n, _MADE_DIM)).astype(np.float32) for n in counts),
+        "a constant": tuple(np.ones((n, _MADE_DIM), np.float32) for n in counts),
         f"a copy of {members[0]}": (views[0].copy(), scored[0].copy()),
         f"a copy of {members[-1]}": (views[-1].copy(), scored[-1].copy()),
         f"{members[0]} with its rows shuffled": tuple(
-            one[generator.permutation(len(one))] for one in (views[0], scored[0])
+            rows[generator.permutation(len(rows))] for rows in (views[0], scored[0])
         ),
         f"{members[-1]} with its rows shuffled": tuple(
-            one[generator.permutation(len(one))] for one in (views[-1], scored[-1])
+            rows[generator.permutation(len(rows))] for rows in (views[-1], scored[-1])
         ),
         f"half of the columns of {members[0]}": _half(views[0], scored[0]),
         f"half of the columns of {members[-1]}": _half(views[-1], scored[-1]),
@@ -194,7 +197,7 @@ def useless(
 
 
 def _half(*views: FloatArray) -> tuple[FloatArray, ...]:
-    """A relative that knows less: the first half of the columns."""
+    """Return the first half of the columns."""
     return tuple(view[:, : view.shape[1] // 2].copy() for view in views)
 
 

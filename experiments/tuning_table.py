@@ -7,7 +7,6 @@ STS-B test is scored at the end and has no part in any choice. Writes `tuning.md
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import Corpus, ListCorpus
-from ensembed.errors import EnsembedError
 from ensembed.methods import Auto
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.named_ensembles import named_ensemble
@@ -31,11 +29,11 @@ from ensembed.reliability import reliability
 from ensembed.sts.datasets import Dataset
 from ensembed.sts.find import find_available
 from ensembed.sts.protocol import Score, distinct_sentences, pearson, spearman
-from ensembed.support.atomic_files import write_atomically
 from ensembed.support.progress import Progress, bars, silent
 from ensembed.support.provenance import provenance
 from ensembed.support.text_tables import markdown_table, text_table
 from ensembed.views import ViewStore
+from experiments import run, write_results
 
 ENSEMBLES = ("default", "gte-small,minilm,wordllama", "use-lite,wordllama")
 SIZES = (25, 50, 100, 200, 400, 800, 1500)
@@ -100,12 +98,12 @@ class EnsembleRows:
     @property
     def enough(self) -> int | None:
         """The smallest number of pairs from which on both means are above the label-free choice by `CLEARLY`."""
-        found = None
+        pairs = None
         for row in reversed(self.rows):
             if min(row.pearson, row.spearman) < CLEARLY:
                 break
-            found = row.pairs
-        return found
+            pairs = row.pairs
+        return pairs
 
     @property
     def title(self) -> str:
@@ -134,7 +132,7 @@ class EnsembleRows:
         )
 
 
-def run(
+def tune_ensemble(
     ensemble: Ensemble,
     corpus: Corpus,
     texts: Corpus,
@@ -168,9 +166,10 @@ def run(
     place = {text: i for i, text in enumerate(texts)}
     rows = [place[text] for text in pairs.texts]
     vectors = [np.asarray(view)[rows] for view in store.embed_all(texts, ensemble.encoders, progress=progress)]
-    offered = offer(method, views, vectors, pairs, weights, fit=lambda one: one.fit(views), how=Pass(progress=progress))
+    how = Pass(progress=progress)
+    offered = offer(method, views, vectors, pairs, weights, fit=lambda method: method.fit(views), how=how)
     known = pairs.scores.copy()
-    known[len(dev) :] = np.nan  # whoever reads a test score before the end gets nowhere
+    known[len(dev) :] = np.nan  # a test score that is read before the end is NaN
     tested = np.arange(len(dev), len(pairs))
     gold = pairs.scores[tested]
 
@@ -179,13 +178,13 @@ def run(
 
     label_free = scored(Choice(0))
     alone = [_score(pairs.cosines(X)[tested], gold) for X in vectors]
-    best = int(np.argmax([one.pearson for one in alone]))
-    found = []
+    best = int(np.argmax([score.pearson for score in alone]))
+    by_size = []
     for done, size in enumerate(dict.fromkeys(min(size, len(dev)) for size in sizes), 1):
         choices = list(_draw(offered, known, len(dev), size, draws))
-        found.append(_row(size, choices, offered, label_free, scored))
+        by_size.append(_row(size, choices, offered, label_free, scored))
         progress(f"tuning {'+'.join(names)}", done, len(sizes))
-    return EnsembleRows(names, weights, names[best], alone[best], label_free, found)
+    return EnsembleRows(names, weights, names[best], alone[best], label_free, by_size)
 
 
 def _draw(offered: Offer, scores: NDArray[np.float64], n: int, size: int, draws: int) -> Iterator[Choice]:
@@ -197,9 +196,9 @@ def _draw(offered: Offer, scores: NDArray[np.float64], n: int, size: int, draws:
 
 def _row(size: int, choices: Sequence[Choice], offered: Offer, before: Score, scored: Callable[[Choice], Score]) -> Row:
     after = [scored(choice) for choice in choices]
-    r = 100 * np.array([one.pearson - before.pearson for one in after])
-    rho = 100 * np.array([one.spearman - before.spearman for one in after])
-    chosen = Counter("label-free" if one.fixed == 0 else offered.method(one).name for one in choices)
+    r = 100 * np.array([score.pearson - before.pearson for score in after])
+    rho = 100 * np.array([score.spearman - before.spearman for score in after])
+    chosen = Counter("label-free" if choice.fixed == 0 else offered.method(choice).name for choice in choices)
     return Row(
         size,
         len(choices),
@@ -230,7 +229,7 @@ NOTES = (
 )
 
 
-def markdown(found: Sequence[EnsembleRows]) -> str:
+def markdown(tuned: Sequence[EnsembleRows]) -> str:
     """The page."""
     facts = ", ".join(f"{key} {value}" for key, value in provenance().items())
     parts = [
@@ -238,8 +237,8 @@ def markdown(found: Sequence[EnsembleRows]) -> str:
         "Printed and written by `python -m experiments.tuning_table`.",
         *(
             text
-            for one in found
-            for text in (f"## {one.title}", one.says, markdown_table(HEADERS, [row.cells for row in one.rows]))
+            for table in tuned
+            for text in (f"## {table.title}", table.says, markdown_table(HEADERS, [row.cells for row in table.rows]))
         ),
         "\n".join(f"- {note}" for note in (*NOTES, f"Made with {facts}.")),
     ]
@@ -248,7 +247,7 @@ def markdown(found: Sequence[EnsembleRows]) -> str:
 
 def main(out: Path = Path("results")) -> None:
     """Print the tables and write `tuning.md` and `tuning.json`."""
-    found = []
+    tuned = []
     with bars() as progress:
         [corpus] = open_corpora([STSB_TRAIN])
         datasets = find_available()
@@ -256,19 +255,12 @@ def main(out: Path = Path("results")) -> None:
         by_name = {dataset.name: dataset for dataset in datasets}
         for name in ENSEMBLES:
             ensemble = Ensemble(named_ensemble(name), progress=progress)
-            found.append(run(ensemble, corpus.corpus, texts, by_name[DEV], by_name[TEST], progress=progress))
-    for one in found:
-        print(f"{one.title}\n{one.says}\n\n{text_table(HEADERS, [row.cells for row in one.rows])}\n")
-    out.mkdir(exist_ok=True)
-    page, data = out / "tuning.md", out / "tuning.json"
-    facts = {"provenance": provenance(), "corpus": corpus.what, "ensembles": [one.to_json() for one in found]}
-    write_atomically(page, markdown(found).encode())
-    write_atomically(data, (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode())
-    print(f"written: {page}, {data}")
+            tuned.append(tune_ensemble(ensemble, corpus.corpus, texts, by_name[DEV], by_name[TEST], progress=progress))
+    for table in tuned:
+        print(f"{table.title}\n{table.says}\n\n{text_table(HEADERS, [row.cells for row in table.rows])}\n")
+    facts = {"provenance": provenance(), "corpus": corpus.what, "ensembles": [table.to_json() for table in tuned]}
+    write_results(out, "tuning", markdown(tuned), json.dumps(facts, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except EnsembedError as error:
-        sys.exit(f"error: {error}")
+    run(main)

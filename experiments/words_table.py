@@ -7,7 +7,6 @@ and `words.json`. `rescale` was chosen on STS-B dev; no score was used for any o
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 
 from ensembed.encoders.words.word_pooling import Pooling
 from ensembed.encoders.words.words_encoder import WordsEncoder
-from ensembed.errors import EnsembedError
 from ensembed.fetch.catalog import entry, require
 from ensembed.fetch.fetcher import pull
 from ensembed.paper.findings import DEV, mean_score
@@ -23,10 +21,10 @@ from ensembed.paper.named_corpora import STSB_TRAIN, NamedCorpus, open_corpora
 from ensembed.sts.datasets import Dataset
 from ensembed.sts.find import find_available, text_version
 from ensembed.sts.protocol import Result, Score, evaluate_all
-from ensembed.support.atomic_files import write_atomically
 from ensembed.support.progress import Progress, bars
 from ensembed.support.provenance import provenance
 from ensembed.support.text_tables import markdown_table, text_table
+from experiments import run, write_results
 
 POOLINGS = {
     "mean": Pooling("mean"),
@@ -138,16 +136,9 @@ def main(out: Path = Path("results")) -> None:
             require("glove") / file, corpus, find_available(), name="glove", revision=glove.revision, progress=progress
         )
     print(table.text())
-    out.mkdir(exist_ok=True)
     head = "# Word vectors: three ways to pool them\n\nPrinted and written by `python -m experiments.words_table`.\n\n"
-    page, data = out / "words.md", out / "words.json"
-    write_atomically(page, (head + table.markdown()).encode())
-    write_atomically(data, (json.dumps(table.to_json(), indent=1, allow_nan=False) + "\n").encode())
-    print(f"\nwritten: {page}, {data}")
+    write_results(out, "words", head + table.markdown(), json.dumps(table.to_json(), indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except EnsembedError as error:
-        sys.exit(f"error: {error}")
+    run(main)

@@ -22,7 +22,7 @@ from ensembed.reliability import Reliability
 from ensembed.sts import Dataset, Pairs
 from ensembed.sts.protocol import Score
 from experiments import ensembles_trials
-from experiments.ensembles_found import AUTO, Addition, Combined, Elsewhere, Ensembles, Row, Trust
+from experiments.ensembles_scores import AUTO, Addition, Combined, Elsewhere, Ensembles, Row, Trust
 from experiments.ensembles_table import MEMBERS, other_corpora, page, signed, summary, text
 from experiments.ensembles_trials import PAPER, WEIGHTED, Trials, useless
 

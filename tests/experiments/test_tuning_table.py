@@ -15,7 +15,7 @@ from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.base import Encoder, EncoderSpec
 from ensembed.sts.datasets import Dataset, Pairs
 from ensembed.sts.protocol import Score, distinct_sentences
-from experiments.tuning_table import ENSEMBLES, HEADERS, SIZES, EnsembleRows, Row, markdown, run
+from experiments.tuning_table import ENSEMBLES, HEADERS, SIZES, EnsembleRows, Row, markdown, tune_ensemble
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,7 +50,7 @@ def dataset(name: str, start: int, n: int, *, seed: int = 0) -> Dataset:
 
 def table(tmp_path: Path, test: Dataset) -> EnsembleRows:
     dev = dataset("dev", 0, 90)
-    return run(
+    return tune_ensemble(
         Ensemble([Noisy(0.4), Noisy(1.0)]),
         ListCorpus([f"text {i}" for i in range(300)]),
         ListCorpus([*distinct_sentences([dev, test]), "one more"]),

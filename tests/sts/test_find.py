@@ -23,7 +23,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_data")
-def test_without_data_stsb_has_to_be_pulled_and_the_years_be_given() -> None:
+def test_without_data_the_errors_say_how_to_get_it() -> None:
     with pytest.raises(MissingError, match="ensembed pull stsb"):
         find_sts("stsb-dev")
     with pytest.raises(DatasetError, match="ENSEMBED_DATA"):
@@ -31,7 +31,7 @@ def test_without_data_stsb_has_to_be_pulled_and_the_years_be_given() -> None:
 
 
 @pytest.mark.usefixtures("no_data")
-def test_only_data_that_is_not_there_is_replaced_by_the_pulled_copy(
+def test_the_pulled_copy_is_used_for_absent_but_not_for_damaged_data(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pulled = tmp_path / "pulled"

@@ -1,4 +1,4 @@
-"""What is known of many ensembles: their members, what methods make of them, and how far that is from the best member.
+"""The scores of many ensembles: of their members and of methods, and how far methods are from the best member.
 
 Correlations are fractions here; they become x 100 where they are printed. `ensembles.json` holds an `Ensembles` whole,
 so that its page can be made again without running anything.
@@ -55,7 +55,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Trust:
-    """What was found out without labels about the members of an ensemble; see `ensembed.reliability.Reliability`.
+    """How far the members of an ensemble are trusted, estimated without labels; see `ensembed.reliability.Reliability`.
 
     Attributes:
         best: the name of the member that is trusted most.
@@ -157,10 +157,10 @@ class Ensembles:
 
     def of(self, members: Sequence[str]) -> Combined:
         """The ensemble of these members."""
-        found = [one for one in self.combined if one.members == tuple(members)]
-        if not found:
+        matches = [case for case in self.combined if case.members == tuple(members)]
+        if not matches:
             raise InputError(f"there is no ensemble of {', '.join(members)}")
-        return found[0]
+        return matches[0]
 
     def best_member(self, members: Sequence[str], metric: Metric, where: str = MEAN) -> tuple[str, float]:
         """The name of the best of these members and its correlation: what an oracle would take."""
@@ -174,17 +174,17 @@ class Ensembles:
 
     def regret(self, members: Sequence[str], row: Row, where: str = MEAN) -> Score:
         """How far a row is below the best of these members, in each correlation; negative where it is above."""
-        best, found = self.best_score(members, where), row.score(where)
-        return Score(best.pearson - found.pearson, best.spearman - found.spearman)
+        best, score = self.best_score(members, where), row.score(where)
+        return Score(best.pearson - score.pearson, best.spearman - score.spearman)
 
     def regrets(self, label: str, where: str = MEAN) -> Regrets:
         """Of a method, over all ensembles."""
-        return Regrets(tuple(self.regret(one.members, one.method(label), where) for one in self.combined))
+        return Regrets(tuple(self.regret(case.members, case.method(label), where) for case in self.combined))
 
     def resisting(self, label: str = AUTO, where: str = MEAN) -> list[Combined]:
         """The ensembles that a method leaves below their best member in one of the correlations, noise allowed."""
-        found = zip(self.combined, self.regrets(label, where).each, strict=True)
-        return [one for one, regret in found if not level(regret)]
+        both = zip(self.combined, self.regrets(label, where).each, strict=True)
+        return [case for case, regret in both if not level(regret)]
 
     def change(self, addition: Addition, where: str = MEAN) -> Score:
         """How much `auto` gains by a useless member; negative where it loses."""
@@ -206,12 +206,12 @@ class Regrets:
     @property
     def worst(self) -> Score:
         """The largest of each correlation: they may be two ensembles'."""
-        return Score(max(one.pearson for one in self.each), max(one.spearman for one in self.each))
+        return Score(max(regret.pearson for regret in self.each), max(regret.spearman for regret in self.each))
 
     @property
     def level(self) -> int:
         """How many ensembles are at or above their best member in both correlations, noise allowed."""
-        return sum(level(one) for one in self.each)
+        return sum(level(regret) for regret in self.each)
 
 
 def level(regret: Score) -> bool:
@@ -220,10 +220,10 @@ def level(regret: Score) -> bool:
 
 
 def _only(rows: Sequence[Row], label: str) -> Row:
-    found = [row for row in rows if row.label == label]
-    if not found:
+    matches = [row for row in rows if row.label == label]
+    if not matches:
         raise InputError(f"there is no {label!r}; there are: {', '.join(row.label for row in rows)}")
-    return found[0]
+    return matches[0]
 
 
 def plain(values: Any) -> tuple[float, ...]:  # noqa: ANN401 - anything numpy makes an array of

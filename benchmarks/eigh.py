@@ -4,8 +4,8 @@
 
 A ratio is given where `top_eigh` tries block Lanczos: its time, plus that of `evr` if it is given up, over that of the
 fastest driver. Elsewhere `top_eigh` is LAPACK: `evr`, and divide and conquer from d = D / 4 on. Times are processor
-seconds on one thread, so that other programs on the machine count less. More threads should help block Lanczos more than
-LAPACK: products of matrices scale, the reduction to tridiagonal form is limited by memory.
+seconds on one thread, so that other programs on the machine count less. More threads should help block Lanczos more
+than LAPACK: products of matrices scale, the reduction to tridiagonal form is limited by memory.
 """
 
 from __future__ import annotations

@@ -31,9 +31,7 @@ def test_without_data_stsb_has_to_be_pulled_and_the_years_be_given() -> None:
 
 
 @pytest.mark.usefixtures("no_data")
-def test_only_data_that_is_not_there_is_replaced_by_the_pulled_copy(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_pulled_copy_replaces_absent_data_but_not_damaged_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pulled = tmp_path / "pulled"
     pulled.mkdir()
     (pulled / "sts-dev.csv").write_text("g\tf\ty\ti\t1\tA\tb\ng\tf\ty\ti\t2\tc\td\n")

@@ -28,6 +28,7 @@ AREAS = (
     "cache",
     "moments",
     "solve",
+    "eigh",
     "memory",
     "device",
     "cores",

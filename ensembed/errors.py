@@ -1,35 +1,35 @@
-"""Everything ensembed raises on purpose.
+"""The tree of exceptions that ensembed raises on purpose.
 
-What blames the input is a `ValueError` too, so that code which knows nothing of ensembed can catch it::
+Errors about the input are `ValueError`s too, so that code which does not know ensembed can catch them::
 
     EnsembedError
     ├── InputError (ValueError)          what you passed in cannot be used
-    │   ├── SentenceError                a sentence is not a usable string
+    │   ├── SentenceError                a sentence is not a string, or cannot be written as UTF-8
     │   ├── CorpusError                  a corpus file cannot be read as sentences
     │   ├── ViewError                    views do not fit together, or hold NaN or Inf
-    │   ├── DimensionError               more dimensions asked for than the data supports
-    │   ├── DatasetError                 an STS file or folder is not in a layout we know, or damaged
-    │   │   └── AbsentDatasetError       ...or there is nothing of the data set at all
-    │   └── UnknownEncoderError          no encoder of that name
-    ├── EncoderError                     an encoder failed or returned something unusable
+    │   ├── DimensionError               more dimensions are asked for than the data supports
+    │   ├── DatasetError                 STS data is damaged, or in an unknown layout
+    │   │   └── AbsentDatasetError       nothing of the data set is there
+    │   └── UnknownEncoderError          there is no encoder of that name
+    ├── EncoderError                     an encoder failed, or returned vectors that cannot be used
     ├── MissingError                     something has to be fetched or installed first
-    │   └── PullError                    ...and fetching it failed
-    ├── StoreError                       the view store cannot be used
-    │   ├── StoreBusyError               another process is writing the same view
+    │   └── PullError                    fetching it failed
+    ├── StoreError                       a store of views or vectors cannot be used
+    │   ├── StoreBusyError               another process is writing to the same view or store
     │   └── CorruptViewError             files of a view are damaged
     ├── SearchIndexError                 a search index cannot be used
     │   ├── IndexBusyError               another process is writing to it
-    │   └── DamagedIndexError            files of it are damaged or gone
+    │   └── DamagedIndexError            its files are damaged or gone
     ├── ModelError                       a saved model cannot be read or written
-    ├── TrainingError                    training went wrong
-    └── EngineError                      a cluster cannot be reached, or lost its workers too often
+    ├── TrainingError                    training failed
+    └── EngineError                      a cluster cannot be reached, or its workers died too often
 """
 
 from __future__ import annotations
 
 
 class EnsembedError(Exception):
-    """The root of every error ensembed raises on purpose."""
+    """The base class of every error that ensembed raises on purpose."""
 
 
 class InputError(EnsembedError, ValueError):
@@ -37,7 +37,7 @@ class InputError(EnsembedError, ValueError):
 
 
 class SentenceError(InputError):
-    """A sentence is not a usable string."""
+    """A sentence is not a string, or cannot be written as UTF-8."""
 
 
 class CorpusError(InputError):
@@ -52,7 +52,7 @@ class DimensionError(InputError):
     """More dimensions were asked for than the data supports.
 
     Attributes:
-        supported: how many it does; None where the error is of another kind.
+        supported: how many dimensions it supports; None for other kinds of this error.
     """
 
     def __init__(self, message: str, supported: int | None = None) -> None:
@@ -61,19 +61,19 @@ class DimensionError(InputError):
 
 
 class DatasetError(InputError):
-    """An STS file or folder is not in a layout we know, or damaged."""
+    """An STS file or folder is damaged, or not in a known layout."""
 
 
 class AbsentDatasetError(DatasetError):
-    """There is nothing of the data set where it was looked for: another place may have it whole."""
+    """Nothing of the data set is in this folder; another folder may have it."""
 
 
 class UnknownEncoderError(InputError):
-    """There is no encoder of that name."""
+    """There is there is no encoder of that name."""
 
 
 class EncoderError(EnsembedError):
-    """An encoder failed or returned something unusable."""
+    """An encoder failed, or returned vectors that cannot be used."""
 
 
 class MissingError(EnsembedError):
@@ -89,7 +89,7 @@ class StoreError(EnsembedError):
 
 
 class StoreBusyError(StoreError):
-    """Another process is writing the same view or store."""
+    """Another process is writing to the same view or store."""
 
 
 class CorruptViewError(StoreError):
@@ -113,8 +113,8 @@ class ModelError(EnsembedError):
 
 
 class TrainingError(EnsembedError):
-    """Training went wrong."""
+    """Training failed."""
 
 
 class EngineError(EnsembedError):
-    """A cluster cannot be reached, or lost its workers too often."""
+    """A cluster cannot be reached, or its workers died too often."""

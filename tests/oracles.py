@@ -277,3 +277,21 @@ def neighbour_overlap(X: Array, Y: Array, k: int) -> float:
             nearest.append(set(sorted(others, key=lambda j: (-round(float(Z[i] @ Z[j]), 10), j))[:k]))
         shared += len(nearest[0] & nearest[1])
     return shared / (k * len(X))
+
+
+SLOW: dict[str, Callable[[Any, Sequence[Array], Sequence[Array]], Array]] = {
+    "auto": lambda method, train, views: auto(train, views, method.weights, method.dim)[0],
+    "conc": lambda _method, _train, views: conc(views),
+    "avg": lambda _method, _train, views: avg(views),
+    "svd": lambda method, train, views: svd(train, views, method.dim)[0],
+    "gcca": lambda method, train, views: gcca(train, views, method.dim, method.tau)[0],
+    "ae": lambda method, train, views: linear_autoencoder(train, views, method.dim)[0],
+    "up": lambda method, _train, views: up_projection(views[0], up_matrix(method.seed, method.dim, views[0].shape[1])),
+}
+"""The vectors [n, d] of views under every method by name, fitted on the views `train`. A new method adds its own."""
+
+
+def up_matrix(seed: int, d: int, columns: int) -> Array:
+    """The random matrix [d, columns] of an up-projection."""
+    bound = columns**-0.5
+    return np.random.default_rng(seed).uniform(-bound, bound, (d, columns))

@@ -34,18 +34,18 @@ def data(context: click.Context, as_json: bool) -> None:
         if as_json:
             raise click.UsageError(f"put --json behind {context.invoked_subcommand}")
         return
-    found = [(one, locate(one)) for one in data_sets().values()]
+    sets = [(entry, locate(entry)) for entry in data_sets().values()]
     if as_json:
-        print_json([_facts(one, place) for one, place in found])
+        print_json([_facts(entry, place) for entry, place in sets])
         return
-    rows = [[one.name, _where(place), one.holds, human_bytes(one.size), one.licence, one.title] for one, place in found]
+    rows = [[e.name, _where(place), e.holds, human_bytes(e.size), e.licence, e.title] for e, place in sets]
     print_table(["name", "where", "holds", "size", "licence", "what"], rows, left=6)
     click.echo()
-    for one, place in found:
+    for entry, place in sets:
         if place is not None and place.problem:
-            click.echo(f"{one.name} is damaged: {place.problem}")
-        if one.note:
-            click.echo(f"{one.name}: {one.note}")
+            click.echo(f"{entry.name} is damaged: {place.problem}")
+        if entry.note:
+            click.echo(f"{entry.name}: {entry.note}")
     looked = ", ".join(map(str, data_dirs())) or "no folder"
     click.echo(f"looked in: {looked}; `ensembed data fetch` puts into: {target_folder()}")
 
@@ -71,9 +71,9 @@ def fetch(
 ) -> None:
     """Fetch data sets by NAME from their publishers and check every file against its pinned hash.
 
-    The licences are shown first. Nothing is put in place before all of a set is there and checked; an interrupted fetch
-    is taken up where it stopped, and what is there already is not fetched again. Where there is no network, the message
-    says which files to put where.
+    The licences are shown first. Files are put in place when all files of a set are downloaded and checked. An
+    interrupted fetch goes on where it stopped, and data that is there already is not fetched again. Without a network,
+    the message says which files to put where.
 
     \b
     Examples:
@@ -83,30 +83,29 @@ def fetch(
     if not names and not everything:
         raise click.UsageError("name what to fetch, or give --all; `ensembed data` lists the names")
     chosen = list(data_sets().values()) if everything else [data_set(name) for name in dict.fromkeys(names)]
-    for one in chosen:
-        click.echo(_licence(one), err=True)
+    for entry in chosen:
+        click.echo(_licence(entry), err=True)
     done: list[Fetched] = []
     failures: dict[str, str] = {}
     with progress_bars(quiet) as progress:
-        for one in chosen:
+        for entry in chosen:
             try:
-                done.append(fetch_data(one, folder, force=force, keep=keep_archives, progress=progress))
+                done.append(fetch_data(entry, folder, force=force, keep=keep_archives, progress=progress))
             except DatasetError as error:
-                failures[one.name] = str(error)
+                failures[entry.name] = str(error)
     if as_json:
-        facts = [{"name": one.name, "source": one.source, "folder": str(one.folder), "error": None} for one in done]
+        facts = [{"name": f.name, "source": f.source, "folder": str(f.folder), "error": None} for f in done]
         failed = [{"name": n, "source": None, "folder": None, "error": error} for n, error in failures.items()]
         print_json(facts + failed)
     elif done:
-        rows = [[one.name, one.source or "already there", str(one.folder)] for one in done]
+        rows = [[fetched.name, fetched.source or "already there", str(fetched.folder)] for fetched in done]
         print_table(["name", "from", "folder"], rows, left=3)
     if failures:
         raise DatasetError("\n".join(failures.values()))
 
 
-def _licence(one: DataSet) -> str:
-    lines = [f"{one.name}: {one.title}", *(f"  {term}" for term in one.terms), *([f"  {one.note}"] if one.note else [])]
-    return "\n".join(lines)
+def _licence(entry: DataSet) -> str:
+    return "\n  ".join([f"{entry.name}: {entry.title}", *entry.terms, *([entry.note] if entry.note else [])])
 
 
 def _where(place: Place | None) -> str:
@@ -115,19 +114,19 @@ def _where(place: Place | None) -> str:
     return f"{place.kind}{', damaged' if place.problem else ''}"
 
 
-def _facts(one: DataSet, place: Place | None) -> dict[str, object]:
+def _facts(entry: DataSet, place: Place | None) -> dict[str, object]:
     return {
-        "name": one.name,
-        "title": one.title,
-        "count": one.count,
-        "unit": one.unit,
-        "bytes": one.size,
-        "licence": one.licence,
-        "terms": list(one.terms),
-        "note": one.note,
+        "name": entry.name,
+        "title": entry.title,
+        "count": entry.count,
+        "unit": entry.unit,
+        "bytes": entry.size,
+        "licence": entry.licence,
+        "terms": list(entry.terms),
+        "note": entry.note,
         "here": place is not None and place.problem is None,
         "where": place and place.kind,
         "folder": place and str(place.folder),
         "problem": place and place.problem,
-        "urls": list(one.urls),
+        "urls": list(entry.urls),
     }

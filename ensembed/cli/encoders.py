@@ -39,7 +39,7 @@ def encoders(as_json: bool) -> None:
                         "licence": entry.licence,
                         "here": is_pulled(entry),
                         "folder": str(folder_of(entry)),
-                        "sources": [source.label for source in entry.sources],
+                        "sources": [source.label for source in entry.package_sources],
                     }
                     for entry in entries
                 ],

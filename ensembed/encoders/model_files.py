@@ -21,12 +21,18 @@ _BLOCK = 1 << 20
 _TICK_NS = 2_000_000_000
 
 
+def read_bytes(path: Path, hint: str) -> bytes:
+    """Read a file of a model; an EncoderError that ends in the hint if that fails."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise EncoderError(f"{path} cannot be read: {error.strerror or error}; {hint}") from error
+
+
 def read_json(path: Path, hint: str) -> Any:  # noqa: ANN401 - whatever the file holds
     """Read a JSON file of a model; an EncoderError that ends in the hint if that fails."""
     try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise EncoderError(f"{path} cannot be read: {error.strerror or error}; {hint}") from error
+        return json.loads(read_bytes(path, hint))
     except ValueError as error:
         raise EncoderError(f"{path} is not JSON ({error}); {hint}") from error
 

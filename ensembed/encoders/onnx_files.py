@@ -247,11 +247,9 @@ def _pooling(path: Path) -> str | None:
 def _max_length(folder: Path, transformer: Mapping[str, Any]) -> int | None:
     """Return the length that the files ask for: sentence-transformers', then transformers', then the tokenizer's."""
     tokenizer = _read_object(folder / "tokenizer_config.json")
-    for value in (transformer.get("max_seq_length"), tokenizer.get("model_max_length")):
-        if length := _length(value):
-            return length
     truncation = _read_object(folder / "tokenizer.json").get("truncation")
-    return _length(truncation.get("max_length")) if isinstance(truncation, dict) else None
+    cut = truncation.get("max_length") if isinstance(truncation, dict) else None
+    return _length(transformer.get("max_seq_length")) or _length(tokenizer.get("model_max_length")) or _length(cut)
 
 
 def _positions(config: Mapping[str, Any]) -> int | None:

@@ -32,17 +32,14 @@ _MOST_CONTAINERS = 100_000
 _MOST_MADE = 4
 _LONGEST_NAME = 256
 
-_DAMAGE = (
-    *(ValueError, TypeError, LookupError, OverflowError, RecursionError, MemoryError),
-    *(struct.error, pickle.UnpicklingError),
-)
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
 _LATIN = ("latin1", "latin-1", "iso-8859-1")
 _DTYPE = re.compile(r"[fiu][1248]")
 # The operations that are carried out as pickle does it, by the names of `pickletools`.
 _PLAIN = """
     FRAME MARK BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET BININT BININT1 BININT2 LONG1 NONE NEWTRUE NEWFALSE
     BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 BINUNICODE SHORT_BINUNICODE BINUNICODE8
-    EMPTY_LIST EMPTY_DICT EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 GLOBAL STACK_GLOBAL
+    EMPTY_LIST APPEND APPENDS EMPTY_DICT EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 GLOBAL STACK_GLOBAL
 """
 # The operations that make a list, a dict or a tuple, or nest.
 _CONTAINERS = "MARK EMPTY_LIST EMPTY_DICT EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3"
@@ -58,14 +55,7 @@ def read_pickle(stream: BinaryIO, *, name: str, size: int, label: str = "read", 
     """Return the value in a pickle of protocol 2 or later: None, bools, ints, text, bytes, lists, dicts and arrays.
 
     Strings of Python 2 become bytes, as with `pickle.load(file, encoding="bytes")`. Anything else is refused with an
-    EncoderError.
-
-    Args:
-        stream: the file at its beginning; it should be buffered.
-        name: how errors call the file.
-        size: its length in bytes; no value in it can be larger.
-        label: how progress reports call the work.
-        progress: takes reports in bytes.
+    EncoderError, which calls the file `name`. `stream` should be buffered; no value can be larger than its `size`.
 
     Example:
         >>> import io, pickle
@@ -82,7 +72,7 @@ def read_pickle(stream: BinaryIO, *, name: str, size: int, label: str = "read", 
         raise EncoderError(f"{name} is refused: {error}; nothing of it was run") from None
     except EOFError:
         raise EncoderError(f"{name} is cut short: it ends in the middle of a value; get it again") from None
-    except _DAMAGE as error:
+    except (*_DAMAGE, struct.error, pickle.UnpicklingError) as error:
         raise EncoderError(f"{name} is not a pickle of word vectors, or is damaged: {error}") from error
     progress(label, size, size)
     return value
@@ -152,7 +142,7 @@ class _DataUnpickler(_PythonUnpickler):  # type: ignore[misc] # see above
         known = _PythonUnpickler.dispatch
         self.dispatch = _Operations({_CODES[name]: known[_CODES[name]] for name in _PLAIN.split()})
         self.dispatch[_CODES["BYTEARRAY8"]] = known[_CODES["BINBYTES8"]]  # pickle's would allocate what is claimed
-        for name in ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "REDUCE", "BUILD", "INST", "STOP"):
+        for name in ("SETITEM", "SETITEMS", "REDUCE", "BUILD", "INST", "STOP"):
             self.dispatch[_CODES[name]] = getattr(type(self), f"load_{name.lower()}")
 
     def find_class(self, module: str, name: str) -> Callable[..., Any]:
@@ -164,14 +154,6 @@ class _DataUnpickler(_PythonUnpickler):  # type: ignore[misc] # see above
         self.load_global()  # refuses most names, and names them
         raise _RefusedError("it uses the pickle operation INST, which word vectors do not need")
 
-    def load_append(self) -> None:
-        value = self.stack.pop()
-        self._target(list).append(value)
-
-    def load_appends(self) -> None:
-        items = self.pop_mark()
-        self._target(list).extend(items)
-
     def load_setitem(self) -> None:
         value, key = self.stack.pop(), self.stack.pop()
         self._fill([key, value])
@@ -180,17 +162,13 @@ class _DataUnpickler(_PythonUnpickler):  # type: ignore[misc] # see above
         self._fill(self.pop_mark())
 
     def _fill(self, items: list[Any]) -> None:
-        target = self._target(dict)
+        target = self.stack[-1]
+        if type(target) is not dict:  # an array would convert nested lists of any size
+            raise TypeError(f"it fills a {type(target).__name__} as if it were a dict")
         for key, value in zip(items[::2], items[1::2], strict=True):
             if not isinstance(key, (str, bytes, int)):  # the hash of a tuple of tuples of … would be a recursion
                 raise TypeError(f"a {type(key).__name__} is a key in it")
             target[key] = value
-
-    def _target(self, kind: type[Any]) -> Any:  # noqa: ANN401 - a list or a dict
-        target = self.stack[-1]
-        if type(target) is not kind:
-            raise TypeError(f"it fills a {type(target).__name__} as if it were a {kind.__name__}")
-        return target
 
     def load_reduce(self) -> None:
         arguments, function = self.stack.pop(), self.stack.pop()

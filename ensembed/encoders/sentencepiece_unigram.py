@@ -1,4 +1,4 @@
-"""SentencePiece's unigram tokenizer, as the TF.js port of it that `use-lite` was released with."""
+"""SentencePiece's unigram tokenizer, exactly as in the TF.js port that `use-lite` was released with."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-# Text beyond this many characters is never looked at. Only the first 128 pieces of a sentence count and a piece has at
-# most 16 characters, so known pieces fit in here four times over. What the cut can change is a sentence whose first 128
-# pieces hold thousands of characters that no piece has, each run of which is one id. Without a cut, a line of 10 MB
-# would cost seconds, and hours where it is made of combining marks: their normalisation is quadratic.
+# Characters read of a text. Only the first 128 pieces of a sentence count and a piece has at most 16 characters, so
+# this is four times as many as known pieces need. The cut changes only a sentence whose first 128 pieces hold thousands
+# of characters that no piece has, each run of which is one id. Without a cut, a line of 10 MB would take seconds, and
+# hours if it consists of combining marks: their normalisation is quadratic.
 MAX_CHARACTERS = 8192
 
 # Ids of the unknown piece, control symbols and user-defined symbols come first and never match text.
@@ -17,15 +17,15 @@ RESERVED = 6
 
 _UNKNOWN = 0
 _SPACE = "▁"
-# The key of a trie node's own piece: no character is the empty string.
+# The key of a trie node's own piece, which no character can be.
 _PIECE = ""
 
 
 class UnigramTokenizer:
-    """The segmentation of a text into the pieces with the greatest total score, found by Viterbi's algorithm.
+    """Splits a text into the pieces with the greatest total score, by Viterbi's algorithm.
 
-    The library `tokenizers` has the same model, but it breaks ties the other way (it cuts a row of dashes in other
-    places), matches reserved symbols and is hardly faster. The original's rules are kept here to the letter:
+    The library `tokenizers` has the same model, but it breaks ties the other way (it splits a row of dashes in other
+    places), matches reserved symbols and is hardly faster. The rules are exactly those of the original:
 
     - the text is normalised (NFKC), spaces become `▁`, and one more `▁` goes in front;
     - a character where no piece starts is unknown: id 0 with score 0, and a run of them is a single id;
@@ -56,7 +56,7 @@ class UnigramTokenizer:
         self._lengths = [1 if i == _UNKNOWN else len(piece) for i, (piece, _) in enumerate(vocabulary)]
 
     def encode(self, text: str) -> list[int]:
-        """The ids of the pieces of the text, of which at most `MAX_CHARACTERS` are read."""
+        """Return the ids of the pieces of the text, of which at most `MAX_CHARACTERS` are read."""
         normalized = unicodedata.normalize("NFKC", text[:MAX_CHARACTERS])
         if not normalized:
             return []
@@ -72,13 +72,13 @@ class UnigramTokenizer:
         return ids
 
     def _last_pieces(self, text: str) -> list[int]:
-        """For every end in 0..len(text), the last piece of the best segmentation of `text[:end]`."""
+        """Return, for every end in 0..len(text), the last piece of the best segmentation of `text[:end]`."""
         size = len(text)
         best = [0.0] * (size + 1)
         last = [_UNKNOWN] * (size + 1)
         trie = self._trie
-        # Starts come in ascending order, so `best[start]` is final and, with `>=`, the shortest of equals wins. An end
-        # that no piece reaches keeps best 0 and the unknown id: that, too, is the original's behaviour.
+        # Starts ascend, so `best[start]` is final and, with `>=`, the shortest of equal pieces wins. An end that no
+        # piece reaches keeps best 0 and the unknown id, as in the original.
         for start in range(size):
             so_far = best[start]
             node = trie.get(text[start])

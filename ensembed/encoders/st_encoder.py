@@ -89,6 +89,7 @@ class SentenceTransformerEncoder(Encoder):
             extra["prompt"] = "apart"
         if trust_remote_code:  # the model's code may compute something else than the library's
             extra["trust_remote_code"] = "true"
+        normalized = type(self._model[-1]).__name__ == "Normalize" and self._model.truncate_dim is None
         self._spec = EncoderSpec(
             name,
             "st",
@@ -97,7 +98,7 @@ class SentenceTransformerEncoder(Encoder):
             prompt=text,
             max_length=self._max_length,
             pooling="as in modules.json",
-            normalize=precision == "float32" and self._is_normalized(),
+            normalize=precision == "float32" and normalized,
             extra=tuple(sorted(extra.items())),
         )
 
@@ -158,9 +159,6 @@ class SentenceTransformerEncoder(Encoder):
 
     def _is_router(self) -> bool:
         return any(type(module).__name__ in ("Router", "Asym") for module in self._model)
-
-    def _is_normalized(self) -> bool:
-        return type(self._model[-1]).__name__ == "Normalize" and self._model.truncate_dim is None
 
     def _uses_task(self) -> bool:
         """Return whether the vectors of queries and documents may differ by more than the prompt."""

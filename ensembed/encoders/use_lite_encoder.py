@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.model_files import read_json, revision_of
+from ensembed.encoders.model_files import read_bytes, read_json, revision_of
 from ensembed.encoders.names import Request
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
 from ensembed.errors import EncoderError, InputError
@@ -252,8 +252,8 @@ def _read_constants(folder: Path) -> _Constants:
     """Read the graph's constants, as float32: they lie behind each other in the shards of each group."""
     constants: _Constants = {}
     for paths, weights in _read_manifest(folder):
-        shards = b"".join(_read_bytes(folder / path) for path in paths)
-        described = sum(4 * math.prod(weight.shape) for weight in weights)
+        shards = b"".join(read_bytes(folder / path, _HINT) for path in paths)
+        described = sum(4 * math.prod(shape) for _, _, shape, _ in weights)
         if described != len(shards):
             raise EncoderError(
                 f"the shards in {folder} hold {len(shards)} bytes but model.json describes {described}; {_HINT}"
@@ -272,24 +272,16 @@ def _read_constants(folder: Path) -> _Constants:
     return constants
 
 
-class _Weight(NamedTuple):
-    name: str
-    dtype: str
-    shape: list[int]
-    quantization: object
-
-
-def _read_manifest(folder: Path) -> list[tuple[list[str], list[_Weight]]]:
-    """Read the names of the shards and the descriptions of the constants of each group in `model.json`."""
+def _read_manifest(folder: Path) -> list[tuple[list[str], list[tuple[str, str, list[int], object]]]]:
+    """Read the shards of each group in `model.json`, and name, type, shape and quantisation of its constants."""
     path = folder / "model.json"
-    data = read_json(path, _HINT)
     try:
         return [
             (
                 [Path(shard).name for shard in group["paths"]],
-                [_Weight(w["name"], w["dtype"], w["shape"], w.get("quantization")) for w in group["weights"]],
+                [(w["name"], w["dtype"], w["shape"], w.get("quantization")) for w in group["weights"]],
             )
-            for group in data["weightsManifest"]
+            for group in read_json(path, _HINT)["weightsManifest"]
         ]
     except (KeyError, TypeError, AttributeError) as error:
         raise EncoderError(f"{path} is not a TF.js graph model ({error!r}); {_HINT}") from error
@@ -301,13 +293,6 @@ def _read_vocabulary(path: Path) -> list[tuple[str, float | None]]:
         return [(str(piece), None if score is None else float(score)) for piece, score in data]
     except (TypeError, ValueError) as error:
         raise EncoderError(f"{path} is not a list of pieces and scores ({error}); {_HINT}") from error
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise EncoderError(f"{path} cannot be read: {error.strerror}; {_HINT}") from error
 
 
 def open_use_lite(request: Request) -> UseLiteEncoder:

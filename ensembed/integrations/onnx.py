@@ -18,20 +18,9 @@ from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.onnx_encoder import open_session
 from ensembed.encoders.token_ids import first_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError, ModelError
+from ensembed.integrations import onnx_graphs as graphs
 from ensembed.integrations.model_source import as_meta_encoder
-from ensembed.integrations.onnx_graphs import (
-    Member,
-    Nodes,
-    Operations,
-    Text,
-    add_member,
-    combine,
-    member_of,
-    onnx_package,
-    read_member,
-    used_views,
-    versions_of,
-)
+from ensembed.integrations.onnx_graphs import Member, Nodes, Operations, Text, used_views
 from ensembed.methods.meta import Meta
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.support.atomic_files import sha256_of, why_not_writable, write_atomically
@@ -96,10 +85,10 @@ def export_model(model: ModelLike, folder: str | Path, *, merged: bool = False) 
         ModelError: the folder cannot be written to.
     """
     folder = Path(folder)
-    onnx_package()
+    graphs.onnx_package()
     encoder = as_meta_encoder(open_model(model))
     meta = encoder.meta
-    members = [member_of(encoder.ensemble.encoders[j], j) for j in used_views(meta)]
+    members = [graphs.member_of(encoder.ensemble.encoders[j], j) for j in used_views(meta)]
     texts = list(dict.fromkeys(member.text for member in members))
     _check_folder(folder)
     config: dict[str, Any] = {
@@ -159,7 +148,7 @@ def _combiner(meta: Meta) -> bytes:
     float32 = nodes.onnx.TensorProto.FLOAT
     inputs = [nodes.value(name, float32, ["batch", meta.view_dims[j]]) for j, name in names.items()]
     facts = {"ensembed": __version__, "method": json.dumps(meta.method), "view_dims": json.dumps(meta.view_dims)}
-    model = nodes.model("combiner", inputs, (combine(nodes, meta, names), meta.dim), facts)
+    model = nodes.model("combiner", inputs, (graphs.combine(nodes, meta, names), meta.dim), facts)
     data: bytes = model.SerializeToString()
     return data
 
@@ -169,7 +158,7 @@ def _tokens_to_vectors(members: list[Member], texts: list[Text], meta: Meta | No
 
     The vectors are the combination of the members' vectors by `meta` or, without it, those of the only member.
     """
-    models = [read_member(member) for member in members]
+    models = [graphs.read_member(member) for member in members]
     operations = _common_operations(members, models)
     nodes = Nodes(operations.versions[""])
     batch: int | str = 1 if any(member.batch == 1 for member in members) else "batch"
@@ -185,7 +174,7 @@ def _tokens_to_vectors(members: list[Member], texts: list[Text], meta: Meta | No
     for member, model in zip(members, models, strict=True):
         feed = feeds[member.text]
         ids, mask = str(feed["input_ids"]), str(feed["attention_mask"])
-        views[member.place] = add_member(nodes, member, model.graph, ids=ids, mask=mask)
+        views[member.place] = graphs.add_member(nodes, member, model.graph, ids=ids, mask=mask)
     facts = {
         "file": f"member_{members[0].place}.onnx" if meta is None else "model.onnx",
         "encoders": [member.spec.name for member in members],
@@ -198,7 +187,7 @@ def _tokens_to_vectors(members: list[Member], texts: list[Text], meta: Meta | No
         name, vectors = f"member {members[0].place}", (views[members[0].place], members[0].spec.dim)
         metadata = {"ensembed": __version__, "encoder": members[0].spec.name}
     else:
-        name, vectors = "model", (combine(nodes, meta, views), meta.dim)
+        name, vectors = "model", (graphs.combine(nodes, meta, views), meta.dim)
         metadata = {"ensembed": __version__, "method": json.dumps(meta.method)}
     return facts, nodes.model(name, inputs, vectors, metadata, operations).SerializeToString()
 
@@ -208,7 +197,7 @@ def _common_operations(members: list[Member], models: list[Any]) -> Operations:
     versions: dict[str, int] = {}
     functions: dict[tuple[str, str, str], Any] = {}
     for member, model in zip(members, models, strict=True):
-        for domain, version in versions_of(model).items():
+        for domain, version in graphs.versions_of(model).items():
             if versions.setdefault(domain, version) != version:
                 raise InputError(
                     f"member {member.spec.name!r} has ONNX operations {domain!r} of version {version}, one before it "

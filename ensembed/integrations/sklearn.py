@@ -29,16 +29,6 @@ from sklearn.exceptions import NotFittedError  # noqa: E402 - checked above
 from sklearn.utils.metaestimators import available_if  # noqa: E402 - checked above
 from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E402 - checked above
 
-__all__ = [
-    "AutoTransformer",
-    "AutoencoderTransformer",
-    "AverageTransformer",
-    "ConcatTransformer",
-    "GCCATransformer",
-    "SVDTransformer",
-    "ViewTransformer",
-]
-
 ViewDims: TypeAlias = Sequence[int] | None
 
 # The types to compute with; numbers of any other type become the first.
@@ -325,6 +315,7 @@ class AutoencoderTransformer(ViewTransformer):
 
     _method_class = Autoencoder
 
+    # The method's own fields again: scikit-learn and editors read them from the signature of this class.
     dim: int | None = None
     hidden_layers: int = 1
     hidden_dim: int | None = None

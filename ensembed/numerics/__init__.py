@@ -1,4 +1,4 @@
-"""Numbers without sentences: row-aligned matrices, moments, eigenproblems, and their versions for a GPU.
+"""Numbers without sentences: row-aligned matrices, moments, eigenproblems, and their GPU versions.
 
 It may import `support` and `errors`.
 """

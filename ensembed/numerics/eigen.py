@@ -102,6 +102,11 @@ class Whitening:
         """The number r of directions that are kept."""
         return int(self.factor.shape[1])
 
+    @property
+    def matrix(self) -> Matrix64:
+        """W [d, r]."""
+        return self.back(np.eye(self.rank))
+
     def cross(self, S: Matrix64, other: Whitening) -> Matrix64:
         """Return W' S V for the cross-covariance S [d, e], V being the other whitening; S may be overwritten."""
         if self.triangular:
@@ -117,12 +122,6 @@ class Whitening:
         if self.triangular:
             return np.asarray(dtrsm(1.0, self.factor, U, lower=1, trans_a=1))
         return np.asarray(dgemm(1.0, self.factor, U))
-
-
-def whitener(S: Matrix64, ridge: float, resolution: float) -> Matrix64:
-    """Return the matrix W [d, r] of `Whitening`."""
-    whitening = Whitening.of(S, ridge, resolution)
-    return whitening.back(np.eye(whitening.rank))
 
 
 def fix_signs(V: Matrix64) -> Matrix64:

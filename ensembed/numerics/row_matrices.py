@@ -12,7 +12,7 @@ from ensembed.errors import ViewError
 
 
 class Matrix(Protocol):
-    """A matrix that is read in stretches of rows: an array, a memory map, a stored view."""
+    """A matrix that is read in slices of rows: an array, a memory map, a stored view."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -23,13 +23,13 @@ class Matrix(Protocol):
         """The type of the entries."""
 
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        """A stretch of rows."""
+        """Return a slice of rows."""
 
 
 class TensorMatrix:
-    """A torch tensor [n, d] as a matrix whose stretches of rows are arrays; `tensor` is the tensor itself.
+    """A torch tensor [n, d] as a matrix whose slices are arrays.
 
-    What computes on the tensor's device takes it whole; everything else copies the rows that it reads.
+    Code that computes on the tensor's device takes the tensor itself; everything else copies the rows that it reads.
     """
 
     def __init__(self, tensor: Any) -> None:  # noqa: ANN401 - torch is not imported here
@@ -48,11 +48,9 @@ Views: TypeAlias = Sequence[Matrix]
 
 
 def check_views(views: Sequence[Any], numbers: Sequence[int] | None = None) -> list[Matrix]:
-    """The views, lists of lists made arrays, or a ViewError that says which one does not fit.
+    """Return row-aligned views, lists of lists made arrays; a ViewError names the view that does not fit.
 
-    Args:
-        views: what should be row-aligned views.
-        numbers: what errors call them, where these are not all the views there are.
+    `numbers` are the numbers of the views in error messages, if these are not all views.
     """
     if isinstance(shape := getattr(views, "shape", None), tuple) and len(shape) == 2:
         raise ViewError(f"expected a list of views, got one matrix of shape {shape}: write [X]")
@@ -74,13 +72,13 @@ def check_views(views: Sequence[Any], numbers: Sequence[int] | None = None) -> l
 
 
 def batches(views: Views, rows: int) -> Iterator[list[NDArray[Any]]]:
-    """Row-aligned batches, each a list of arrays [at most `rows`, d_j]."""
+    """Yield row-aligned batches, each a list of arrays [at most `rows`, d_j]."""
     for start in range(0, views[0].shape[0], rows):
         yield [np.asarray(view[start : start + rows]) for view in views]
 
 
 def non_finite(blocks: Sequence[NDArray[Any]], start: int, numbers: Sequence[int] | None = None) -> str:
-    """Says which view of a batch, whose first row is row `start`, holds NaN or Inf where."""
+    """Return a message that names the view and the row with NaN or Inf; the first row of the batch is row `start`."""
     for j, block in zip(range(len(blocks)) if numbers is None else numbers, blocks, strict=True):
         bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
         if len(bad):
@@ -89,7 +87,7 @@ def non_finite(blocks: Sequence[NDArray[Any]], start: int, numbers: Sequence[int
 
 
 def unit_rows(X: NDArray[Any]) -> NDArray[Any]:
-    """The rows of X [n, d] scaled to length one, float32 or wider; zero rows stay zero, NaN or Inf makes a row NaN."""
+    """Return the rows of X [n, d] scaled to length one, float32 or wider; zero rows stay zero, NaN or Inf give NaN."""
     X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         squares = np.einsum("ij,ij->i", X, X)
@@ -100,12 +98,12 @@ def unit_rows(X: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(Z)
 
 
-# Sums of squares between these have lost nothing to overflow or underflow, in float32 either.
+# Sums of squares between these have lost nothing to overflow or underflow, even in float32.
 _SAFE = (1e-24, 1e36)
 
 
 def _carefully_scaled(X: NDArray[Any]) -> NDArray[Any]:
-    """Rows that are zero, tiny, huge or not finite: the largest entry is divided out, so that no square is lost."""
+    """Scale rows that are zero, tiny, huge or not finite, first by the largest entry, so that no square is lost."""
     largest = np.abs(X).max(axis=1, keepdims=True, initial=0.0)
     X = X / np.where(largest == 0, 1, largest)  # NaN is not zero: it spreads
     lengths = np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]

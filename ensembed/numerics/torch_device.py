@@ -1,7 +1,7 @@
 """Moments and eigenproblems on a GPU, or wherever else torch computes.
 
-Everything is float64: the GPUs that data centres have multiply it as fast as float32 (an H200 at 67 TFLOP/s both), so
-there is nothing to be won by less. On others float32 would be faster; numpy is then the better choice anyway.
+Everything is float64: GPUs of data centres multiply it as fast as float32 (an H200 at 67 TFLOP/s both). On other GPUs
+float32 would be faster, but there numpy is the better choice.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from ensembed.support.progress import Progress, silent
 Array64 = NDArray[np.float64]
 # Rows per product: a float64 copy of so many rows of 2,136 columns takes half a gigabyte.
 _BLOCK = 32_768
-# Columns of a tile at the most: a GPU is only filled by wide products.
+# Largest number of columns of a tile: only wide products use a whole GPU.
 _TILE = 720
 
 
 def checked_device(device: str) -> Any:  # noqa: ANN401 - torch's own type
-    """The torch device of that name, or an InputError or MissingError that says what is wrong with it."""
+    """Return the torch device of that name; an InputError or MissingError says what is wrong with it."""
     torch = import_extra("torch", "ae", f"device={device!r}")
     try:
-        found = torch.device(device)
+        chosen = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise InputError(f"device {device!r} is none that torch knows: {str(error).splitlines()[0]}") from error
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device {device!r}: torch {torch.__version__} sees no CUDA device here; leave `device` out")
-    if found.type == "mps":
+        raise InputError(f"torch has no device {device!r}: {str(error).splitlines()[0]}") from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device {device!r}: torch {torch.__version__} finds no CUDA device here; leave `device` out")
+    if chosen.type == "mps":
         raise InputError("device 'mps' cannot compute in float64; leave `device` out")
-    return found
+    return chosen
 
 
 def shifted_sums_on(
     device: str, views: Views, *, normalize: bool = False, progress: Progress = silent
 ) -> tuple[Array64, Array64, Array64]:
-    """What `moments.shifted_sums` gives, computed on a device in float64.
+    """Return what `moments.shifted_sums` returns, computed on a device in float64.
 
-    Tensors that are on the device are taken as they are; everything else is read in a thread of its own and copied to
-    the device in blocks. Memory there: the products and one block.
+    Tensors on the device are used as they are; everything else is read in threads and copied to the device in blocks.
+    The device holds the products and one block.
     """
     torch = import_extra("torch", "ae", f"device={device!r}")
     where = checked_device(device)
@@ -76,7 +76,7 @@ def shifted_sums_on(
                 products[j, i] = products[i, j].T
             else:
                 products[i, i] = torch.triu(products[i, i]) + torch.triu(products[i, i], 1).T
-        # One look at the end: a look at every block would make the device wait for the host.
+        # Checked once at the end: a check of every block would make the device wait for the host.
         if not bool(torch.isfinite(total).all()):
             raise ViewError(_what_is_not_finite(views))
         host: list[Array64] = [tensor.cpu().numpy() for tensor in (shift, total, products)]
@@ -84,7 +84,7 @@ def shifted_sums_on(
 
 
 def top_eigh_on(device: str, S: Array64, k: int) -> tuple[Array64, Array64]:
-    """What `linalg.top_eigh` gives: the k largest eigenvalues of S [D, D], falling, and their vectors [D, k]."""
+    """Return what `eigen.top_eigh` returns: the k largest eigenvalues of S [D, D], descending, and vectors [D, k]."""
     torch = import_extra("torch", "ae", f"device={device!r}")
     values, vectors = _top_eigh(torch, torch.as_tensor(S, device=checked_device(device)), k)
     return values.cpu().numpy(), vectors.cpu().numpy()
@@ -93,10 +93,9 @@ def top_eigh_on(device: str, S: Array64, k: int) -> tuple[Array64, Array64]:
 def gcca_on(
     device: str, covariance: Array64, dims: Sequence[int], *, tau: float, dim: int, resolution: float
 ) -> tuple[Array64, Array64] | None:
-    """The `dim` largest rho of GCCA's problem, falling, and theta [D, dim] with theta' B theta = 1, signs fixed.
+    """Return the `dim` largest rho of GCCA's problem, descending, and theta [D, dim] with theta' B theta = 1.
 
-    Returns:
-        None where a block has not its full rank or there are fewer than `dim` columns: the host then says what to do.
+    None if a block does not have full rank or there are fewer than `dim` columns: the host then reports the error.
     """
     torch = import_extra("torch", "ae", f"device={device!r}")
     if dim > sum(dims):
@@ -109,7 +108,7 @@ def gcca_on(
         for place in places:
             block = S[place, place]
             trace = torch.trace(block)
-            # Full rank is told as on the host: no pivot of the block without its ridge vanishes.
+            # Full rank as on the host: no pivot of the block without its ridge vanishes.
             plain, wrong = torch.linalg.cholesky_ex(block)
             ranks.append((wrong == 0) & (plain.diagonal().square().min() > resolution * trace))
             eye = torch.eye(len(block), dtype=S.dtype, device=S.device)
@@ -135,12 +134,12 @@ def gcca_on(
 
 
 def _top_eigh(torch: Any, S: Any, k: int) -> tuple[Any, Any]:  # noqa: ANN401 - torch has no types here
-    """All eigenvectors are found: a device does divide and conquer faster than anything that finds a part of them."""
+    """Compute all eigenvectors: divide and conquer is faster on a device than methods for a part of them."""
     values, vectors = torch.linalg.eigh(S)
     return values.flip(0)[:k], vectors.flip(1)[:, :k]
 
 
-def _scale_rows(torch: Any, X: Any) -> None:  # noqa: ANN401 - torch is imported when it is there
+def _scale_rows(torch: Any, X: Any) -> None:  # noqa: ANN401 - torch is imported when it is used
     """Scale rows to length one in place; in float64 no square of a float32 overflows or vanishes."""
     largest = X.abs().amax(dim=1, keepdim=True)
     X /= torch.where(largest == 0, 1.0, largest)
@@ -148,17 +147,17 @@ def _scale_rows(torch: Any, X: Any) -> None:  # noqa: ANN401 - torch is imported
     X /= torch.where(lengths == 0, 1.0, lengths)
 
 
-def _blocks(torch: Any, views: Views, where: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401 - torch is imported when it is there
-    """First row and tensors of every block of rows; the next block of what is not a tensor is read meanwhile."""
+def _blocks(torch: Any, views: Views, where: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401 - torch is imported when it is used
+    """Yield first row and tensors of every block; the next block of views that are not tensors is read meanwhile."""
     n = views[0].shape[0]
 
-    def part(j: int, start: int) -> Any:  # noqa: ANN401 - torch is imported when it is there
+    def part(j: int, start: int) -> Any:  # noqa: ANN401 - torch is imported when it is used
         view = views[j]
         if isinstance(view, TensorMatrix):
             return view.tensor[start : start + _BLOCK]
         block = np.ascontiguousarray(view[start : start + _BLOCK])
         known = block.dtype in (np.float32, np.float64, np.float16)
-        # torch warns of arrays that it must not write to: one that is read in one piece out of a shard is copied.
+        # torch warns of read-only arrays: a block inside one shard is copied.
         return torch.from_numpy(block.astype(block.dtype if known else np.float64, copy=not block.flags.writeable))
 
     if all(isinstance(view, TensorMatrix) for view in views):
@@ -175,7 +174,7 @@ def _blocks(torch: Any, views: Views, where: Any) -> Iterator[tuple[int, list[An
 
 
 def _what_is_not_finite(views: Views) -> str:
-    """Which view holds NaN or Inf where; the views are read again for it."""
+    """Return a message that names the view and the row with NaN or Inf; the views are read again for it."""
     for start in range(0, views[0].shape[0], _BLOCK):
         blocks = [np.asarray(view[start : start + _BLOCK]) for view in views]
         if not all(np.isfinite(block).all() for block in blocks):

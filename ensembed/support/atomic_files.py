@@ -25,7 +25,7 @@ def write_all_atomically(contents: Mapping[Path, bytes]) -> None:
 
     Between the renames some files are new and some are old: readers that need them together must be able to tell.
     """
-    temporaries = {path: temporary_beside(path) for path in contents}
+    temporaries = {path: _temporary_beside(path) for path in contents}
     try:
         for path, data in contents.items():
             temporaries[path].write_bytes(data)
@@ -45,7 +45,7 @@ def new_file(path: Path, *, sync_name: bool = True) -> Iterator[Path]:
 
     The folder need not be synced (`sync_name`) where a file that is written later names this one.
     """
-    temporary = temporary_beside(path)
+    temporary = _temporary_beside(path)
     try:
         yield temporary
         sync(temporary)
@@ -65,7 +65,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """
     for leftover in folder.parent.glob(f".{folder.name}.*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)
-    temporary = temporary_beside(folder)
+    temporary = _temporary_beside(folder)
     temporary.mkdir(parents=True)
     try:
         yield temporary
@@ -85,7 +85,7 @@ def why_not_writable(folder: Path) -> str | None:
     return None if os.access(existing, os.W_OK) else f"{existing} is not writable"
 
 
-def temporary_beside(path: Path) -> Path:
+def _temporary_beside(path: Path) -> Path:
     """Return an unused name in the same folder: two writers of one file must not share it."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 

@@ -26,7 +26,7 @@ def _json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # noqa: 
     return json.loads(capsys.readouterr().out)
 
 
-def test_the_figures_fit_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_json_is_consistent(capsys: pytest.CaptureFixture[str]) -> None:
     found = _json(capsys, *MEMBERS, "-n", "60")
     assert found["sentences"] == 60
     assert found["characters"] == sum(map(len, default_sentences(60)))
@@ -42,21 +42,23 @@ def test_the_figures_fit_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["provenance"]["ensembed"]
 
 
-def test_a_person_gets_a_row_per_member_and_per_way(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_prints_a_row_per_member_and_per_way(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", *MEMBERS, "-n", "20"]) == 0
     out = capsys.readouterr().out
     for word in ("demo?dim=8&seed=1", "demo?dim=4&seed=2", "p95", "side by side", "transform, gcca", "view store"):
         assert word in out
 
 
-def test_a_file_is_read_as_far_as_told_without_repeats(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_bench_reads_the_first_lines_of_a_file_without_repeats(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     file = tmp_path / "inbox.txt"
     file.write_text("one\ntwo\n\none\nthree\nfour\n")
     assert _json(capsys, *MEMBERS, str(file))["sentences"] == 4
     assert _json(capsys, *MEMBERS, str(file), "--sentences", "3")["sentences"] == 2
 
 
-def test_one_member_and_one_sentence_will_do(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_bench_measures_one_member_and_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "one.txt"
     file.write_text("one sentence\n")
     found = _json(capsys, "-e", "demo", str(file))
@@ -74,7 +76,7 @@ def test_one_member_and_one_sentence_will_do(capsys: pytest.CaptureFixture[str],
         (["bench", "-e", "demo", "-e", "demo"], 1, "twice"),
     ],
 )
-def test_what_cannot_be_measured_is_said(
+def test_bench_refuses_bad_arguments(
     capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, says: str
 ) -> None:
     assert run(arguments) == code
@@ -98,7 +100,7 @@ main()
 """
 
 
-def test_an_interrupted_bench_ends_at_once_and_promises_nothing() -> None:
+def test_an_interrupted_bench_exits_with_130_and_promises_no_continuation() -> None:
     command = [sys.executable, "-c", STOPPING, "bench", *MEMBERS]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
     assert process.stdout is not None
@@ -108,7 +110,7 @@ def test_an_interrupted_bench_ends_at_once_and_promises_nothing() -> None:
     assert (process.returncode, error.strip()) == (130, "interrupted")
 
 
-def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measure_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     monkeypatch.setenv("ENSEMBED_CACHE", str(tmp_path / "cache"))
     (tmp_path / "tmp").mkdir()
@@ -119,7 +121,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert reports == ["demo", "one after the other", "side by side"]
 
 
-def test_members_are_measured_as_they_are_given() -> None:
+def test_measure_calls_a_member_as_documented() -> None:
     calls: list[int] = []
 
     class Counting(DemoEncoder):
@@ -146,7 +148,7 @@ def test_the_made_up_sentences_are_distinct_and_always_the_same() -> None:
         default_sentences(0)
 
 
-def test_memory_at_its_peak_is_seen_after_it_was_given_back() -> None:
+def test_peak_memory_sees_memory_that_was_freed() -> None:
     # In a process of its own: one that has run other tests may hold memory that it need not ask the system for.
     program = """
 from ensembed.models.ensemble_costs import PeakMemory
@@ -162,7 +164,7 @@ print(memory.grown)
 
 
 @pytest.mark.parametrize("side_by_side", [False, True])
-def test_a_schedule_that_was_told_does_not_try_the_other_way(side_by_side: bool) -> None:
+def test_a_fixed_schedule_does_not_try_the_other_way(side_by_side: bool) -> None:
     import threading
 
     places: list[bool] = []

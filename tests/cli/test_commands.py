@@ -102,7 +102,7 @@ def test_embed_reads_standard_input(
     assert data(capsys, "embed", "-", "-e", "demo") == from_file
 
 
-def test_fit_says_what_it_did_and_shows_the_spectrum(
+def test_fit_prints_a_summary_with_the_spectrum(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, corpus: Path
 ) -> None:
     facts = data(
@@ -115,12 +115,12 @@ def test_fit_says_what_it_did_and_shows_the_spectrum(
     assert "variance of each dimension: " in text
 
 
-def test_fit_is_the_library_s_fit(model: Path) -> None:
+def test_fit_equals_the_librarys_fit(model: Path) -> None:
     assert load(model).meta.method == {"name": "gcca", "dim": 4, "tau": 10.0}
     assert load(model).encode(["a dog"]).shape == (1, 4)
 
 
-def test_encode_gives_a_row_per_line_blank_ones_too(
+def test_encode_gives_a_row_per_line_including_blank_lines(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, model: Path
 ) -> None:
     lines = tmp_path / "lines.txt"
@@ -205,9 +205,7 @@ def test_evaluate_names_the_missing_part(capsys: pytest.CaptureFixture[str], sts
         (["encode", "."], 1, "not a saved model"),
     ],
 )
-def test_exit_codes_mean_something(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, says: str
-) -> None:
+def test_exit_codes(capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, says: str) -> None:
     found, error = failure(capsys, *arguments)
     assert found == code
     assert says in error
@@ -243,7 +241,7 @@ main()
 """
 
 
-def test_an_interrupted_embed_says_so_and_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_embed_says_so_and_continues(tmp_path: Path) -> None:
     corpus = tmp_path / "long.txt"
     corpus.write_text("\n".join(f"sentence number {i}" for i in range(2000)))
     arguments = ["embed", str(corpus), "-e", "demo", "--shard-rows", "200", "--json"]
@@ -254,7 +252,7 @@ def test_an_interrupted_embed_says_so_and_goes_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "run the same command to go on" in error
+    assert "run the same command to continue" in error
     views = Path(os.environ["ENSEMBED_CACHE"]) / "views"
     kept = {path: path.stat().st_ino for path in views.glob("*/*/shard-*")}
     assert len(kept) == 3

@@ -53,11 +53,11 @@ def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
     return code, captured.err
 
 
-def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ensembed compare minilm use-lite wordllama" in output(capsys, "--help")
 
 
-def test_json_says_what_the_library_says(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
+def test_compare_json_equals_the_library(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
     found = data(capsys, *ENCODERS, "--corpus", str(corpus), "--neighbours", "3", "--rows", "12", "--seed", "5")
     views = [open_encoder(name).encode(SENTENCES) for name in ENCODERS]
     expected = compare(views, rows=12, neighbours=3, seed=5)
@@ -87,7 +87,7 @@ def test_views_are_kept_and_repeated_sentences_count_once(
     assert len(list(store.glob("*/*/manifest.json"))) == 3
 
 
-def test_a_person_gets_a_table_a_map_and_advice(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
+def test_compare_prints_a_table_a_heat_map_and_advice(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
     corpus.write_text("\n".join(f"{a} {b}" for a in "abcdefgh" for b in "ijklmnop"))
     text = output(capsys, "demo?dim=2&seed=7", "demo?dim=300", "demo?dim=300&seed=1", "--corpus", str(corpus))
     lines = text.splitlines()
@@ -108,7 +108,7 @@ def test_the_same_encoder_under_another_name_adds_little(capsys: pytest.CaptureF
     assert "Most different" not in text  # there is one pair: what is given twice counts once
 
 
-def test_an_encoder_that_tells_nothing_apart_is_named(
+def test_compare_names_an_encoder_that_tells_nothing_apart(
     capsys: pytest.CaptureFixture[str], corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embed = DemoEncoder.embed
@@ -127,7 +127,7 @@ def test_an_encoder_that_tells_nothing_apart_is_named(
     assert "Most" not in output(capsys, "demo", "demo?dim=5", "--corpus", str(corpus))
 
 
-def test_vectors_that_may_not_be_kept_are_made_at_once(
+def test_vectors_that_cannot_be_stored_are_encoded_at_once(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = data(capsys, *ENCODERS, "--corpus", str(corpus))
@@ -145,7 +145,7 @@ def test_vectors_that_may_not_be_kept_are_made_at_once(
     assert len(list((tmp_path / "store").glob("*/*/manifest.json"))) == 2
 
 
-def test_saved_models_and_standard_input(
+def test_compare_takes_saved_models_and_standard_input(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = str(tmp_path / "model")
@@ -158,7 +158,7 @@ def test_saved_models_and_standard_input(
     assert found["cka"][0][1] > 0.3
 
 
-def test_svg_and_page(capsys: pytest.CaptureFixture[str], tmp_path: Path, corpus: Path) -> None:
+def test_compare_writes_an_svg_and_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path, corpus: Path) -> None:
     svg, page = tmp_path / "a <b>.svg", tmp_path / "page.md"
     arguments = [*ENCODERS, "--corpus", str(corpus), "--svg", str(svg), "--markdown", str(page), "--seed", "3", "-q"]
     printed = output(capsys, *arguments)
@@ -191,7 +191,7 @@ def test_svg_and_page(capsys: pytest.CaptureFixture[str], tmp_path: Path, corpus
         (["demo", "demo?seed=1", "--corpus", "CORPUS", "--rows", "5"], 1, "5 sampled sentences"),
     ],
 )
-def test_exit_codes_mean_something(
+def test_compare_exit_codes(
     capsys: pytest.CaptureFixture[str], corpus: Path, arguments: list[str], code: int, says: str
 ) -> None:
     found, error = failure(capsys, *[str(corpus) if word == "CORPUS" else word for word in arguments])
@@ -199,7 +199,7 @@ def test_exit_codes_mean_something(
     assert says in error
 
 
-def test_too_few_distinct_sentences(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
+def test_compare_refuses_too_few_distinct_sentences(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
     corpus.write_text("one\ntwo\nthree\n" * 9)
     code, error = failure(capsys, "demo", "demo?seed=1", "--corpus", str(corpus))
     assert code == 1
@@ -216,7 +216,7 @@ def test_without_sts_b_the_default_says_how_to_get_it(
     assert "ensembed pull stsb" in error
 
 
-def test_an_output_that_knows_ascii_only_is_enough(corpus: Path) -> None:
+def test_compare_prints_to_an_ascii_terminal(corpus: Path) -> None:
     names = ["demo?dim=8", "demo?dim=8&seed=" + "0" * 40 + "1"]
     done = subprocess.run(
         [sys.executable, "-m", "ensembed", "compare", *names, "--corpus", str(corpus)],
@@ -231,7 +231,7 @@ def test_an_output_that_knows_ascii_only_is_enough(corpus: Path) -> None:
 
 
 @pytest.mark.real
-def test_the_real_encoders_on_the_default_corpus(
+def test_compare_real_encoders_on_the_default_corpus(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, pulled: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("wordllama", "stsb"):

@@ -28,7 +28,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int
     return code, *capsys.readouterr()
 
 
-def test_a_corpus_in_any_place_fills_the_same_view(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_corpus_from_any_source_fills_the_same_view(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = set()
     for source in (
         ["corpus.txt"],
@@ -69,7 +69,7 @@ def test_fit_takes_a_column(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         ([""], "empty"),
     ],
 )
-def test_what_cannot_be_read(
+def test_a_corpus_that_cannot_be_read_is_an_error(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -39,7 +39,7 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
         yield running
 
 
-def test_the_list(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_data_lists_where_every_set_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["data"]) == 0
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("sts")}
     assert rows["sts12"].split()[1] == "-"
@@ -89,7 +89,7 @@ def test_fetching_shows_the_licence_and_is_done_once(
     assert len(site.asked) == 4, "it was kept"
 
 
-def test_what_can_be_fetched_is_fetched(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_data_set_does_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["data", "fetch", "sts16", "sts12"]) == 1
     output = capsys.readouterr()
     assert "sts12  http://127.0.0.1" in output.out
@@ -103,7 +103,7 @@ def test_what_can_be_fetched_is_fetched(capsys: pytest.CaptureFixture[str]) -> N
     assert "could not be fetched" in found["sts16"]["error"]
 
 
-def test_what_the_command_line_gets_wrong(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_wrong_arguments_of_data_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["data", "fetch"]) == 2
     assert "--all" in capsys.readouterr().err
     assert run(["data", "fetch", "sts21"]) == 1

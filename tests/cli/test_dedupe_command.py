@@ -50,14 +50,14 @@ def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
     return code, capsys.readouterr().err
 
 
-def test_a_person_reads_groups(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
+def test_dedupe_prints_groups(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
     text = output(capsys, "dedupe", NAME, str(corpus), "--threshold", "0.7")
     assert "6 sentences, 1 of them exact repeats; 2 groups; 3 stay" in text
     assert "group 0: 3 sentences\n  1.0000         0  A dog runs in the park.\n" in text
     assert "threshold 0.7000\n" in text
 
 
-def test_files_and_json(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
+def test_dedupe_writes_files_and_json(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
     out, kept = tmp_path / "groups.csv", tmp_path / "unique.txt"
     arguments = [NAME, str(corpus), "--threshold", "0.7", "--out", str(out), "--kept", str(kept), "--keep", "longest"]
     found = data(capsys, "dedupe", *arguments)
@@ -71,7 +71,7 @@ def test_files_and_json(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_pa
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".tmp"]
 
 
-def test_standard_input_gzip_and_jsonl(
+def test_dedupe_reads_standard_input_and_gzip(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed = gzip.compress("\n".join(TEXTS).encode())
@@ -83,7 +83,7 @@ def test_standard_input_gzip_and_jsonl(
     assert records[1]["kept"] is False
 
 
-def test_a_threshold_is_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_dedupe_finds_a_threshold(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = [chr(97 + i) * 3 for i in range(26)]
     texts = [f"{a} {b} {c}" for a in words[:9] for b in words[9:18] for c in words[18:21]]
     path = tmp_path / "texts.txt"
@@ -96,7 +96,7 @@ def test_a_threshold_is_found(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert "(for 0.001 unrelated neighbours a sentence)" in output(capsys, "dedupe", NAME, str(path))
 
 
-def test_a_saved_model(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
+def test_dedupe_takes_a_saved_model(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
     model = str(tmp_path / "model")
     assert run(["fit", str(corpus), "-e", NAME, "-e", "demo?dim=16", "--method", "conc", "-o", model, "-q"]) == 0
     assert data(capsys, "dedupe", model, str(corpus), "--threshold", "0.7")["groups"] == 2
@@ -104,7 +104,7 @@ def test_a_saved_model(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_pat
     assert [one["size"] for one in found["clusters"]] == [3, 2, 1]
 
 
-def test_clusters(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
+def test_cluster_prints_and_writes_clusters(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "clusters.jsonl"
     text = output(capsys, "cluster", NAME, str(corpus), "-k", "3", "-o", str(out))
     assert "6 sentences in 3 clusters (kmeans)" in text
@@ -139,7 +139,7 @@ def test_clusters(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Pa
         (["cluster", NAME, "CORPUS", "-k", "2", "--method", "hdbscan"], 1, "hdbscan finds the number"),
     ],
 )
-def test_exit_codes_mean_something(
+def test_dedupe_and_cluster_exit_codes(
     capsys: pytest.CaptureFixture[str], corpus: Path, arguments: list[str], code: int, says: str
 ) -> None:
     before = corpus.read_bytes()

@@ -99,7 +99,7 @@ def test_a_file_that_is_damaged_or_not_utf8_is_named(
     ],
     ids=" ".join,
 )
-def test_standard_input_is_called_so(
+def test_errors_name_standard_input(
     fails: Callable[..., str], stdin: Callable[[bytes], None], command: list[str]
 ) -> None:
     stdin(b"one\ttwo\nb\xe4d\ttwo\n")
@@ -146,7 +146,7 @@ def test_vectors_that_cannot_be_written_are_named(fails: Callable[..., str], tmp
     assert "is a file" in fails("fit", corpus, *MEMBERS, "-o", corpus, code=2)
 
 
-def test_what_the_system_refuses_is_no_traceback(
+def test_errors_of_the_system_are_printed_without_traceback(
     fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stdin: Callable[[bytes], None]
 ) -> None:
     stdin(b"one\n")
@@ -180,7 +180,7 @@ def test_a_saved_model_may_share_its_name_with_an_encoder(
     capsys.readouterr()
 
 
-def test_what_is_no_model_is_told_apart(
+def test_errors_tell_folders_without_a_model_from_unknown_names(
     fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -228,7 +228,7 @@ def test_a_line_that_is_no_pair_is_named(
 
 
 @pytest.mark.parametrize("command", ["embed", "fit"])
-def test_a_busy_view_is_waited_for_as_long_as_was_said(
+def test_wait_limits_the_time_to_wait_for_a_busy_view(
     fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, corpus: Path, command: str
 ) -> None:
     waits = []

@@ -52,7 +52,7 @@ def failure(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return capsys.readouterr().err
 
 
-def test_groups_have_ids_and_what_is_kept_is_the_file(
+def test_groups_have_ids_and_kept_records_are_unchanged(
     capsys: pytest.CaptureFixture[str], table: Path, tmp_path: Path
 ) -> None:
     out, kept = tmp_path / "groups.csv", tmp_path / "unique.csv"
@@ -120,7 +120,9 @@ def test_a_table_can_be_read_as_text(capsys: pytest.CaptureFixture[str], table: 
     assert data(capsys, "dedupe", NAME, table, "--format", "text", "--threshold", "0.99")["rows"] == 8
 
 
-def test_what_cannot_be_read_says_where(capsys: pytest.CaptureFixture[str], table: Path, tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_read_is_named_by_its_line(
+    capsys: pytest.CaptureFixture[str], table: Path, tmp_path: Path
+) -> None:
     kept = tmp_path / "kept.csv"
     for command in ("dedupe", "cluster"):
         assert "no column 'text' (--text-column); there are 'number'" in failure(capsys, command, NAME, table)
@@ -138,7 +140,7 @@ def test_what_cannot_be_read_says_where(capsys: pytest.CaptureFixture[str], tabl
     assert not kept.exists()
 
 
-def test_a_corpus_of_records(table: Path) -> None:
+def test_a_record_corpus_is_read_like_a_text_corpus(table: Path) -> None:
     found = RecordCorpus(RecordFile(table, "mine", "csv", text_column="title", id_column="number"))
     texts = [record.text for record in found.records()]
     assert [record.id for record in found.records()] == ["n1", "n2", "n4", "n5", "n6"]

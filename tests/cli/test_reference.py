@@ -7,6 +7,6 @@ from pathlib import Path
 from ensembed.cli.reference import reference
 
 
-def test_the_docs_say_what_help_says() -> None:
+def test_docs_cli_md_equals_the_help() -> None:
     page = Path(__file__).parents[2] / "docs" / "cli.md"
     assert page.read_text() == reference(), "run: python -m ensembed.cli.reference > docs/cli.md"

@@ -38,13 +38,13 @@ def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # noqa: A
     return json.loads(output(capsys, *arguments, "--json"))
 
 
-def test_help_says_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reliability_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     text = output(capsys, "--help")
     assert "ensembed reliability corpus.txt -e minilm" in text
     assert "No label is read" in " ".join(text.split())
 
 
-def test_json_says_what_the_library_says(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
+def test_reliability_json_equals_the_library(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     arguments = [str(corpus), *FLAGS, "--rows", "100", "--seed", "4", "--store", str(store)]
     found = data(capsys, *arguments)
@@ -72,7 +72,7 @@ def test_json_says_what_the_library_says(capsys: pytest.CaptureFixture[str], cor
     )
 
 
-def test_a_person_gets_a_table_and_a_verdict(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
+def test_reliability_prints_a_table_and_a_verdict(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
     text = output(capsys, str(corpus), *FLAGS, "-e", "demo?dim=48&seed=02")
     lines = text.splitlines()
     assert lines[0].split()[:3] == ["member", "lead", "95%"]
@@ -116,7 +116,7 @@ def test_the_plot_is_svg_with_every_member(capsys: pytest.CaptureFixture[str], c
         (["CORPUS", "-e", "demo", "-e", "minilm"], 3, "ensembed pull minilm"),
     ],
 )
-def test_exit_codes_mean_something(
+def test_reliability_exit_codes(
     capsys: pytest.CaptureFixture[str], corpus: Path, arguments: list[str], code: int, says: str
 ) -> None:
     short = corpus.with_name("short.txt")

@@ -44,7 +44,7 @@ def reproduce(data: Path, out: Path, *more: str) -> int:
     return run(["reproduce", *members, *corpora, "--data", str(data), "--out", str(out), *quick, *more])
 
 
-def test_it_writes_tables_findings_and_a_report(
+def test_reproduce_writes_tables_findings_and_a_report(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "deep" / "out"
@@ -71,8 +71,9 @@ def test_it_writes_tables_findings_and_a_report(
     def refuse(*_arguments: object) -> None:
         raise AssertionError("encoded again")
 
-    monkeypatch.setattr(DemoEncoder, "embed", refuse)
-    assert reproduce(data, out, "--json", "--no-texts") == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(DemoEncoder, "embed", refuse)
+        assert reproduce(data, out, "--json", "--no-texts") == 0
     written = json.loads(capsys.readouterr().out)["written"]
     assert written[0] == str(out / "report.html")
     again = Findings.from_json((out / "findings.json").read_bytes())
@@ -81,8 +82,20 @@ def test_it_writes_tables_findings_and_a_report(
     assert findings.changes.better[0].sentences is not None
     assert "--no-texts" in again.command
 
+    # Another run into the same folder, of an ensemble that is named with commas, removes the tables of the earlier one.
+    (out / "tables" / "mine.md").write_text("not of a run")
+    arguments = ["reproduce", "--ensemble", ",".join(MEMBERS[:2]), "--data", str(data), "--out", str(out)]
+    assert run([*arguments, "--autoencoder", "none", "--resamples", "1000", "--corpus", "stsb-train"]) == 0
+    assert "stsb-train" in capsys.readouterr().out
+    findings = Findings.from_json((out / "findings.json").read_bytes())
+    assert [member.name for member in findings.members] == MEMBERS[:2]
+    assert "--ensemble 'demo?dim=8&seed=1,demo?dim=6&seed=2'" in findings.command
+    assert not list((out / "tables").glob("table3-ablation.*"))
+    assert (out / "tables" / "mine.md").exists()
+    assert (out / "figures" / "bars.svg").read_text().startswith("<svg")
 
-def test_what_would_fail_after_hours_is_refused_at_once(
+
+def test_reproduce_refuses_at_once_what_would_fail_at_the_end(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failure(code: int, *more: str, out: Path = tmp_path / "out") -> str:
@@ -102,18 +115,6 @@ def test_what_would_fail_after_hours_is_refused_at_once(
     assert "pip install 'ensembed[ae]'" in failure(3, "--autoencoder", "reduced")
 
 
-def test_tables_of_an_earlier_run_do_not_stay(data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert reproduce(data, out) == 0
-    (out / "tables" / "mine.md").write_text("not of a run")
-    assert (out / "tables" / "table3-ablation.md").exists()
-    arguments = ["reproduce", "--ensemble", ",".join(MEMBERS[:2]), "--data", str(data), "--out", str(out)]
-    assert run([*arguments, "--autoencoder", "none", "--resamples", "1000", "--corpus", "stsb-train"]) == 0
-    assert not list((out / "tables").glob("table3-ablation.*"))
-    assert (out / "tables" / "mine.md").exists()
-    assert (out / "figures" / "bars.svg").read_text().startswith("<svg")
-
-
 def _other_news(folder: Path) -> str:
     path = folder / "more" / "news.txt"
     path.parent.mkdir(exist_ok=True)
@@ -121,16 +122,7 @@ def _other_news(folder: Path) -> str:
     return str(path)
 
 
-def test_one_member_is_no_ensemble(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reproduce_refuses_one_member(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["reproduce", "-e", MEMBERS[0], "--data", str(data), "--out", str(tmp_path), "--autoencoder", "none"]
     assert run(arguments) == 1
     assert "at least two members" in capsys.readouterr().err
-
-
-def test_an_ensemble_can_be_named_with_commas(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["reproduce", "--ensemble", ",".join(MEMBERS[:2]), "--data", str(data), "--out", str(tmp_path / "out")]
-    assert run([*arguments, "--autoencoder", "none", "--resamples", "1000", "--corpus", "stsb-train"]) == 0
-    findings = Findings.from_json((tmp_path / "out" / "findings.json").read_bytes())
-    assert [one.name for one in findings.members] == MEMBERS[:2]
-    assert "--ensemble 'demo?dim=8&seed=1,demo?dim=6&seed=2'" in findings.command
-    assert "stsb-train" in capsys.readouterr().out

@@ -84,7 +84,7 @@ def test_a_file_is_added_once_unless_again(capsys: pytest.CaptureFixture[str], t
     assert facts["rows"] == 4
 
 
-def test_an_interrupted_file_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_import_continues_after_the_last_batch(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_text("\n".join(f"line {i}" for i in range(25)))
 
@@ -122,14 +122,16 @@ def test_an_interrupted_file_goes_on_where_it_was(tmp_path: Path) -> None:
         ("a.txt", "caf\udce9\n", "is not UTF-8"),
     ],
 )
-def test_a_bad_file_says_where(
+def test_errors_in_a_file_name_the_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     (tmp_path / name).write_bytes(text.encode("utf-8", "surrogateescape"))
     assert message in call(capsys, "index", tmp_path / "index", tmp_path / name, "--model", "demo", code=1)
 
 
-def test_bad_command_lines(capsys: pytest.CaptureFixture[str], index: Path, tmp_path: Path) -> None:
+def test_index_and_search_refuse_bad_command_lines(
+    capsys: pytest.CaptureFixture[str], index: Path, tmp_path: Path
+) -> None:
     assert "give a FILE and --model" in call(capsys, "index", tmp_path / "new", code=2)
     assert "there is no file" in call(capsys, "index", index, tmp_path / "absent", code=1)
     assert "is not a search index" in call(capsys, "search", tmp_path, "x", code=1)
@@ -158,7 +160,7 @@ def test_texts_can_come_from_a_pipe(tmp_path: Path) -> None:
     assert json.loads(found.stdout)["rows"] == 2
 
 
-def test_a_terminal_is_asked_until_its_end(index: Path) -> None:
+def test_search_prompts_on_a_terminal_until_ctrl_d(index: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "ensembed", "search", str(index), "-k", "1"]
     child = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -172,7 +174,9 @@ def test_a_terminal_is_asked_until_its_end(index: Path) -> None:
     assert b"a dog barks" in out
 
 
-def test_what_is_fixed_is_not_ignored(capsys: pytest.CaptureFixture[str], index: Path, tmp_path: Path) -> None:
+def test_other_settings_for_an_existing_index_are_refused(
+    capsys: pytest.CaptureFixture[str], index: Path, tmp_path: Path
+) -> None:
     more = tmp_path / "more.txt"
     more.write_text("a fox\n")
     for option, value, has in (
@@ -190,7 +194,9 @@ def test_what_is_fixed_is_not_ignored(capsys: pytest.CaptureFixture[str], index:
     assert facts["rows"] == 4
 
 
-def test_an_index_that_never_had_a_row_can_be_made_anew(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_index_that_never_had_a_row_is_made_again_with_other_settings(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     folder, bad, good = tmp_path / "index", tmp_path / "bad.csv", tmp_path / "good.csv"
     bad.write_text("title\nx\n")
     good.write_text(CSV)
@@ -211,7 +217,7 @@ def test_an_index_that_never_had_a_row_can_be_made_anew(capsys: pytest.CaptureFi
     assert "was made with 'demo?dim=8'" in call(capsys, *new, "-m", "demo", "--again", code=1)
 
 
-def test_a_first_run_whose_encoder_fails_leaves_the_way_free(
+def test_a_first_run_whose_encoder_fails_does_not_fix_the_model(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     class Failing(DemoEncoder):
@@ -231,7 +237,7 @@ def test_a_first_run_whose_encoder_fails_leaves_the_way_free(
         index.add(["four"])
 
 
-def test_a_cell_may_be_long(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_long_cell_of_a_csv_file_is_indexed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     long = "a dog barks " * 900_000
     path = tmp_path / "long.csv"
     path.write_text(f'id,text\n1,"{long}"\n2,short\n')

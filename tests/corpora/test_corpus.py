@@ -93,7 +93,7 @@ def test_bytes_that_are_not_utf8_can_be_replaced(path: Path) -> None:
     assert read(TextCorpus(write(path, b"ab\xffcd\n"), errors="replace")) == ["ab\ufffdcd"]
 
 
-def test_no_other_way_with_bad_bytes_is_taken(path: Path) -> None:
+def test_an_unknown_way_to_treat_bad_bytes_is_refused(path: Path) -> None:
     with pytest.raises(InputError, match="'surrogateescape'"):
         TextCorpus(write(path, b"ab\xffcd\n"), errors="surrogateescape")  # type: ignore[arg-type] # it is refused
 
@@ -119,7 +119,7 @@ def test_a_gzip_file_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
             read(TextCorpus(tmp_path / "corpus.gz"))
 
 
-def test_what_is_in_a_file_decides_whether_it_is_gzip_and_not_its_name(tmp_path: Path) -> None:
+def test_gzip_is_recognised_by_content_not_by_name(tmp_path: Path) -> None:
     (tmp_path / "plain.gz").write_bytes(b"one\ntwo\n")
     (tmp_path / "zipped.txt").write_bytes(gzip.compress(b"one\n") + gzip.compress(b"two\n"))
     assert read(TextCorpus(tmp_path / "plain.gz")) == read(TextCorpus(tmp_path / "zipped.txt")) == ["one", "two"]
@@ -133,7 +133,7 @@ def test_errors_call_a_corpus_by_the_name_it_was_given(tmp_path: Path) -> None:
 
 
 class Dribble(io.RawIOBase):
-    """A pipe that gives a byte at a time, cannot be wound back, and may break."""
+    """A pipe that gives a byte at a time, cannot seek, and may break."""
 
     def __init__(self, data: bytes, *, breaks: bool = False) -> None:
         self.left = data
@@ -188,7 +188,7 @@ def test_a_stream_is_read_no_further_than_it_is_asked_for() -> None:
         ),
     ],
 )
-def test_a_stream_that_cannot_be_read_is_the_error_that_was_asked_for(
+def test_an_unreadable_stream_raises_the_given_error_class(
     data: bytes, breaks: bool, message: str, error: type[InputError]
 ) -> None:
     pipe = io.BufferedReader(Dribble(data, breaks=breaks))
@@ -217,7 +217,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         TextCorpus(tmp_path)
 
 
-def test_a_file_that_goes_away_is_a_corpus_error(path: Path) -> None:
+def test_a_file_that_was_deleted_is_a_corpus_error(path: Path) -> None:
     corpus = TextCorpus(write(path, b"one\n"))
     path.unlink()
     with pytest.raises(CorpusError, match="cannot be read"):
@@ -283,7 +283,7 @@ def test_first_rows_of_many_sentences() -> None:
     assert np.array_equal(found, first[inverse])
 
 
-def test_the_index_takes_what_it_says_it_takes() -> None:
+def test_the_index_stays_within_its_documented_memory() -> None:
     rows = 200_000
     corpus = ListCorpus([str(i % 150_000) for i in range(rows)])
     tracemalloc.start()
@@ -297,7 +297,7 @@ def test_the_index_takes_what_it_says_it_takes() -> None:
 
 
 @pytest.mark.parametrize("name", ["corpus.txt", "corpus.gz"])
-def test_a_file_is_never_in_memory_whole(tmp_path: Path, name: str) -> None:
+def test_a_text_file_is_streamed_in_little_memory(tmp_path: Path, name: str) -> None:
     block = b"".join(b"%0149d\n" % i for i in range(1000))
     with gzip.open(tmp_path / name, "wb", 1) if name.endswith("gz") else (tmp_path / name).open("wb") as file:
         for _ in range(200):

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server on this machine that misbehaves as it is told, and writes down what it is asked."""
+"""A local OpenAI-compatible server that misbehaves as a test wants, and records the requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Asked:
 
 
 class Exchange:
-    """A request and the means to answer it."""
+    """A request and the ways to answer it."""
 
     def __init__(self, server: LoopbackOpenAI, handler: BaseHTTPRequestHandler, asked: Asked) -> None:
         self.server = server
@@ -44,14 +44,14 @@ class Exchange:
         self._open = True
 
     def close(self) -> None:
-        """Count it as answered; before the last byte is out, or the next request would be counted beside it."""
+        """Count it as answered, before the last byte is sent: the next request may follow at once."""
         if self._open:
             self._open = False
             self.server.count(-1)
 
     @property
     def vectors(self) -> FloatArray:
-        """What a good server gives."""
+        """The right vectors."""
         return self.server.encoder.encode(self.asked.texts)
 
     def rows(self, encoding: str | None = None) -> list[dict[str, Any]]:
@@ -67,12 +67,12 @@ class Exchange:
         self.send(200, json.dumps({"object": "list", "data": rows, "model": self.asked.body["model"]}))
 
     def send(self, status: int, text: str | bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Reply with these words."""
+        """Reply with this text."""
         data = text.encode() if isinstance(text, str) else text
         self.send_part(status, data, len(data), headers)
 
     def send_part(self, status: int, data: bytes, length: int, headers: Mapping[str, str] | None = None) -> None:
-        """Reply with these bytes and say that there are so many."""
+        """Reply with these bytes, but announce this length."""
         self.close()
         self._handler.send_response(status)
         for name, value in {
@@ -89,7 +89,7 @@ class Exchange:
         self._handler.wfile.write(data)
 
     def hang_up(self) -> None:
-        """Say nothing more."""
+        """Close the connection."""
         self._handler.close_connection = True
 
 
@@ -101,30 +101,30 @@ def good(exchange: Exchange) -> None:
 
 
 def fails(status: int, message: str = "no", **headers: str) -> Behaviour:
-    """Answers with an error as OpenAI words it."""
+    """Answer with an error in OpenAI's format."""
     spelled = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda exchange: exchange.send(status, json.dumps({"error": {"message": message}}), spelled)
 
 
 def says(text: str | bytes, status: int = 200, **headers: str) -> Behaviour:
-    """Answers with these words."""
+    """Answer with this text."""
     spelled = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda exchange: exchange.send(status, text, spelled)
 
 
 def changes(change: Callable[[list[dict[str, Any]]], object], encoding: str | None = None) -> Behaviour:
-    """Answers with the rows of a good reply after something was done to them."""
+    """Answer with the changed rows of a good reply."""
     return lambda exchange: exchange.give(change(exchange.rows(encoding)))
 
 
 def drops(exchange: Exchange) -> None:
-    """Ends the connection in the middle of the reply."""
+    """Close the connection in the middle of the reply."""
     exchange.send_part(200, b'{"data": [', 1000)
     exchange.hang_up()
 
 
 def hangs(exchange: Exchange) -> None:
-    """Says nothing until the test is over."""
+    """Do not answer until the test is over."""
     exchange.server.over.wait(30)
     exchange.hang_up()
 
@@ -137,8 +137,8 @@ class LoopbackOpenAI:
     """The server; a context manager.
 
     Args:
-        encoder: whose vectors it gives.
-        behave: what it does with every request that `script` has nothing for.
+        encoder: gives the vectors.
+        behave: answers every request for which `script` has no answer.
     """
 
     def __init__(self, encoder: Encoder | None = None, behave: Behaviour = good) -> None:
@@ -169,7 +169,7 @@ class LoopbackOpenAI:
         key: str = "",
         **options: Any,  # noqa: ANN401 - whatever the option is
     ) -> EmbeddingAPI:
-        """A client that writes its breaks into `pauses` instead of making them."""
+        """Return a client that records its pauses in `pauses` instead of waiting."""
         return EmbeddingAPI(
             Server(url or f"{self.url}/embeddings", "THE_VARIABLE", key, nearby=True),
             "m",
@@ -217,7 +217,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - the library's own types
-        """Nothing: clients that give up are part of the tests."""
+        """Do nothing: clients that give up are part of the tests."""
 
 
 def _handler(server: LoopbackOpenAI) -> type[BaseHTTPRequestHandler]:
@@ -229,6 +229,6 @@ def _handler(server: LoopbackOpenAI) -> type[BaseHTTPRequestHandler]:
             server.answer(self)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-            """Nothing."""
+            """Do nothing."""
 
     return Handler

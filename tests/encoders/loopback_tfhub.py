@@ -1,4 +1,4 @@
-"""A server on this machine that hands out models as tfhub.dev does."""
+"""A local server that serves models as tfhub.dev does."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Hub:
-    """What the server does, and what it was asked.
+    """How the server behaves, and which requests it has received.
 
     Attributes:
         url: its address.
         archives: the model of each path, a .tar.gz.
-        redirects: where else a path sends everybody.
-        status: of every answer.
-        told: the Content-Length to announce, where it is not that of the archive.
-        silent: whether it answers nobody.
-        seen: the paths with their queries, in order.
+        redirects: the address that a path redirects to.
+        status: the status of every answer.
+        content_length: the Content-Length to announce, if it is not that of the archive.
+        silent: whether it never answers.
+        seen: the requested paths with their queries, in order.
     """
 
     url: str = ""
     archives: dict[str, bytes] = field(default_factory=dict)
     redirects: dict[str, str] = field(default_factory=dict)
     status: int = 200
-    told: int | None = None
+    content_length: int | None = None
     silent: bool = False
     seen: list[str] = field(default_factory=list)
 
 
 @contextmanager
 def serving() -> Iterator[Hub]:
-    """The server, for as long as the block runs."""
+    """Run the server while the block runs."""
     hub, over = Hub(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -54,7 +54,7 @@ def serving() -> Iterator[Hub]:
                 body = b"<html>the page of the model</html>"
             self.send_response(404 if body is None else hub.status)
             body = body or b"no such model"
-            self.send_header("Content-Length", str(hub.told or len(body)))
+            self.send_header("Content-Length", str(hub.content_length or len(body)))
             self.end_headers()
             self.wfile.write(body)
 
@@ -63,7 +63,7 @@ def serving() -> Iterator[Hub]:
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, *_args: object) -> None:
-            """Clients that go away are what is tested."""
+            """Do nothing: tests close connections early."""
 
     server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -68,7 +68,7 @@ def make_tf1(path: Path) -> Path:
                 matrix = v1.get_variable("matrix", initializer=MATRIX)
             vectors_out = _graph(tf, text, _vocabulary(tf, path), vectors, matrix)
             if tags:
-                vectors_out = -vectors_out  # whoever loads the wrong graph shall notice
+                vectors_out = -vectors_out  # loading the wrong graph gives other vectors
             signature = v1.saved_model.predict_signature_def({"text": text}, {"default": vectors_out})
             session.run([v1.global_variables_initializer(), v1.tables_initializer()])
             if tags:

@@ -15,8 +15,8 @@ def test_adjusted_encoder_keeps_the_contract() -> None:
 
 
 def test_a_prefix_is_put_before_every_sentence() -> None:
-    found = open_encoder("demo?prefix=query: ").encode(SENTENCES)
-    assert np.array_equal(found, DemoEncoder().encode([f"query: {sentence}" for sentence in SENTENCES]))
+    vectors = open_encoder("demo?prefix=query: ").encode(SENTENCES)
+    assert np.array_equal(vectors, DemoEncoder().encode([f"query: {sentence}" for sentence in SENTENCES]))
 
 
 def test_dimensions_are_cut_before_vectors_are_scaled() -> None:

@@ -53,7 +53,7 @@ RIGHT: dict[str, Callable[[Rows], Rows]] = {
 
 @pytest.mark.parametrize("encoding", ["float", "base64"])
 @pytest.mark.parametrize("change", RIGHT.values(), ids=RIGHT)
-def test_rows_are_put_in_order_by_their_numbers(
+def test_rows_are_ordered_by_their_indices(
     server: LoopbackOpenAI, change: Callable[[Rows], Rows], encoding: str
 ) -> None:
     server.behave = changes(change, encoding)
@@ -100,7 +100,9 @@ WRONG: dict[str, tuple[Callable[[Rows], object], str]] = {
 
 
 @pytest.mark.parametrize(("change", "match"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_refused_by_name(server: LoopbackOpenAI, change: Callable[[Rows], object], match: str) -> None:
+def test_wrong_reply_is_refused_with_the_reason(
+    server: LoopbackOpenAI, change: Callable[[Rows], object], match: str
+) -> None:
     server.behave = good
     api = server.connect()
     api.first(TEXTS)
@@ -111,7 +113,7 @@ def test_what_is_wrong_is_refused_by_name(server: LoopbackOpenAI, change: Callab
     assert len(server.asked) == asked + 1
 
 
-def test_vectors_of_several_lengths_are_refused_from_the_first_reply_on(server: LoopbackOpenAI) -> None:
+def test_vectors_of_several_lengths_are_refused_in_the_first_reply(server: LoopbackOpenAI) -> None:
     server.behave = changes(with_last([0.5] * 7))
     with pytest.raises(EncoderError, match=f"gives 7 dimensions instead of 8 {LAST}"):
         server.connect().first(TEXTS)
@@ -121,20 +123,20 @@ def test_vectors_of_several_lengths_are_refused_from_the_first_reply_on(server: 
     "body",
     ['{"error": {"message": "no such model", "code": "x"}}', '{"error": "no such model"}', '["no such model"]', "17"],
 )
-def test_an_error_that_calls_itself_success_is_one(server: LoopbackOpenAI, body: str) -> None:
+def test_error_with_status_200_is_an_error(server: LoopbackOpenAI, body: str) -> None:
     server.behave = says(body)
     with pytest.raises(EncoderError, match=r"replies with something else than vectors: .*(no such model|17)"):
         server.connect().first(TEXTS)
 
 
-def test_what_is_not_json_is_shown(server: LoopbackOpenAI) -> None:
+def test_reply_that_is_not_json_is_shown(server: LoopbackOpenAI) -> None:
     for body in ("<html>hello</html>", "[" * 100_000, b"\xff\xfe"):
         server.behave = says(body)
         with pytest.raises(EncoderError, match=r"the last time: it replies with something that is not JSON: "):
             server.connect(retries=0).first(TEXTS)
 
 
-def test_floats_and_base64_are_what_struct_says() -> None:
+def test_floats_and_base64_give_the_same_vector() -> None:
     numbers = [1.5, -2.25, 3e-7, 0.1]
     expected = struct.unpack("<4f", struct.pack("<4f", *numbers))
     assert read_vector(packed(*numbers)).tolist() == list(expected)

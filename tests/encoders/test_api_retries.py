@@ -42,7 +42,7 @@ PASSING: dict[str, Behaviour] = {
 
 
 @pytest.mark.parametrize("behave", PASSING.values(), ids=PASSING)
-def test_what_passes_is_tried_again(server: LoopbackOpenAI, behave: Behaviour) -> None:
+def test_temporary_failure_is_tried_again(server: LoopbackOpenAI, behave: Behaviour) -> None:
     server.script += [behave, behave]
     assert_right(server.connect().embed(TEXTS), server, TEXTS)
     assert len(server.asked) == 3
@@ -52,7 +52,7 @@ def test_what_passes_is_tried_again(server: LoopbackOpenAI, behave: Behaviour) -
 
 
 @pytest.mark.parametrize("behave", PASSING.values(), ids=PASSING)
-def test_what_does_not_pass_is_given_up(server: LoopbackOpenAI, behave: Behaviour) -> None:
+def test_permanent_failure_is_given_up_after_the_retries(server: LoopbackOpenAI, behave: Behaviour) -> None:
     api = server.connect(retries=3)
     api.embed(TEXTS)
     server.behave = behave
@@ -63,7 +63,7 @@ def test_what_does_not_pass_is_given_up(server: LoopbackOpenAI, behave: Behaviou
     assert len(server.asked) == 5
 
 
-def test_back_offs_grow_and_differ_and_are_bounded(server: LoopbackOpenAI) -> None:
+def test_pauses_grow_differ_and_are_bounded(server: LoopbackOpenAI) -> None:
     server.behave = fails(500)
     with pytest.raises(EncoderError, match="failed 101 times; the last time: 500: 'no'"):
         server.connect(retries=100).embed(TEXTS)
@@ -72,7 +72,7 @@ def test_back_offs_grow_and_differ_and_are_bounded(server: LoopbackOpenAI) -> No
     assert 15 < max(server.pauses) <= 30
 
 
-def test_no_retries(server: LoopbackOpenAI) -> None:
+def test_zero_retries_make_one_attempt(server: LoopbackOpenAI) -> None:
     server.behave = fails(500)
     with pytest.raises(EncoderError, match="failed 1 time; the last time"):
         server.connect(retries=0).embed(TEXTS)
@@ -94,7 +94,7 @@ def in_seconds(seconds: float) -> str:
         ("soon", 0, 0.5),
     ],
 )
-def test_the_break_that_a_server_asks_for_is_made(
+def test_retry_after_is_respected(
     server: LoopbackOpenAI, asked: str | Callable[[], str], least: float, most: float
 ) -> None:
     server.script.append(fails(429, Retry_After=asked if isinstance(asked, str) else asked()))
@@ -104,7 +104,7 @@ def test_the_break_that_a_server_asks_for_is_made(
 
 
 @pytest.mark.parametrize("asked", ["3600", lambda: in_seconds(3600.9)])
-def test_a_break_that_is_too_long_is_not_made(server: LoopbackOpenAI, asked: str | Callable[[], str]) -> None:
+def test_client_gives_up_when_retry_after_is_too_long(server: LoopbackOpenAI, asked: str | Callable[[], str]) -> None:
     server.behave = fails(429, "slow down", Retry_After=asked if isinstance(asked, str) else asked())
     with pytest.raises(EncoderError, match=r"asks for a pause of 3\d\d\d seconds; the most is 120 \(429: 'slow"):
         server.connect().embed(TEXTS)
@@ -112,20 +112,20 @@ def test_a_break_that_is_too_long_is_not_made(server: LoopbackOpenAI, asked: str
 
 
 @pytest.mark.parametrize("field", ["code", "type"])
-def test_a_quota_that_is_used_up_does_not_come_back(server: LoopbackOpenAI, field: str) -> None:
+def test_used_up_quota_is_not_tried_again(server: LoopbackOpenAI, field: str) -> None:
     server.behave = says(json.dumps({"error": {"message": "pay", field: "insufficient_quota"}}), 429)
     with pytest.raises(EncoderError, match=r"your quota is used up \(429: 'pay'\)"):
         server.connect().embed(TEXTS)
     assert len(server.asked) == 1
 
 
-def test_a_server_that_hangs_is_given_up(server: LoopbackOpenAI) -> None:
+def test_client_gives_up_on_a_server_that_never_answers(server: LoopbackOpenAI) -> None:
     server.script += [hangs, hangs]
     with pytest.raises(EncoderError, match=r"failed 2 times; the last time: no reply within 0.1 s.* \(ReadTimeout\)"):
         server.connect(timeout=0.1, retries=1).embed(TEXTS)
 
 
-def test_a_server_that_drips_is_given_up(server: LoopbackOpenAI) -> None:
+def test_client_gives_up_on_a_reply_that_never_ends(server: LoopbackOpenAI) -> None:
     def drips(exchange: Exchange) -> None:
         exchange.send_part(200, b" ", 1000)
         while not exchange.server.over.wait(0.02):
@@ -136,7 +136,7 @@ def test_a_server_that_drips_is_given_up(server: LoopbackOpenAI) -> None:
         server.connect(timeout=1, retries=0).embed(TEXTS)
 
 
-def test_a_slow_server_is_waited_for(server: LoopbackOpenAI) -> None:
+def test_client_waits_for_a_slow_server(server: LoopbackOpenAI) -> None:
     def slow(exchange: Exchange) -> None:
         time.sleep(0.2)
         good(exchange)
@@ -145,7 +145,7 @@ def test_a_slow_server_is_waited_for(server: LoopbackOpenAI) -> None:
     assert_right(server.connect(timeout=10).embed(TEXTS), server, TEXTS)
 
 
-def test_no_server_at_all(server: LoopbackOpenAI) -> None:
+def test_refused_connection_fails_after_two_retries(server: LoopbackOpenAI) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1/embeddings"
@@ -154,6 +154,6 @@ def test_no_server_at_all(server: LoopbackOpenAI) -> None:
     assert sum(server.pauses) <= 1.5
 
 
-def test_a_name_that_nobody_has(server: LoopbackOpenAI) -> None:
+def test_unknown_host_fails_after_two_retries(server: LoopbackOpenAI) -> None:
     with pytest.raises(EncoderError, match=r"http://no-such-host\.invalid/v1/embeddings failed 3 times"):
         server.connect(url="http://no-such-host.invalid/v1/embeddings").first(TEXTS)

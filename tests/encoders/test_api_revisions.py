@@ -34,11 +34,11 @@ def memory() -> Path:
     return found
 
 
-def test_it_says_what_it_is() -> None:
+def test_revision_has_a_prefix_and_a_hash() -> None:
     assert re.fullmatch(r"probed-[0-9a-f]{16}", probed_revision("m", None, drawn()))
 
 
-def test_noise_does_not_change_it() -> None:
+def test_noise_does_not_change_the_revision() -> None:
     known = probed_revision("m", None, drawn())
     assert probed_revision("m", None, drawn()) == known
     assert probed_revision("m", None, moved(drawn(), 0.009)) == known
@@ -48,7 +48,7 @@ def test_noise_does_not_change_it() -> None:
 
 
 @pytest.mark.parametrize("row", [None, 0, 1, 2])
-def test_more_than_noise_in_any_row_changes_it(row: int | None) -> None:
+def test_change_of_any_row_changes_the_revision(row: int | None) -> None:
     known = probed_revision("m", None, drawn())
     other = probed_revision("m", None, moved(drawn(), 0.011, row))
     assert other != known
@@ -56,30 +56,30 @@ def test_more_than_noise_in_any_row_changes_it(row: int | None) -> None:
     assert probed_revision("m", None, moved(drawn(), 0.011, row)) == other
 
 
-def test_it_does_not_creep() -> None:
+def test_revision_is_compared_with_the_first_vectors_seen() -> None:
     """Every step is small, but it is compared with what was first seen and not with the step before."""
     revisions = {probed_revision("m", None, np.float32(1 + 0.004 * step) * drawn()) for step in range(10)}
     assert len(revisions) > 2
 
 
-def test_models_and_dimensions_are_kept_apart() -> None:
+def test_models_and_dimensions_have_their_own_revisions() -> None:
     near = moved(drawn(), 0.005)
     assert probed_revision("m", None, drawn()) != probed_revision("n", None, near)
     assert probed_revision("m", None, drawn()) != probed_revision("m", 16, near)
 
 
-def test_another_length_is_another_model() -> None:
+def test_vectors_of_another_length_get_another_revision() -> None:
     assert probed_revision("m", None, drawn(dim=16)) != probed_revision("m", None, drawn(dim=8))
 
 
-def test_zero_vectors_are_vectors() -> None:
+def test_zero_vectors_have_a_revision() -> None:
     zeros = np.zeros((len(SERVER_PROBES), 4), np.float32)
     known = probed_revision("m", None, zeros)
     assert probed_revision("m", None, zeros) == known
     assert probed_revision("m", None, zeros + 1) != known
 
 
-def test_the_memory_is_bounded_and_forgets_the_oldest() -> None:
+def test_remembered_revisions_are_bounded_and_the_oldest_go() -> None:
     revisions = [probed_revision("m", None, drawn(seed)) for seed in range(40)]
     seen = json.loads(memory().read_bytes())["seen"]
     assert [entry["revision"] for entry in seen] == revisions[-16:]
@@ -102,14 +102,14 @@ def test_the_memory_is_bounded_and_forgets_the_oldest() -> None:
         b'{"seen": [{"revision": "probed-x", "vectors": "AADAfwAAwH8AAMB/"}]}',
     ],
 )
-def test_a_damaged_memory_is_begun_anew(damage: bytes) -> None:
+def test_damaged_file_of_revisions_is_replaced(damage: bytes) -> None:
     known = probed_revision("m", None, drawn())
     memory().write_bytes(damage)
     assert probed_revision("m", None, drawn()) == known
     assert probed_revision("m", None, moved(drawn(), 0.005)) == known
 
 
-def test_without_a_memory_it_is_the_hash_of_the_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_revision_without_a_cache_is_the_hash_of_the_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = probed_revision("m", None, drawn())
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("ENSEMBED_CACHE", str(tmp_path / "file"))
@@ -117,7 +117,7 @@ def test_without_a_memory_it_is_the_hash_of_the_vectors(tmp_path: Path, monkeypa
     assert probed_revision("m", None, moved(drawn(), 0.005)) != known
 
 
-def test_a_write_that_fails_leaves_the_memory_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_file_of_revisions_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     probed_revision("m", None, drawn())
     before = memory().read_bytes()
 
@@ -131,7 +131,7 @@ def test_a_write_that_fails_leaves_the_memory_as_it_was(monkeypatch: pytest.Monk
     assert sorted(path.suffix for path in memory().parent.iterdir() if path.suffix != ".lock") == [".json"]
 
 
-def test_those_who_see_it_first_together_agree() -> None:
+def test_threads_that_see_a_model_first_agree_on_its_revision() -> None:
     """Whichever of the noisy vectors came first, all get its revision."""
     noisy = [moved(drawn(), 0.0001 * i) for i in range(16)]
     with ThreadPoolExecutor(8) as pool:

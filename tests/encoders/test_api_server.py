@@ -25,7 +25,7 @@ KEY = "sk-very-secret/42"
         ("https://h?api-version=1", "https://h/v1/embeddings?api-version=1"),
     ],
 )
-def test_where_is_asked(base: str, asked: str) -> None:
+def test_base_url_becomes_the_url_of_embeddings(base: str, asked: str) -> None:
     assert find_server(base, "it").url == asked
 
 
@@ -37,14 +37,14 @@ def test_where_is_asked(base: str, asked: str) -> None:
         *("https://api.openai.com\\.evil.org/v1", "https://h/v1\n", "https://h%2fi/v1"),
     ],
 )
-def test_what_is_no_url_is_refused(url: str) -> None:
+def test_invalid_urls_are_refused(url: str) -> None:
     with pytest.raises(InputError, match=r"^encoder 'openai:.*is not"):
         open_encoder(f"openai:{url}#m")
 
 
 @pytest.mark.parametrize("name", ["openai:https://h/v1", "openai:https://h/v1#", "openai:https://h/v1?dimensions=3"])
-def test_a_name_without_a_model_says_how_to_write_it(name: str) -> None:
-    with pytest.raises(InputError, match=r"says no model: .*openai:https://api.openai.com/v1#text-embedding-3-small$"):
+def test_name_without_a_model_says_how_to_write_it(name: str) -> None:
+    with pytest.raises(InputError, match=r"names no model: .*openai:https://api.openai.com/v1#text-embedding-3-small$"):
         open_encoder(name)
 
 
@@ -78,7 +78,7 @@ def test_secrets_in_a_name_are_refused_and_not_repeated(url: str) -> None:
         ("https://api.openai.com/v1", "ENSEMBED_API_KEY_API_OPENAI_COM"),
     ],
 )
-def test_a_key_goes_to_its_host(url: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_is_sent_to_its_host(url: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     assert find_server(url, "it").headers.get("Authorization") is None
     monkeypatch.setenv(variable, f" {KEY}\n")
@@ -102,14 +102,14 @@ def test_a_key_goes_to_its_host(url: str, variable: str, monkeypatch: pytest.Mon
         ("https://mistral.ai/v1", "ENSEMBED_API_KEY_API_MISTRAL_AI"),
     ],
 )
-def test_a_key_goes_to_nobody_else(url: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_is_not_sent_to_other_hosts(url: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, KEY)
     server = find_server(url, "it")
     assert server.key == ""
     assert KEY not in str(server.headers)
 
 
-def test_the_port_comes_first_and_openais_variable_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_with_the_port_comes_first_and_openais_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "third")
     monkeypatch.setenv("ENSEMBED_API_KEY_API_OPENAI_COM", "second")
     assert find_server("https://api.openai.com", "it").key == "second"
@@ -117,7 +117,7 @@ def test_the_port_comes_first_and_openais_variable_last(monkeypatch: pytest.Monk
     assert find_server("https://api.openai.com:443", "it").key == "first"
 
 
-def test_azure_has_a_header_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_azure_key_has_its_own_header(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENSEMBED_API_KEY_ME_OPENAI_AZURE_COM", KEY)
     headers = find_server("https://me.openai.azure.com/openai/deployments/d?api-version=2024-02-01", "it").headers
     assert headers["api-key"] == KEY
@@ -125,14 +125,14 @@ def test_azure_has_a_header_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("key", ["two words", "kéy", "a\nb", "a\x00b"])
-def test_a_key_that_cannot_be_sent_is_refused_and_not_repeated(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_with_invalid_characters_is_refused_and_not_repeated(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.environ", {"ENSEMBED_API_KEY_H": key})
     with pytest.raises(InputError, match="the key in the variable ENSEMBED_API_KEY_H holds spaces or") as caught:
         find_server("https://h/v1", "it")
     assert key not in str(caught.value)
 
 
-def test_what_a_server_repeats_is_shown_without_the_key() -> None:
+def test_text_of_a_server_is_shown_without_the_key() -> None:
     server = Server("https://h/v1", "V", "a'b\\c/d")
     for said in ("you sent a'b\\c/d!", "at ?key=a%27b%5Cc%2Fd!", ["you sent a'b\\c/d!"], {"k": "a'b\\c/d\""}):
         shown = server.show(said)

@@ -39,7 +39,7 @@ def test_malformed_trust_remote_code_is_refused() -> None:
 
 
 @pytest.fixture
-def strangers_model(tmp_path: Path) -> Path:
+def foreign_model(tmp_path: Path) -> Path:
     """A model whose member is a server that we never chose."""
     from dataclasses import replace
 
@@ -52,22 +52,22 @@ def strangers_model(tmp_path: Path) -> Path:
 
 
 def test_loading_opens_a_server_without_a_key_only_with_trust(
-    strangers_model: Path, monkeypatch: pytest.MonkeyPatch
+    foreign_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr("ensembed.models.opening.open_encoder", lambda name, **_: opened.append(name))
     with pytest.raises(ModelError, match=r"sends your sentences to https://embeddings.example.org.*trust=True"):
-        load(strangers_model)
+        load(foreign_model)
     assert not opened
     with pytest.raises(AttributeError):  # the stand-in is no encoder: it was opened
-        load(strangers_model, trust=True)
+        load(foreign_model, trust=True)
     assert opened == [f"{REMOTE}?retries=0&timeout=1"]
 
 
 def test_command_line_refuses_and_names_the_trust_option(
-    strangers_model: Path, capsys: pytest.CaptureFixture[str]
+    foreign_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["similarity", str(strangers_model), "a", "b"]) != 0
+    assert run(["similarity", str(foreign_model), "a", "b"]) != 0
     assert "--trust" in capsys.readouterr().err
-    config = json.loads((strangers_model / "config.json").read_text())
+    config = json.loads((foreign_model / "config.json").read_text())
     assert REMOTE in config["members"][0]["name"]

@@ -19,8 +19,8 @@ def test_the_demo_encoder_keeps_the_contract(dim: int, seed: int) -> None:
 
 
 def test_the_vectors_are_the_same_on_every_machine_and_in_every_version() -> None:
-    found = DemoEncoder(3, seed=1).encode(["A cat sleeps."])
-    np.testing.assert_allclose(found, [[0.4635, 0.6969, 0.0094]], atol=1e-4)
+    vectors = DemoEncoder(3, seed=1).encode(["A cat sleeps."])
+    np.testing.assert_allclose(vectors, [[0.4635, 0.6969, 0.0094]], atol=1e-4)
 
 
 @given(st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=9), st.randoms())

@@ -22,7 +22,7 @@ import pytest
 from loopback_openai import Exchange, LoopbackOpenAI, changes, fails, good, hangs, says
 
 from ensembed.encoders.openai.api_client import RefusedError, estimated_tokens
-from ensembed.errors import EncoderError, MissingError
+from ensembed.errors import EncoderError
 
 TEXTS = [f"sentence {i} has word{i % 5}" for i in range(20)]
 
@@ -38,7 +38,7 @@ def assert_right(found: np.ndarray[Any, Any], server: LoopbackOpenAI, texts: lis
 
 
 @pytest.mark.parametrize("encoding", [None, "base64", "float"])
-def test_numbers_travel_exactly_in_either_form(server: LoopbackOpenAI, encoding: str | None) -> None:
+def test_numbers_are_exact_in_both_encodings(server: LoopbackOpenAI, encoding: str | None) -> None:
     assert_right(server.connect(encoding=encoding).first(TEXTS), server, TEXTS)
     expected = {"model": "m", "input": TEXTS} | ({} if encoding == "float" else {"encoding_format": "base64"})
     assert [asked.body for asked in server.asked] == [expected]
@@ -46,13 +46,13 @@ def test_numbers_travel_exactly_in_either_form(server: LoopbackOpenAI, encoding:
 
 @pytest.mark.parametrize("sent", ["float", "base64"])
 @pytest.mark.parametrize("asked", ["float", "base64"])
-def test_a_server_that_sends_the_other_form_is_understood(server: LoopbackOpenAI, sent: str, asked: str) -> None:
+def test_reply_in_the_other_encoding_is_understood(server: LoopbackOpenAI, sent: str, asked: str) -> None:
     server.behave = changes(lambda rows: rows, sent)
     assert_right(server.connect(encoding=asked).first(TEXTS), server, TEXTS)
 
 
 @pytest.mark.parametrize("status", [400, 422])
-def test_a_server_that_refuses_base64_is_asked_for_floats_from_then_on(server: LoopbackOpenAI, status: int) -> None:
+def test_server_that_refuses_base64_is_asked_for_floats(server: LoopbackOpenAI, status: int) -> None:
     def picky(exchange: Exchange) -> None:
         (fails(status, "extra fields") if "encoding_format" in exchange.asked.body else good)(exchange)
 
@@ -80,11 +80,11 @@ def test_batches_keep_the_limit_of_tokens(server: LoopbackOpenAI) -> None:
     assert [len(batch) for batch in batches] == [3, 1, 4]
 
 
-def test_requests_run_side_by_side_but_no_more_than_allowed(server: LoopbackOpenAI) -> None:
+def test_requests_run_concurrently_up_to_the_limit(server: LoopbackOpenAI) -> None:
     together = threading.Barrier(3)
 
     def slow(exchange: Exchange) -> None:
-        together.wait(60)  # nobody gets an answer before three have asked
+        together.wait(60)  # no request is answered before three have arrived
         good(exchange)
 
     server.behave = slow
@@ -93,12 +93,12 @@ def test_requests_run_side_by_side_but_no_more_than_allowed(server: LoopbackOpen
     assert server.most_in_flight == 3
 
 
-def test_calls_in_several_threads_share_the_limit(server: LoopbackOpenAI) -> None:
+def test_threads_share_the_limit_of_requests(server: LoopbackOpenAI) -> None:
     together = threading.Barrier(2)
 
     def slow(exchange: Exchange) -> None:
-        together.wait(60)  # nobody gets an answer before another has asked
-        time.sleep(0.005)  # time for a third to ask, if nothing kept it out
+        together.wait(60)  # no request is answered before a second has arrived
+        time.sleep(0.005)  # time for a third to arrive, if nothing stopped it
         good(exchange)
 
     server.behave = slow
@@ -112,7 +112,7 @@ def test_calls_in_several_threads_share_the_limit(server: LoopbackOpenAI) -> Non
     assert server.most_in_flight == 2
 
 
-def test_waiting_for_ones_turn_is_no_timeout(server: LoopbackOpenAI) -> None:
+def test_waiting_for_a_slot_is_no_timeout(server: LoopbackOpenAI) -> None:
     def slow(exchange: Exchange) -> None:
         time.sleep(0.35)
         good(exchange)
@@ -134,7 +134,7 @@ def test_gzip_is_understood(server: LoopbackOpenAI) -> None:
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_a_huge_reply_is_not_read_to_its_end(server: LoopbackOpenAI, zipped: bool) -> None:
+def test_huge_reply_is_not_read_to_its_end(server: LoopbackOpenAI, zipped: bool) -> None:
     api = server.connect()
     api.first(TEXTS)
     data = b" " * 50_000_000
@@ -143,14 +143,14 @@ def test_a_huge_reply_is_not_read_to_its_end(server: LoopbackOpenAI, zipped: boo
         api.embed(TEXTS)
 
 
-def test_a_huge_error_is_not_read_to_its_end(server: LoopbackOpenAI) -> None:
+def test_huge_error_is_not_read_to_its_end(server: LoopbackOpenAI) -> None:
     server.behave = says("long " * 10_000_000, 418)
     with pytest.raises(EncoderError, match=r"fails \(418: 'long long ") as caught:
         server.connect().embed(TEXTS)
     assert len(str(caught.value)) < 500
 
 
-def test_a_long_sentence_is_blamed_by_name(server: LoopbackOpenAI) -> None:
+def test_sentence_that_causes_a_refusal_is_named(server: LoopbackOpenAI) -> None:
     def strict(exchange: Exchange) -> None:
         long = any(len(text) > 100 for text in exchange.asked.texts)
         (fails(400, "maximum context length is 25 tokens") if long else good)(exchange)
@@ -173,7 +173,7 @@ def test_a_long_sentence_is_blamed_by_name(server: LoopbackOpenAI) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_server_that_takes_fewer_sentences_gets_fewer(server: LoopbackOpenAI, status: int) -> None:
+def test_server_that_refuses_large_batches_gets_smaller_ones(server: LoopbackOpenAI, status: int) -> None:
     def small(exchange: Exchange) -> None:
         (fails(status, "batch size > 4") if len(exchange.asked.texts) > 4 else good)(exchange)
 
@@ -185,7 +185,7 @@ def test_a_server_that_takes_fewer_sentences_gets_fewer(server: LoopbackOpenAI, 
     assert all(len(asked.texts) <= 4 for asked in server.asked[first:])
 
 
-def test_a_server_that_refuses_everything_is_not_asked_much(server: LoopbackOpenAI) -> None:
+def test_server_that_refuses_everything_gets_few_requests(server: LoopbackOpenAI) -> None:
     server.behave = fails(422)
     with pytest.raises(RefusedError, match="'sentence 0 has word0'"):
         server.connect().embed(TEXTS)
@@ -206,7 +206,7 @@ def test_other_failures_are_not_tried_again(server: LoopbackOpenAI, status: int,
     "body",
     ['{"error": {"message": "why"}}', '{"error": "why"}', '{"message": "why"}', '{"detail": "why"}', "why", '"why"'],
 )
-def test_the_servers_own_words_are_shown(server: LoopbackOpenAI, body: str) -> None:
+def test_error_message_of_the_server_is_shown(server: LoopbackOpenAI, body: str) -> None:
     server.behave = says(body, 418)
     with pytest.raises(EncoderError, match=r"fails \(418: 'why'\)"):
         server.connect().embed(TEXTS)
@@ -237,7 +237,7 @@ def test_another_dimension_than_before_is_refused(server: LoopbackOpenAI) -> Non
         api.embed(TEXTS)
 
 
-def test_a_failure_stops_the_others(server: LoopbackOpenAI) -> None:
+def test_failure_stops_the_other_requests(server: LoopbackOpenAI) -> None:
     server.behave = fails(418)
     with pytest.raises(EncoderError, match="418"):
         server.connect(batch_items=1, concurrency=2).embed([f"{i}" for i in range(500)])
@@ -245,7 +245,7 @@ def test_a_failure_stops_the_others(server: LoopbackOpenAI) -> None:
     assert len(server.asked) < 10
 
 
-def test_a_failure_stops_those_that_are_trying_again(server: LoopbackOpenAI) -> None:
+def test_failure_stops_requests_that_are_tried_again(server: LoopbackOpenAI) -> None:
     busy = threading.Event()
 
     def behave(exchange: Exchange) -> None:
@@ -265,7 +265,7 @@ def test_a_failure_stops_those_that_are_trying_again(server: LoopbackOpenAI) -> 
     assert len(server.asked) == asked
 
 
-def test_a_failure_does_not_wait_for_the_others(server: LoopbackOpenAI) -> None:
+def test_failure_does_not_wait_for_the_other_requests(server: LoopbackOpenAI) -> None:
     server.script += [hangs, fails(418)]
     start = time.monotonic()
     with pytest.raises(EncoderError, match="418"):
@@ -314,19 +314,13 @@ def test_ctrl_c_ends_the_program_at_once(server: LoopbackOpenAI, tmp_path: Path)
         assert time.monotonic() - start < 20  # they would hang for 30, or wait for 100
 
 
-def test_without_httpx_the_way_to_install_it_is_said(server: LoopbackOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "httpx", None)
-    with pytest.raises(MissingError, match=r"pip install 'ensembed\[openai\]'"):
-        server.connect()
-
-
-def test_a_proxy_is_not_asked_for_this_machine(server: LoopbackOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_is_not_used_for_this_machine(server: LoopbackOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(variable, "http://127.0.0.1:9")
     assert_right(server.connect().embed(TEXTS), server, TEXTS)
 
 
-def test_an_unusable_environment_is_reported(server: LoopbackOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_proxy_is_reported(server: LoopbackOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "gopher://proxy")
     with pytest.raises(EncoderError, match=r"encoder 'it' failed: .*gopher"):
         server.connect()

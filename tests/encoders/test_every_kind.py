@@ -84,8 +84,8 @@ def test_command_line_gives_the_same_vectors(capsys: pytest.CaptureFixture[str],
     lines.write_text("a dog runs\n\ntwo cats sleep\n")
     expected = open_encoder(name).encode(["a dog runs", "", "two cats sleep"])
     assert run(["encode", "-e", name, str(lines), "--json"]) == 0
-    found = [json.loads(line)["vector"] for line in capsys.readouterr().out.splitlines()]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    vectors = [json.loads(line)["vector"] for line in capsys.readouterr().out.splitlines()]
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
 def test_saved_and_loaded_model_gives_the_same_vectors(tmp_path: Path, encoder: Encoder) -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,3 +103,10 @@ def test_a_password_is_shown_in_no_message(rest: str) -> None:
     with pytest.raises(InputError) as failure:
         open_encoder(f"openai:https://me:hunter2@host/v1#m?{rest}")
     assert "hunter2" not in str(failure.value)
+
+
+def test_listing_the_kinds_imports_no_heavy_library() -> None:
+    code = "import sys; from ensembed.encoders.kinds import describe_kinds; describe_kinds(); print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    heavy = {"torch", "transformers", "tensorflow", "onnxruntime", "tokenizers", "httpx", "wordfreq"}
+    assert heavy.isdisjoint(result.stdout.split())

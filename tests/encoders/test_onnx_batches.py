@@ -24,10 +24,10 @@ from ensembed.encoders.onnx_encoder import batches
 def test_every_sentence_with_tokens_is_in_one_batch(
     lengths: list[int], size: int, threads: int, fixed: int | None, mixed: bool
 ) -> None:
-    found = batches(lengths, size=size, threads=threads, fixed=fixed, mixed=mixed)
-    assert sorted(row for batch in found for row in batch) == [row for row, n in enumerate(lengths) if n]
-    assert [lengths[row] for batch in found for row in batch] == sorted(filter(None, lengths), reverse=True)
-    for batch in found:
+    runs = batches(lengths, size=size, threads=threads, fixed=fixed, mixed=mixed)
+    assert sorted(row for batch in runs for row in batch) == [row for row, n in enumerate(lengths) if n]
+    assert [lengths[row] for batch in runs for row in batch] == sorted(filter(None, lengths), reverse=True)
+    for batch in runs:
         assert len(batch) <= size
         assert len(batch) == 1 or len(batch) * (fixed or lengths[batch[0]]) <= 384
         assert mixed or len({lengths[row] for row in batch}) == 1
@@ -35,9 +35,9 @@ def test_every_sentence_with_tokens_is_in_one_batch(
 
 @pytest.mark.parametrize("threads", [1, 2, 16])
 def test_few_sentences_are_shared_among_the_threads(threads: int) -> None:
-    found = batches([12] * 128, size=64, threads=threads, fixed=None, mixed=True)
-    assert len(found) >= min(threads, 128 * 12 // 96)
-    assert max(map(len, found)) == (8 if threads == 16 else 16 if threads == 2 else 32)
+    runs = batches([12] * 128, size=64, threads=threads, fixed=None, mixed=True)
+    assert len(runs) >= min(threads, 128 * 12 // 96)
+    assert max(map(len, runs)) == (8 if threads == 16 else 16 if threads == 2 else 32)
 
 
 def test_a_lone_long_sentence_has_the_vector_that_it_has_among_others(tmp_path: Path) -> None:

@@ -55,9 +55,9 @@ def test_sts_benchmark_figures(encoder: Encoder, pulled: Callable[[str], Path]) 
     folder = pulled("stsb")
     for split, known in zip(("dev", "test"), KNOWN[encoder.spec.name], strict=True):
         score = evaluate(encoder.encode, read_stsb(folder, split)).score
-        found = 100 * np.array([score.pearson, score.spearman])
+        figures = 100 * np.array([score.pearson, score.spearman])
         # The known figures are rounded to one digit, which hides another 0.05.
-        np.testing.assert_allclose(found, known, rtol=0, atol=TOLERANCE.get(encoder.spec.name, 0.1))
+        np.testing.assert_allclose(figures, known, rtol=0, atol=TOLERANCE.get(encoder.spec.name, 0.1))
 
 
 def test_threads_do_not_change_the_numbers(pulled: Callable[[str], Path]) -> None:

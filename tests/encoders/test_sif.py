@@ -98,13 +98,13 @@ def oracle(sentences: list[str], pooling: Pooling, corpus: list[str]) -> NDArray
     ],
     ids=str,
 )
-def test_the_vectors_are_those_of_the_papers(settings: dict[str, Any], path: Path) -> None:
+def test_vectors_equal_those_of_the_papers(settings: dict[str, Any], path: Path) -> None:
     pooling = Pooling(**settings)
     encoder = WordsEncoder(path, pooling=pooling, corpus=CORPUS if pooling.uses_corpus else None)
     np.testing.assert_allclose(encoder.encode(SENTENCES), oracle(SENTENCES, pooling, CORPUS), rtol=0, atol=2e-6)
 
 
-def test_the_passes_do_not_depend_on_how_the_corpus_is_cut(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_does_not_depend_on_batches_of_the_corpus(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = WordsEncoder(path, pooling=Pooling("usif", frequencies="corpus"), corpus=CORPUS).encode(SENTENCES)
     monkeypatch.setattr(word_pooling, "_SENTENCES", 3)
     monkeypatch.setattr(word_pooling, "_CHARACTERS", 40)
@@ -114,7 +114,7 @@ def test_the_passes_do_not_depend_on_how_the_corpus_is_cut(path: Path, monkeypat
     np.testing.assert_allclose(cut, whole, rtol=0, atol=1e-6)
 
 
-def test_a_dimension_of_zeros_and_a_single_word_are_no_trouble(tmp_path: Path) -> None:
+def test_zero_dimensions_and_single_words_give_finite_vectors(tmp_path: Path) -> None:
     path = tmp_path / "zeros.txt"
     path.write_text("a 1 0 2\nb 3 0 4\nc 0 0 0\n")
     pooling = Pooling("usif", components=0, length=1)
@@ -125,7 +125,7 @@ def test_a_dimension_of_zeros_and_a_single_word_are_no_trouble(tmp_path: Path) -
     assert vectors[1, 0] == vectors[1, 2] > 0  # a single word keeps its signs only
 
 
-def test_components_are_those_of_an_svd_and_no_more_than_there_are() -> None:
+def test_components_equal_those_of_an_svd_up_to_its_rank() -> None:
     X = np.random.default_rng(0).standard_normal((50, 2)) @ np.random.default_rng(1).standard_normal((2, 6))
     for piecewise in (False, True):
         found = CommonComponents.of(X.T @ X, 4, piecewise=piecewise)
@@ -136,7 +136,7 @@ def test_components_are_those_of_an_svd_and_no_more_than_there_are() -> None:
     assert np.abs(CommonComponents.of(X.T @ X, 2, piecewise=False).removed_from(X)).max() < 1e-9
 
 
-def test_the_parameter_of_usif_by_hand() -> None:
+def test_usif_parameter_equals_the_one_by_hand() -> None:
     p = np.array([0.4, 0.3, 0.2, 0.06, 0.04])
     # 1 - 0.8^2 = 0.36: one of five words is frequent; (1 - 0.2) / (0.2 * 2.5).
     assert usif_a(p, 2) == pytest.approx(1.6)
@@ -145,14 +145,14 @@ def test_the_parameter_of_usif_by_hand() -> None:
             assert 0 < usif_a(np.array(tiny), length) < np.inf
 
 
-def test_frequencies_of_a_corpus_join_the_cases_and_leave_room_for_the_unseen() -> None:
+def test_corpus_frequencies_ignore_case_and_give_unseen_words_half_a_token() -> None:
     frequencies = Frequencies.of_corpus([("The", 3), ("the", 5), ("dog", 2)], "abc")
     assert [frequencies.probability(word) for word in ("the", "THE", "dog", "cat")] == [0.8, 0.8, 0.2, 0.05]
     assert sorted(frequencies.probabilities()) == [0.2, 0.8]
     assert frequencies.source == "corpus abc"
 
 
-def test_frequencies_of_wordfreq() -> None:
+def test_wordfreq_frequencies_are_those_of_the_package() -> None:
     frequencies = Frequencies.of_wordfreq("en")
     probability = frequencies.probability
     assert probability("the") == wordfreq.word_frequency("the", "en") > probability("guitar") > 0
@@ -163,7 +163,7 @@ def test_frequencies_of_wordfreq() -> None:
         Frequencies.of_wordfreq("xx")
 
 
-def test_a_language_that_wordfreq_cannot_split_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_language_that_wordfreq_cannot_split_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jieba", None)
     monkeypatch.delitem(sys.modules, "wordfreq.chinese", raising=False)
     with pytest.raises(MissingError, match=r"wordfreq cannot read 'zh' here: .*jieba"):
@@ -187,12 +187,12 @@ def test_a_language_that_wordfreq_cannot_split_is_named(monkeypatch: pytest.Monk
         ({"kind": "sif", "frequencies": "corpus", "lang": "en"}, "frequencies=corpus has no use for lang=en"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_useless_or_invalid_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Pooling(**settings)
 
 
-def test_a_corpus_without_a_known_word_is_refused(path: Path) -> None:
+def test_corpus_without_known_words_is_refused(path: Path) -> None:
     for pooling in (Pooling("sif"), Pooling("usif"), Pooling("sif", frequencies="corpus")):
         with pytest.raises(InputError, match="the list of sentences holds no word that the vectors know"):
             WordsEncoder(path, pooling=pooling, corpus=ListCorpus(["zzz qqq", "???"]))

@@ -161,12 +161,12 @@ def write_router(target: Path, query: Path, document: Path) -> None:
 def test_options_change_the_numbers_and_the_key(folder: Path, library: Library, options: str) -> None:
     encoder = open_encoder(f"st:{folder}{options}")
     assert encoder.spec.key != key(folder)
-    found, plain = encoder.encode(SENTENCES), library.encode(list(SENTENCES))
-    assert not np.allclose(found, plain, atol=1e-6)
+    vectors, plain = encoder.encode(SENTENCES), library.encode(list(SENTENCES))
+    assert not np.allclose(vectors, plain, atol=1e-6)
     alone = np.concatenate([encoder.encode([sentence]) for sentence in SENTENCES])
-    np.testing.assert_allclose(alone, found, atol=1e-6)
+    np.testing.assert_allclose(alone, vectors, atol=1e-6)
     if "precision" in options:  # close, but rounded; also the length, which the encoder then does not promise
-        assert np.sum(unit_rows(found) * plain, axis=1).min() > 0.999
+        assert np.sum(unit_rows(vectors) * plain, axis=1).min() > 0.999
         assert not encoder.spec.normalize
 
 
@@ -236,8 +236,8 @@ def test_all_positions_can_be_used(folder: Path) -> None:
     ids=["words", "spaces", "one word", "odd", "short", "no spaces", "one too many"],
 )
 def test_long_texts_are_cut_without_a_change(folder: Path, library: Library, text: str) -> None:
-    found = open_encoder(f"st:{folder}").encode([text, "a dog"])
-    np.testing.assert_allclose(found, library.encode([text, "a dog"]), atol=2e-6)
+    vectors = open_encoder(f"st:{folder}").encode([text, "a dog"])
+    np.testing.assert_allclose(vectors, library.encode([text, "a dog"]), atol=2e-6)
 
 
 def test_text_of_ten_megabytes_is_encoded(folder: Path) -> None:
@@ -294,8 +294,8 @@ def test_damaged_models_are_refused(copy: Path, damage: Callable[[Path], object]
 def test_model_without_the_unused_pooler_is_complete(copy: Path, library: Library) -> None:
     weights = load_file(copy / "model.safetensors")
     save_file({k: v for k, v in weights.items() if "pooler" not in k}, copy / "model.safetensors", {"format": "pt"})
-    found = open_encoder(f"st:{copy}").encode(SENTENCES)
-    np.testing.assert_allclose(found, library.encode(list(SENTENCES)), atol=2e-6)
+    vectors = open_encoder(f"st:{copy}").encode(SENTENCES)
+    np.testing.assert_allclose(vectors, library.encode(list(SENTENCES)), atol=2e-6)
 
 
 @pytest.mark.parametrize("name", ["./absent", "/absent/folder", "a/b/c", "a b"])
@@ -376,8 +376,8 @@ def test_model_is_fetched_from_the_hub_at_its_commit(
     name_a_model(elsewhere, "sentence-transformers/tiny--custom")
     names = ["st:tiny", "st:sentence-transformers/tiny?revision=v1", f"st:tiny?revision={COMMIT}"]
     names += ["st:tiny?revision=v9", "st:other/absent", f"st:{elsewhere}", f"st:{elsewhere}?trust_remote_code=true"]
-    *found, unknown, absent, refused, trusted = ask(hub, tmp_path, *names)
-    for commit, vectors in found:
+    *replies, unknown, absent, refused, trusted = ask(hub, tmp_path, *names)
+    for commit, vectors in replies:
         assert commit == COMMIT
         np.testing.assert_allclose(vectors, expected, atol=2e-6)
     assert unknown[0] == "MissingError"
@@ -389,6 +389,6 @@ def test_model_is_fetched_from_the_hub_at_its_commit(
 
     count = len(hub.asked)
     again, absent = ask(hub, tmp_path, "st:tiny", "st:other/absent", offline=True)
-    assert again == found[0]
+    assert again == replies[0]
     assert absent[0] == "MissingError"
     assert hub.asked[count:] == []

@@ -173,19 +173,19 @@ def test_two_models_can_be_opened_at_the_same_time(tmp_path: Path) -> None:
     weights = load_file(torn / "model.safetensors")
     del weights["encoder.layer.0.output.dense.weight"]
     save_file(weights, torn / "model.safetensors", {"format": "pt"})
-    found: dict[str, object] = {}
+    outcomes: dict[str, object] = {}
 
     def opening(folder: Path) -> Callable[[], None]:
         def target() -> None:
             try:
-                found[folder.name] = open_encoder(f"st:{folder}").spec.dim
+                outcomes[folder.name] = open_encoder(f"st:{folder}").spec.dim
             except EncoderError as error:
-                found[folder.name] = "lack 1 tensors" in str(error)
+                outcomes[folder.name] = "lack 1 tensors" in str(error)
 
         return target
 
     run_both(opening(whole), opening(torn))
-    assert found == {"whole": HIDDEN, "torn": True}
+    assert outcomes == {"whole": HIDDEN, "torn": True}
 
 
 def test_the_number_of_threads_is_put_back_after_runs_that_overlap() -> None:

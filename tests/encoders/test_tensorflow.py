@@ -16,14 +16,14 @@ from ensembed.encoders.tfhub.tensorflow_start import start_tensorflow
 from ensembed.errors import MissingError
 
 
-def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_broken_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "broken_package.py").write_text("raise ImportError('undefined symbol: f')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(MissingError, match=r"cannot be imported: ImportError: undefined symbol: f; repair it"):
         tensorflow.import_quietly("broken_package")
 
 
-def test_a_gpu_is_not_taken_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_memory_grows_as_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[object] = []
 
     def too_late(_threads: int) -> None:
@@ -51,7 +51,7 @@ E0000 00:00:1794750085.356373   17505 cuda_platform.cc:52] failed call to cuInit
 
 
 @pytest.mark.parametrize("level", [None, "0"])
-def test_only_the_log_is_dropped(
+def test_only_lines_of_the_log_are_dropped(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, level: str | None
 ) -> None:
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
@@ -63,7 +63,7 @@ def test_only_the_log_is_dropped(
     assert capfd.readouterr().err == (LOG.decode() if level else "a line of another thread\n") + "after\n"
 
 
-def test_without_standard_error_nothing_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_standard_error_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(_descriptor: int) -> int:
         raise OSError("bad file descriptor")
 
@@ -103,7 +103,9 @@ for library in sys.argv[1].split():
 """
 
 
-def test_tensorflow_is_quiet_and_gets_along_with_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorflow_is_quiet_and_works_beside_torch_and_onnxruntime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The other order is that of the whole run of tests, where torch and onnxruntime come first.
     order = ["tensorflow", "torch", "onnx", "tensorflow"]
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)

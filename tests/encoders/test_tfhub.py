@@ -46,34 +46,33 @@ def copy(models: Path, tmp_path: Path) -> Path:
     return shutil.copytree(models / "tf2", tmp_path / "copy")
 
 
-@pytest.mark.parametrize("kind", ["tf2", "tf1"])
-def test_the_contract_holds(models: Path, kind: str) -> None:
-    check_encoder(open_encoder(f"tfhub:{models / kind}"))
+def test_tf1_model_keeps_the_contract(models: Path) -> None:
+    check_encoder(open_encoder(f"tfhub:{models / 'tf1'}"))
 
 
 @pytest.mark.parametrize("kind", ["tf2", "tf1"])
 @pytest.mark.parametrize("batch_size", [1, 3, 1000])
-def test_the_vectors_are_those_that_numpy_computes(models: Path, kind: str, batch_size: int) -> None:
+def test_vectors_equal_those_computed_with_numpy(models: Path, kind: str, batch_size: int) -> None:
     sentences = [*SENTENCES, *WORDS, "", "  ", "a\0", "\0", "the snow " * 3000, *(f"{i} dogs" for i in range(90))]
     found = open_encoder(f"tfhub:{models / kind}?batch_size={batch_size}").encode(sentences)
     np.testing.assert_allclose(found, expected(sentences), atol=5e-5)  # 2,000 words summed in float32
     assert not np.allclose(*expected(["a", "a\0"]))  # so that a lost NUL would be seen
 
 
-def test_both_formats_agree_but_for_the_key(models: Path) -> None:
+def test_both_formats_give_the_same_vectors(models: Path) -> None:
     tf2, tf1 = (open_encoder(f"tfhub:{models / kind}") for kind in ("tf2", "tf1"))
     np.testing.assert_allclose(tf1.encode(SENTENCES), tf2.encode(SENTENCES), atol=1e-6)
     assert tf1.spec.key != tf2.spec.key
 
 
-def test_long_text_is_cut(models: Path) -> None:
+def test_long_text_is_cut_at_max_chars(models: Path) -> None:
     whole, cut = (open_encoder(f"tfhub:{models / 'tf2'}{options}") for options in ("", "?max_chars=5"))
     assert whole.spec.key != cut.spec.key
     np.testing.assert_allclose(cut.encode(["a man is"]), expected(["a man is"], max_chars=5), atol=1e-6)
     np.testing.assert_allclose(cut.encode(["東京は日本の首都です。"]), whole.encode(["東京は日本"]), atol=1e-6)
 
 
-def test_the_key_holds_what_changes_the_numbers_only(models: Path, copy: Path) -> None:
+def test_key_holds_settings_that_change_the_numbers_only(models: Path, copy: Path) -> None:
     key = open_encoder(f"tfhub:{models / 'tf2'}").spec.key
     (copy / "README.md").write_text("How good it is")
     (copy / "variables" / ".DS_Store").write_text("")
@@ -101,14 +100,14 @@ def test_the_key_holds_what_changes_the_numbers_only(models: Path, copy: Path) -
         ("?pooling=mean", InputError, "no option 'pooling'; it has: signature, output, max_chars, batch_size"),
     ],
 )
-def test_a_wrong_choice_is_told_what_there_is(
+def test_wrong_signature_or_output_lists_the_existing_ones(
     models: Path, options: str, error: type[EnsembedError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         open_encoder(f"tfhub:{models / 'signatures'}{options}")
 
 
-def test_a_signature_and_an_output_are_chosen(models: Path) -> None:
+def test_signature_and_output_can_be_chosen(models: Path) -> None:
     name = f"tfhub:{models / 'signatures'}?signature=encode&output="
     short, long = open_encoder(f"{name}short"), open_encoder(f"{name}long")
     np.testing.assert_allclose(short.encode(["abc", ""]), np.outer([3, 0], MATRIX[0, :3]), rtol=1e-6)
@@ -116,7 +115,7 @@ def test_a_signature_and_an_output_are_chosen(models: Path) -> None:
     assert short.spec.key != long.spec.key
 
 
-def test_the_signature_that_is_the_default_may_be_named(models: Path) -> None:
+def test_default_signature_can_be_named(models: Path) -> None:
     plain, named = (open_encoder(f"tfhub:{models / 'tf1'}{options}") for options in ("", "?signature=default"))
     assert plain.spec.key == named.spec.key
     named = open_encoder(f"tfhub:{models / 'tf2'}?signature=serving_default")
@@ -132,7 +131,7 @@ def test_the_signature_that_is_the_default_may_be_named(models: Path) -> None:
         (lambda tf: lambda text: tf.io.parse_tensor(text[0], tf.float32), "does not take a list of strings"),
     ],
 )
-def test_a_model_of_something_else_is_refused(
+def test_model_that_takes_no_strings_is_refused(
     tmp_path: Path, function: Callable[[ModuleType], Function], message: str
 ) -> None:
     model = make_function(tmp_path / "model", function(start_tensorflow()))
@@ -140,7 +139,7 @@ def test_a_model_of_something_else_is_refused(
         open_encoder(f"tfhub:{model}")
 
 
-def test_rows_that_do_not_come_back_are_missed(tmp_path: Path) -> None:
+def test_missing_rows_are_reported(tmp_path: Path) -> None:
     tf = start_tensorflow()
     model = make_function(tmp_path / "model", lambda text: tf.ones([tf.minimum(tf.size(text), 2), 4]))
     with pytest.raises(EncoderError, match=r"shape \(2, 4\) for 3 sentences; \(3, 4\) was expected"):
@@ -155,7 +154,7 @@ def test_half_precision_becomes_float32(tmp_path: Path) -> None:
     np.testing.assert_array_equal(open_encoder(f"tfhub:{model}").encode(["abc", ""]), [[3], [0]])
 
 
-def test_ops_of_another_package_are_asked_for(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ops_of_tensorflow_text_name_the_package(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = copy / "saved_model.pb"
     graph.write_bytes(graph.read_bytes().replace(b"StringSplitV2", b"NormalizeUTF8"))  # same length: still a protobuf
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)  # as if it were not installed
@@ -171,7 +170,7 @@ def test_ops_of_another_package_are_asked_for(copy: Path, monkeypatch: pytest.Mo
     "file", ["saved_model.pb", "variables/variables.index", "variables/variables.data*", "assets/*"]
 )
 @pytest.mark.parametrize("damage", ["torn", "garbage", "empty", "absent"])
-def test_damage_is_an_error_of_ours(models: Path, tmp_path: Path, kind: str, file: str, damage: str) -> None:
+def test_damaged_models_raise_encoder_errors(models: Path, tmp_path: Path, kind: str, file: str, damage: str) -> None:
     copy = shutil.copytree(models / kind, tmp_path / "copy")
     (path,) = copy.glob(file)
     content = path.read_bytes()
@@ -189,7 +188,7 @@ def test_damage_is_an_error_of_ours(models: Path, tmp_path: Path, kind: str, fil
             open_encoder(f"tfhub:{copy}")
 
 
-def test_several_graphs_for_no_known_use(copy: Path) -> None:
+def test_several_graphs_without_known_tags_are_refused(copy: Path) -> None:
     start_tensorflow()
     from tensorflow.core.protobuf import saved_model_pb2
 

@@ -54,28 +54,28 @@ def cached(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("location", ["gs://bucket/model", "file:///model", "s3://b/m", "ram://x", "FTP://host/model"])
-def test_other_schemes_are_refused(location: str) -> None:
+def test_urls_other_than_http_are_refused_by_tfhub(location: str) -> None:
     with pytest.raises(InputError, match="models come from http and https addresses or from folders, not from"):
         open_encoder(f"tfhub:{location}")
 
 
 @pytest.mark.parametrize("location", ["", "nothing-here", "nothing.tar.gz"])
-def test_a_place_without_a_model_is_named(tmp_path: Path, location: str) -> None:
+def test_path_without_a_model_is_named(tmp_path: Path, location: str) -> None:
     with pytest.raises(InputError, match=rf"{re.escape(str(tmp_path / location))} is no folder with a saved_model.pb"):
         open_encoder(f"tfhub:{tmp_path / location}")
 
 
-def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+def test_too_long_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="File name too long"):
         open_encoder(f"tfhub:{tmp_path / ('x' * 1000)}")
 
 
-def test_no_place_at_all() -> None:
+def test_name_without_a_path_is_refused() -> None:
     with pytest.raises(InputError, match="has no path"):
         open_encoder("tfhub:")
 
 
-def test_a_url_is_downloaded_once(hub: Hub, model: Path, tmp_path: Path) -> None:
+def test_url_is_downloaded_once(hub: Hub, model: Path, tmp_path: Path) -> None:
     reports: list[tuple[str, int, int | None]] = []
     first = open_encoder(f"tfhub:{hub.url}{MODEL}", progress=lambda *report: reports.append(report))
     again = open_encoder(f"tfhub:{hub.url}{MODEL}?max_chars=5")
@@ -88,13 +88,13 @@ def test_a_url_is_downloaded_once(hub: Hub, model: Path, tmp_path: Path) -> None
     assert len(cached(tmp_path)) == 1
 
 
-def test_a_url_that_moved_and_one_with_a_query(hub: Hub) -> None:
+def test_redirects_are_followed_and_queries_are_kept(hub: Hub) -> None:
     open_encoder(f"tfhub:{hub.url}/moved{MODEL}?batch_size=2")
     open_encoder(f"tfhub:{hub.url}{MODEL}?token=b%20c#?batch_size=2")
     assert hub.seen[1:] == [f"{MODEL}?tf-hub-format=compressed", f"{MODEL}?token=b%20c&tf-hub-format=compressed"]
 
 
-def test_what_tensorflow_hub_has_downloaded_is_found(
+def test_downloads_of_tensorflow_hub_are_used(
     hub: Hub, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "theirs"))
@@ -110,7 +110,7 @@ def test_what_tensorflow_hub_has_downloaded_is_found(
     assert (places[ours] / "saved_model.pb").is_file()
 
 
-def test_the_first_hash_is_remembered(hub: Hub, tmp_path: Path) -> None:
+def test_url_that_serves_another_file_later_is_refused(hub: Hub, tmp_path: Path) -> None:
     open_encoder(f"tfhub:{hub.url}{MODEL}")
     assert not list((tmp_path / "cache" / "downloads").rglob("1"))  # the archive is not kept
     shutil.rmtree(tmp_path / "cache" / "tfhub")
@@ -128,7 +128,7 @@ def test_redirects_to_other_protocols_are_not_followed(hub: Hub, place: str) -> 
         open_encoder(f"tfhub:{hub.url}{MODEL}")
 
 
-def test_what_a_killed_process_left_is_removed(archive: Path, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed(archive: Path, tmp_path: Path) -> None:
     open_encoder(f"tfhub:{archive}")
     (name,) = cached(tmp_path)
     cache = tmp_path / "cache" / "tfhub"
@@ -138,7 +138,7 @@ def test_what_a_killed_process_left_is_removed(archive: Path, tmp_path: Path) ->
     assert cached(tmp_path) == [name]
 
 
-def test_a_cache_that_cannot_be_written(
+def test_unwritable_cache_is_reported_by_tfhub(
     hub: Hub, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -197,7 +197,9 @@ def between_two_files(archive: bytes) -> bytes:
         (lambda _whole: tar_with(tarfile.FIFOTYPE), "neither a file nor a folder"),
     ],
 )
-def test_a_spoilt_archive_is_not_kept(hub: Hub, tmp_path: Path, spoil: Callable[[bytes], bytes], message: str) -> None:
+def test_damaged_or_hostile_archive_is_refused_and_not_kept(
+    hub: Hub, tmp_path: Path, spoil: Callable[[bytes], bytes], message: str
+) -> None:
     whole = hub.archives[MODEL]
     hub.archives[MODEL] = spoil(whole)
     file = tmp_path / "spoilt.tar.gz"
@@ -219,7 +221,7 @@ def test_a_spoilt_archive_is_not_kept(hub: Hub, tmp_path: Path, spoil: Callable[
         (archives, "_MOST_MEMBERS", 3, "more than 3 members"),
     ],
 )
-def test_an_archive_that_grows_too_large(
+def test_archive_with_too_many_bytes_or_files_is_refused(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, limit: str, value: int, message: str
 ) -> None:
     monkeypatch.setattr(module, limit, value)
@@ -228,7 +230,7 @@ def test_an_archive_that_grows_too_large(
     assert cached(tmp_path) == []
 
 
-def test_an_archive_of_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_that_grows_a_hundredfold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tfhub_encoder, "_SMALL", 1_000_000)
     file = tmp_path / "zeros.tar.gz"
     file.write_bytes(tar_of(**{"saved_model.pb": bytes(30_000_000)}))
@@ -239,22 +241,22 @@ def test_an_archive_of_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("status", [403, 404, 500, 503])
-def test_what_the_server_refuses_is_missing(hub: Hub, tmp_path: Path, status: int) -> None:
+def test_http_errors_raise_missing_errors(hub: Hub, tmp_path: Path, status: int) -> None:
     hub.status = status
     with pytest.raises(MissingError, match=f"cannot be downloaded: .*HTTP Error {status}.*check the address"):
         open_encoder(f"tfhub:{hub.url}{MODEL}")
     assert cached(tmp_path) == []
 
 
-def test_a_connection_that_breaks_off(hub: Hub, tmp_path: Path) -> None:
-    hub.told = len(hub.archives[MODEL]) + 100
+def test_interrupted_download_is_reported(hub: Hub, tmp_path: Path) -> None:
+    hub.content_length = len(hub.archives[MODEL]) + 100
     hub.archives[MODEL] = hub.archives[MODEL][:-20]
     with pytest.raises(MissingError, match="cannot be downloaded"):
         open_encoder(f"tfhub:{hub.url}{MODEL}")
     assert cached(tmp_path) == []
 
 
-def test_a_silent_server_is_left(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_gives_up_on_a_server_that_never_answers(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tfhub_encoder, "_TIMEOUT", 0.2)
     hub.silent = True
     start = time.monotonic()
@@ -263,7 +265,7 @@ def test_a_silent_server_is_left(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> N
     assert time.monotonic() - start < 20
 
 
-def test_nobody_listens() -> None:
+def test_refused_connection_is_reported() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(MissingError, match="refused"):
@@ -271,7 +273,7 @@ def test_nobody_listens() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://", "http://[bad/x", "http://exa mple/x", "http://127.0.0.1:99999/x"])
-def test_what_is_no_address(url: str) -> None:
+def test_invalid_urls_are_reported(url: str) -> None:
     with pytest.raises(MissingError, match=rf"{re.escape(url)} cannot be downloaded: .*check the address"):
         open_encoder(f"tfhub:{url}")
 
@@ -283,13 +285,13 @@ def test_threads_that_open_one_url_download_it_once(hub: Hub) -> None:
     assert len(hub.seen) == 1
 
 
-def test_a_bucket_for_a_cache_is_left_to_others(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_in_a_bucket_is_not_used(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFHUB_CACHE_DIR", "gs://bucket")
     open_encoder(f"tfhub:{hub.url}{MODEL}")
     assert len(cached(tmp_path)) == 1
 
 
-def test_an_archive_is_unpacked_once(model: Path, archive: Path, tmp_path: Path) -> None:
+def test_archive_is_unpacked_once(model: Path, archive: Path, tmp_path: Path) -> None:
     first = open_encoder(f"tfhub:{archive}")
     assert first.spec.key == open_encoder(f"tfhub:{model}").spec.key
     (folder,) = (tmp_path / "cache" / "tfhub" / name for name in cached(tmp_path))
@@ -298,7 +300,7 @@ def test_an_archive_is_unpacked_once(model: Path, archive: Path, tmp_path: Path)
     assert (folder / "saved_model.pb").stat().st_ino == before
 
 
-def test_a_download_that_was_damaged_later_says_which_folder_to_remove(hub: Hub, tmp_path: Path) -> None:
+def test_damaged_download_names_the_folder_to_remove(hub: Hub, tmp_path: Path) -> None:
     open_encoder(f"tfhub:{hub.url}{MODEL}")
     (folder,) = (tmp_path / "cache" / "tfhub" / name for name in cached(tmp_path))
     (folder / "variables" / "variables.index").write_bytes(b"")
@@ -306,7 +308,7 @@ def test_a_download_that_was_damaged_later_says_which_folder_to_remove(hub: Hub,
         open_encoder(f"tfhub:{hub.url}{MODEL}")
 
 
-def test_a_missing_package_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tensorflow_names_the_extra(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name == "tensorflow" or name.startswith("tensorflow.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorflow", None)
@@ -314,7 +316,7 @@ def test_a_missing_package_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -
         open_encoder(f"tfhub:{hub.url}{MODEL}")
 
 
-def test_the_package_tensorflow_hub_is_not_needed(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_package_tensorflow_hub_is_not_needed(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("tensorflow_hub", "tf_keras", "pkg_resources"):
         monkeypatch.setitem(sys.modules, name, None)
     open_encoder(f"tfhub:{hub.url}{MODEL}")

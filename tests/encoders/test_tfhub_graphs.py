@@ -40,7 +40,7 @@ def registry() -> dict[str, Proto]:
     return {op.name: op for op in ops.op}
 
 
-def test_of_all_ops_none_that_smells_is_allowed(registry: dict[str, Proto]) -> None:
+def test_no_op_with_a_dangerous_name_is_allowed(registry: dict[str, Proto]) -> None:
     admitted = {name for name, op in registry.items() if is_allowed(name, op)}
     assert {name for name in admitted if DANGEROUS.search(name)} <= set(HARMLESS.split())
     assert len(registry) > 1500
@@ -48,7 +48,7 @@ def test_of_all_ops_none_that_smells_is_allowed(registry: dict[str, Proto]) -> N
     assert not admitted & (WRITERS | RESTORERS)
 
 
-def test_ops_that_reach_out_are_told_from_those_that_do_not(registry: dict[str, Proto]) -> None:
+def test_ops_that_reach_outside_are_refused_and_others_allowed(registry: dict[str, Proto]) -> None:
     refused = """
         ReadFile WriteFile MatchingFiles PyFunc EagerPyFunc PyFuncStateless WholeFileReaderV2 TFRecordReaderV2 Save
         SaveSlices DistributedSave Restore RestoreSlice LoadAndRemapMatrix GenerateVocabRemapping ImmutableConst
@@ -75,7 +75,7 @@ def test_ops_that_reach_out_are_told_from_those_that_do_not(registry: dict[str, 
     assert [op for op in harmless.split() if not is_allowed(op, registry[op])] == []
 
 
-def test_of_the_ops_that_tensorflow_does_not_know_those_for_text_are_admitted() -> None:
+def test_text_ops_are_allowed_without_tensorflow_text() -> None:
     assert is_allowed("SentencepieceTokenizeOp", None)
     assert not is_allowed("SentencepieceWriteOp", None)
 
@@ -130,7 +130,7 @@ ATTACKS: list[tuple[str, Attack]] = [
 
 
 @pytest.mark.parametrize(("message", "attack"), ATTACKS)
-def test_a_graph_that_writes_files_is_refused_before_it_runs(tmp_path: Path, message: str, attack: Attack) -> None:
+def test_graph_that_writes_files_is_refused_before_it_runs(tmp_path: Path, message: str, attack: Attack) -> None:
     tf = start_tensorflow()
 
     def write(text: Tensor) -> Tensor:
@@ -160,7 +160,7 @@ def test_a_graph_that_writes_files_is_refused_before_it_runs(tmp_path: Path, mes
         ("holds ReadFile", lambda tf, _, file: tf.io.read_file(file)),
     ],
 )  # fmt: skip
-def test_a_graph_that_touches_other_files_is_refused(tmp_path: Path, message: str, attack: Attack) -> None:
+def test_graph_that_reads_other_files_is_refused(tmp_path: Path, message: str, attack: Attack) -> None:
     tf = start_tensorflow()
 
     def touch(text: Tensor) -> Tensor:
@@ -243,7 +243,9 @@ def two_functions(meta: Proto) -> None:
         (two_functions, "or of each other"),
     ],
 )
-def test_a_main_graph_that_goes_astray(tmp_path: Path, change: Callable[[Proto], None], message: str) -> None:
+def test_main_graph_with_misplaced_savers_or_files_is_refused(
+    tmp_path: Path, change: Callable[[Proto], None], message: str
+) -> None:
     model = make_tf1(tmp_path / "model")
     assert check_graph(model / "saved_model.pb", "x") == []
     with edited(model) as meta:
@@ -294,7 +296,9 @@ def caller_of_an_initialiser(meta: Proto) -> None:
         (caller_of_an_initialiser, "a file that is not one of its assets"),
     ],
 )
-def test_objects_that_go_astray(tmp_path: Path, change: Callable[[Proto], None], message: str) -> None:
+def test_object_graph_with_misplaced_savers_or_files_is_refused(
+    tmp_path: Path, change: Callable[[Proto], None], message: str
+) -> None:
     model = make_tf2(tmp_path / "model")
     assert check_graph(model / "saved_model.pb", "x") == ["serve"]
     with edited(model) as meta:
@@ -303,7 +307,7 @@ def test_objects_that_go_astray(tmp_path: Path, change: Callable[[Proto], None],
         check_graph(model / "saved_model.pb", "x")
 
 
-def test_the_graph_that_is_loaded_is_the_one_that_is_checked(tmp_path: Path) -> None:
+def test_checked_graph_is_the_one_that_is_loaded(tmp_path: Path) -> None:
     """TensorFlow compares tags as sets: a graph that says its tag twice comes first."""
     model = make_tf2(tmp_path / "model")
     path = model / "saved_model.pb"
@@ -316,7 +320,7 @@ def test_the_graph_that_is_loaded_is_the_one_that_is_checked(tmp_path: Path) -> 
         check_graph(path, "x")
 
 
-def test_loops_recurrent_layers_and_ragged_text_are_admitted(tmp_path: Path) -> None:
+def test_loops_recurrent_layers_and_ragged_text_are_allowed(tmp_path: Path) -> None:
     tf = start_tensorflow()
 
     def encode(text: Tensor) -> Tensor:

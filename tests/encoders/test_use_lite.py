@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from make_use_lite import KONA, STACK, TINY_VOCABULARY, tiny_constants, write_use_lite
 from numpy.typing import NDArray
 
+from ensembed.encoders import open_encoder
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
 from ensembed.encoders.use_lite_encoder import UseLiteEncoder
 from ensembed.errors import EncoderError, InputError
@@ -88,11 +89,11 @@ def test_no_segmentation_has_a_greater_score(
     score = {**pieces, **dict(zip("▁ab", singles, strict=True))}
     names = [UNKNOWN[0], *score]
     ids = UnigramTokenizer([UNKNOWN, *score.items()], reserved=1).encode(text)
-    found = [names[i] for i in ids]
+    best_pieces = [names[i] for i in ids]
     prepared = "▁" + text.replace(" ", "▁")
-    assert "".join(found) == prepared
+    assert "".join(best_pieces) == prepared
     best = max(sum(score[p] for p in s) for s in segmentations(prepared, frozenset(score)))
-    assert math.isclose(sum(score[p] for p in found), best, abs_tol=1e-9)
+    assert math.isclose(sum(score[p] for p in best_pieces), best, abs_tol=1e-9)
 
 
 HAND_MADE = [UNKNOWN, ("<s>", 0.0), ("▁", -3.0), ("a", -2.0), ("b", -2.0), ("ab", -1.0), ("▁a", -1.0), ("aa", -4.0)]
@@ -289,6 +290,37 @@ def test_a_parameter_out_of_range_is_named(tmp_path: Path, name: str, value: int
     parameters: dict[str, Any] = {"max_length": 16, name: value}
     with pytest.raises(InputError, match=f"{name} is {value}"):
         UseLiteEncoder(tmp_path, revision="tiny", **parameters)
+
+
+def key(folder: Path) -> str:
+    return open_encoder(f"use-lite:{folder}?max_length=16").spec.key
+
+
+def test_key_depends_only_on_the_files_that_are_read(tmp_path: Path) -> None:
+    before = key(write_use_lite(tmp_path, tiny_constants()))
+    (tmp_path / "README.md").write_text("# About")
+    (tmp_path / "group1-shard3of2").write_bytes(b"of another model")
+    assert key(tmp_path) == before
+    for file in ("model.json", "vocab.json"):
+        (tmp_path / file).write_text((tmp_path / file).read_text() + "\n")
+        assert key(tmp_path) != before
+        before = key(tmp_path)
+    data = bytearray((tmp_path / "group1-shard2of2").read_bytes())
+    data[-4] ^= 1
+    (tmp_path / "group1-shard2of2").write_bytes(data)
+    assert key(tmp_path) != before
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "3", '{"weightsManifest": [{}]}', '{"weightsManifest": 3}'])
+def test_folder_without_a_model_is_refused(tmp_path: Path, content: str) -> None:
+    with pytest.raises(InputError, match="absent is not a folder"):
+        open_encoder(f"use-lite:{tmp_path / 'absent'}")
+    with pytest.raises(EncoderError, match=r"model\.json cannot be read"):
+        open_encoder(f"use-lite:{tmp_path}")
+    write_use_lite(tmp_path, tiny_constants())
+    (tmp_path / "model.json").write_text(content)
+    with pytest.raises(EncoderError, match=r"model\.json is not"):
+        open_encoder(f"use-lite:{tmp_path}")
 
 
 # --- the real files ---------------------------------------------------------------------------------------------------

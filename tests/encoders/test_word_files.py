@@ -33,7 +33,7 @@ def written(folder: Path, data: bytes) -> Path:
 
 @pytest.mark.parametrize("label", FILES)
 @pytest.mark.parametrize("small_blocks", [False, True])
-def test_every_format_gives_the_same(
+def test_every_format_gives_the_same_words_and_vectors(
     label: str, small_blocks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if small_blocks:  # words and numbers are cut at every place
@@ -48,14 +48,14 @@ def test_every_format_gives_the_same(
     assert np.array_equal(vectors, np.array(list(VECTORS.values())))
 
 
-def test_the_option_fasttext_is_word2vecs_text(tmp_path: Path) -> None:
+def test_fasttext_is_read_as_word2vec_text_and_unknown_formats_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, fasttext_text(TINY))
     assert read(path, "fasttext")[0] == [b"the", b"dog"]
     with pytest.raises(InputError, match="no format 'text' of word vectors; there are: glove"):
         read(path, "text")
 
 
-def test_words_may_have_spaces_odd_bytes_and_come_twice(tmp_path: Path) -> None:
+def test_words_may_have_spaces_and_invalid_bytes_and_occur_twice(tmp_path: Path) -> None:
     lines = [
         b". . . 1 2",
         b"at name@domain.com 3 4",
@@ -70,7 +70,7 @@ def test_words_may_have_spaces_odd_bytes_and_come_twice(tmp_path: Path) -> None:
     assert vectors[5:].tolist() == [[1, 2], [3, 4], [5, 6], [7, 8], [9, 10], [1, 1], [1, 2]]
 
 
-def test_progress_is_told_in_bytes_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_counts_bytes_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_files, "_BLOCK", 10)
     for data in (glove_text(VECTORS), gzip.compress(glove_text(VECTORS)), wink_json(VECTORS), word2vec_binary(VECTORS)):
         path = written(tmp_path, data)
@@ -125,7 +125,7 @@ GLOVE, TEXT, BINARY, WINK = glove_text(VECTORS), word2vec_text(VECTORS), word2ve
         (b'{"dimensions": 2, "size": 1, "vectors": {"\xff": [1, 2]}}', "is not UTF-8"),
     ],
 )
-def test_a_damaged_file_is_refused_by_name(data: bytes, message: str, tmp_path: Path) -> None:
+def test_damaged_file_is_refused_with_its_path(data: bytes, message: str, tmp_path: Path) -> None:
     path = written(tmp_path, data)
     with pytest.raises(EncoderError, match=message) as caught:
         read(path)
@@ -133,18 +133,18 @@ def test_a_damaged_file_is_refused_by_name(data: bytes, message: str, tmp_path: 
 
 
 @pytest.mark.parametrize("form", ["word2vec", "word2vec-bin", "wink"])
-def test_the_wrong_format_is_an_error(form: str, tmp_path: Path) -> None:
+def test_file_read_as_another_format_is_refused(form: str, tmp_path: Path) -> None:
     with pytest.raises(EncoderError):
         read(written(tmp_path, GLOVE), form)
 
 
-def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_line_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_files, "_LONGEST_LINE", 1000)
     with pytest.raises(EncoderError, match="line 3 is longer than 1000 bytes"):
         read(written(tmp_path, glove_text(TINY) + b"1 " * 1000))
 
 
-def test_every_cut_of_a_file_that_says_how_many_words_it_has_is_refused(tmp_path: Path) -> None:
+def test_every_truncation_of_a_file_with_a_word_count_is_refused(tmp_path: Path) -> None:
     """Not so GloVe's: a cut at the end of a line leaves a smaller whole file."""
     for data in (word2vec_binary(TINY), wink_json(TINY)):
         end = data.index(b"unkVector") - 3 if data.startswith(b"{") else len(data)
@@ -153,7 +153,7 @@ def test_every_cut_of_a_file_that_says_how_many_words_it_has_is_refused(tmp_path
                 read(written(tmp_path, data[:cut]))
 
 
-def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path: Path) -> None:
+def test_unreadable_file_raises_an_input_error(tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path):
         with pytest.raises(InputError, match="cannot be read"):
             detect_format(path)
@@ -161,7 +161,7 @@ def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path: Path) -> None:
             read(path, "glove")
 
 
-def test_json_is_read_whatever_its_layout(tmp_path: Path) -> None:
+def test_json_is_read_in_any_layout(tmp_path: Path) -> None:
     pretty = json.dumps(json.loads(wink_json(TINY)), indent=2).encode()
     words, vectors = read(written(tmp_path, b"\n" + pretty))
     assert words == [b"the", b"dog"]

@@ -62,7 +62,7 @@ def assert_whole(found: WordVectors) -> None:
         assert np.array_equal(found.vectors[row], vector)
 
 
-def test_every_format_becomes_the_same(tmp_path: Path) -> None:
+def test_every_format_converts_to_the_same_files(tmp_path: Path) -> None:
     stores = []
     for number, (form, data) in enumerate(all_formats(VECTORS).values()):
         path = tmp_path / f"file{number}"
@@ -76,20 +76,20 @@ def test_every_format_becomes_the_same(tmp_path: Path) -> None:
     assert set(stores[0]) == {"vectors.npy", "hashes.npy", "rows.npy", "offsets.npy", "words.txt"}
 
 
-def test_a_word_is_found_as_it_is_written_only(source: Path) -> None:
+def test_row_finds_exact_words_only(source: Path) -> None:
     found = open_word_vectors(source)
     for absent in ("", "THE", "the ", "th", "word", "word1 ", "wörd", "the\nthe", "x" * 10_000):
         assert found.row(absent) == (list(VECTORS).index("word") if absent == "word" else -1)
 
 
-def test_the_first_of_equal_words_wins(tmp_path: Path) -> None:
+def test_row_of_a_repeated_word_is_its_first(tmp_path: Path) -> None:
     path = tmp_path / "twice.txt"
     path.write_text("a 1 1\nb 2 2\na 3 3\nb 4 4\na 5 5\nc 6 6\n")
     found = open_word_vectors(path)
     assert [found.vectors[found.row(word)][0] for word in "abc"] == [1, 2, 6]
 
 
-def test_words_that_share_a_hash_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_with_equal_hashes_are_distinguished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_store, "_hash", len)
     path = tmp_path / "clash.txt"
     path.write_text("a 1\nbb 2\nc 3\na 4\ndd 5\nc 6\nbb 7\ne 8\n")
@@ -113,7 +113,7 @@ def test_opening_again_neither_hashes_nor_converts(source: Path, monkeypatch: py
     assert again.labels == set()
 
 
-def test_a_file_that_moved_or_was_copied_is_not_converted_again(source: Path, tmp_path: Path) -> None:
+def test_moved_or_copied_file_is_not_converted_again(source: Path, tmp_path: Path) -> None:
     first = open_word_vectors(source)
     other = tmp_path / "elsewhere" / "other-name.vec"
     other.parent.mkdir()
@@ -124,7 +124,7 @@ def test_a_file_that_moved_or_was_copied_is_not_converted_again(source: Path, tm
     assert reports.labels == {"hash"}
 
 
-def test_a_file_that_was_written_to_is_seen(source: Path) -> None:
+def test_file_that_was_written_to_gets_another_revision(source: Path) -> None:
     first = open_word_vectors(source)
     data = source.read_bytes()
     os.utime(source, ns=(0, 0))
@@ -136,7 +136,7 @@ def test_a_file_that_was_written_to_is_seen(source: Path) -> None:
     assert second.row("teh") == first.row("the") == 0
 
 
-def test_a_file_that_was_just_written_is_not_remembered(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hash_of_a_file_written_just_now_is_not_remembered(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembered_module, "_TICK_NS", 10**15)
     for _ in range(2):
         reports = Reports()
@@ -144,7 +144,7 @@ def test_a_file_that_was_just_written_is_not_remembered(source: Path, monkeypatc
         assert "hash" in reports.labels
 
 
-def test_a_damaged_memory_is_made_again(source: Path) -> None:
+def test_damaged_record_of_a_hash_is_replaced(source: Path) -> None:
     first = open_word_vectors(source)
     (memory,) = (file for file in (cache_dir() / "remembered").iterdir() if b'"what": "vectors"' in file.read_bytes())
     whole = memory.read_bytes()
@@ -155,7 +155,7 @@ def test_a_damaged_memory_is_made_again(source: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["vectors.npy", "hashes.npy", "rows.npy", "offsets.npy", "words.txt", "manifest.json"])
-def test_a_torn_conversion_is_redone(name: str, source: Path) -> None:
+def test_damaged_conversion_is_made_again(name: str, source: Path) -> None:
     open_word_vectors(source)
     (folder,) = (cache_dir() / "words").glob("*-glove")
     whole = files_of(folder)
@@ -173,7 +173,7 @@ def test_a_torn_conversion_is_redone(name: str, source: Path) -> None:
         assert files_of(folder) == whole
 
 
-def test_a_manifest_that_was_tampered_with_does_not_count(source: Path) -> None:
+def test_changed_manifest_causes_a_new_conversion(source: Path) -> None:
     open_word_vectors(source)
     (manifest,) = (cache_dir() / "words").glob("*-glove/manifest.json")
     manifest.write_text(manifest.read_text().replace('"words": 300', '"words": 299'))
@@ -182,7 +182,7 @@ def test_a_manifest_that_was_tampered_with_does_not_count(source: Path) -> None:
     assert "convert" in reports.labels
 
 
-def test_nothing_is_left_of_a_file_that_cannot_be_converted(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_conversion_leaves_no_files(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_files, "_BLOCK", 10)
     source.write_bytes(source.read_bytes() + b"torn 1 2\n")
     with pytest.raises(EncoderError, match="line 301 has 2 numbers"):
@@ -190,7 +190,7 @@ def test_nothing_is_left_of_a_file_that_cannot_be_converted(source: Path, monkey
     assert all(path.name.endswith(".lock") for path in (cache_dir() / "words").iterdir())
 
 
-def test_a_full_disk_is_named_and_leaves_nothing(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_and_leaves_no_files(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_args: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -202,7 +202,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(source: Path, monkeypatch: pyte
         assert all(path.name.endswith(".lock") for path in (cache_dir() / "words").iterdir())
 
 
-def test_a_file_that_changes_while_it_is_converted_is_refused(source: Path) -> None:
+def test_file_that_changes_during_conversion_is_refused(source: Path) -> None:
     def append(label: str, _done: int, _total: int | None, /) -> None:
         if label.startswith("convert"):
             with source.open("ab") as file:
@@ -213,7 +213,7 @@ def test_a_file_that_changes_while_it_is_converted_is_refused(source: Path) -> N
     assert not list((cache_dir() / "words").glob("*-glove"))
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_folder_or_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder, not a file of word vectors"):
         open_word_vectors(tmp_path)
     with pytest.raises(InputError, match=r"there is no .*absent"):
@@ -251,7 +251,7 @@ def test_two_processes_convert_once(source: Path) -> None:
     assert_whole(open_word_vectors(source))
 
 
-def test_a_conversion_that_is_killed_anywhere_leaves_nothing_broken(source: Path, tmp_path: Path) -> None:
+def test_conversion_killed_at_any_operation_can_be_repeated(source: Path, tmp_path: Path) -> None:
     here = Path(__file__).parent
     command = [sys.executable, str(here / "word_crash_points.py"), str(source), str(tmp_path / "crashes")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

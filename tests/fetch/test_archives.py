@@ -32,7 +32,9 @@ def test_members_are_read_by_name(tmp_path: Path, pack: Callable[[dict[str, byte
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred])
-def test_every_flipped_byte_is_seen_or_harmless(tmp_path: Path, pack: Callable[[dict[str, bytes]], bytes]) -> None:
+def test_a_flipped_byte_is_an_error_or_changes_nothing(
+    tmp_path: Path, pack: Callable[[dict[str, bytes]], bytes]
+) -> None:
     path = tmp_path / "archive"
     whole = pack({"a": b"some text, and more of it"})
     for place in range(len(whole)):
@@ -47,7 +49,9 @@ def test_every_flipped_byte_is_seen_or_harmless(tmp_path: Path, pack: Callable[[
         assert taken == [b"some text, and more of it"]
 
 
-def test_damaged_blocks_links_doubles_and_crowds_in_a_zip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zips_with_damage_links_duplicates_or_too_many_members_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.zip"
     taken: list[bytes] = []
 

@@ -64,7 +64,7 @@ def test_the_settings_of_onnx_encoders_are_those_of_the_reference_implementation
     }
 
 
-def test_minilm_and_gte_small_share_one_archive_and_have_the_hub_behind_it() -> None:
+def test_minilm_and_gte_small_share_one_npm_archive_and_fall_back_to_the_hub() -> None:
     first, second = entry("minilm").sources, entry("gte-small").sources
     assert [source.registry for source in first] == ["npm", "hub"]
     assert first[0].label == second[0].label
@@ -102,7 +102,7 @@ def test_encoders_and_data_sets_have_their_own_folders(cache: Path) -> None:
     assert folder_of(entry("stsb")) == cache / "datasets" / "stsb"
 
 
-def test_an_entry_is_there_when_all_files_have_their_size_and_usable_when_they_have_their_hash(
+def test_is_pulled_checks_sizes_and_require_checks_hashes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files = {"a": PinnedFile(hashlib.sha256(b"abc").hexdigest(), 3), "b": PinnedFile(hashlib.sha256().hexdigest(), 0)}

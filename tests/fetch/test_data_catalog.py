@@ -37,7 +37,7 @@ def test_the_hashes_are_those_of_the_real_files(one: DataSet, sts_data: Path) ->
 
 
 @pytest.mark.parametrize("one", STS, ids=lambda one: one.name)
-def test_an_archive_of_the_real_files_gives_the_whole_set(
+def test_an_archive_of_the_real_files_is_fetched_as_the_whole_data_set(
     one: DataSet, sts_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -52,7 +52,7 @@ def test_an_archive_of_the_real_files_gives_the_whole_set(
         assert load_sts(name, tmp_path).fingerprint == load_sts(name, sts_data).fingerprint
 
 
-def test_every_set_can_be_checked() -> None:
+def test_every_data_set_has_terms_hashes_and_safe_paths() -> None:
     assert list(data_sets()) == ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "billion-word"]
     for one in data_sets().values():
         assert one.terms
@@ -63,13 +63,13 @@ def test_every_set_can_be_checked() -> None:
             assert not PurePosixPath(name).is_absolute()
 
 
-def test_unknown_names() -> None:
+def test_an_unknown_data_set_gets_suggestions() -> None:
     with pytest.raises(InputError, match=r"'sts17' to fetch \(did you mean .*'sts1.'.*there are: sts12, "):
         data_set("sts17")
 
 
 @pytest.mark.parametrize("one", data_sets().values(), ids=lambda one: one.name)
-def test_the_page_has_every_set_address_member_and_term(one: DataSet) -> None:
+def test_docs_name_every_data_set_address_member_and_term(one: DataSet) -> None:
     assert f"## {one.name}\n" in DOCS
     section = DOCS.partition(f"## {one.name}\n")[2].partition("\n## ")[0]
     for wanted in (*one.urls, one.folder, one.holds, *one.terms, *([one.note] if one.note else [])):

@@ -133,19 +133,21 @@ def test_a_file_is_downloaded_once(site: Site) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", ".source.json", ".lock", "a" * 500])
-def test_odd_names(site: Site, name: str) -> None:
+def test_unusual_names_in_addresses_are_stored_safely(site: Site, name: str) -> None:
     assert download(f"{site.url}/{name}").read_bytes() == CONTENT
     assert download(f"{site.url}/{name}").read_bytes() == CONTENT
     assert len(site.requests) == 1
 
 
-def test_a_transfer_that_breaks_off_is_taken_up(site: Site) -> None:
+def test_a_transfer_that_breaks_off_is_resumed(site: Site) -> None:
     site.mode = "breaks off"
     assert download(f"{site.url}/a").read_bytes() == CONTENT
     assert [asked for _, asked in site.requests] == [None, "bytes=1000000-", "bytes=2000000-"]
 
 
-def test_a_server_without_ranges_or_marks_begins_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_ranges_or_tags_is_downloaded_from_the_start(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number, (mode, tag) in enumerate([("no ranges", '"one"'), ("", ""), ("", 'W/"weak"')]):
         site.mode, site.tag = "breaks off", tag
         with monkeypatch.context() as patch:
@@ -156,7 +158,7 @@ def test_a_server_without_ranges_or_marks_begins_again(site: Site, monkeypatch: 
         assert download(f"{site.url}/{number}").read_bytes() == CONTENT
 
 
-def test_a_part_of_an_older_file_is_thrown_away(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partial_download_of_an_older_file_is_discarded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.mode = "breaks off"
     monkeypatch.setattr(download_module, "_TRIES", 1)
     with pytest.raises(PullError, match="run it again to go on"):
@@ -165,7 +167,7 @@ def test_a_part_of_an_older_file_is_thrown_away(site: Site, monkeypatch: pytest.
     assert download(f"{site.url}/a").read_bytes() == CONTENT[::-1]
 
 
-def test_a_part_that_is_whole_or_too_long(site: Site) -> None:
+def test_a_partial_download_that_is_complete_or_too_long_is_handled(site: Site) -> None:
     path = download(f"{site.url}/a")
     for extra in (b"", b"more"):
         part = path.with_name(f"{path.name}.part")
@@ -176,13 +178,13 @@ def test_a_part_that_is_whole_or_too_long(site: Site) -> None:
         assert not part.exists()
 
 
-def test_a_server_that_stops_every_time_at_the_same_place(site: Site) -> None:
+def test_a_server_that_always_stops_at_the_same_byte_is_an_error(site: Site) -> None:
     site.mode, site.tag = "breaks off", ""
     with pytest.raises(PullError, match=r"/a could not be downloaded: it broke off after 1,000,000 of 3,000,000 bytes"):
         download(f"{site.url}/a")
 
 
-def test_no_length_and_no_room(site: Site) -> None:
+def test_a_missing_length_is_accepted_and_a_full_disk_refused(site: Site) -> None:
     site.mode = "no length"
     assert download(f"{site.url}/a").read_bytes() == CONTENT
     site.mode = "enormous"
@@ -209,7 +211,7 @@ def test_a_file_that_was_shortened_is_fetched_again(site: Site) -> None:
     assert download(f"{site.url}/a").read_bytes() == CONTENT
 
 
-def test_redirects(site: Site) -> None:
+def test_redirects_lead_to_http_and_https_only(site: Site) -> None:
     assert download(f"{site.url}/to/SITE/a").read_bytes() == CONTENT
     for target in ("file:///etc/hostname", "ftp://127.0.0.1/a", "data:,abc"):
         with pytest.raises(PullError, match="could not be downloaded"):
@@ -218,7 +220,7 @@ def test_redirects(site: Site) -> None:
         download(f"{site.url}/to/SITE/to/SITE" + "/to/SITE" * 20)
 
 
-def test_https_is_never_left() -> None:
+def test_redirects_never_lead_from_https_to_http() -> None:
     handler = download_module._Redirects()
     request = Request("https://127.0.0.1/a")
     with pytest.raises(OSError, match="redirects from https to http://"):
@@ -237,12 +239,12 @@ def test_https_is_never_left() -> None:
         "http://a:99999/b",
     ],
 )
-def test_other_addresses_are_refused(url: str) -> None:
+def test_addresses_other_than_http_and_https_are_refused(url: str) -> None:
     with pytest.raises(InputError, match="not an address of the form http"):
         download(url)
 
 
-def test_a_file_that_was_no_good_is_forgotten_with_its_hash(site: Site) -> None:
+def test_forget_deletes_a_download_and_its_hash(site: Site) -> None:
     path = download(f"{site.url}/f")
     forget(f"{site.url}/f")
     assert not path.exists()
@@ -251,13 +253,13 @@ def test_a_file_that_was_no_good_is_forgotten_with_its_hash(site: Site) -> None:
     forget(f"{site.url}/never")  # as well
 
 
-def test_reports_have_the_name_that_was_asked_for(site: Site) -> None:
+def test_progress_reports_carry_the_given_label(site: Site) -> None:
     reports: list[str] = []
     download(f"{site.url}/1", progress=lambda label, _done, _size: reports.append(label), label="download a model")
     assert set(reports) == {"download a model"}
 
 
-def test_a_server_that_is_not_to_be_had(site: Site) -> None:
+def test_an_unreachable_or_failing_server_is_a_pull_error(site: Site) -> None:
     site.mode = "404"
     with pytest.raises(PullError, match=r"/a could not be downloaded: HTTP Error 404: Not Found"):
         download(f"{site.url}/a")
@@ -284,7 +286,7 @@ def test_a_cache_that_cannot_be_written(site: Site, tmp_path: Path, monkeypatch:
         download(f"{site.url}/a")
 
 
-def test_threads_fetch_it_once(site: Site) -> None:
+def test_threads_download_a_file_once(site: Site) -> None:
     paths: list[Path] = []
     threads = [threading.Thread(target=lambda: paths.append(download(f"{site.url}/a"))) for _ in range(4)]
     for thread in threads:
@@ -297,7 +299,7 @@ def test_threads_fetch_it_once(site: Site) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
-def test_ctrl_c_keeps_what_there_is(site: Site) -> None:
+def test_ctrl_c_keeps_the_part_that_was_downloaded(site: Site) -> None:
     site.mode = "slow"
     program = f"from ensembed.fetch.download import download; download('{site.url}/a')"
     child = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE)

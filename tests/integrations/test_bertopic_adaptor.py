@@ -111,3 +111,11 @@ def test_saved_topic_model_loads_with_a_new_backend(topic_model: Any, backend_cl
     assert again.find_topics("dog puppy")[0] == expected
     topic_model.save(str(tmp_path / "pickled"))
     assert BERTopic.load(str(tmp_path / "pickled")).find_topics("dog puppy")[0] == expected
+
+
+def test_model_reference_pickled_by_version_0_1_opens() -> None:
+    data = (
+        b"\x80\x04\x95d\x00\x00\x00\x00\x00\x00\x00\x8c\x1densembed.integrations.sources\x94\x8c\x06Source\x94\x93\x94)"
+        b"\x81\x94}\x94(\x8c\x05given\x94\x8c\x11demo?dim=4&seed=1\x94\x8c\x07threads\x94N\x8c\x05trust\x94\x89ub."
+    )
+    assert pickle.loads(data).model.spec.name == "demo?dim=4&seed=1"  # noqa: S301 - our own

@@ -17,7 +17,7 @@ from ensembed.fetch.catalog import catalog
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "integrations").glob("*.md"))
 # Modules that integrations share, which have no page of their own.
-SHARED = {"__init__", "model_card", "model_source", "onnx_graphs", "st_modules", "vector_stores"}
+SHARED = {"__init__", "model_card", "model_source", "onnx_graphs", "sources", "st_modules", "vector_stores"}
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 

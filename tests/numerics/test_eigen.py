@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh, whitener
+from ensembed.numerics.eigen import Whitening, effective_rank, fix_signs, top_eigh
 
 Array: TypeAlias = NDArray[np.float64]
 RESOLUTION = 1e-11
@@ -58,7 +58,7 @@ def test_top_eigh_copes_with_equal_eigenvalues(values: list[float], k: int) -> N
 def test_the_whitener_whitens_the_range_and_leaves_the_rest_out(values: list[float], rank: int, ridge: float) -> None:
     S = _covariance(values)
     ridge *= values[0]
-    W = whitener(S, ridge, RESOLUTION)
+    W = Whitening.of(S, ridge, RESOLUTION).matrix
     assert W.shape == (len(values), rank)
     assert oracles.error(W.T @ (S + ridge * np.eye(len(S))) @ W, np.eye(rank)) < 1e-8
     null = _rotation(len(values))[:, rank:]

@@ -39,7 +39,7 @@ def same_partition(one: list[int], other: list[int]) -> bool:
     return len(pairs) == len(set(one)) == len(set(other))
 
 
-def test_kmeans_finds_what_is_there() -> None:
+def test_kmeans_recovers_separated_clusters() -> None:
     U, labels = blobs(300, 5)
     found = kmeans_partition(U, 5)
     assert same_partition(found.labels.tolist(), labels)
@@ -48,7 +48,7 @@ def test_kmeans_finds_what_is_there() -> None:
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_a_stream_finds_the_same(monkeypatch: pytest.MonkeyPatch, in_order: bool) -> None:
+def test_kmeans_in_batches_recovers_the_same_clusters(monkeypatch: pytest.MonkeyPatch, in_order: bool) -> None:
     monkeypatch.setattr("ensembed.search.groups.clusters._SAMPLE", 100)
     monkeypatch.setattr("ensembed.search.groups.clusters._BATCH", 64)
     U, labels = blobs(1000, 5)
@@ -61,13 +61,13 @@ def test_a_stream_finds_the_same(monkeypatch: pytest.MonkeyPatch, in_order: bool
     assert len(reports) > 10
 
 
-def test_the_largest_comes_first() -> None:
+def test_clusters_are_numbered_by_size() -> None:
     U, _ = blobs(300, 3)
     skewed = np.concatenate([U[0::3][:20], U[1::3][:80], U[2::3][:50]])
     assert kmeans_partition(skewed, 3).sizes.tolist() == [80, 50, 20]
 
 
-def test_the_seed_decides() -> None:
+def test_the_same_seed_gives_the_same_partition() -> None:
     U = unit_rows(np.random.default_rng(0).standard_normal((200, 8)).astype(np.float32))
     one, again, other = (kmeans_partition(U, 6, seed=seed).labels for seed in (1, 1, 2))
     assert (one == again).all()
@@ -75,14 +75,14 @@ def test_the_seed_decides() -> None:
 
 
 @pytest.mark.parametrize("k", [2, 4, 8])
-def test_the_number_is_found(k: int) -> None:
+def test_choose_number_finds_the_number_of_clusters(k: int) -> None:
     U, _ = blobs(400, k)
     number, silhouettes = choose_number(U)
     assert number == k
     assert max(silhouettes, key=lambda tried: silhouettes[tried]) == k
 
 
-def test_density_leaves_out_what_belongs_nowhere() -> None:
+def test_hdbscan_leaves_out_rows_that_belong_to_no_cluster() -> None:
     U, labels = blobs(120, 3)
     far = unit_rows(np.random.default_rng(5).standard_normal((6, 12)).astype(np.float32))
     found = density_partition(np.concatenate([U, far]), least=10)
@@ -92,14 +92,14 @@ def test_density_leaves_out_what_belongs_nowhere() -> None:
     assert len(found.centres) == 3
 
 
-def test_density_may_find_nothing() -> None:
+def test_hdbscan_may_find_no_cluster() -> None:
     U = unit_rows(np.random.default_rng(0).standard_normal((60, 30)).astype(np.float32))
     found = density_partition(U, least=20)
     assert (found.labels == -1).all()
     assert found.centres.shape == (0, 30)
 
 
-def test_clusters_of_sentences(store: ViewStore) -> None:
+def test_find_clusters_groups_sentences_by_subject(store: ViewStore) -> None:
     found = find_clusters([*PETS, *SHARES, *PETS[:3]], NAME, clusters=2, store=store)
     assert found.labels.tolist() == [0] * 12 + [1] * 8 + [0] * 3
     pets, shares = found.clusters
@@ -117,7 +117,7 @@ def test_clusters_of_sentences(store: ViewStore) -> None:
             assert cosine == pytest.approx(found.cosine[row], abs=1e-5)
 
 
-def test_the_number_is_chosen_where_none_is_given(store: ViewStore) -> None:
+def test_find_clusters_chooses_the_number_if_none_is_given(store: ViewStore) -> None:
     found = find_clusters([*PETS, *SHARES], NAME, store=store)
     assert len(found.clusters) == max(found.silhouettes, key=lambda k: found.silhouettes[k])
 
@@ -132,7 +132,7 @@ def test_records_are_in_the_order_of_the_file(store: ViewStore, tmp_path: Path) 
     assert [one["cluster"] for one in records] == found.labels.tolist()
 
 
-def test_a_file_that_changes_is_refused(store: ViewStore, tmp_path: Path) -> None:
+def test_find_clusters_refuses_a_file_that_changes(store: ViewStore, tmp_path: Path) -> None:
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(PETS))
     found = find_clusters(TextCorpus(path), NAME, clusters=2, store=store)
@@ -141,7 +141,7 @@ def test_a_file_that_changes_is_refused(store: ViewStore, tmp_path: Path) -> Non
         list(found.records())
 
 
-def test_hdbscan_of_sentences(store: ViewStore) -> None:
+def test_find_clusters_with_hdbscan(store: ViewStore) -> None:
     found = find_clusters([*PETS, *SHARES], NAME, method="hdbscan", least=4, store=store)
     for row, label in enumerate(found.labels.tolist()):
         assert label == -1 or (label == found.labels[0]) == (row < 12)
@@ -163,14 +163,14 @@ def test_hdbscan_of_sentences(store: ViewStore) -> None:
         ({"sentences": ["a b", "b a", "a  b"], "clusters": 2}, "fewer than 2 different vectors"),
     ],
 )
-def test_what_cannot_be_used_is_refused(store: ViewStore, change: dict[str, object], says: str) -> None:
+def test_find_clusters_refuses_bad_arguments(store: ViewStore, change: dict[str, object], says: str) -> None:
     arguments: dict[str, object] = {"sentences": [*PETS, *SHARES]} | change
     sentences = arguments.pop("sentences")
     with pytest.raises(InputError, match=says):
         find_clusters(sentences, NAME, store=store, **arguments)  # type: ignore[arg-type]  # wrong ones on purpose
 
 
-def test_too_many_for_density() -> None:
+def test_hdbscan_refuses_too_many_rows() -> None:
     with pytest.raises(InputError, match="at most 20000 sentences, not 20001: use kmeans"):
         density_partition(np.zeros((20_001, 1), np.float32))
 
@@ -186,13 +186,13 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
         kmeans_partition(blobs(20, 2)[0], 2)
 
 
-def test_words_of_nobody_and_rare_words() -> None:
+def test_words_ignore_rows_without_cluster_and_rare_words() -> None:
     said = distinguishing_words([(0, "x y1 rare dog"), (0, "a dog"), (1, "a cat"), (1, "cat"), (-1, "bird bird")], 3)
     assert said == [["dog"], ["cat"], []]
     assert distinguishing_words([(0, "a dog"), (0, "a dog")], 1, most=0) == [[]]
 
 
-def test_words_of_large_clusters_are_of_a_sample(store: ViewStore) -> None:
+def test_words_of_large_clusters_come_from_a_sample(store: ViewStore) -> None:
     texts = [f"{animal} number {i}" for i in range(_SENTENCES + 200) for animal in ("dog", "stock")]
     found = find_clusters(texts, NAME, clusters=2, store=ViewStore(store.root, shard_rows=4096))
     assert {one.words[0] for one in found.clusters} == {"dog", "stock"}

@@ -57,7 +57,7 @@ def crowded(n: int, seed: int) -> FloatArray:
 
 
 @given(n=st.integers(1, 60), seed=st.integers(0, 10**6), threshold=st.floats(0.1, 0.99), tile=st.integers(1, 70))
-def test_tiles_give_the_groups_of_the_definition(n: int, seed: int, threshold: float, tile: int) -> None:
+def test_star_groups_equal_their_definition_for_any_block_size(n: int, seed: int, threshold: float, tile: int) -> None:
     U = crowded(n, seed)
     C = U @ U.T
     if np.abs(C - threshold).min() < 1e-5:
@@ -72,7 +72,7 @@ def test_tiles_give_the_groups_of_the_definition(n: int, seed: int, threshold: f
 
 
 @given(n=st.integers(2, 80), seed=st.integers(0, 10**6), threshold=st.floats(0.2, 0.98))
-def test_what_a_group_promises(n: int, seed: int, threshold: float) -> None:
+def test_star_groups_keep_their_bounds_on_cosines(n: int, seed: int, threshold: float) -> None:
     U = crowded(n, seed)
     of, cosine = star_groups(U, threshold)
     kept = np.flatnonzero(of == np.arange(n))
@@ -101,12 +101,12 @@ def test_all_pairs_are_never_in_memory() -> None:
         tracemalloc.stop()
 
 
-def test_zero_rows_are_like_nothing() -> None:
+def test_zero_rows_are_duplicates_of_nothing() -> None:
     U = np.zeros((3, 4), np.float32)
     assert star_groups(U, 0.5)[0].tolist() == [0, 1, 2]
 
 
-def test_sentences_and_exact_repeats(store: ViewStore) -> None:
+def test_find_duplicates_groups_sentences_and_exact_repeats(store: ViewStore) -> None:
     found = find_duplicates(TEXTS, NAME, threshold=0.7, store=store)
     assert [rows.tolist() for rows in found.groups] == [[0, 2, 3, 5], [1, 4]]
     assert found.kept.tolist() == [0, 1, 0, 0, 1, 0, 6]
@@ -115,7 +115,7 @@ def test_sentences_and_exact_repeats(store: ViewStore) -> None:
     assert found.is_kept.tolist() == [True, True, False, False, False, False, True]
 
 
-def test_the_longest_stands_for_its_group(store: ViewStore) -> None:
+def test_keep_longest_represents_a_group_by_its_longest_sentence(store: ViewStore) -> None:
     found = find_duplicates(TEXTS, NAME, threshold=0.7, keep="longest", store=store)
     assert found.kept.tolist() == [0, 4, 0, 0, 4, 0, 6]
     kept = io.StringIO()
@@ -123,14 +123,14 @@ def test_the_longest_stands_for_its_group(store: ViewStore) -> None:
     assert kept.getvalue().splitlines() == [TEXTS[0], TEXTS[4], TEXTS[6]]
 
 
-def test_a_path_a_list_and_a_corpus_are_the_same(store: ViewStore, tmp_path: Path) -> None:
+def test_a_path_a_list_and_a_corpus_give_the_same_groups(store: ViewStore, tmp_path: Path) -> None:
     path = tmp_path / "texts.txt"
     path.write_text("\n\n".join(TEXTS))  # blank lines are no rows
     for sentences in (path, TEXTS, ListCorpus(TEXTS)):
         assert find_duplicates(sentences, NAME, threshold=0.7, store=store).kept.tolist() == [0, 1, 0, 0, 1, 0, 6]
 
 
-def test_a_model_shares_the_views_of_its_members(store: ViewStore) -> None:
+def test_find_duplicates_reuses_the_stored_views_of_a_models_members(store: ViewStore) -> None:
     names = ["demo?dim=16&seed=1", "demo?dim=12&seed=2"]
     model = Ensemble(names).fit(TEXTS, SVD(dim=4), store=store)
     found = find_duplicates(TEXTS, model, threshold=0.9, store=store)
@@ -140,7 +140,7 @@ def test_a_model_shares_the_views_of_its_members(store: ViewStore) -> None:
         assert found.cosine[row] == pytest.approx(U[row] @ U[kept], abs=1e-5)
 
 
-def test_repeats_are_not_compared(store: ViewStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exact_repeats_are_not_compared(store: ViewStore, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
 
     def counted(U: FloatArray, threshold: float, progress: Progress) -> object:
@@ -154,7 +154,9 @@ def test_repeats_are_not_compared(store: ViewStore, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_written_groups(store: ViewStore, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_groups_writes_every_row_of_every_group(
+    store: ViewStore, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(duplicates, "_SENTENCES", 4)  # so that the corpus is read twice
     texts = [*TEXTS, 'Quotes "and", commas', 'quotes "and" commas']
     found = find_duplicates(texts, NAME, threshold=0.7, store=store)
@@ -168,13 +170,13 @@ def test_written_groups(store: ViewStore, form: str, monkeypatch: pytest.MonkeyP
     assert all(0.7 <= float(one["cosine"]) <= 1 for one in records)
 
 
-def test_a_sentence_of_two_lines_is_not_written_as_two_rows(store: ViewStore) -> None:
+def test_write_kept_refuses_a_sentence_of_two_lines(store: ViewStore) -> None:
     found = find_duplicates(["one", "two\nlines"], NAME, threshold=0.9, store=store)
     with pytest.raises(InputError, match="row 1 holds a line break"):
         write_kept(found, io.StringIO())
 
 
-def test_a_file_that_changes_is_refused(store: ViewStore, tmp_path: Path) -> None:
+def test_write_groups_refuses_a_file_that_changed(store: ViewStore, tmp_path: Path) -> None:
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(TEXTS))
     found = find_duplicates(path, NAME, threshold=0.7, store=store)
@@ -183,7 +185,7 @@ def test_a_file_that_changes_is_refused(store: ViewStore, tmp_path: Path) -> Non
         write_groups(found, io.StringIO(), "csv")
 
 
-def test_no_duplicates_and_one_sentence(store: ViewStore) -> None:
+def test_sentences_without_duplicates_make_no_groups(store: ViewStore) -> None:
     assert find_duplicates(["alone"], NAME, threshold=0.5, store=store).groups == []
     found = find_duplicates(["one", "two"], NAME, threshold=1.0, store=store)
     file = io.StringIO()
@@ -204,7 +206,7 @@ def test_no_duplicates_and_one_sentence(store: ViewStore) -> None:
         ({"sentences": ["a", 3]}, SentenceError, "sentence 1 is not a string"),
     ],
 )
-def test_what_cannot_be_used_is_refused(
+def test_find_duplicates_refuses_bad_arguments(
     store: ViewStore, change: dict[str, object], error: type[Exception], says: str
 ) -> None:
     arguments: dict[str, object] = {"sentences": TEXTS, "threshold": 0.7, "keep": "first"} | change
@@ -213,7 +215,7 @@ def test_what_cannot_be_used_is_refused(
         find_duplicates(sentences, NAME, store=store, **arguments)  # type: ignore[arg-type]  # wrong ones on purpose
 
 
-def test_large_matrices_are_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_matrices_are_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(0).standard_normal((9000, 4)).astype(np.float32)
     order = np.random.default_rng(1).permutation(9000)[:5000]
     monkeypatch.setattr("ensembed.search.groups.group_rows._IN_MEMORY", 0)
@@ -227,7 +229,7 @@ def test_large_matrices_are_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system takes room when it is written to")
-def test_a_full_disk_is_said_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_raises_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_descriptor: int, _offset: int, _length: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -237,7 +239,7 @@ def test_a_full_disk_is_said_before_anything_is_computed(monkeypatch: pytest.Mon
         pass
 
 
-def test_a_row_that_is_no_number_is_named() -> None:
+def test_unit_matrix_names_a_row_with_nan() -> None:
     X = np.ones((5, 2))
     X[3, 1] = np.nan
     with pytest.raises(ViewError, match="row 3"), unit_matrix(X):
@@ -245,7 +247,7 @@ def test_a_row_that_is_no_number_is_named() -> None:
 
 
 @pytest.mark.real
-def test_a_real_encoder_finds_what_says_the_same(store: ViewStore, pulled: object) -> None:
+def test_a_real_encoder_groups_paraphrases(store: ViewStore, pulled: object) -> None:
     pulled("minilm")  # type: ignore[operator]  # a fixture that is a function
     texts = ["A man is playing a guitar.", "Shares fell sharply on Monday.", "A man plays the guitar."]
     found = find_duplicates(texts, open_encoder("minilm"), threshold=0.75, store=store)

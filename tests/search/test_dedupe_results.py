@@ -19,7 +19,7 @@ DOCS = (ROOT / "docs" / "groups.md").read_text()
 FLAT = " ".join(DOCS.split())
 
 
-def test_the_page_is_made_of_the_figures() -> None:
+def test_the_results_page_is_made_of_the_figures() -> None:
     assert (ROOT / "results" / "groups.md").read_text() == page(FACTS)
 
 
@@ -34,7 +34,7 @@ def test_the_docs_name_the_constants() -> None:
     assert f"{', '.join(most)} and {last}" in FLAT
 
 
-def test_the_docs_do_not_praise_what_was_not_found() -> None:
+def test_the_docs_claim_only_what_was_measured() -> None:
     """The sentences that say how the ensemble does beside its best member."""
     found = FACTS["duplicates"]
     best = FACTS["best_member"]
@@ -58,7 +58,7 @@ def test_the_docs_do_not_praise_what_was_not_found() -> None:
     assert f"at most {low:.1f}% of the pairs below a gold score of 3, and {high:.1f}% of those from 3 to 4" in FLAT
 
 
-def test_the_docs_say_how_clusters_come_out() -> None:
+def test_the_docs_have_the_figures_of_clusters() -> None:
     means = {name: 100 * float(np.mean([run["v"] for run in one["given"]])) for name, one in FACTS["clusters"].items()}
     members = {name: value for name, value in means.items() if name in FACTS["encoders"]}
     best = max(members, key=lambda name: members[name])

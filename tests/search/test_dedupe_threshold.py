@@ -24,7 +24,7 @@ def planted(n: int, copies: int, noise: float, dim: int = 24) -> FloatArray:
 
 @pytest.mark.parametrize("dim", [24, 96])
 @pytest.mark.parametrize("false_pairs", [0.1, 0.01])
-def test_unrelated_rows_make_about_as_many_pairs_as_were_allowed(dim: int, false_pairs: float) -> None:
+def test_unrelated_rows_make_about_as_many_pairs_as_allowed(dim: int, false_pairs: float) -> None:
     U = random_rows(4000, dim)
     found = find_threshold(U, false_pairs=false_pairs, rows=4000)
     C = U @ U.T
@@ -33,7 +33,7 @@ def test_unrelated_rows_make_about_as_many_pairs_as_were_allowed(dim: int, false
     assert abs(np.log(there / false_pairs)) < np.log(3)
 
 
-def test_planted_duplicates_are_found_and_hardly_anything_else() -> None:
+def test_the_threshold_separates_planted_duplicates_from_the_rest() -> None:
     U = planted(3000, 600, 0.3)
     found = find_threshold(U)
     of, _ = star_groups(U, found.value)
@@ -43,12 +43,12 @@ def test_planted_duplicates_are_found_and_hardly_anything_else() -> None:
     assert (of[:3000] != np.arange(3000)).sum() <= 6  # 0.001 per row are 3 of them
 
 
-def test_duplicates_hardly_move_it() -> None:
+def test_duplicates_hardly_change_the_threshold() -> None:
     clean, full = find_threshold(random_rows(3000, 24)).value, find_threshold(planted(3000, 1500, 0.3)).value
     assert abs(clean - full) < 0.02
 
 
-def test_it_says_what_it_was_found_from() -> None:
+def test_a_threshold_reports_expected_and_observed_neighbours() -> None:
     found = find_threshold(planted(3000, 600, 0.2), rows=1000)
     assert found.rows == 1000
     assert found.false_pairs == 1e-3
@@ -60,7 +60,7 @@ def test_it_says_what_it_was_found_from() -> None:
     assert by_count[0.001][1] > 0.2  # the duplicates: 1,200 of 3,600 rows have one
 
 
-def test_fewer_allowed_means_higher_and_the_seed_decides() -> None:
+def test_fewer_false_pairs_raise_the_threshold_and_the_seed_fixes_it() -> None:
     U = planted(2000, 200, 0.3)
     values = [find_threshold(U, false_pairs=allowed, rows=500).value for allowed in (0.1, 0.01, 0.001)]
     assert values == sorted(values)
@@ -68,7 +68,7 @@ def test_fewer_allowed_means_higher_and_the_seed_decides() -> None:
     assert find_threshold(U, rows=500, seed=1).value != find_threshold(U, rows=500, seed=2).value
 
 
-def test_small_files_have_one_too() -> None:
+def test_a_threshold_is_found_for_few_rows() -> None:
     assert 0.3 < find_threshold(random_rows(100, 24)).value < 1
 
 
@@ -80,12 +80,12 @@ def test_small_files_have_one_too() -> None:
         (np.zeros((200, 4), np.float32), "tell too little apart"),
     ],
 )
-def test_without_a_tail_there_is_none(U: FloatArray, says: str) -> None:
+def test_cosines_without_a_tail_raise(U: FloatArray, says: str) -> None:
     with pytest.raises(InputError, match=says):
         find_threshold(U)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -1.0, float("nan")])
-def test_false_pairs_are_a_number_below_one(value: float) -> None:
+def test_false_pairs_must_be_between_zero_and_one(value: float) -> None:
     with pytest.raises(InputError, match="false_pairs"):
         find_threshold(random_rows(200, 8), false_pairs=value)

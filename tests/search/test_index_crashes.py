@@ -31,7 +31,7 @@ Index.open(sys.argv[1], Slow(4)).add(["one", "two", "three"])
 """
 
 
-def test_a_death_at_any_file_operation_leaves_the_old_state_or_the_new(tmp_path: Path) -> None:
+def test_a_kill_at_any_file_operation_leaves_the_old_state_or_the_new(tmp_path: Path) -> None:
     command = [sys.executable, str(HERE / "index_crash_points.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -42,7 +42,7 @@ def test_a_death_at_any_file_operation_leaves_the_old_state_or_the_new(tmp_path:
         assert 0 < late < deaths or change == "compact", change
 
 
-def test_a_second_writer_is_told_so_and_readers_go_on(tmp_path: Path) -> None:
+def test_a_second_writer_gets_an_error_and_readers_continue(tmp_path: Path) -> None:
     encoder = DemoEncoder(4)
     index = Index.create(tmp_path / "index", encoder)
     index.add(["a dog"])

@@ -47,7 +47,7 @@ def recall(index: Index, queries: np.ndarray, k: int = 5) -> float:
     return float(np.mean([len({h.id for h in hits} & near) / k for hits, near in zip(found, expected, strict=True)]))
 
 
-def test_a_graph_finds_what_comparing_finds_also_after_changes(index: Index) -> None:
+def test_a_graph_finds_what_an_exact_search_finds_also_after_changes(index: Index) -> None:
     queries = rows(30, seed=1)
     assert index.manifest.graph is not None
     assert index.manifest.graph.rows == ROWS
@@ -71,7 +71,7 @@ def test_a_graph_finds_what_comparing_finds_also_after_changes(index: Index) -> 
     assert len(opened.search(queries[:1], 10**4)[0]) == len(opened)
 
 
-def test_where_all_near_rows_are_deleted_it_looks_further(index: Index) -> None:
+def test_a_graph_looks_further_when_all_near_rows_are_deleted(index: Index) -> None:
     query = rows(1, seed=3)
     near = [hit.id for hit in index.search(query, 1000)[0]][:350]
     index.delete(near)
@@ -82,7 +82,7 @@ def test_where_all_near_rows_are_deleted_it_looks_further(index: Index) -> None:
     assert not set(found) & set(near)
 
 
-def test_with_many_deleted_the_graph_is_made_anew(index: Index) -> None:
+def test_the_graph_is_built_again_when_many_rows_are_deleted(index: Index) -> None:
     index.delete([str(i) for i in range(450)])
     assert index.manifest.graph is not None
     assert index.manifest.graph.rows == ROWS - 450
@@ -99,7 +99,7 @@ def test_the_same_rows_give_the_same_graph(tmp_path: Path) -> None:
     assert hashes[0] == hashes[1]
 
 
-def test_a_damaged_graph_is_not_walked(tmp_path: Path) -> None:
+def test_a_damaged_graph_is_not_searched(tmp_path: Path) -> None:
     made = Index.create(tmp_path / "index", ENCODER, graph_rows=1000)
     made.add([f"t{i}" for i in range(ROWS)], vectors=rows(ROWS))
     assert made.manifest.graph is not None
@@ -111,7 +111,7 @@ def test_a_damaged_graph_is_not_walked(tmp_path: Path) -> None:
         Index.open(made.folder, ENCODER).search(rows(1), 3)
 
 
-def test_an_exact_index_and_a_small_one_have_none(tmp_path: Path) -> None:
+def test_an_exact_index_and_a_small_one_have_no_graph(tmp_path: Path) -> None:
     exact_one = Index.create(tmp_path / "exact", ENCODER, kind="exact")
     with pytest.raises(InputError, match="has no graph"):
         exact_one.build_graph()
@@ -126,7 +126,7 @@ def made(folder: Path, seed: int, count: int = ROWS) -> Index:
     return index
 
 
-def test_an_index_that_was_made_anew_is_searched_by_its_own_graph(tmp_path: Path) -> None:
+def test_refresh_opens_the_graph_of_an_index_that_was_made_again(tmp_path: Path) -> None:
     made(tmp_path / "index", seed=1)
     reader = Index.open(tmp_path / "index", ENCODER)
     reader.search(rows(3, 1), 1)  # the graph is open now
@@ -136,7 +136,7 @@ def test_an_index_that_was_made_anew_is_searched_by_its_own_graph(tmp_path: Path
     assert [hits[0].id for hits in reader.search(rows(ROWS, 2)[:20], 1)] == [str(i) for i in range(20)]
 
 
-def test_a_reader_keeps_its_rows_when_their_graph_was_replaced(tmp_path: Path) -> None:
+def test_a_reader_keeps_its_rows_when_the_graph_is_replaced(tmp_path: Path) -> None:
     writer = made(tmp_path / "index", seed=1)
     reader = Index.open(tmp_path / "index", ENCODER)
     writer.add([f"late {i}" for i in range(ROWS)], [f"late{i}" for i in range(ROWS)], vectors=rows(ROWS, 3))

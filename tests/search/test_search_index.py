@@ -27,7 +27,7 @@ def index(tmp_path: Path) -> Index:
     return made
 
 
-def test_a_hit_has_all_that_was_kept_and_a_cosine(index: Index) -> None:
+def test_a_hit_has_id_text_metadata_and_a_cosine(index: Index) -> None:
     [first, second] = index.search(["a dog barks", "stocks"], k=2)
     assert (first[0].id, first[0].text, first[0].metadata) == ("a", "a dog barks", {"page": 1})
     assert first[0].score == pytest.approx(1)
@@ -36,7 +36,7 @@ def test_a_hit_has_all_that_was_kept_and_a_cosine(index: Index) -> None:
     assert [hit.id for hit in index.search(ENCODER.encode(["stocks"]) * 7, k=1)[0]] == ["d"]
 
 
-def test_more_hits_than_rows_are_all_rows_and_none_of_an_empty_index(index: Index, tmp_path: Path) -> None:
+def test_search_returns_all_rows_if_k_is_larger_and_none_of_an_empty_index(index: Index, tmp_path: Path) -> None:
     assert sorted(hit.id for hit in index.search(["dog"], k=10**6)[0]) == ["a", "b", "c", "d"]
     empty = Index.create(tmp_path / "empty", "demo")
     assert len(empty) == 0
@@ -52,7 +52,7 @@ def test_equal_rows_come_in_the_order_of_adding(tmp_path: Path) -> None:
     assert [hit.id for hit in index.search(["the same"], k=15)[0]] == [f"{i:02d}" for i in range(15)]
 
 
-def test_another_process_finds_it_with_the_remembered_model(index: Index, tmp_path: Path) -> None:
+def test_open_uses_the_saved_source_of_the_model(index: Index, tmp_path: Path) -> None:
     assert Index.open(index.folder).search(["dog"]) == index.search(["dog"])
     model = Ensemble(["demo?dim=4&seed=1", "demo?dim=4&seed=2"]).fit(TEXTS, Concat())
     model.save(tmp_path / "model")
@@ -67,7 +67,7 @@ def test_another_process_finds_it_with_the_remembered_model(index: Index, tmp_pa
     assert Index.open(made.folder).search(["dog"]) == made.search(["dog"])
 
 
-def test_another_model_is_refused(index: Index, tmp_path: Path) -> None:
+def test_open_refuses_another_model(index: Index, tmp_path: Path) -> None:
     with pytest.raises(SearchIndexError, match="was made with 'demo"):
         Index.open(index.folder, "demo?dim=8&seed=5")
 
@@ -82,7 +82,7 @@ def test_another_model_is_refused(index: Index, tmp_path: Path) -> None:
         Index.open(unnamed.folder).search(["dog"])
 
 
-def test_who_has_an_index_open_keeps_what_was_opened(index: Index) -> None:
+def test_an_open_index_keeps_its_state_until_refresh(index: Index) -> None:
     reader = Index.open(index.folder, ENCODER)
     before = reader.search(["dog"], k=9)
     index.delete(["a", "c"])
@@ -103,7 +103,7 @@ def test_two_objects_can_write_in_turn(index: Index) -> None:
     assert len(other) == 5
 
 
-def test_ids_come_once_unless_they_replace(index: Index) -> None:
+def test_an_id_that_exists_is_refused_unless_replace(index: Index) -> None:
     with pytest.raises(InputError, match="the id 'a' is in the index already: nothing was added"):
         index.add(["x", "y"], ["e", "a"])
     with pytest.raises(InputError, match="'e' is given twice"):
@@ -158,7 +158,7 @@ def test_bad_input_is_refused_and_nothing_changes(index: Index, call: Any, messa
     assert (index.folder / "index.json").read_bytes() == before
 
 
-def test_an_index_without_rows_is_made_anew_where_that_is_meant(tmp_path: Path) -> None:
+def test_remake_replaces_an_index_that_never_had_a_row(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     Index.create(folder, "demo?dim=4")
     with pytest.raises(SearchIndexError, match="already"):
@@ -170,7 +170,7 @@ def test_an_index_without_rows_is_made_anew_where_that_is_meant(tmp_path: Path) 
     assert [hit.text for hit in Index.open(folder, ENCODER, verify=True).search(["one"])[0]] == ["one"]
 
 
-def test_what_cannot_be_made_or_opened(index: Index, tmp_path: Path) -> None:
+def test_create_and_open_refuse_bad_arguments_and_folders(index: Index, tmp_path: Path) -> None:
     for remake in (False, True):
         with pytest.raises(SearchIndexError, match="already"):
             Index.create(index.folder, ENCODER, remake=remake)
@@ -190,7 +190,7 @@ def test_what_cannot_be_made_or_opened(index: Index, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
-def test_damage_names_the_file(tmp_path: Path, damage: str) -> None:
+def test_verify_names_the_damaged_file(tmp_path: Path, damage: str) -> None:
     made = Index.create(tmp_path / "index", ENCODER, dtype="int8")
     made.add(TEXTS)
     made.delete(["0"])
@@ -211,7 +211,7 @@ def test_damage_names_the_file(tmp_path: Path, damage: str) -> None:
     Index.open(made.folder, ENCODER, verify=True)
 
 
-def test_a_damaged_text_is_never_shown_and_never_copied(index: Index) -> None:
+def test_a_damaged_text_is_neither_returned_nor_compacted(index: Index) -> None:
     path = next(index.folder.glob("*.records.jsonl"))
     data = path.read_bytes()
     path.write_bytes(data.replace(b"a dog barks", b"a dog barkt"))
@@ -225,7 +225,7 @@ def test_a_damaged_text_is_never_shown_and_never_copied(index: Index) -> None:
     assert len(Index.open(index.folder, ENCODER, verify=True)) == 3
 
 
-def test_many_small_adds_are_put_together_and_strangers_files_stay(index: Index) -> None:
+def test_small_segments_are_merged_and_files_of_the_user_stay(index: Index) -> None:
     (index.folder / "notes.txt").write_text("mine")
     (index.folder / "000099.vectors.npy").write_text("left by a crash")
     for i in range(40):

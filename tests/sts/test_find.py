@@ -23,7 +23,7 @@ def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_data")
-def test_without_data_stsb_has_to_be_pulled_and_the_years_be_given() -> None:
+def test_without_data_the_errors_say_how_to_get_it() -> None:
     with pytest.raises(MissingError, match="ensembed pull stsb"):
         find_sts("stsb-dev")
     with pytest.raises(DatasetError, match="ENSEMBED_DATA"):
@@ -31,7 +31,9 @@ def test_without_data_stsb_has_to_be_pulled_and_the_years_be_given() -> None:
 
 
 @pytest.mark.usefixtures("no_data")
-def test_pulled_copy_replaces_absent_data_but_not_damaged_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_pulled_copy_is_used_for_absent_but_not_for_damaged_data(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pulled = tmp_path / "pulled"
     pulled.mkdir()
     (pulled / "sts-dev.csv").write_text("g\tf\ty\ti\t1\tA\tb\ng\tf\ty\ti\t2\tc\td\n")

@@ -67,7 +67,7 @@ def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1.00 █" in text
 
 
-def test_the_svg_is_whole_and_self_contained() -> None:
+def test_the_svg_is_valid_and_self_contained() -> None:
     text = svg_heatmap(NAMES, [Panel("One & two", MATRIX), Panel("Other", MATRIX.T)], ["seed 0 <>"])
     root = ET.fromstring(text)  # noqa: S314 - we wrote it
     assert root.tag == f"{SVG}svg"
@@ -123,7 +123,7 @@ def test_short_names_that_collide_are_numbered() -> None:
 
 
 @pytest.mark.parametrize("value", np.linspace(-0.2, 1.2, 29))
-def test_figures_stand_out_and_the_ramp_darkens(value: float) -> None:
+def test_figures_have_contrast_and_colours_darken(value: float) -> None:
     """WCAG asks for a contrast of 4.5."""
 
     def luminance(color: tuple[int, int, int]) -> float:

@@ -14,7 +14,7 @@ def test_the_reports_of_a_part_become_reports_of_the_whole() -> None:
     assert reports == [("whole", 40, 100), ("whole", 50, 100), ("whole", 45, 100)]
 
 
-def test_silence_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_silent_progress_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     silent("task", 1, 2)
     assert capfd.readouterr() == ("", "")
 

@@ -88,7 +88,7 @@ def open_openai(request: Request) -> OpenAIEncoder:
     url, _, model = request.location.partition("#")
     server = find_server(url, request.name)
     if not model:
-        raise InputError(f"encoder {request.name!r} says no model: write openai:URL#MODEL, as in {EXAMPLE}")
+        raise InputError(f"encoder {request.name!r} names no model: write openai:URL#MODEL, as in {EXAMPLE}")
     options = request.options(
         batch_items=at_least(1),
         batch_tokens=at_least(1),

@@ -11,6 +11,7 @@ not, the main graph can: what its signatures return, what its collections name (
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
@@ -237,34 +238,24 @@ class _GraphCheck:
 
     def _reachable(self, names: set[str]) -> set[str]:
         """Return the functions that nodes of the main graph call, and those that these call."""
-        edges: dict[str, list[str]] = {}
-        for key, _, called in self._calls:
-            edges.setdefault(key, []).extend(called)
-        starts = [called for key, node, called in self._calls if key == _MAIN and node.name in names]
-        return _closure((function for called in starts for function in called), edges)
+        called_here = [called for key, node, called in self._calls if key == _MAIN and node.name in names]
+        starts = set().union(*called_here)
+        return _closure(starts, ((key, function) for key, _, called in self._calls for function in called))
 
     def _holders(self, ops: frozenset[str]) -> set[str]:
         """Return the functions that hold such ops, or call functions that do."""
-        callers: dict[str, list[str]] = {}
-        for key, _, called in self._calls:
-            for function in called:
-                callers.setdefault(function, []).append(key)
+        callers = ((function, key) for key, _, called in self._calls for function in called)
         return _closure((key for key, _ in self._nodes(ops) if key), callers) - {_MAIN}
 
     def _after(self, ops: frozenset[str]) -> set[str]:
         """Return the nodes of the main graph that run such ops, and all that depend on them."""
-        holders = self._holders(ops)
-        starts = [node.name for node in self._bodies[_MAIN] if node.op in ops]
-        starts += [node.name for key, node, called in self._calls if key == _MAIN and called & holders]
-        users: dict[str, list[str]] = {}
-        for node in self._bodies[_MAIN]:
-            for tensor in node.input:
-                users.setdefault(_node(tensor), []).append(node.name)
-        return _closure(starts, users)
+        holders, main = self._holders(ops), self._bodies[_MAIN]
+        starts = [node.name for node in main if node.op in ops or self._called(node) & holders]
+        return _closure(starts, ((_node(tensor), node.name) for node in main for tensor in node.input))
 
     def _before(self, name: str) -> set[str]:
         """Return a node of the main graph and all that it depends on."""
-        return _closure([name], {key: [_node(tensor) for tensor in node.input] for key, node in self._main.items()})
+        return _closure([name], ((node.name, _node(tensor)) for node in self._bodies[_MAIN] for tensor in node.input))
 
     def _mentioned(self, names: set[str]) -> bool:
         """Return whether signatures or collections name such a node."""
@@ -318,12 +309,16 @@ def _functions_in(attributes: Proto) -> Iterator[str]:
             yield from _functions_in(function.attr)
 
 
-def _closure(starts: Iterable[str], edges: dict[str, list[str]]) -> set[str]:
+def _closure(starts: Iterable[str], edges: Iterable[tuple[str, str]]) -> set[str]:
+    """Return the starts and all that edges lead to from there."""
+    successors = defaultdict[str, list[str]](list)
+    for source, target in edges:
+        successors[source].append(target)
     reached: set[str] = set()
     waiting = list(starts)
     while waiting:
         name = waiting.pop()
         if name not in reached:
             reached.add(name)
-            waiting += edges.get(name, [])
+            waiting += successors[name]
     return reached

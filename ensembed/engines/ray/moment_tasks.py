@@ -37,11 +37,7 @@ _COLUMNS_PER_CORE = 1024
 
 
 def moments(engine: Ray, views: Views, how: Pass, normalize: bool) -> Moments:
-    """Return the moments of row-aligned views.
-
-    Raises:
-        EngineError: the workers of a block, which is named, died again and again.
-    """
+    """Return the moments of row-aligned views; an EngineError names a block whose workers died again and again."""
     began = time.monotonic()
     ray = engine.connected()
     cluster = Cluster.of(ray)
@@ -71,14 +67,7 @@ def moments(engine: Ray, views: Views, how: Pass, normalize: bool) -> Moments:
 
 
 def block_count(rows: int, columns: int, slots: int, cores: int) -> int:
-    """Return how many blocks rows are cut into.
-
-    Args:
-        rows: rows of the views.
-        columns: columns of all views together.
-        slots: number of tasks that run at the same time.
-        cores: cores of one task.
-    """
+    """Return how many blocks rows are cut into, for so many tasks at the same time of so many cores each."""
     work = int(2.0 * rows * columns**2 / (_WORK * cores))
     # A block's matrix of float64 should not be larger than its rows of float32.
     return max(min(max(_ROUNDS * slots, work), rows // (2 * columns)), 1)

@@ -44,18 +44,7 @@ _STOP_WITHIN = 60.0
 
 @dataclass(frozen=True)
 class _Work:
-    """What every worker gets.
-
-    Attributes:
-        method: the hyper-parameters.
-        d: dimensions of the codes.
-        threads: threads of each worker.
-        checkpoint: the folder in which training is kept, or None.
-        parts: for every worker its rows of each view, or where they are.
-        gpu: whether each worker has a GPU.
-        keep_every: seconds between checkpoints.
-        mailbox: the actor that receives reports and failures.
-    """
+    """What every worker gets. `parts` has for every worker its rows of each view, or where they are."""
 
     method: Autoencoder
     d: int

@@ -31,15 +31,8 @@ class Portable(Protocol):
 class StoredRows:
     """Rows `start` to `stop` of a stored view, as a matrix that opens only the shards of these rows.
 
-    Attributes:
-        folder: the view's folder, under the same path on every machine.
-        names: names of the shards that hold the rows.
-        first: the view's row with which the first of these shards begins.
-        shard_rows: rows of a shard; the last one may have fewer.
-        total: rows of the view.
-        dim: columns.
-        start: the first row.
-        stop: the row after the last.
+    The folder has the same path on every machine. `names` are the shards that hold the rows, `first` is the view's row
+    with which the first of them begins, `total` are the rows of the view.
     """
 
     folder: Path

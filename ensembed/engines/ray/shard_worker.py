@@ -44,22 +44,10 @@ class DiedError(BlockError):
 
 @dataclass
 class Result:
-    """What became of one shard: the row that a worker sends to the driver.
+    """What became of one shard of view number `job`: the row that a worker sends to the driver.
 
-    Attributes:
-        job: number of the view in this run.
-        start: first row of the shard.
-        rows: number of rows.
-        name: name of the file, once the shard is finished.
-        pending: whether rows of it are open.
-        seconds: time that the shard took.
-        read_seconds: time that reading its sentences took.
-        memory: peak memory of the worker, in bytes.
-        worker: name of the worker.
-        kind: class of the error; empty if there was none.
-        error: message of the error.
-        everywhere: whether the error stops the whole run, not this shard alone.
-        died: whether the error is that processes die.
+    `name` is the file of a finished shard; `pending` is whether rows of it are open. `kind` and `error` are class and
+    message of an error; `everywhere` is whether it stops the whole run, `died` whether processes die on the shard.
     """
 
     job: int
@@ -67,7 +55,6 @@ class Result:
     rows: int
     name: str = ""
     pending: bool = False
-    seconds: float = 0.0
     read_seconds: float = 0.0
     memory: int = 0
     worker: str = ""
@@ -81,13 +68,6 @@ class Result:
         self.kind, self.error, self.everywhere = type(error).__name__, str(error), everywhere
         self.died = isinstance(error, DiedError)
 
-    def close(self, began: float) -> Result:
-        """Note what the shard took."""
-        self.seconds = time.perf_counter() - began
-        usage = Usage.of_this_process()
-        self.worker, self.memory = usage.worker, usage.memory
-        return self
-
     @property
     def exception(self) -> EnsembedError:
         """The error again, in another process."""
@@ -95,9 +75,11 @@ class Result:
         return exception
 
     def to_table(self) -> pa.Table:
-        """Return a table of one row."""
+        """Return a table of one row, with the worker's name and memory."""
         import pyarrow as pa
 
+        usage = Usage.of_this_process()
+        self.worker, self.memory = usage.worker, usage.memory
         return pa.table({key: [value] for key, value in dataclasses.asdict(self).items()})
 
     @classmethod
@@ -136,15 +118,7 @@ def peak_memory() -> int:
 
 @dataclass(frozen=True)
 class Work:
-    """What all blocks of a view share.
-
-    Attributes:
-        job: number of the view in this run, for the results.
-        files: the view's folder.
-        corpus: a reference to the corpus in the object store.
-        source: how to get the encoder.
-        attempts: how often to try a shard that the encoder fails on.
-    """
+    """What all blocks of view number `job` share; `corpus` is a reference to the corpus in the object store."""
 
     job: int
     files: ViewFiles
@@ -170,14 +144,14 @@ class ShardEncoder:
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         """Yield one result per shard, as soon as it is finished."""
         for row in block.to_pylist():
-            start, began = row["start"], time.perf_counter()
+            start = row["start"]
             result = Result(self._work.job, start, self._files.stop(start) - start)
             try:
                 with self._tries.one_more(start):
                     self._shard(result, _repeats(row))
             except EnsembedError as error:
                 result.fail(error, everywhere=not isinstance(error, BlockError))
-            yield result.close(began).to_table()
+            yield result.to_table()
 
     def _shard(self, result: Result, repeats: Repeats) -> None:
         start = result.start
@@ -258,7 +232,7 @@ def fill(block: pa.Table, work: Work) -> Iterator[pa.Table]:
     files = work.files
     finished, pending = Listing(files, files.folder), Listing(files, files.pending)
     for row in block.to_pylist():
-        start, repeats, began = row["start"], _repeats(row), time.perf_counter()
+        start, repeats = row["start"], _repeats(row)
         result = Result(work.job, start, files.stop(start) - start)
         try:
             if path := finished.whole(start):
@@ -271,7 +245,7 @@ def fill(block: pa.Table, work: Work) -> Iterator[pa.Table]:
                 result.pending = True
         except EnsembedError as error:
             result.fail(error, everywhere=True)
-        yield result.close(began).to_table()
+        yield result.to_table()
 
 
 def _repeats(row: dict[str, Any]) -> Repeats:

@@ -55,13 +55,8 @@ def embed_all(
 ) -> list[View]:
     """Fill the views of several encoders on a cluster, with the same bytes as `ViewStore.embed_all`.
 
-    Args:
-        engine: the engine, with the cluster and the encoders' resources; it records the stages.
-        store: a view store on a path that all nodes share.
-        corpus: the sentences, which all nodes must be able to read; each distinct one is encoded once.
-        encoders: opened by name on the nodes if possible, and otherwise sent there.
-        verify: check complete views too: read every shard, and encode the damaged ones again.
-        progress: receives the number of rows.
+    All nodes must see the store and the corpus under the same paths. Encoders are opened by name on the nodes if
+    possible, and otherwise sent there.
 
     Raises:
         StoreBusyError: another process is writing one of the views.
@@ -104,16 +99,8 @@ def _finish(jobs: Iterable[Job]) -> None:
 class Job:
     """One view that is being filled: what is missing, what came back, and what it took.
 
-    Attributes:
-        number: number of the view in this run.
-        files: the view's folder.
-        resources: what an actor gets.
-        corpus: the sentences.
-        progress: receives the number of rows.
-        names: the finished shards, by first row.
-        pending: first rows of shards with open rows.
-        failures: messages of the encoder's failures, by first row.
-        workers: the processes that worked on it.
+    `names` are the finished shards and `failures` the encoder's error messages, both by first row; `pending` are the
+    first rows of shards with open rows.
     """
 
     number: int
@@ -190,12 +177,7 @@ class Job:
         return [self._table(starts[k : k + size]) for k in range(0, len(starts), size)]
 
     def finish(self) -> None:
-        """Write the manifest.
-
-        Raises:
-            EncoderError: shards are missing.
-            StoreError: shards are not where this process looks for them.
-        """
+        """Write the manifest."""
         if self.failures:
             raise EncoderError(self._failure())
         with self.files.disk_errors():
@@ -236,14 +218,8 @@ class Job:
 def waves(jobs: Sequence[Job], room: Callable[[], Room]) -> Iterator[list[tuple[Job, int]]]:
     """Yield the views that are filled at the same time, with the number of actors that each begins with.
 
-    Views whose minimum demands fit into the cluster together run together; what is left is shared out in turns.
-
-    Args:
-        jobs: the views.
-        room: returns what the cluster has; it is called before each wave, because nodes may have gone.
-
-    Raises:
-        EngineError: a view asks for more than the cluster has.
+    Views whose minimum demands fit into the cluster together run together; what is left is shared out in turns. `room`
+    returns what the cluster has; it is called before each wave, because nodes may have gone.
     """
     left = list(jobs)
     while left:
@@ -355,10 +331,7 @@ class _Run:
     def _consume(self, make: Sequence[Callable[[], Any]], jobs: Sequence[Job], lost_blocks: int) -> str | None:
         """Run datasets as one and give the results to the jobs; return why Ray gave up, or None.
 
-        Args:
-            make: functions that make the datasets.
-            jobs: the views.
-            lost_blocks: how many blocks may be lost, -1 for any number.
+        `lost_blocks` is how many blocks may be lost, -1 for any number.
         """
         by_number = {job.number: job for job in jobs}
         with warnings.catch_warnings():

@@ -15,7 +15,7 @@ from ensembed.methods.meta import Meta
 from ensembed.methods.passes import Passes
 from ensembed.methods.projections import ACTIVATIONS, Activation, Dense
 from ensembed.methods.weights import CountedMembers, Weights, checked_weights
-from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh, whitener
+from ensembed.numerics.eigen import Whitening, effective_rank, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.passes import Pass
 from ensembed.numerics.row_matrices import Views
@@ -225,7 +225,7 @@ def _solve_linear(moments: Moments, counted: CountedMembers, d: int, method: Map
         raise ViewError("every row of the views is the same: there is nothing to learn from")
     # W W' is the inverse of S_jj, on the directions in which the view varies.
     whiteners = [
-        whitener(S[place, place], 0.0, moments.resolution) if moments.varies(place) else np.zeros((size, 0))
+        Whitening.of(S[place, place], 0.0, moments.resolution).matrix if moments.varies(place) else np.zeros((size, 0))
         for place, size in zip(places, dims, strict=True)
     ]
     half = [S[:, place] @ W for place, W in zip(places, whiteners, strict=True)]

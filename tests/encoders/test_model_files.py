@@ -1,4 +1,4 @@
-"""What is remembered of a file, and when it is forgotten."""
+"""Files of a model: their hashes, and what is remembered of a file."""
 
 from __future__ import annotations
 
@@ -7,15 +7,43 @@ from pathlib import Path
 
 import pytest
 
-from ensembed.encoders import model_files as module
-from ensembed.encoders.model_files import remembered
+from ensembed.encoders import model_files
+from ensembed.encoders.model_files import remembered, revision_of
 from ensembed.errors import InputError
 from ensembed.support.machine import cache_dir
 
 
 @pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    path = tmp_path / "weights"
+    path.write_bytes(b"weights" * 1000)
+    return path
+
+
+def test_revision_depends_on_content_and_name_but_not_on_place(weights: Path, tmp_path: Path) -> None:
+    seen = [revision_of({"a": weights})]
+    moved = weights.rename(tmp_path / "elsewhere")
+    assert revision_of({"a": moved}) == seen[0]
+    seen.append(revision_of({"b": moved}))
+    moved.write_bytes(b"weightz" + b"weights" * 999)
+    seen += [revision_of({"a": moved}), revision_of({"a": moved, "b": moved}), revision_of({})]
+    assert len(set(seen)) == len(seen)
+
+
+def test_progress_counts_bytes(weights: Path) -> None:
+    reports: list[tuple[str, int, int | None]] = []
+    revision_of({"a": weights}, label="hash", progress=lambda *report: reports.append(report))
+    assert reports[-1] == ("hash", 7000, 7000)
+
+
+def test_error_names_an_unreadable_file(weights: Path) -> None:
+    with pytest.raises(InputError, match="none cannot be read"):
+        revision_of({"a": weights.parent / "none"})
+
+
+@pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(module, "_TICK_NS", -1)  # believe the times of a file that was just written
+    monkeypatch.setattr(model_files, "_TICK_NS", -1)  # believe the times of a file that was just written
     path = tmp_path / "a.txt"
     path.write_text("one")
     return path

@@ -1,4 +1,4 @@
-"""What `pull` stores and refuses, with a stand-in npm that can fail or be slow; real ones are in `test_sources`."""
+"""What `pull` stores and refuses, with a stand-in npm that can fail or be slow; see `test_registry_sources` for npm."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_bad_archive_is_refused(world: World, npm: Path, archive: bytes, reaso
     assert {path.name for path in world.cache.parent.iterdir()} == {"cache", "bin", "catalog.json"}
 
 
-def test_the_next_source_is_tried_and_every_reason_kept(world: World, npm: Path) -> None:
+def test_sources_are_tried_in_order_and_every_failure_is_reported(world: World, npm: Path) -> None:
     (npm / "bad@1.0.0.tgz").write_bytes(tgz({**GOOD, "package/t.json": b"{}"}))
     absent, bad = npm_source("absent"), npm_source("bad")
     world.install(make_entry("good", absent, bad, npm_source()), make_entry("lost", bad, absent))
@@ -207,7 +207,7 @@ def test_the_next_source_is_tried_and_every_reason_kept(world: World, npm: Path)
     assert len((npm / "calls").read_text().split()) == 3  # each archive once, the failing ones too
 
 
-def test_without_npm_the_error_says_so(world: World, npm: Path) -> None:
+def test_pull_without_npm_says_how_to_get_it(world: World, npm: Path) -> None:
     world.install(make_entry("one", npm_source()))
     (npm / "npm").unlink()
     with pytest.raises(PullError, match=r"could not pull one:\n  npm demo 1.0.0: there is no npm on the PATH"):
@@ -215,7 +215,7 @@ def test_without_npm_the_error_says_so(world: World, npm: Path) -> None:
     assert not world.stored()
 
 
-def test_what_is_there_needs_neither_network_nor_a_writable_cache(world: World, npm: Path) -> None:
+def test_pulling_present_files_needs_neither_network_nor_a_writable_cache(world: World, npm: Path) -> None:
     world.install(make_entry("one", npm_source()))
     folder = folder_of(entry("one"))
     folder.mkdir(parents=True)
@@ -240,7 +240,7 @@ def test_a_damaged_file_is_fetched_again(world: World, npm: Path, damage: bytes 
 
 
 @pytest.mark.usefixtures("npm")
-def test_a_cache_that_cannot_be_written_is_named(world: World) -> None:
+def test_a_full_or_unwritable_cache_is_named(world: World) -> None:
     world.install(make_entry("one", npm_source()))
     with world.patch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
@@ -279,7 +279,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
-def test_an_interrupted_pull_leaves_nothing_that_counts(world: World, npm: Path, how: signal.Signals) -> None:
+def test_an_interrupted_pull_ends_its_child_and_leaves_no_entry(world: World, npm: Path, how: signal.Signals) -> None:
     world.install(make_entry("one", npm_source()))
     (npm / "wait").touch()
     with subprocess.Popen(world.driver(), stderr=subprocess.DEVNULL) as process:
@@ -299,7 +299,7 @@ def test_an_interrupted_pull_leaves_nothing_that_counts(world: World, npm: Path,
     assert not (world.cache / ".pulling").exists()
 
 
-def test_of_two_pulls_at_once_one_works_and_the_other_waits(world: World, npm: Path) -> None:
+def test_a_pull_waits_for_another_one_and_downloads_nothing_again(world: World, npm: Path) -> None:
     world.install(make_entry("one", npm_source()))
     (npm / "wait").touch()
     reports: list[str] = []

@@ -89,7 +89,7 @@ def test_every_kind_reads_the_same_sentences_under_the_same_key(source: str | Pa
     found.check_unchanged()
 
 
-def test_a_stretch_is_the_slice_of_the_list_before_and_after_the_index_and_a_journey(source: str | Path) -> None:
+def test_a_stretch_equals_the_slice_with_and_without_index_and_after_pickling(source: str | Path) -> None:
     found = open_corpus(source)
     assert list(found.stretch(2, 9)) == SENTENCES[2:9]
     assert list(pickle.loads(pickle.dumps(found)).stretch(2, 9)) == SENTENCES[2:9]  # noqa: S301 - our own
@@ -111,7 +111,7 @@ def folder_in_memory(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", ["folder of text", "folder of parquet", "memory", "folder in memory"])
-def test_what_rows_are_read_from_is_checked_without_a_listing(
+def test_check_rows_notices_changes_without_listing_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """A change of any file is noticed by every stretch that has rows of it, here and in another process."""
@@ -164,7 +164,7 @@ def test_without_an_index_the_end_is_found_by_reading(tmp_path: Path) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(line_texts, max_size=30), st.sampled_from(["\n", "\r\n"]), st.booleans(), st.data())
-def test_stretches_of_anything(lines: list[str], end: str, mark: bool, data: st.DataObject) -> None:
+def test_stretches_of_random_texts_in_every_format(lines: list[str], end: str, mark: bool, data: st.DataObject) -> None:
     expected = [line for line in lines if line.strip()]
     cut = data.draw(st.integers(0, len(lines)))
     with tempfile.TemporaryDirectory() as name:
@@ -214,45 +214,51 @@ def test_a_stretch_is_read_from_its_mark_and_not_from_the_start(
         assert seen == lines[396:399]
 
 
-def stretches_there(found: Corpus, rows: list[tuple[int, int]], queue: Any) -> None:  # noqa: ANN401 - a queue of processes
-    """What another process reads; there every 4,096th row is marked, so that it must not ask how many here."""
-    corpus.MARK_ROWS = MARK_ROWS
-    try:
-        queue.put([list(found.stretch(*one)) for one in rows])
-    except CorpusError as error:
-        queue.put(str(error))
+def stretches_there(corpora: list[Corpus], rows: list[tuple[int, int]], queue: Any) -> None:  # noqa: ANN401 - a queue of processes
+    """Put what another process reads of each corpus, or its error, into the queue."""
+    corpus.MARK_ROWS = MARK_ROWS  # the tests' value is not set there
+    answers: list[list[list[str]] | str] = []
+    for found in corpora:
+        try:
+            answers.append([list(found.stretch(*stretch)) for stretch in rows])
+        except CorpusError as error:
+            answers.append(str(error))
+    queue.put(answers)
 
 
-def in_another_process(found: Corpus, rows: list[tuple[int, int]]) -> Any:  # noqa: ANN401 - whatever the process answers
+def in_another_process(corpora: list[Corpus], rows: list[tuple[int, int]]) -> list[Any]:
     spawn = multiprocessing.get_context("spawn")
     queue = spawn.Queue()
-    process = spawn.Process(target=stretches_there, args=(found, rows, queue))
+    process = spawn.Process(target=stretches_there, args=(corpora, rows, queue))
     process.start()
-    answer = queue.get(timeout=60)
+    answers: list[Any] = queue.get(timeout=60)
     process.join(60)
     assert process.exitcode == 0
-    return answer
+    return answers
 
 
-@pytest.mark.parametrize("kind", ["text", "folder of gzip", "folder of parquet"])
-def test_stretches_in_a_process_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    path = Path(KINDS[kind](tmp_path))
-    monkeypatch.chdir(path.parent)
-    found = open_corpus(path.name)
-    rows = [(0, 3), (5, 29), (len(found), len(found))]
+def test_another_process_in_another_folder_reads_the_same_stretches_and_notices_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpora = []
+    for kind in ("text", "folder of gzip", "folder of parquet"):
+        (tmp_path / kind).mkdir()
+        path = Path(KINDS[kind](tmp_path / kind))
+        monkeypatch.chdir(path.parent)
+        corpora.append(open_corpus(path.name))
+        assert len(corpora[-1]) == len(SENTENCES)
+    changed = open_corpus(put(tmp_path / "c.txt", text(LINES)))
+    assert len(changed) == len(SENTENCES)
+    put(tmp_path / "c.txt", text(LINES).replace(b"\n", b"\xff"))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert in_another_process(found, rows) == [SENTENCES[start:stop] for start, stop in rows]
+    rows = [(0, 3), (5, 29), (len(SENTENCES), len(SENTENCES))]
+    *answers, error = in_another_process([*corpora, changed], rows)
+    assert answers == [[SENTENCES[start:stop] for start, stop in rows]] * 3
+    assert re.search(r"c\.txt changed while it was being read", error)
 
 
-def test_a_file_that_changes_is_noticed_in_another_process(tmp_path: Path) -> None:
-    found = open_corpus(put(tmp_path / "c.txt", text(LINES)))
-    assert len(found) == len(SENTENCES)
-    put(tmp_path / "c.txt", text(LINES).replace(b"\n", b"\xff"))
-    assert re.search(r"c\.txt changed while it was being read", in_another_process(found, [(9, 20)]))
-
-
-def test_a_change_is_noticed_whatever_it_does_to_the_reading(source: str | Path) -> None:
+def test_a_changed_file_is_reported_as_changed_even_if_it_cannot_be_read(source: str | Path) -> None:
     found = open_corpus(source)
     assert len(found) == len(SENTENCES)
     there = pickle.loads(pickle.dumps(found))  # noqa: S301 - our own
@@ -307,13 +313,13 @@ def test_a_text_that_begins_like_parquet_is_a_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["", "nothing.txt", "no/*.txt", "memory://nothing", "memory://no/*", "memory://no/"])
-def test_where_there_is_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_a_source_without_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CorpusError, match=r"no corpus|no file|not ''"):
         open_corpus(where)
 
 
-def test_an_empty_folder_and_a_folder_of_both_kinds(tmp_path: Path) -> None:
+def test_folders_that_are_empty_or_mix_parquet_and_text_are_refused(tmp_path: Path) -> None:
     put(tmp_path / "_SUCCESS", b"")
     with pytest.raises(CorpusError, match="no corpus file in the folder"):
         open_corpus(tmp_path)
@@ -325,7 +331,7 @@ def test_an_empty_folder_and_a_folder_of_both_kinds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lines", [[], ["", " "]])
-def test_nothing_but_blanks(tmp_path: Path, lines: list[str]) -> None:
+def test_a_corpus_of_blanks_only_is_refused(tmp_path: Path, lines: list[str]) -> None:
     for source in (
         write_parquet(tmp_path / "c.parquet", nulls(lines)),
         in_memory(tmp_path, text(lines)),
@@ -347,7 +353,7 @@ def test_bytes_in_a_part_that_are_not_utf8(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder of text", "parquet", "memory"])
-def test_a_corpus_is_never_in_memory_whole(tmp_path: Path, kind: str) -> None:
+def test_parted_corpora_are_streamed_in_little_memory(tmp_path: Path, kind: str) -> None:
     lines = [f"{i:0149}" for i in range(20_000)]
     put(tmp_path / "c.txt", text(lines))
     sources: dict[str, str | Path] = {"folder of text": tmp_path, "memory": in_memory(tmp_path, text(lines))}

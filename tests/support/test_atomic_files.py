@@ -1,4 +1,4 @@
-"""A name stands for a whole content, whoever else writes it and whatever fails."""
+"""Files are written as a whole or not at all, also by several writers and when the disk fails."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write_many(path: Path, letter: str, log: Path, start: threading.Barrier) -> 
 @pytest.mark.parametrize(
     ("worker", "barrier"), [(threading.Thread, threading.Barrier), (PROCESSES.Process, PROCESSES.Barrier)]
 )
-def test_two_writers_of_one_file_at_once_never_tear_it(
+def test_concurrent_writers_never_mix_their_contents(
     tmp_path: Path, worker: Callable[..., Any], barrier: Callable[[int], Any]
 ) -> None:
     folder, logs = tmp_path / "files", tmp_path / "logs"
@@ -65,7 +65,7 @@ def fails(*_args: object, **_keywords: object) -> None:
 
 @pytest.mark.parametrize("old", [b"old", None])
 @pytest.mark.parametrize(("owner", "operation"), [(os, "fsync"), (Path, "replace")])
-def test_a_failure_leaves_what_was_there(
+def test_a_failed_write_leaves_the_old_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, owner: object, operation: str, old: bytes | None
 ) -> None:
     path = tmp_path / "file"
@@ -77,7 +77,7 @@ def test_a_failure_leaves_what_was_there(
     assert [file.read_bytes() for file in tmp_path.iterdir()] == ([] if old is None else [old])
 
 
-def test_a_failure_with_one_file_of_several_leaves_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failed_write_of_one_file_leaves_all_old_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     paths = [tmp_path / name for name in "abc"]
     for path in paths:
         path.write_bytes(b"old")

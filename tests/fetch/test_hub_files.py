@@ -54,7 +54,7 @@ def ask(hub: LoopbackHub, home: Path, *arguments: str, offline: bool = False) ->
     return answer
 
 
-def test_just_the_wanted_files_of_a_commit_are_fetched_and_kept(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_only_the_wanted_files_of_a_commit_are_fetched_and_cached(hub: LoopbackHub, tmp_path: Path) -> None:
     answer = ask(hub, tmp_path / "hf", "me/demo", "", "*.json", "model.bin")
     folder = Path(answer["result"])
     assert folder.name == COMMIT
@@ -80,7 +80,7 @@ def test_just_the_wanted_files_of_a_commit_are_fetched_and_kept(hub: LoopbackHub
 
 
 @pytest.mark.parametrize(("revision", "commit"), [("", COMMIT), ("v1", COMMIT), (COMMIT.upper(), COMMIT)])
-def test_a_branch_a_tag_and_a_commit_mean_a_commit(
+def test_branches_tags_and_commits_resolve_to_a_commit(
     hub: LoopbackHub, tmp_path: Path, revision: str, commit: str
 ) -> None:
     assert ask(hub, tmp_path / "hf", "me/demo", revision)["result"] == commit
@@ -98,7 +98,7 @@ def test_a_branch_a_tag_and_a_commit_mean_a_commit(
         (("me/demo", "v1"), "offline", "'me/demo' at revision 'v1' is neither a folder here nor complete in"),
     ],
 )
-def test_what_cannot_be_had_is_explained(
+def test_errors_of_the_hub_say_what_to_do(
     hub: LoopbackHub, tmp_path: Path, arguments: tuple[str, ...], trouble: str, message: str
 ) -> None:
     hub.gated, hub.broken = trouble == "gated", trouble == "broken"
@@ -108,14 +108,14 @@ def test_what_cannot_be_had_is_explained(
     assert bool(hub.asked) == (trouble != "offline")
 
 
-def test_no_hub_at_all_is_explained(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_an_unreachable_hub_is_explained(hub: LoopbackHub, tmp_path: Path) -> None:
     hub.url = "http://127.0.0.1:9"  # nobody listens there
     kind, message = ask(hub, tmp_path / "hf", "me/demo", "")["result"]
     assert kind == "MissingError"
     assert "the hub cannot be reached" in message
 
 
-def test_names_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_the_hub_are_told_from_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "models" / "here").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert [name for name in ("minilm", "BAAI/bge-m3", "models/absent") if not is_hub_name(name)] == []
@@ -136,7 +136,9 @@ def test_a_saved_model_opens_its_members_at_the_commit_it_was_fitted_on(monkeypa
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-def test_bars_are_as_they_were_after_downloads_that_overlap(monkeypatch: pytest.MonkeyPatch, hidden: bool) -> None:
+def test_progress_bars_of_the_hub_client_are_restored_after_overlapping_downloads(
+    monkeypatch: pytest.MonkeyPatch, hidden: bool
+) -> None:
     from huggingface_hub import constants
 
     utils = importlib.import_module("huggingface_hub.utils")

@@ -26,7 +26,7 @@ PASSWORD = "hunter22secret"  # noqa: S105 - of nobody
 
 @pytest.mark.parametrize(("url", "package"), [("s3://b/c.txt", "s3fs"), ("gs://b/c.txt", "gcsfs"),
                                               ("sftp://me:" + PASSWORD + "@host/c.txt", "paramiko")])  # fmt: skip
-def test_a_protocol_whose_package_is_missing(url: str, package: str) -> None:
+def test_the_missing_package_of_a_protocol_is_named(url: str, package: str) -> None:
     if importlib.util.find_spec(package):
         pytest.skip(f"{package} is installed")
     with pytest.raises(MissingError, match=rf"needs {package}; install it with: pip install {package}$") as found:
@@ -34,7 +34,7 @@ def test_a_protocol_whose_package_is_missing(url: str, package: str) -> None:
     assert PASSWORD not in str(found.value)
 
 
-def test_a_protocol_that_nobody_knows() -> None:
+def test_an_unknown_protocol_is_refused() -> None:
     with pytest.raises(CorpusError, match=r"nonesuch://x/y cannot be opened: Protocol not known: nonesuch"):
         open_corpus("nonesuch://x/y")
 
@@ -84,7 +84,9 @@ def serving(folder: Path, **how: bool) -> Iterator[tuple[str, type[Ranges]]]:
 
 @pytest.mark.parametrize("ranges", [True, False])
 @pytest.mark.parametrize("name", ["c.txt", "c.gz", "c.parquet"])
-def test_a_corpus_behind_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ranges: bool) -> None:
+def test_a_corpus_is_read_over_http_with_and_without_ranges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ranges: bool
+) -> None:
     monkeypatch.setattr(corpus, "MARK_ROWS", 4)
     for module in (corpus, places):
         monkeypatch.setattr(module, "_BUFFER", 16)  # so that much of it is passed over
@@ -105,7 +107,7 @@ def test_a_corpus_behind_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
             found.check_unchanged()
 
 
-def test_a_folder_behind_http(tmp_path: Path) -> None:
+def test_a_folder_is_read_over_http(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     for i in (0, 1):
         put(tmp_path / "parts" / f"{i}.txt", text(LINES[20 * i : 20 * i + 20]))
@@ -118,7 +120,7 @@ def test_a_folder_behind_http(tmp_path: Path) -> None:
             list(found.stretch(5, 30))
 
 
-def test_what_a_url_keeps_secret_is_in_no_error_nor_in_what_led_to_it(tmp_path: Path) -> None:
+def test_secrets_of_a_url_are_in_no_error_message_and_no_cause(tmp_path: Path) -> None:
     put(tmp_path / "c.txt", text(LINES))
     put(tmp_path / "bad.txt", b"\xff\n")
     with serving(tmp_path) as (host, handler):
@@ -159,11 +161,11 @@ def test_what_a_url_keeps_secret_is_in_no_error_nor_in_what_led_to_it(tmp_path: 
         ("got 403 for 'http://me:x@h/p?k=v' twice", "got 403 for 'http://…@h/p?…' twice"),
     ],
 )
-def test_how_urls_are_shown(url: str, shown: str) -> None:
+def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
     assert hide(url) == shown
 
 
-def test_secrets_are_found_as_written_and_as_meant() -> None:
+def test_secrets_are_found_as_written_and_decoded() -> None:
     assert set(secrets_of("https://user:pass%20word@h/p?sig=ab%2Fcd&x=1")) >= {"pass%20word", "pass word", "ab/cd"}
     assert hide("the key ab/cd is wrong", secrets_of("https://h/p?sig=ab%2Fcd")) == "the key … is wrong"
     assert secrets_of("s3://bucket/part-?.txt") == ()
@@ -172,5 +174,5 @@ def test_secrets_are_found_as_written_and_as_meant() -> None:
 @pytest.mark.parametrize(
     ("source", "expected"), [("s3://b/c", True), ("a::b", True), ("c.txt", False), ("/a/b://c", False), ("-", False)]
 )
-def test_what_is_a_url(source: str, expected: bool) -> None:
+def test_urls_are_told_from_paths(source: str, expected: bool) -> None:
     assert is_url(source) == expected

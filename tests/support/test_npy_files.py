@@ -75,7 +75,7 @@ def test_after_an_exception_the_old_file_stays(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_name_comes_last(tmp_path: Path) -> None:
+def test_the_file_gets_its_name_last(tmp_path: Path) -> None:
     path = tmp_path / "rows.npy"
     with write_rows(path, DIM) as writer:
         writer.append(rows(2))

@@ -13,7 +13,7 @@ from ensembed.corpora import open_corpus
 from ensembed.errors import CorpusError, MissingError
 
 
-def test_columns(tmp_path: Path) -> None:
+def test_the_column_of_a_parquet_file_is_found_or_asked_for(tmp_path: Path) -> None:
     table = pa.table({"a": ["x", "y"], "b": ["one", None], "n": [1, 2]})
     path = tmp_path / "c.parquet"
     pq.write_table(table, path)
@@ -42,7 +42,7 @@ def test_a_part_without_the_column_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["file", "memory"])
 @pytest.mark.parametrize("kept", [0, 3, 4, 40, 0.5, 0.95])
-def test_a_truncated_parquet_file(tmp_path: Path, where: str, kept: float) -> None:
+def test_a_truncated_parquet_file_is_refused(tmp_path: Path, where: str, kept: float) -> None:
     data = write_parquet(tmp_path / "c.parquet", SENTENCES * 50, group=100).read_bytes()
     data = data[: int(kept if isinstance(kept, int) else kept * len(data))]
     path: str | Path = put(tmp_path / "c.parquet", data)

@@ -22,7 +22,7 @@ from ensembed.methods import Autoencoder, Meta, Method
 from ensembed.methods.passes import LocalPasses
 from ensembed.models.ensemble import Ensemble
 from ensembed.numerics.moments import Moments
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Views, batches
 from ensembed.paper.findings import NO_CORPUS
 from ensembed.paper.notebook import Notebook

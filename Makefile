@@ -19,7 +19,7 @@ test:
 
 # The offline unit tests, in less than a minute: no network, real encoders, torch, TensorFlow, Ray, browser or PostgreSQL.
 quick: .venv/dev
-	$(BIN)/pytest --quick --numprocesses 2 --dist loadfile
+	$(BIN)/pytest --quick --numprocesses 2 --dist loadfile -p no:schemathesis
 
 # In three processes, because many tests wait for processes that they start. One process runs a whole file.
 SUITE = $(BIN)/pytest --numprocesses 3 --dist loadfile

@@ -22,6 +22,7 @@ from ensembed.views import ViewStore
 
 # The same examples in every run: a property that fails, fails for everyone. A slow machine is no failure.
 settings.register_profile("ensembed", deadline=None, derandomize=True)
+settings.register_profile("quick", settings.get_profile("ensembed"), max_examples=20)
 settings.load_profile("ensembed")
 
 # Read before any test changes the environment: pulled encoders are shared by all tests and runs.
@@ -36,6 +37,12 @@ _DATA = chosen_data_dir()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--quick`."""
     parser.addoption("--quick", action="store_true", help="leave out slow files and tests of real encoders")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples of each property with `--quick`."""
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

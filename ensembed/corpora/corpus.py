@@ -120,11 +120,11 @@ class Lines:
             with suppress(OSError, ValueError):  # pipes cannot seek, and some servers send a file only as a whole
                 stream.seek(self.start)
                 return stream
-        whole = io.BufferedReader(_Rejoined(head, stream), _BUFFER if callable(self.source) else io.DEFAULT_BUFFER_SIZE)
-        left = self.start
-        while left and (skipped := len(whole.read(min(left, _BUFFER)))):
-            left -= skipped
-        return cast("BinaryIO", whole)
+        text = io.BufferedReader(_Rejoined(head, stream), _BUFFER if callable(self.source) else io.DEFAULT_BUFFER_SIZE)
+        to_skip = self.start
+        while to_skip and (skipped := len(text.read(min(to_skip, _BUFFER)))):
+            to_skip -= skipped
+        return cast("BinaryIO", text)
 
 
 class _Rejoined(io.RawIOBase):

@@ -232,14 +232,14 @@ def require(name: str) -> Path:
     Every byte is checked, which takes about a tenth of a second per hundred megabytes: weights with a flipped bit
     would silently give wrong vectors, which would then be cached.
     """
-    wanted = entry(name)
-    folder = folder_of(wanted)
-    if not is_pulled(wanted):
+    required = entry(name)
+    folder = folder_of(required)
+    if not is_pulled(required):
         raise MissingError(
-            f"{name} ({wanted.title}) is not on this machine: {folder} lacks some of its files; "
+            f"{name} ({required.title}) is not on this machine: {folder} lacks some of its files; "
             f"fetch them with: ensembed pull {name}"
         )
-    if bad := damaged_file(wanted):
+    if bad := damaged_file(required):
         raise MissingError(
             f"{folder / bad} is damaged: it does not have its pinned hash; repair it with: ensembed pull {name}"
         )

@@ -1,4 +1,4 @@
-"""What every room needs and what knows nothing of embeddings: files, locks, progress, extras, tables, plots.
+"""What several rooms need and what knows nothing of embeddings: files, locks, progress, extras, tables, plots.
 
-It may import `errors` only.
+This room may import `errors` only.
 """

@@ -1,4 +1,4 @@
-"""Libraries that only some parts need: installed as extras, imported when such a part is used."""
+"""Import libraries that only some parts need: they are installed as extras, and imported when used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ensembed.errors import MissingError
 
 
 def import_extra(module: str, extra: str, what: str) -> Any:  # noqa: ANN401 - a module without types of its own
-    """The module, or a MissingError with the line that installs it.
+    """Import a module, or raise a MissingError with the command that installs it.
 
     Args:
         module: what to import.

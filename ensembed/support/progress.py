@@ -1,4 +1,4 @@
-"""Progress of long work: the library reports it to a callback, the command line draws a bar."""
+"""Report the progress of long work: the library calls a function, the command line draws bars."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-# Stands between what a task is called and a detail that changes.
+# Separates the name of a task from a detail that changes.
 _DETAIL = " · "
 
 
 class Progress(Protocol):
-    """What long-running functions report to: `progress(label, done, total)`.
+    """A function that takes the reports of long-running functions: `progress(label, done, total)`.
 
-    `done` and `total` count rows, bytes or epochs; a total of None means that it is not known. A report with
-    `done == total` ends the task of that label. Behind " · " a label may carry a detail that changes, as in
-    `train · loss 0.0123`: what stands before it says which task it is.
+    `done` and `total` count rows, bytes or epochs; a total of None is unknown. A report with `done == total` ends the
+    task of that label. After " · " a label may carry a detail that changes, as in `train · loss 0.0123`; the text
+    before it names the task.
     """
 
     def __call__(self, label: str, done: int, total: int | None, /) -> None:
@@ -28,7 +28,7 @@ def silent(_label: str, _done: int, _total: int | None, /) -> None:
 
 
 def part_of(progress: Progress, label: str, start: int, total: int) -> Progress:
-    """Reports of a part that begins at `start`, as reports of the whole."""
+    """Return a progress that turns reports of a part, which begins at `start`, into reports of the whole."""
 
     def report(_label: str, done: int, _total: int | None, /) -> None:
         progress(label, start + done, total)
@@ -40,7 +40,7 @@ def part_of(progress: Progress, label: str, start: int, total: int) -> Progress:
 def bars(*, enabled: bool | None = None) -> Iterator[Progress]:
     """Draw a bar with rate and ETA on standard error for every task; by default only on a terminal.
 
-    A report without a detail leaves the last one standing.
+    A report without a detail keeps the last one on the screen.
     """
     if not (sys.stderr.isatty() if enabled is None else enabled):
         yield silent
@@ -74,7 +74,7 @@ def bars(*, enabled: bool | None = None) -> Iterator[Progress]:
 
 
 def short_count(number: float) -> str:
-    """A number of rows or bytes in at most five characters and a letter.
+    """Format a number of rows or bytes in at most five characters and a letter.
 
     Example:
         >>> [short_count(n) for n in (7, 99_999, 160_799_481, 2.5e9)]

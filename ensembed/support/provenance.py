@@ -1,4 +1,4 @@
-"""What a result file has to say about how it came to be."""
+"""Record how a result was made: versions, machine and time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PACKAGES = ("numpy", "scipy", "onnxruntime", "tokenizers", "torch")
 
 
 def provenance() -> dict[str, str]:
-    """Versions, machine and time."""
+    """Return the versions of packages, the machine and the time, for a result file."""
     facts = {"ensembed": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -31,13 +31,13 @@ def provenance() -> dict[str, str]:
 
 
 def _gpu() -> str:
-    """The name of the GPU that torch uses, if torch is in use: it is not imported for a line in a table."""
+    """Return the name of the GPU if torch is loaded and uses one; torch is not imported for this."""
     torch = sys.modules.get("torch")
     return str(torch.cuda.get_device_name()) if torch is not None and torch.cuda.is_available() else ""
 
 
 def _processor() -> str:
-    """The processor's name; Python itself knows it on some systems only."""
+    """Return the name of the processor; Python itself knows it on some systems only."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Tables of text: aligned for a terminal, or Markdown."""
+"""Format tables as text: aligned for a terminal, or as Markdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """Columns as wide as they need to be, the first `left` of them set left, the others right.
+    """Format a table with columns as wide as needed, the first `left` of them aligned left, the others right.
 
     Example:
         >>> print(text_table(["name", "n"], [["a", "10"], ["bcdef", "9"]]))
@@ -27,7 +27,7 @@ def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: i
 
 
 def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """The same as a Markdown table.
+    """Format the same as a Markdown table.
 
     Example:
         >>> print(markdown_table(["name", "n"], [["a", "10"]]))

@@ -133,7 +133,7 @@ def test_errors_call_a_corpus_by_the_name_it_was_given(tmp_path: Path) -> None:
 
 
 class Dribble(io.RawIOBase):
-    """A pipe that gives a byte at a time, cannot be wound back, and may break."""
+    """A pipe that gives a byte at a time, cannot seek, and may break."""
 
     def __init__(self, data: bytes, *, breaks: bool = False) -> None:
         self.left = data

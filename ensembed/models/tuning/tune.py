@@ -18,7 +18,7 @@ from ensembed.methods.weights import scales
 from ensembed.models.tuning.cross_validation import Candidates, Choice, Verdict, check_direction, decide
 from ensembed.models.tuning.labelled_pairs import LabelledPairs
 from ensembed.numerics.moments import Moments
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 from ensembed.reliability import reliability
 
 

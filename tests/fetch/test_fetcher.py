@@ -1,4 +1,4 @@
-"""What `pull` stores and refuses, with a stand-in npm that can fail or be slow; real ones are in `test_sources`."""
+"""What `pull` stores and refuses, with a stand-in npm that can fail or be slow; see `test_registry_sources` for npm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A name stands for a whole content, whoever else writes it and whatever fails."""
+"""Files are written as a whole or not at all, also by several writers and when the disk fails."""
 
 from __future__ import annotations
 

@@ -101,13 +101,13 @@ def reproduce(
         texts_to_fit = open_corpora(corpora, data=data, layout=layout, errors=how.errors)
         laboratory = Laboratory.prepare(
             Ensemble(encoders, threads=how.threads, progress=progress),
-            {one.name: one.corpus for one in texts_to_fit},
+            {text.name: text.corpus for text in texts_to_fit},
             find_available(data, layout),
             store=how.views,
             notebook=Notebook(cache_dir() / "reproduce", fresh, progress),
             progress=progress,
         )
-        findings = run_experiments(laboratory, plan, [one.what for one in texts_to_fit])
+        findings = run_experiments(laboratory, plan, [text.what for text in texts_to_fit])
         written = write_report(findings, out)
     if how.as_json:
         print_json({"written": [str(path) for path in written]})

@@ -202,7 +202,7 @@ def _peer(
 ) -> dict[str, Any]:
     """The same with numpy on all cores, and how far the device's results are from it."""
     from ensembed.numerics.moments import Moments
-    from ensembed.numerics.passes import Pass, Precision
+    from ensembed.numerics.pass_options import Pass, Precision
 
     found: dict[str, Any] = {}
     if "threadpoolctl" not in missing:

@@ -12,7 +12,7 @@ from benchmarks.memory import Noise, Numbered
 from benchmarks.timing import Section, compare
 from ensembed.encoders.base import FloatArray
 from ensembed.numerics.moments import Moments
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 from ensembed.views import ViewStore
 
 

@@ -22,7 +22,7 @@ from ensembed.models.ensemble import Ensemble
 from ensembed.models.named_ensembles import named_ensemble
 from ensembed.models.tuning import Choice, LabelledPairs, decide
 from ensembed.models.tuning.tune import Offer, offer
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 from ensembed.paper.findings import DEV
 from ensembed.paper.named_corpora import STSB_TRAIN, open_corpora
 from ensembed.reliability import reliability

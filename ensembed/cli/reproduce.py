@@ -8,7 +8,7 @@ from typing import Literal
 import click
 
 from ensembed.cli.console import print_json
-from ensembed.cli.options import FOLDER, PATH, How, command_line, how_options, members_option
+from ensembed.cli.options import FOLDER, PATH, How, command_line, default_members_options, how_options
 from ensembed.fetch.catalog import catalog, data_set
 from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble
@@ -20,7 +20,7 @@ from ensembed.support.machine import cache_dir
 
 
 @click.command()
-@members_option(default="default")
+@default_members_options
 @click.option(
     "--corpus",
     "corpora",
@@ -33,7 +33,7 @@ from ensembed.support.machine import cache_dir
     "--out", type=FOLDER, default=Path("reproduction"), help="Folder for report.html, findings.json and the tables."
 )
 @click.option("--data", type=PATH, help="Folder with the STS data. [default: $ENSEMBED_DATA]")
-@click.option("--layout", type=click.Choice(LAYOUTS), help="Text version. [default: the first that is there]")
+@click.option("--layout", type=click.Choice(LAYOUTS), help="Version of the text. [default: the first that is found]")
 @click.option("--protocol", type=click.Choice(PROTOCOLS), default="mean")
 @click.option(
     "--autoencoder",
@@ -98,16 +98,16 @@ def reproduce(
     with how.progress() as progress:
         absent = ["stsb"] if data is None and locate(data_set("stsb")) is None else []
         pull([*(name for name in encoders if name in catalog()), *absent], progress=progress)
-        texts_to_fit = open_corpora(corpora, data=data, layout=layout, errors=how.errors)
+        opened = open_corpora(corpora, data=data, layout=layout, errors=how.errors)
         laboratory = Laboratory.prepare(
             Ensemble(encoders, threads=how.threads, progress=progress),
-            {one.name: one.corpus for one in texts_to_fit},
+            {corpus.name: corpus.corpus for corpus in opened},
             find_available(data, layout),
             store=how.views,
             notebook=Notebook(cache_dir() / "reproduce", fresh, progress),
             progress=progress,
         )
-        findings = run_experiments(laboratory, plan, [one.what for one in texts_to_fit])
+        findings = run_experiments(laboratory, plan, [corpus.what for corpus in opened])
         written = write_report(findings, out)
     if how.as_json:
         print_json({"written": [str(path) for path in written]})

@@ -55,14 +55,7 @@ def read_pickle(stream: BinaryIO, *, name: str, size: int, label: str = "read", 
     """Return the value in a pickle of protocol 2 or later: None, bools, ints, text, bytes, lists, dicts and arrays.
 
     Strings of Python 2 become bytes, as with `pickle.load(file, encoding="bytes")`. Anything else is refused with an
-    EncoderError.
-
-    Args:
-        stream: the file at its beginning; it should be buffered.
-        name: how errors call the file.
-        size: its length in bytes; no value in it can be larger.
-        label: how progress reports call the work.
-        progress: takes reports in bytes.
+    EncoderError, which calls the file `name`. `stream` should be buffered; no value can be larger than its `size`.
 
     Example:
         >>> import io, pickle

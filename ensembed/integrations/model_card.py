@@ -34,7 +34,7 @@ _PLAIN_LICENCES = re.compile(
     r"openrail(\+\+)?|bigscience-openrail-m"
 )
 _UNKNOWN = "unknown"
-# Facts of a fitted method that have a sentence of their own, or none.
+# Facts of a fitted method that the card tells in a sentence, or not at all.
 _TOLD_ELSEWHERE = ("name", "weights", "weights_from", "trusted", "decided", "sure")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#$&])")
 # The revision of a model from the hub: its commit, and perhaps those of the repositories with its code.
@@ -141,13 +141,9 @@ def escaped(text: str) -> str:
 
 @dataclass(frozen=True)
 class Member:
-    """A member as others will see it.
+    """A member as others see it; a text is empty if the licence is unknown, or if it has no name on the hub.
 
-    Attributes:
-        spec: everything that determines its vectors.
-        licence: the licence of its weights; empty if unknown.
-        base_model: its name on the hub; empty if it has none.
-        local: why others cannot open it by its name; empty if they can.
+    `local` says why others cannot open it by its name.
     """
 
     spec: EncoderSpec

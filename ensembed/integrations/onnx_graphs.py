@@ -30,11 +30,7 @@ def onnx_package() -> Any:  # noqa: ANN401 - its types take longer to read than 
 
 
 class Nodes:
-    """Nodes in the order in which they run, and the constants that they use.
-
-    Args:
-        opset: the version of the operations.
-    """
+    """Nodes in the order in which they run, and the constants that they use, for one version of the operations."""
 
     def __init__(self, opset: int) -> None:
         self.onnx = onnx_package()
@@ -100,17 +96,9 @@ class Nodes:
         metadata: Mapping[str, str],
         operations: Operations | None = None,
     ) -> Any:  # noqa: ANN401 - a ModelProto
-        """Return the checked model with the output `vector`.
+        """Return the checked model, whose output `vector` has the name and length of `vectors`.
 
-        Args:
-            name: the graph's name.
-            inputs: descriptions made by `value`.
-            vectors: the name and the length of what becomes the output.
-            metadata: facts to keep in the file.
-            operations: what the graph uses; by default standard operations alone.
-
-        Raises:
-            InputError: it is too large for one file.
+        The inputs are descriptions made by `value`; without `operations` the graph has standard operations alone.
         """
         onnx = self.onnx
         self.add("Identity", vectors[0], output="vector")
@@ -207,11 +195,7 @@ def member_of(encoder: Encoder, place: int) -> Member:
 
 
 def read_member(member: Member) -> Any:  # noqa: ANN401 - a ModelProto
-    """Read a member's model, with weights in other files; every name in it gets the member's prefix.
-
-    Raises:
-        InputError: its operations are too old.
-    """
+    """Read a member's model, with weights in other files; every name in it gets the member's prefix."""
     model = onnx_package().load(str(member.inner._graph._model))
     version = versions_of(model).get("", 1)
     if version < _OLDEST_OPSET:
@@ -231,12 +215,7 @@ def versions_of(model: Any) -> dict[str, int]:  # noqa: ANN401 - a ModelProto
 def add_member(nodes: Nodes, member: Member, graph: Any, *, ids: str, mask: str) -> str:  # noqa: ANN401 - a GraphProto
     """Add a member's graph, pooling and scaling; return the name of its vectors [n, d].
 
-    Args:
-        nodes: what to add it to.
-        member: the member.
-        graph: its graph, whose names have the member's prefix.
-        ids: the name of the tokens [n, l].
-        mask: the name of a tensor of that shape, 1 for the sentence's tokens and 0 for padding behind them.
+    `ids` names the tokens [n, l], and `mask` a tensor with 1 for the sentence's tokens and 0 for padding behind them.
     """
     kinds = nodes.onnx.TensorProto
     inputs, pooling = member.inner._graph._inputs, member.inner.spec.pooling

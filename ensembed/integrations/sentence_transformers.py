@@ -259,7 +259,7 @@ def load(
         _check_activation(folder / path)
         try:
             modules.append(kind.load(str(folder), subfolder=path, local_files_only=True, trust_remote_code=False))
-        except Exception as error:  # each module raises errors of its own
+        except Exception as error:  # each module raises its own errors
             raise ModelError(f"{folder}: the module in {path} is damaged: {error}") from error
     try:
         transformer = _build(modules, device=device, **settings)
@@ -312,13 +312,13 @@ def _modules(folder: Path) -> list[tuple[Any, str]]:
             "with SentenceTransformer(folder), or as an encoder by st:FOLDER"
         )
     root = folder.resolve()
-    found = []
+    followers = []
     for module in modules[1:]:
         path = str(module["path"])
         if not path or "\0" in path or root not in (root / path).resolve().parents:
             raise ModelError(f"{folder / _MODULES} is damaged: {path!r} is no folder below it")
-        found.append((_stock_class(folder, str(module["type"])), path))
-    return found
+        followers.append((_stock_class(folder, str(module["type"])), path))
+    return followers
 
 
 def _stock_class(folder: Path, name: str) -> Any:  # noqa: ANN401 - a class of the library

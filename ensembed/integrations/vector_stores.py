@@ -1,4 +1,4 @@
-"""What all vector stores share: create, open, add by id, search, delete, save. Each library has a file of its own.
+"""What all vector stores share: create, open, add by id, search, delete, save. Each library has its own file.
 
 A store holds vectors of length one, so that its scores are cosines. It records the key of the model that made them and
 refuses any other model: a cosine between vectors of two models means nothing.

@@ -21,14 +21,14 @@ from ensembed.methods.meta import Meta
 from ensembed.methods.passes import LOCAL, Passes
 from ensembed.methods.weights import CountedMembers, Weights, checked_weights
 from ensembed.numerics.moments import Moments
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Views, check_views
 from ensembed.support.progress import Progress, silent
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ensembed.numerics.passes import PassOptions
+    from ensembed.numerics.pass_options import PassOptions
     from ensembed.reliability import Reliability
 
 M = TypeVar("M", bound="Method")

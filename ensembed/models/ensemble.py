@@ -22,7 +22,7 @@ from ensembed.methods import Auto, Meta, Method
 from ensembed.methods.weights import CountedMembers
 from ensembed.models.saved_model import SavedModel, write_model
 from ensembed.models.tuning import LabelledPairs, Labels, tune_method
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
 from ensembed.views.schedule import Schedule

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError, ViewError
-from ensembed.numerics.passes import Pass, Precision
+from ensembed.numerics.pass_options import Pass, Precision
 from ensembed.numerics.row_matrices import Views, check_views, non_finite, unit_rows
 from ensembed.support.machine import available_cores
 from ensembed.support.progress import Progress

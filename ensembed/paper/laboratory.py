@@ -22,7 +22,7 @@ from ensembed.methods import Autoencoder, Meta, Method
 from ensembed.methods.passes import LocalPasses
 from ensembed.models.ensemble import Ensemble
 from ensembed.numerics.moments import Moments
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Views, batches
 from ensembed.paper.findings import NO_CORPUS
 from ensembed.paper.notebook import Notebook
@@ -66,27 +66,16 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Laboratory:
-    """The members' views of corpora and of every sentence that is scored.
-
-    Attributes:
-        ensemble: the members.
-        corpora: the members' views by corpus; the first is the main one.
-        evaluation: the members' vectors of the distinct sentences of `datasets`, in that order.
-        datasets: what may be scored.
-        notebook: keeps outcomes.
-        store: keeps a training while it runs.
-        progress: told of rows and epochs.
-        texts: the corpora's sentences, if known: weights by reliability are surer with them.
-    """
+    """The members' views of corpora and of every sentence that is scored."""
 
     ensemble: Ensemble
-    corpora: Mapping[str, Sequence[View]]
-    evaluation: Sequence[FloatArray]
-    datasets: Sequence[Dataset]
-    notebook: Notebook
-    store: ViewStore
+    corpora: Mapping[str, Sequence[View]]  # the members' views by corpus; the first is the main one
+    evaluation: Sequence[FloatArray]  # the members' vectors of the distinct sentences of `datasets`, in that order
+    datasets: Sequence[Dataset]  # what may be scored
+    notebook: Notebook  # keeps outcomes
+    store: ViewStore  # keeps a training while it runs
     progress: Progress = silent
-    texts: Mapping[str, Corpus] = field(default_factory=dict)
+    texts: Mapping[str, Corpus] = field(default_factory=dict)  # the corpora's sentences: trust is surer with them
     _moments: dict[tuple[str, bool], Moments] = field(default_factory=dict)
     _samples: dict[tuple[str, int, int], Views] = field(default_factory=dict)
     _metas: OrderedDict[Trial, Meta] = field(default_factory=OrderedDict)

@@ -26,16 +26,10 @@ _EDITION = 1
 
 @dataclass(frozen=True)
 class Notebook:
-    """Records on disk, each under the hash of everything that it depends on.
-
-    Attributes:
-        folder: the folder of the records, one file each.
-        fresh: whether to compute every record again.
-        progress: told of waiting for another process.
-    """
+    """Records on disk, each under the hash of everything that it depends on."""
 
     folder: Path
-    fresh: bool = False
+    fresh: bool = False  # compute every record again
     progress: Progress = silent
 
     def key(self, what: str, facts: Any) -> str:  # noqa: ANN401 - anything JSON can hold

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ensembed.errors import InputError, ViewError
 from ensembed.numerics.moments import Moments
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix, Views, batches, check_views, non_finite, unit_rows
 from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent

@@ -23,7 +23,7 @@ from ensembed.encoders.identity import PROBES, difference, same_settings
 from ensembed.errors import IndexBusyError, InputError, SearchIndexError
 from ensembed.models.opening import open_model
 from ensembed.models.saved_model import is_model
-from ensembed.search import hnsw_graph
+from ensembed.search import hnsw_graph, segments
 from ensembed.search.exact_search import search_all_rows
 from ensembed.search.index_files import (
     MANIFEST,
@@ -38,18 +38,6 @@ from ensembed.search.index_files import (
     write_npy,
 )
 from ensembed.search.index_input import check_ids, check_metadata, check_texts, check_vectors
-from ensembed.search.segments import (
-    Part,
-    Snapshot,
-    all_compactions,
-    compact,
-    due_compactions,
-    id_hashes,
-    open_snapshot,
-    record_line,
-    remove_unused_files,
-    write_segment,
-)
 from ensembed.support.atomic_files import why_not_writable, write_atomically
 from ensembed.support.progress import Progress, silent
 
@@ -91,7 +79,7 @@ class Index:
         1
     """
 
-    def __init__(self, snapshot: Snapshot, model: Encoder | None, wait: float = 0.0) -> None:
+    def __init__(self, snapshot: segments.Snapshot, model: Encoder | None, wait: float = 0.0) -> None:
         self.folder = snapshot.folder
         self._snapshot = snapshot
         self._model = model
@@ -148,7 +136,7 @@ class Index:
             fingerprint = write_npy(folder / "fingerprint.npy", probes.shape, "<f4", [probes])
             manifest = Manifest(settings, encoder.spec, _lasting_source(encoder, source), fingerprint)
             write_atomically(folder / MANIFEST, manifest.to_bytes())
-        return cls(open_snapshot(folder), encoder, wait)
+        return cls(segments.open_snapshot(folder), encoder, wait)
 
     @classmethod
     def open(
@@ -178,7 +166,7 @@ class Index:
             SearchIndexError: there is no index, or it was made with another model.
             DamagedIndexError: a file is damaged or missing.
         """
-        index = cls(open_snapshot(Path(folder)), None, wait)
+        index = cls(segments.open_snapshot(Path(folder)), None, wait)
         index._opening = {"threads": threads, "trust": trust, "progress": progress}
         if verify:
             index.verify(progress=progress)
@@ -274,7 +262,7 @@ class Index:
                     matrix = self._encode([checked[i] for i in rows], progress)
                 else:
                     matrix = check_vectors(vectors, manifest.spec.dim, len(checked))[list(rows)]
-                lines = [record_line(names[i], checked[i], checked_metadata[i]) for i in rows]
+                lines = [segments.record_line(names[i], checked[i], checked_metadata[i]) for i in rows]
                 manifest = self._with_rows([names[i] for i in rows], matrix, lines)
             if mark is not None:
                 manifest = dataclasses.replace(manifest, imports={**manifest.imports, mark[0]: mark[1:]})
@@ -297,8 +285,7 @@ class Index:
                 more = f" and {len(unknown) - 1} others" if len(unknown) > 1 else ""
                 raise InputError(f"no row has the id {shorten(unknown[0])}{more}: nothing was deleted")
             if places:
-                segments = self._snapshot.with_deleted(places.values())
-                self._commit(self._next_manifest(segments=segments))
+                self._commit(self._next_manifest(segments=self._snapshot.with_deleted(places.values())))
                 self._maintain(progress)
         return len(places)
 
@@ -342,7 +329,7 @@ class Index:
             return False
         if now.spec.key != before.spec.key:
             raise SearchIndexError(f"{self.folder} is another index now, of {now.spec.name!r}: open it again")
-        self._snapshot = open_snapshot(self.folder, self._snapshot)
+        self._snapshot = segments.open_snapshot(self.folder, self._snapshot)
         return True
 
     def verify(self, *, progress: Progress = silent) -> None:
@@ -355,7 +342,7 @@ class Index:
     def compact(self, *, progress: Progress = silent) -> None:
         """Write the rows again without the deleted ones, in as few segments as possible."""
         with self.writing():
-            self._commit(compact(self._snapshot, all_compactions(self._snapshot), progress))
+            self._commit(segments.compact(self._snapshot, segments.all_compactions(self._snapshot), progress))
 
     def build_graph(self, *, threads: int = 1, progress: Progress = silent) -> None:
         """Bring the graph up to date: add the rows that it lacks, or build it again if many are deleted.
@@ -380,7 +367,7 @@ class Index:
         """
         with _locked(self._lock, self.folder, self._wait):
             self.refresh()
-            remove_unused_files(self.folder, self.manifest)
+            segments.remove_unused_files(self.folder, self.manifest)
             yield
 
     def remember(self, source: str) -> None:
@@ -439,11 +426,11 @@ class Index:
 
     def _with_rows(self, ids: list[str], vectors: FloatArray, lines: list[bytes]) -> Manifest:
         """Write a segment of new rows, which replace rows with the same ids, and return the manifest that names it."""
-        key = self.manifest.next_key
-        part = Part(vectors, np.arange(len(ids), dtype=np.int64) + key, id_hashes(ids), lines)
-        written = write_segment(self.folder, self.manifest.next_segment, self.manifest, len(ids), lambda: [part])
-        segments = (*self._snapshot.with_deleted(self._snapshot.find(ids).values()), written)
-        return self._next_manifest(segments=segments, next_key=key + len(ids))
+        manifest, key = self.manifest, self.manifest.next_key
+        part = segments.Part(vectors, np.arange(len(ids), dtype=np.int64) + key, segments.id_hashes(ids), lines)
+        added = segments.write_segment(self.folder, manifest.next_segment, manifest, len(ids), lambda: [part])
+        others = self._snapshot.with_deleted(self._snapshot.find(ids).values())
+        return self._next_manifest(segments=(*others, added), next_key=key + len(ids))
 
     def _next_manifest(self, **changes: Any) -> Manifest:  # noqa: ANN401 - fields of all types
         return dataclasses.replace(self.manifest, next_segment=self.manifest.next_segment + 1, **changes)
@@ -451,13 +438,13 @@ class Index:
     def _commit(self, manifest: Manifest) -> None:
         """Replace the manifest: this is the moment at which all written files begin to count."""
         write_atomically(self.folder / MANIFEST, manifest.to_bytes())
-        self._snapshot = open_snapshot(self.folder, self._snapshot)
-        remove_unused_files(self.folder, manifest)
+        self._snapshot = segments.open_snapshot(self.folder, self._snapshot)
+        segments.remove_unused_files(self.folder, manifest)
 
     def _maintain(self, progress: Progress) -> None:
         """Compact and extend the graph if that is due; these are changes of their own."""
-        if ranges := due_compactions(self._snapshot):
-            self._commit(compact(self._snapshot, ranges, progress))
+        if ranges := segments.due_compactions(self._snapshot):
+            self._commit(segments.compact(self._snapshot, ranges, progress))
         if hnsw_graph.graph_is_due(self._snapshot):
             self.build_graph(progress=progress)
 

@@ -43,21 +43,13 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class SegmentFacts:
-    """A segment: rows that were written together and never change.
+    """A segment: rows that were written together and never change."""
 
-    Attributes:
-        name: the first part of the names of its files.
-        rows: number of rows, including deleted ones.
-        files: its files by content ("vectors", "records", ...).
-        deleted: the file with the numbers of the deleted rows.
-        live: number of rows that are not deleted.
-    """
-
-    name: str
-    rows: int
-    files: Mapping[str, FileFacts]
-    deleted: FileFacts | None
-    live: int
+    name: str  # the first part of the names of its files
+    rows: int  # including deleted ones
+    files: Mapping[str, FileFacts]  # by content ("vectors", "records", ...)
+    deleted: FileFacts | None  # the numbers of the deleted rows
+    live: int  # number of rows that are not deleted
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def test_tuning_goes_through_the_engine(tmp_path: Path) -> None:
     assert len(engine.asked) >= 5
 
 
-def test_a_local_engine_keeps_no_account() -> None:
+def test_the_local_engine_records_no_stages() -> None:
     engine: Engine = Local()
     assert engine.stages == ()
     assert LOCAL.moments([np.ones((3, 2))]).n == 3
@@ -130,7 +130,7 @@ def test_a_cluster_is_what_is_alive_and_has_cores() -> None:
         Cluster.of(_Nodes({"CPU": 0.0}))
 
 
-def test_notes_of_workers_are_counted_once() -> None:
+def test_a_worker_that_reports_twice_is_counted_once() -> None:
     assert Usage.total([Usage("a:1", 5), Usage("a:2", 9), Usage("a:1", 7)]) == (2, 9)
     assert Usage.total([]) == (0, 0)
     assert Stage("x", 10, 2.0, 1, 0).rate == 5
@@ -156,7 +156,9 @@ print("done")
 """
 
 
-def test_a_cluster_of_ones_own_is_stopped_and_that_of_others_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_stops_a_cluster_that_the_engine_started_and_leaves_others_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -181,7 +183,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [None, GCCA(dim=4), Auto(dim=4), Autoencoder(dim=4, hidden_layers=0, loss="mse")],
     ids=["auto", "tuned", "auto-dim", "linear"],
 )
-def test_a_fit_on_the_cluster_is_the_local_one(tmp_path: Path, embedded: Path, method: Method | None) -> None:
+def test_a_fit_on_the_cluster_equals_the_local_fit(tmp_path: Path, embedded: Path, method: Method | None) -> None:
     engine = Ray(blocks=3)
     found = fitted(method, engine, embedded)
     expected = fitted(method, None, tmp_path / "local")
@@ -210,12 +212,14 @@ def test_the_command_fits_on_a_cluster(cluster: Nodes, tmp_path: Path, capsys: p
 @pytest.mark.parametrize(
     "options", [["--address", "auto"], ["--resources", "num_cpus=2"], ["--train-workers", "2"]], ids=lambda one: one[0]
 )
-def test_options_of_a_cluster_need_one(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_cluster_options_without_the_ray_engine_are_refused(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["fit", "corpus.txt", "-e", MEMBERS[0], "--out", "model", *options]) == 2
     assert f"{options[0]} is for --engine ray" in capsys.readouterr().err
 
 
-def test_an_address_where_nobody_listens_is_said_at_once() -> None:
+def test_an_address_where_nothing_listens_raises_at_once() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))  # taken, so that nobody else listens there, either
         with pytest.raises(EngineError, match="cannot be reached"):

@@ -46,7 +46,7 @@ def test_the_command_writes_the_views_and_says_what_it_took(
         (["--engine", "ray", "--resources", "demo:cores=2"], "'cores=2' is no setting of resources"),
     ],
 )
-def test_options_that_cannot_be_meant_are_errors(
+def test_invalid_options_of_the_ray_engine_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     corpus = tmp_path / "corpus.txt"

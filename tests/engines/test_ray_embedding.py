@@ -121,7 +121,7 @@ def test_several_views_have_the_bytes_of_the_local_engine(corpus: TextCorpus, st
     assert again[0].folder == views[0].folder
 
 
-def test_a_worker_that_is_killed_costs_nothing(
+def test_a_killed_worker_does_not_change_the_views(
     corpus: TextCorpus, store: ViewStore, marks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedding, "_FILL_HERE", 0)  # the cluster fills, too
@@ -138,7 +138,7 @@ def test_a_worker_that_is_killed_costs_nothing(
     check_as_local(views, corpus, tmp_path)
 
 
-def test_a_node_that_is_removed_costs_nothing(
+def test_a_removed_node_does_not_change_the_views(
     cluster: Nodes, corpus: TextCorpus, store: ViewStore, marks: Path, tmp_path: Path
 ) -> None:
     progress = Once(60, lambda: cluster.remove(cluster.others[0]))
@@ -190,7 +190,7 @@ def test_a_block_that_fails_once_is_tried_again(
     check_as_local(views, corpus, tmp_path)
 
 
-def test_an_encoder_that_is_down_blames_no_sentence(corpus: TextCorpus, store: ViewStore) -> None:
+def test_no_sentence_is_named_if_the_encoder_fails_on_all_of_them(corpus: TextCorpus, store: ViewStore) -> None:
     with pytest.raises(EncoderError, match="the server is down") as failure:
         Ray(attempts=0, resources=ONE).embed_all(store, corpus, [Down()])
     assert "(row " not in str(failure.value)
@@ -262,7 +262,7 @@ def test_an_encoder_is_given_so_many_sentences_at_a_time(
     check_as_local(views, corpus, tmp_path)
 
 
-def test_blocks_that_were_lost_do_not_wait_for_a_node_that_went(
+def test_lost_blocks_raise_if_no_node_is_left_for_them(
     corpus: TextCorpus, store: ViewStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Room, "of", lambda _: Room([]))
@@ -289,7 +289,7 @@ def test_a_second_shard_of_the_same_rows_is_removed(store: ViewStore, tmp_path: 
     check_as_local(views, corpus, tmp_path)
 
 
-def test_another_writer_is_respected(corpus: TextCorpus, store: ViewStore) -> None:
+def test_embedding_raises_while_another_process_writes_the_view(corpus: TextCorpus, store: ViewStore) -> None:
     with store.unfinished(corpus, [DemoEncoder(4)]), pytest.raises(StoreBusyError, match="another process"):
         Ray().embed_all(store, corpus, [DemoEncoder(4)])
 
@@ -302,7 +302,7 @@ def test_another_writer_is_respected(corpus: TextCorpus, store: ViewStore) -> No
         (Resources(num_gpus=1), "1 CPU and 1 GPU"),
     ],
 )
-def test_what_the_cluster_cannot_give_is_an_error_at_once(
+def test_resources_that_the_cluster_does_not_have_raise_at_once(
     corpus: TextCorpus, store: ViewStore, resources: Resources, message: str
 ) -> None:
     began = time.perf_counter()
@@ -319,17 +319,17 @@ def test_views_that_do_not_fit_together_are_filled_one_after_the_other(
     check_as_local(Ray(resources=resources).embed_all(store, corpus, encoders), corpus, tmp_path)
 
 
-def test_resources_for_nobody_are_an_error(corpus: TextCorpus, store: ViewStore) -> None:
+def test_resources_for_an_unknown_encoder_are_refused(corpus: TextCorpus, store: ViewStore) -> None:
     with pytest.raises(InputError, match="'minilm', which is none of the encoders: demo"):
         Ray(resources={"minilm": Resources()}).embed_all(store, corpus, [DemoEncoder(4)])
 
 
-def test_an_object_that_cannot_travel_is_named(corpus: TextCorpus, store: ViewStore) -> None:
+def test_an_encoder_that_cannot_be_pickled_is_named(corpus: TextCorpus, store: ViewStore) -> None:
     with pytest.raises(EncoderError, match="cannot be sent to other processes"):
         Ray().embed_all(store, corpus, [Locked()])
 
 
-def test_an_encoder_that_is_another_one_on_the_node_is_refused(corpus: TextCorpus, store: ViewStore) -> None:
+def test_an_encoder_that_differs_on_the_node_is_refused(corpus: TextCorpus, store: ViewStore) -> None:
     with pytest.raises(EncoderError, match="is not the one the driver has"):
         Ray(resources=ONE).embed_all(store, corpus, [Changing()])
     assert not list(store.root.rglob("shard-*"))

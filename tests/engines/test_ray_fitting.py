@@ -21,7 +21,7 @@ from ensembed.engines.ray.row_blocks import StoredRows, cuts, equal_parts
 from ensembed.errors import CorruptViewError, EngineError, ViewError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Meta, Method
 from ensembed.numerics.moments import Moments
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 from ensembed.views import View
 
 Array = NDArray[Any]
@@ -93,7 +93,7 @@ def test_stored_views_are_read_where_the_tasks_are(tmp_path: Path, blocks: int |
 
 
 @pytest.mark.usefixtures("cluster")
-def test_the_result_is_a_matter_of_the_blocks_and_not_of_who_was_first() -> None:
+def test_moments_do_not_depend_on_which_block_finishes_first() -> None:
     views = make_views(2_000)
     first, second = (Ray(blocks=9).moments(views) for _ in range(2))
     np.testing.assert_array_equal(first.scatter, second.scatter)
@@ -101,7 +101,7 @@ def test_the_result_is_a_matter_of_the_blocks_and_not_of_who_was_first() -> None
 
 
 @pytest.mark.usefixtures("cluster")
-def test_float32_products_are_known_for_less() -> None:
+def test_float32_moments_on_a_cluster_have_the_coarser_resolution() -> None:
     views = make_views(2_000)
     found = Ray(blocks=3).moments(views, Pass(precision="float32"))
     assert found.resolution == Moments.of_views(views, Pass(precision="float32")).resolution
@@ -109,7 +109,7 @@ def test_float32_products_are_known_for_less() -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_gpu_that_is_not_there_is_said() -> None:
+def test_moments_on_a_cluster_without_gpu_raise_an_engine_error() -> None:
     with pytest.raises(EngineError, match="device='cuda' needs a GPU"):
         Ray().moments(make_views(100), Pass(device="cuda"))
 
@@ -132,7 +132,7 @@ METHODS: list[Method] = [
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("method", METHODS, ids=["gcca", "svd", "auto", "whitened", "linear"])
 @pytest.mark.parametrize("blocks", [2, 5])
-def test_a_killed_worker_changes_nothing(tmp_path: Path, method: Method, blocks: int) -> None:
+def test_a_killed_worker_does_not_change_the_moments(tmp_path: Path, method: Method, blocks: int) -> None:
     """The worker ends in the middle of its block, which another one then does."""
     X, Y = make_views()
     views = [Faulty(X, ROWS // 2, "kill", tmp_path), Y]
@@ -142,7 +142,7 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path, method: Method, blocks:
 
 
 @pytest.mark.parametrize(("method", "blocks"), [(METHODS[0], 4), (METHODS[3], 7)], ids=["gcca", "whitened"])
-def test_a_node_that_is_lost_changes_nothing(cluster: Nodes, tmp_path: Path, method: Method, blocks: int) -> None:
+def test_a_lost_node_does_not_change_the_moments(cluster: Nodes, tmp_path: Path, method: Method, blocks: int) -> None:
     """The node goes with what is running on it, and with what it had computed."""
     import ray
 
@@ -205,14 +205,14 @@ def test_a_damaged_shard_is_named_as_it_is_locally(tmp_path: Path, change: Calla
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_number_that_is_none_is_named_by_its_row() -> None:
+def test_nan_in_a_block_is_named_by_its_row_among_all_rows() -> None:
     X, Y = make_views(9_000)
     Y[8_900, 3] = np.nan
     with pytest.raises(ViewError, match="view 1 holds NaN or Inf in row 8900"):
         Ray(blocks=3).moments([X, Y])
 
 
-def test_a_stretch_of_a_stored_view_opens_its_own_shards_only(tmp_path: Path) -> None:
+def test_rows_of_a_stored_view_open_only_their_own_shards(tmp_path: Path) -> None:
     view = stored(tmp_path)[0]
     whole = np.asarray(view)
     rows = StoredRows.of(view, 130, 250)
@@ -230,7 +230,7 @@ def test_the_last_shard_may_be_short(tmp_path: Path) -> None:
     np.testing.assert_array_equal(StoredRows.of(view, 850, 1000)[:], view[850:1000])
 
 
-def test_a_view_travels_by_its_folder(tmp_path: Path) -> None:
+def test_a_view_is_pickled_as_its_folder(tmp_path: Path) -> None:
     import pickle
 
     view = stored(tmp_path)[0]

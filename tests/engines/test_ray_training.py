@@ -102,7 +102,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_worker_that_is_lost_is_said_and_the_next_one_gives_the_bits_of_the_local_trainer(tmp_path: Path) -> None:
+def test_a_lost_worker_raises_and_the_next_run_gives_the_bits_of_the_local_trainer(tmp_path: Path) -> None:
     method = Autoencoder(dim=4, loss="cos", epochs=600, batch_size=32, view_dropout=0.2, device="cpu")
     views, kept = make_views(), tmp_path / "kept"
     kill = KillAt(50)
@@ -144,13 +144,13 @@ def test_two_workers_add_up_to_the_gradient_of_all_rows_though_one_was_killed(tm
 
 
 @pytest.mark.usefixtures("cluster")
-def test_what_goes_wrong_in_training_goes_wrong_alike(tmp_path: Path) -> None:
+def test_a_training_error_on_the_cluster_is_that_of_the_local_trainer(tmp_path: Path) -> None:
     method = Autoencoder(dim=4, loss="mse", epochs=50, batch_size=64, learning_rate=1e20, device="cpu")
     with pytest.raises(TrainingError, match=r"in epoch \d+: lower learning_rate=1e\+20"):
         method.fit(make_views(), threads=1, checkpoint=tmp_path / "kept", passes=Ray(train_workers=2))
 
 
-def test_steps_are_shared_and_as_many_for_everyone() -> None:
+def test_all_processes_make_the_same_number_of_steps() -> None:
     for parts, batch_size, expected in [
         ((10,), 4, [[(4, 4), (4, 4), (2, 2)]]),
         ((4, 5), 4, [[(2, 4), (2, 4), (0, 1)], [(2, 4), (2, 4), (1, 1)]]),

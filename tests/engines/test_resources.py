@@ -19,7 +19,7 @@ def test_all_settings_are_read() -> None:
 
 
 @pytest.mark.parametrize("name", ["st:BAAI/bge-small", "demo?dim=8&seed=1", "openai:http://localhost:80/v1#m?a=b,c"])
-def test_a_name_may_hold_what_the_settings_hold(name: str) -> None:
+def test_an_encoder_name_may_contain_colons_and_equals_signs(name: str) -> None:
     assert parse_resources([f"{name}:num_gpus=1"]) == {name: Resources(num_gpus=1)}
 
 
@@ -44,7 +44,7 @@ def test_a_name_may_hold_what_the_settings_hold(name: str) -> None:
         ("num_cpus=1,num_cpus=2", "twice"),
     ],
 )
-def test_what_cannot_be_meant_is_an_error(text: str, message: str) -> None:
+def test_invalid_resources_are_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_resources([text])
 
@@ -67,7 +67,7 @@ def test_a_share_of_a_core_is_one_thread() -> None:
     assert [Resources(n, actors=(1, 4)).threads for n in (0, 0.5, 1, 4)] == [1, 1, 1, 4]
 
 
-def test_actors_that_take_nothing_need_a_most() -> None:
+def test_actors_without_cores_or_gpus_need_a_maximum() -> None:
     with pytest.raises(InputError, match="need a maximum"):
         Resources(num_cpus=0)
     assert Resources(num_cpus=0, num_gpus=0.5).actors == (1, None)

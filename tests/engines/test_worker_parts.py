@@ -82,7 +82,7 @@ def test_no_more_actors_than_shards_or_than_asked_for() -> None:
         assert [[count for _, count in wave] for wave in found] == [[expected]]
 
 
-def test_a_node_that_went_between_waves_is_said() -> None:
+def test_a_node_lost_between_waves_raises_an_engine_error() -> None:
     rooms = iter([room(), Room([{"CPU": 2.0, "GPU": 1.0}])])
     coming = waves([job(0, Resources(2)), job(1, Resources(4))], lambda: next(rooms))
     assert [one.number for one, _ in next(coming)] == [0]

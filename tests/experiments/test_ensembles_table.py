@@ -100,11 +100,11 @@ def test_regrets_are_those_computed_by_hand() -> None:
     assert dev.level == 2
 
 
-def test_a_regret_that_rounds_to_nothing_has_one_way_to_be_written() -> None:
+def test_regret_that_rounds_to_zero_is_written_one_way() -> None:
     assert signed(Score(-0.00001, 0.00001)) == "+0.00/+0.00"
 
 
-def test_what_was_not_scored_is_named() -> None:
+def test_error_names_what_was_not_scored() -> None:
     with pytest.raises(InputError, match="a was not scored on 'sts16'; it was on: sts12, stsb-test"):
         SINGLES[0].score("sts16")
     with pytest.raises(InputError, match="no 'gcca'; there are: conc, auto"):
@@ -154,7 +154,7 @@ def test_the_page_says_how_it_was_made_and_the_terminal_the_same() -> None:
     assert "| wiki, seed 0 | 1 of 2 | +0.00/-1.00 | +2.00/-1.00 | 1 of 2 |" in made
 
 
-def test_the_data_survives_its_file() -> None:
+def test_ensembles_survive_json() -> None:
     again = from_json(Ensembles, to_json(Ensembles, FOUND))
     assert again == FOUND
     assert page(again) == page(FOUND)
@@ -225,7 +225,7 @@ def test_other_scores_leave_weights_and_cosines_as_they_are(tmp_path: Path, monk
             assert one.method(label).score(DEV).pearson == pytest.approx(-two.method(label).score(DEV).pearson)
 
 
-def test_useless_members_are_what_they_are_called() -> None:
+def test_useless_members_match_their_descriptions() -> None:
     generator = np.random.default_rng(1)
     views = [generator.standard_normal((50, d)).astype(np.float32) for d in (4, 3)]
     scored = [generator.standard_normal((30, d)).astype(np.float32) for d in (4, 3)]
@@ -242,7 +242,7 @@ def test_useless_members_are_what_they_are_called() -> None:
             assert np.array_equal(np.sort(moved, axis=0), np.sort(given, axis=0))
 
 
-def test_other_corpora_are_the_first_lines_of_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_corpora_are_the_first_lines_of_found_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENSEMBED_DATA", str(tmp_path))
     (tmp_path / "corpus").mkdir()
     assert other_corpora() == []

@@ -62,7 +62,7 @@ def table(tmp_path: Path, test: Dataset) -> EnsembleRows:
     )
 
 
-def test_the_test_set_has_no_part_in_any_choice(tmp_path: Path) -> None:
+def test_no_choice_depends_on_the_test_set(tmp_path: Path) -> None:
     test = dataset("test", 100, 150)
     one = table(tmp_path, test)
     (part,) = test.parts
@@ -77,7 +77,7 @@ def test_the_test_set_has_no_part_in_any_choice(tmp_path: Path) -> None:
     assert markdown([one]).count("| 90 | 1 |") == 1
 
 
-def test_enough_is_from_where_on_tuning_stays_above() -> None:
+def test_enough_is_the_size_from_which_tuning_stays_ahead() -> None:
     def rows(*gains: float) -> EnsembleRows:
         found = [Row(10 * (i + 1), 3, 1, gain, gain, gain, gain, {}) for i, gain in enumerate(gains)]
         return EnsembleRows(["a"], [1.0], "a", Score(0.5, 0.5), Score(0.5, 0.5), found)

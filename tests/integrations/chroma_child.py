@@ -1,4 +1,4 @@
-"""Reopens a Chroma collection in a process of its own: DATABASE, then a query; prints what it found, or the error."""
+"""Reopens a Chroma collection in another process: DATABASE, then a query; prints the result or the error."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ try:
 except ValueError as error:
     print(json.dumps({"error": str(error), "count": collection.count()}))
 else:
-    found = collection.query(query_texts=[sys.argv[2]], n_results=2)
+    result = collection.query(query_texts=[sys.argv[2]], n_results=2)
     (vector,) = collection.get(ids=["new"], include=["embeddings"])["embeddings"]
-    print(json.dumps({"ids": found["ids"][0], "vector": vector.tolist(), "count": collection.count()}))
+    print(json.dumps({"ids": result["ids"][0], "vector": vector.tolist(), "count": collection.count()}))

@@ -90,10 +90,10 @@ def test_query_ranks_as_the_model_does(client: Any) -> None:  # noqa: ANN401 - C
     model = small_model()
     collection = _filled(client, EnsembedEmbeddingFunction(model))
     assert collection.configuration_json["hnsw"]["space"] == "cosine"
-    found = collection.query(query_texts=["she sees the c", "a dog has the b"], n_results=3)
-    assert [documents[0] for documents in found["documents"]] == ["she sees the c", "a dog has the b"]
+    result = collection.query(query_texts=["she sees the c", "a dog has the b"], n_results=3)
+    assert [documents[0] for documents in result["documents"]] == ["she sees the c", "a dog has the b"]
     cosines = model.similarity(["she sees the c"], SENTENCES)[0]
-    assert found["distances"][0] == pytest.approx(sorted(1 - cosines)[:3], abs=1e-5)
+    assert result["distances"][0] == pytest.approx(sorted(1 - cosines)[:3], abs=1e-5)
 
 
 def test_another_process_opens_the_model_again(client: Any, folder: Path, tmp_path: Path) -> None:  # noqa: ANN401 - Chroma's own

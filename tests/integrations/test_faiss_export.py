@@ -50,10 +50,10 @@ def check_export(model: MetaEncoder, tmp_path: Path) -> None:
     faiss.write_index(index, str(tmp_path / "whole.faiss"))
     again = faiss.read_index(str(tmp_path / "whole.faiss"))
     cosines = model.similarity(QUERIES, SENTENCES)
-    for one in (index, again):
-        scores, found = one.search(member_vectors(model, QUERIES), 6)
+    for searched in (index, again):
+        scores, hits = searched.search(member_vectors(model, QUERIES), 6)
         np.testing.assert_allclose(scores, -np.sort(-cosines, axis=1)[:, :6], atol=1e-5)
-        np.testing.assert_allclose(np.take_along_axis(cosines, (found - 1) // 3, axis=1), scores, atol=1e-5)
+        np.testing.assert_allclose(np.take_along_axis(cosines, (hits - 1) // 3, axis=1), scores, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", LINEAR.values(), ids=LINEAR)
@@ -100,10 +100,10 @@ def test_map_can_precede_any_index_of_the_right_size() -> None:
     model = fitted(GCCA(dim=7))
     graph = export_index(model, faiss.IndexHNSWFlat(7, 16, faiss.METRIC_L2))
     graph.add(member_vectors(model, SENTENCES))
-    distances, found = graph.search(member_vectors(model, QUERIES), 4)
+    distances, hits = graph.search(member_vectors(model, QUERIES), 4)
     best = -np.sort(-model.similarity(QUERIES, SENTENCES), axis=1)[:, :4]
     np.testing.assert_allclose(1 - distances / 2, best, atol=1e-5)  # of vectors of length one
-    assert found.shape == (3, 4)
+    assert hits.shape == (3, 4)
     with pytest.raises(DimensionError, match="of 8 dimensions, the model gives 7"):
         export_index(model, faiss.IndexFlatIP(8))
     with pytest.raises(InputError, match="metric"):
@@ -148,7 +148,7 @@ def test_graph_finds_over_nine_tenths_of_the_nearest(kind: Any, settings: dict[s
         rounding = 2e-2 if settings.get("dtype") == "i8" else 1e-3
         assert np.isclose(scores, best, atol=rounding).mean() > 0.9
         place = {number: j for j, number in enumerate(kept)}
-        own = np.array([[cosines[row, place[n]] for n in found] for row, found in enumerate(ids.tolist())])
+        own = np.array([[cosines[row, place[n]] for n in hits] for row, hits in enumerate(ids.tolist())])
         np.testing.assert_allclose(scores, own, atol=rounding)
 
 

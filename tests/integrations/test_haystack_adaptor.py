@@ -34,11 +34,11 @@ def folder(tmp_path: Path) -> Path:
 def test_embedders_give_the_vectors_of_the_model() -> None:
     model = small_model()
     documents = [Document(content=text) for text in TEXTS]
-    found = EnsembedDocumentEmbedder(model).run(documents)["documents"]
+    embedded = EnsembedDocumentEmbedder(model).run(documents)["documents"]
     expected = model.encode(TEXTS)
-    assert np.array([document.embedding for document in found], np.float32).tobytes() == expected.tobytes()
-    assert {type(value) for document in found for value in document.embedding} == {float}
-    assert [document.content for document in found] == TEXTS
+    assert np.array([document.embedding for document in embedded], np.float32).tobytes() == expected.tobytes()
+    assert {type(value) for document in embedded for value in document.embedding} == {float}
+    assert [document.content for document in embedded] == TEXTS
     assert all(document.embedding is None for document in documents), "the documents that came in are not changed"
     assert EnsembedTextEmbedder(model).run(TEXTS[4]) == {"embedding": model.encode([TEXTS[4]])[0].tolist()}
 
@@ -67,8 +67,8 @@ def test_meta_fields_prefix_and_suffix_are_embedded() -> None:
         embedding_separator=" has ",
     )
     document = Document(content="a cat", meta={"year": 2020, "title": "she", "none": None, "other": "dog"})
-    (found,) = embedder.run([document])["documents"]
-    assert found.embedding == model.encode(["the she has 2020 has a cat sees"])[0].tolist()
+    (embedded,) = embedder.run([document])["documents"]
+    assert embedded.embedding == model.encode(["the she has 2020 has a cat sees"])[0].tolist()
     text = EnsembedTextEmbedder(model, prefix="the ", suffix=" sees").run("a cat")["embedding"]
     assert text == model.encode(["the a cat sees"])[0].tolist()
 
@@ -90,10 +90,10 @@ def test_pipeline_ranks_as_the_model_does(folder: Path) -> None:
     index, query, store = _pipelines(str(folder))
     index.run({"embedder": {"documents": [Document(content=sentence) for sentence in SENTENCES]}})
     assert store.count_documents() == len(SENTENCES)
-    found = query.run({"embedder": {"text": "she sees the c"}})["retriever"]["documents"]
+    hits = query.run({"embedder": {"text": "she sees the c"}})["retriever"]["documents"]
     cosines = small_model().similarity(["she sees the c"], SENTENCES)[0]
-    assert found[0].content == "she sees the c"
-    assert [hit.score for hit in found] == pytest.approx(sorted(cosines.tolist(), reverse=True)[:3], abs=1e-5)
+    assert hits[0].content == "she sees the c"
+    assert [hit.score for hit in hits] == pytest.approx(sorted(cosines.tolist(), reverse=True)[:3], abs=1e-5)
 
 
 def test_pipeline_is_written_to_yaml_and_read_back(folder: Path) -> None:
@@ -151,7 +151,7 @@ def test_yaml_cannot_grant_trust() -> None:
     data = EnsembedTextEmbedder("openai:https://example.org/v1#model", trust=True).to_dict()
     with pytest.raises(ModelError, match="sends your sentences"):
         EnsembedTextEmbedder.from_dict(data).run("a dog")
-    data["init_parameters"]["trust"] = True  # as a stranger would write it
+    data["init_parameters"]["trust"] = True  # as somebody else could write it
     with pytest.raises(InputError, match="cannot ask for trust"):
         EnsembedTextEmbedder.from_dict(data)
 

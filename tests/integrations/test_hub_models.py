@@ -236,15 +236,15 @@ def test_push_command_and_hub_names_of_other_commands(
     scores = tmp_path / "scores.json"
     scores.write_text(capsys.readouterr().out)
     assert run(["push", folder, REPO, "--scores", str(scores), "--message", "hello", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["repo"] == REPO
-    assert told["revision"] == hub.repositories[REPO].branches["main"]
+    pushed = json.loads(capsys.readouterr().out)
+    assert pushed["repo"] == REPO
+    assert pushed["revision"] == hub.repositories[REPO].branches["main"]
     card = hub.files(REPO)["README.md"].decode()
     assert "| **this model** |" in card
     assert "demo?dim=8\\&seed=1 |" in card
     assert run(["push", folder, REPO, "--revision", "b", "--no-card"]) == 0
     assert f"{REPO} is at revision {hub.repositories[REPO].branches['b']}" in capsys.readouterr().out
-    for source in (folder, f"hub:{REPO}", f"hub:{REPO}@{told['revision']}"):
+    for source in (folder, f"hub:{REPO}", f"hub:{REPO}@{pushed['revision']}"):
         assert run(["similarity", source, "red dog", "red fox", "--json"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == lines[1] == lines[2]

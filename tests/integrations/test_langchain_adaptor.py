@@ -101,8 +101,8 @@ def test_vector_store_ranks_as_the_model_does() -> None:
     model = small_model()
     store = InMemoryVectorStore(EnsembedEmbeddings(model))
     store.add_texts(SENTENCES, ids=[str(i) for i in range(len(SENTENCES))])
-    found = store.similarity_search_with_score("a dog has the b", k=3)
+    hits = store.similarity_search_with_score("a dog has the b", k=3)
     cosines = model.similarity(["a dog has the b"], SENTENCES)[0]
     best = np.argsort(-cosines, kind="stable")[:3]
-    assert found[0][0].page_content == SENTENCES[best[0]] == "a dog has the b"
-    assert [score for _, score in found] == pytest.approx(cosines[best].tolist(), abs=1e-5)
+    assert hits[0][0].page_content == SENTENCES[best[0]] == "a dog has the b"
+    assert [score for _, score in hits] == pytest.approx(cosines[best].tolist(), abs=1e-5)

@@ -59,10 +59,10 @@ def test_index_ranks_as_the_model_does() -> None:
     model = small_model()
     nodes = [TextNode(text=sentence, id_=str(i)) for i, sentence in enumerate(SENTENCES)]
     index = VectorStoreIndex(nodes, embed_model=EnsembedEmbedding(model))
-    found = index.as_retriever(similarity_top_k=3).retrieve("she sees the c")
+    hits = index.as_retriever(similarity_top_k=3).retrieve("she sees the c")
     cosines = model.similarity(["she sees the c"], SENTENCES)[0]
-    assert found[0].text == "she sees the c"
-    assert [hit.score for hit in found] == pytest.approx(sorted(cosines.tolist(), reverse=True)[:3], abs=1e-5)
+    assert hits[0].text == "she sees the c"
+    assert [hit.score for hit in hits] == pytest.approx(sorted(cosines.tolist(), reverse=True)[:3], abs=1e-5)
 
 
 def test_configuration_and_pickle_open_the_same_model(folder: Path) -> None:

@@ -106,9 +106,9 @@ def test_unknown_licence_is_called_unknown(model: MetaEncoder, tmp_path: Path, m
     assert "The licence of st:org/one is not known to ensembed" in card
     assert front(card)["license"] == "other"
     assert front(card)["base_model"] == ["org/one", "sentence-transformers/all-MiniLM-L6-v2"]
-    told = model_card(members, licences={"st:org/one": "apache-2.0"})
-    assert front(told)["license"] == "apache-2.0"
-    assert "unknown" not in told
+    card = model_card(members, licences={"st:org/one": "apache-2.0"})
+    assert front(card)["license"] == "apache-2.0"
+    assert "unknown" not in card
     with pytest.raises(InputError, match=r"licences are given for \['st:org/two'\]"):
         model_card(members, licences={"st:org/two": "mit"})
 
@@ -131,8 +131,8 @@ def test_member_from_the_hub_has_the_licence_of_its_card(
     folder = tmp_path / "models--org--one" / "snapshots" / COMMIT
     folder.mkdir(parents=True)
     (folder / "README.md").write_text(front_matter)
-    found = member_of(spec("st:org/one?prompt=x", "st", f"{COMMIT}+{COMMIT}"))
-    assert (found.licence, found.base_model, found.local) == (licence, "org/one", "")
+    member = member_of(spec("st:org/one?prompt=x", "st", f"{COMMIT}+{COMMIT}"))
+    assert (member.licence, member.base_model, member.local) == (licence, "org/one", "")
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,14 @@ def test_path_in_the_scheme_of_a_package_is_local(tmp_path: Path) -> None:
 
 
 def test_card_shows_weights_and_their_origin(model: MetaEncoder) -> None:
-    found = trusted([0.25, 0.75], MEMBERS)
+    estimate = trusted([0.25, 0.75], MEMBERS)
     specs = [encoder.spec for encoder in model.ensemble.encoders]
-    card = model_card(of(model, *specs, weights=[0.25, 0.75], **found.origin))
+    card = model_card(of(model, *specs, weights=[0.25, 0.75], **estimate.origin))
     assert "| demo | 1 | Apache-2.0 | 6 | 0.75 |" in card
     assert "found by the members' reliability on the corpus, without labels; the most trusted member is" in card
     assert "demo?dim=6\\&seed=2 (first in" in card
     assert "- weights" not in card
-    # Facts from a stranger's file may be anything.
+    # Facts from a file that somebody else wrote may be anything.
     assert "most trusted" not in model_card(of(model, *specs, weights_from="reliability", trusted=7))
 
 
@@ -208,7 +208,7 @@ def test_card_shows_scores_of_members_beside_the_model(model: MetaEncoder) -> No
     card = model_card(model, {MEMBERS[0]: [theirs], "folder": [ours]}, repo="me/model")
     rows = re.findall(r"(?m)^\| (.*?) \| -?[\d.]+ / ", card)
     assert rows == ["demo?dim=8\\&seed=1", "**this model**"]
-    # Which of several strangers it is cannot be told: the table shows them, the hub is told nothing.
+    # With several unknown names it is not clear which is the model: the table shows them, the hub gets none.
     card = model_card(model, {"one": [theirs], "two": [ours]}, repo="me/model")
     assert "this model" not in card
     assert "model-index" not in front(card)

@@ -39,8 +39,8 @@ def pairs() -> Dataset:
 
 
 def scores(result: Any, split: str = "test") -> list[float]:  # noqa: ANN401 - the library's
-    (found,) = result.task_results[0].scores[split]
-    return [found[name] for name in ("cosine_pearson", "cosine_spearman", "pearson", "spearman", "main_score")]
+    (values,) = result.task_results[0].scores[split]
+    return [values[name] for name in ("cosine_pearson", "cosine_spearman", "pearson", "spearman", "main_score")]
 
 
 def run(model: Any, *tasks: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's
@@ -74,8 +74,10 @@ def test_another_fit_has_another_revision(model: MetaEncoder) -> None:
 def test_encode_gives_the_vectors_of_the_model(model: MetaEncoder) -> None:
     texts = list(SENTENCES)
     batches: list[dict[str, list[str]]] = [{"text": texts[:2]}, {"text": texts[2:]}, {"text": []}]
-    found = MtebModel(model).encode(batches, task_metadata=METADATA, hf_split="test", hf_subset="default", batch_size=2)
-    np.testing.assert_array_equal(found, model.encode(texts))
+    vectors = MtebModel(model).encode(
+        batches, task_metadata=METADATA, hf_split="test", hf_subset="default", batch_size=2
+    )
+    np.testing.assert_array_equal(vectors, model.encode(texts))
     empty = MtebModel(model).encode([], task_metadata=METADATA, hf_split="test", hf_subset="default")
     assert empty.shape == (0, 18)
 
@@ -127,8 +129,8 @@ def test_results_on_other_pairs_have_another_name(model: MetaEncoder, pairs: Dat
     part = pairs.parts[0]
     reversed_pairs = Dataset.of(Pairs("mine", part.sentences1, part.sentences2, part.scores[::-1].copy()))
     for data in (pairs, reversed_pairs):
-        found = scores(run(MtebModel(model), local_sts("STSBenchmark", data), cache=cache))
-        np.testing.assert_allclose(found, ours(model, data), rtol=0, atol=1e-5)
+        values = scores(run(MtebModel(model), local_sts("STSBenchmark", data), cache=cache))
+        np.testing.assert_allclose(values, ours(model, data), rtol=0, atol=1e-5)
 
 
 def test_saved_model_is_opened_by_its_folder(model: MetaEncoder, tmp_path: Path) -> None:
@@ -153,8 +155,8 @@ def test_classification_task_runs() -> None:
     columns = {"text": [f"{('blue', 'red')[i % 2]} thing {i}" for i in range(60)], "label": [i % 2 for i in range(60)]}
     data = datasets.Dataset.from_dict(columns)
     task.dataset, task.data_loaded = {"default": {"train": data, "test": data}}, True
-    (found,) = run(MtebModel("demo?dim=32"), task).task_results[0].scores["test"]
-    assert found["accuracy"] > 0.95
+    (values,) = run(MtebModel("demo?dim=32"), task).task_results[0].scores["test"]
+    assert values["accuracy"] > 0.95
 
 
 def test_retrieval_task_runs() -> None:
@@ -170,8 +172,8 @@ def test_retrieval_task_runs() -> None:
     }
     task = mteb.get_task("NFCorpus")
     task.dataset, task.data_loaded = {"default": {"test": data}}, True
-    (found,) = run(MtebModel("demo?dim=256"), task).task_results[0].scores["test"]
-    assert found["ndcg_at_10"] > 0.95
+    (values,) = run(MtebModel("demo?dim=256"), task).task_results[0].scores["test"]
+    assert values["ndcg_at_10"] > 0.95
 
 
 @pytest.mark.parametrize(

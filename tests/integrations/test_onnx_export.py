@@ -98,9 +98,9 @@ def test_rows_of_any_length_are_scaled_and_zero_rows_stay_zero(tmp_path: Path) -
     meta = Concat().build([3, 2])
     export_meta(meta, tmp_path / "meta.onnx")
     rows = np.array([[3, 4, 0], [0, 0, 0], [3e-30, 4e-30, 0], [3e25, 4e25, 0], [-3, 0, 4]], np.float32)
-    found = run(tmp_path / "meta.onnx", [rows, np.ones((5, 2), np.float32)])
-    np.testing.assert_allclose(found, meta.transform([rows, np.ones((5, 2), np.float32)]), atol=1e-6)
-    np.testing.assert_array_equal(found[1, :3], 0)
+    vectors = run(tmp_path / "meta.onnx", [rows, np.ones((5, 2), np.float32)])
+    np.testing.assert_allclose(vectors, meta.transform([rows, np.ones((5, 2), np.float32)]), atol=1e-6)
+    np.testing.assert_array_equal(vectors[1, :3], 0)
 
 
 def test_graph_has_metadata_and_inputs_only_for_views_that_count(tmp_path: Path) -> None:
@@ -197,8 +197,8 @@ def test_padding_changes_nothing(tmp_path: Path) -> None:
     tokenizer.enable_padding()
     encoded = tokenizer.encode_batch(TEXTS)
     feeds = {
-        "input_ids": np.array([one.ids for one in encoded], np.int64),
-        "attention_mask": np.array([one.attention_mask for one in encoded], np.int64),
+        "input_ids": np.array([tokens.ids for tokens in encoded], np.int64),
+        "attention_mask": np.array([tokens.attention_mask for tokens in encoded], np.int64),
     }
     assert largest_gap(session.run(["vector"], feeds)[0], model.encode(TEXTS)) < 1e-5
 

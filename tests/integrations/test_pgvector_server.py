@@ -161,8 +161,8 @@ def test_search_uses_the_index_and_exact_search_does_not(database: str) -> None:
             store.connection.execute("SELECT pg_stat_force_next_flush()")
             return int(store.connection.execute(scans).fetchone()[0])
 
-        found = store.search(queries, k=10).scores
-        assert np.isclose(found, best[:, :10], atol=1e-6).mean() > 0.9
+        scores = store.search(queries, k=10).scores
+        assert np.isclose(scores, best[:, :10], atol=1e-6).mean() > 0.9
         used = scanned()
         assert used == len(queries)
         np.testing.assert_allclose(store.search(queries, k=10, exact=True).scores, best[:, :10], atol=1e-6)

@@ -92,10 +92,10 @@ def test_queries_and_documents_have_prompts(model: MetaEncoder, library: Library
 
 def test_similarity_is_the_cosine(model: MetaEncoder, library: Library) -> None:
     rows = library.encode(TEXTS)
-    found = library.similarity(rows, rows).numpy()
-    np.testing.assert_allclose(found, model.similarity(TEXTS, TEXTS), atol=1e-6)
+    cosines = library.similarity(rows, rows).numpy()
+    np.testing.assert_allclose(cosines, model.similarity(TEXTS, TEXTS), atol=1e-6)
     np.testing.assert_allclose(
-        library.similarity_pairwise(rows, rows[::-1].copy()).numpy(), found[:, ::-1].diagonal(), atol=1e-6
+        library.similarity_pairwise(rows, rows[::-1].copy()).numpy(), cosines[:, ::-1].diagonal(), atol=1e-6
     )
     dot = to_sentence_transformer(model, similarity_fn_name="dot")
     np.testing.assert_allclose(dot.similarity(rows, rows).numpy(), rows @ rows.T, atol=1e-5)
@@ -117,9 +117,9 @@ def test_rounded_vectors_are_those_of_the_library(model: MetaEncoder, library: L
 
     rows = model.encode(TEXTS)
     for precision, dtype, columns in (("int8", np.int8, 16), ("uint8", np.uint8, 16), ("binary", np.int8, 2)):
-        found = library.encode(TEXTS, precision=precision)
-        assert (found.dtype, found.shape) == (dtype, (len(TEXTS), columns))
-        np.testing.assert_array_equal(found, quantize_embeddings(rows, precision=precision))
+        rounded = library.encode(TEXTS, precision=precision)
+        assert (rounded.dtype, rounded.shape) == (dtype, (len(TEXTS), columns))
+        np.testing.assert_array_equal(rounded, quantize_embeddings(rows, precision=precision))
     bits = library.encode(TEXTS, precision="ubinary")
     np.testing.assert_array_equal(np.unpackbits(bits, axis=1), rows > 0)
 
@@ -177,10 +177,10 @@ def test_evaluator_scores_the_cosines_of_the_model(model: MetaEncoder, library: 
 
     first, second = TEXTS[:-1], TEXTS[1:]
     gold = np.linspace(0, 1, len(first))
-    found = EmbeddingSimilarityEvaluator(first, second, gold.tolist(), write_csv=False)(library)
+    scores = EmbeddingSimilarityEvaluator(first, second, gold.tolist(), write_csv=False)(library)
     cosines = model.similarity(first, second).diagonal()
-    assert found["spearman_cosine"] == pytest.approx(stats.spearmanr(cosines, gold).statistic, abs=1e-6)
-    assert found["pearson_cosine"] == pytest.approx(stats.pearsonr(cosines, gold).statistic, abs=1e-6)
+    assert scores["spearman_cosine"] == pytest.approx(stats.spearmanr(cosines, gold).statistic, abs=1e-6)
+    assert scores["pearson_cosine"] == pytest.approx(stats.pearsonr(cosines, gold).statistic, abs=1e-6)
 
 
 def test_semantic_search_ranks_as_the_model_does(model: MetaEncoder, library: Library) -> None:

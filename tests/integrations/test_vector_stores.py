@@ -95,9 +95,9 @@ def check_hits(store: VectorStore, backend: Backend, kept: dict[int, str], k: in
     assert (ids.dtype.name, scores.dtype.name) == ("int64", "float32")
     np.testing.assert_allclose(scores, best, atol=backend.tolerance)
     column = {number: j for j, number in enumerate(kept)}
-    for row, found in enumerate(ids.tolist()):
-        assert len(set(found)) == len(found)
-        own = cosines[row, [column[number] for number in found]]  # a score is that of the id beside it
+    for row, numbers in enumerate(ids.tolist()):
+        assert len(set(numbers)) == len(numbers)
+        own = cosines[row, [column[number] for number in numbers]]  # a score is that of the id beside it
         np.testing.assert_allclose(scores[row], own, atol=backend.tolerance)
 
 
@@ -217,11 +217,11 @@ CHILD = """
 import importlib, json, sys
 module, name, where, options, folder = json.loads(sys.argv[1])
 store = getattr(importlib.import_module(module), name).open(where, folder, **options)
-found = store.search(json.loads(sys.argv[2]), k=4)
+hits = store.search(json.loads(sys.argv[2]), k=4)
 store.add([1], ["written by another process"])
 store.save()
 store.close()
-print(json.dumps([found.ids.tolist(), found.scores.tolist()]))
+print(json.dumps([hits.ids.tolist(), hits.scores.tolist()]))
 """
 
 

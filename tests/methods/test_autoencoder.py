@@ -74,7 +74,7 @@ def _losses(method: Autoencoder, views: list[Array]) -> list[float]:
     ({"device": 0}, "device is a name such as 'cpu' or 'cuda', not 0"),
     ({"solver": "moments"}, 'solver="moments" is for loss="mse"'),
 ])  # fmt: skip
-def test_parameters_that_are_none_are_refused(parameters: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Autoencoder(**parameters)
 
@@ -87,7 +87,7 @@ def test_the_defaults_are_the_papers() -> None:
     assert make_method("ae", dim=7, betas=[0.5, 0.9]) == Autoencoder(dim=7, betas=(0.5, 0.9))
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_numpy_numbers_are_accepted_as_parameters() -> None:
     method = Autoencoder(
         dim=np.int64(6), hidden_dim=np.int32(5), epochs=np.int64(2), batch_size=np.int64(32), seed=np.int64(3),
         learning_rate=np.float32(0.01), betas=(np.float64(0.9), np.float32(0.99)), patience=np.int8(2),
@@ -221,7 +221,7 @@ def test_early_stopping_waits_for_a_fall() -> None:
     assert len(_losses(Autoencoder(**{**QUICK, "epochs": 50}, learning_rate=1e-30, patience=4), _views())) == 5
 
 
-def test_a_loss_that_falls_slowly_all_the_time_falls() -> None:
+def test_a_loss_that_falls_slowly_does_not_stop_training_early() -> None:
     """Every epoch by less than a ten-thousandth, but by more in the ten epochs that are waited for."""
     method = Autoencoder(dim=4, loss="mse", epochs=60, batch_size=100, learning_rate=2e-5, patience=10)
     losses = np.array(_losses(method, _views()))
@@ -231,17 +231,17 @@ def test_a_loss_that_falls_slowly_all_the_time_falls() -> None:
 
 
 @pytest.mark.parametrize("parameters", [{"learning_rate": 1e30}, {"learning_rate": 1e12, "hidden_layers": 2}])
-def test_divergence_is_said(parameters: dict[str, Any]) -> None:
+def test_diverging_training_raises_a_training_error(parameters: dict[str, Any]) -> None:
     with pytest.raises(TrainingError, match=r"in epoch \d+: lower learning_rate=1"):
         Autoencoder(**(QUICK | {"epochs": 50, "loss": "mse"} | parameters)).fit(_views())
 
 
-def test_values_beyond_float32_are_said() -> None:
+def test_values_beyond_float32_raise_an_error() -> None:
     with pytest.raises(TrainingError, match="or scale the views down"):
         Autoencoder(**QUICK, loss="mae").fit([view.astype(float) * 1e200 for view in _views()])
 
 
-def test_views_of_a_store_are_taken(tmp_path: Path) -> None:
+def test_stored_views_can_be_trained_on(tmp_path: Path) -> None:
     views = ViewStore(tmp_path, shard_rows=4).embed_all(CORPUS, [DemoEncoder(6, seed=1), DemoEncoder(5, seed=2)])
     meta = Autoencoder(**QUICK).fit(views)
     expected = Autoencoder(**QUICK).fit([view[:] for view in views])
@@ -269,7 +269,7 @@ def test_double_precision_is_close_to_single() -> None:
     assert 0 < oracles.error(found[1], found[0]) < 1e-4
 
 
-def test_a_missing_torch_is_said_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_the_error_has_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingError, match="training an autoencoder needs torch") as caught:
         Autoencoder(**QUICK).fit(_views())
@@ -277,7 +277,7 @@ def test_a_missing_torch_is_said_with_the_line_that_installs_it(monkeypatch: pyt
     Autoencoder(dim=4, hidden_layers=0, loss="mse").fit(_views())
 
 
-def test_what_is_fitted_needs_no_torch(tmp_path: Path) -> None:
+def test_a_fitted_autoencoder_needs_no_torch(tmp_path: Path) -> None:
     """Loading, encoding, truncating and saving, and the solved autoencoder from beginning to end."""
     members = ["demo?dim=5&seed=1", "demo?dim=4&seed=2"]
     sentences = [f"{a} {b}" for a in ("dog", "cat", "one", "two") for b in ("sees", "has", "is")]

@@ -163,7 +163,7 @@ def test_streamed_training_gives_the_same_bits_twice_and_leaves_no_thread() -> N
     assert threading.active_count() == before
 
 
-def test_where_rows_come_from_makes_no_difference_but_for_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resident_and_streamed_batches_differ_only_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows are one batch, so that their order does not matter."""
     method = Autoencoder(dim=4, loss="mse", epochs=20, precision="float64", learning_rate=0.01)
     views = [view / 10 for view in make_views(ROWS, (6, 5))]
@@ -214,7 +214,7 @@ def test_dropout_keeps_at_least_one_view_of_every_row(views: int, dropout: float
 
 
 @pytest.mark.parametrize("kind", ["resident", "streamed"])
-def test_what_is_dropped_depends_on_seed_and_epoch_alone(kind: str) -> None:
+def test_dropout_depends_on_seed_and_epoch_alone(kind: str) -> None:
     def kept(seed: int, epoch: int) -> list[float]:
         source = _make(kind, _numbered(), seed, dropout=0.5)
         keep = torch.empty(2, 30, 1)

@@ -26,7 +26,7 @@ def views(rows: int = 3000) -> list[np.ndarray[Any, Any]]:
 @pytest.mark.parametrize("counted", [None, "rows", "views"])
 @pytest.mark.parametrize("d", [37, 600, 1024])
 @pytest.mark.parametrize("name", ["mse", "mae", "kld", "cos"])
-def test_the_kernel_of_a_loss_does_what_the_function_does(name: str, d: int, counted: str | None) -> None:
+def test_the_loss_kernel_equals_the_loss_function(name: str, d: int, counted: str | None) -> None:
     from ensembed.methods.autoencoder.cross_view_network import loss_function, replace_by_gradient
     from ensembed.methods.autoencoder.triton_kernels import loss_kernel
 
@@ -46,7 +46,7 @@ def test_the_kernel_of_a_loss_does_what_the_function_does(name: str, d: int, cou
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_kernel_of_adam_does_what_the_function_does(dtype: str) -> None:
+def test_the_adam_kernel_equals_the_adam_function(dtype: str) -> None:
     from ensembed.methods.autoencoder.cross_view_network import Parameters, adam, adam_update
     from ensembed.methods.autoencoder.triton_kernels import adam_kernel
 
@@ -64,7 +64,9 @@ def test_the_kernel_of_adam_does_what_the_function_does(dtype: str) -> None:
 
 @pytest.mark.parametrize("kind", ["cross", "averaged", "concatenated", "decoupled"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_graphs_train_as_plain_steps_do(kind: str, dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_graphs_train_to_the_same_weights_as_plain_steps(
+    kind: str, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ensembed.methods.autoencoder.training_loop import Stepper
 
     method = Autoencoder(12, loss="mse", epochs=4, batch_size=700, kind=kind, view_dropout=dropout,  # type: ignore[arg-type] # one of the words it takes
@@ -76,7 +78,7 @@ def test_graphs_train_as_plain_steps_do(kind: str, dropout: float, monkeypatch: 
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
-def test_fewer_bits_lead_to_nearly_the_same_place(precision: str) -> None:
+def test_lower_precisions_train_to_nearly_the_same_loss(precision: str) -> None:
     exact = Autoencoder(12, loss="mse", epochs=20, batch_size=500, device="cuda", precision="float32")
     other = dataclasses.replace(exact, precision=precision)  # type: ignore[arg-type] # one of the words it takes
     a, b = (method.fit(views()).transform(views()) for method in (exact, other))

@@ -72,7 +72,9 @@ def _layers(design: Design, weights: dict[str, Array]) -> tuple[list[list[tuple[
 @pytest.mark.parametrize("hidden_layers", [0, 1, 2])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_loss_and_gradient(kind: str, loss: str, hidden_layers: int, activation: Activation, dropped: bool) -> None:
+def test_loss_and_gradient_equal_the_oracle_and_autograd(
+    kind: str, loss: str, hidden_layers: int, activation: Activation, dropped: bool
+) -> None:
     design = _design(kind, hidden_layers, activation)
     parameters = _parameters(design)
     network = _network(design, parameters, loss)
@@ -140,7 +142,7 @@ def test_zero_vectors_and_large_ones_have_finite_losses(loss: str, dtype: torch.
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_sixteen_bits_point_the_same_way(kind: str, loss: str) -> None:
+def test_gradients_in_sixteen_bits_have_the_same_direction(kind: str, loss: str) -> None:
     design = _design(kind, 1, "relu")
     found = {}
     for dtype in (torch.float64, torch.bfloat16):

@@ -51,7 +51,7 @@ def _least(meta: Meta, views: list[Array]) -> float:
 @pytest.mark.parametrize(("seed", "dtype"), [(0, "float32"), (1, "float64")])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("n", "dims"), SHAPES)
-def test_it_is_what_least_squares_and_an_svd_give(
+def test_the_linear_solution_equals_least_squares_and_an_svd(
     n: int, dims: tuple[int, ...], kind: str, seed: int, dtype: str
 ) -> None:
     train = [view.astype(dtype) for view in make_views(n, dims, kind, seed)]
@@ -114,7 +114,7 @@ def test_no_other_encoder_or_decoder_is_better(dims: tuple[int, ...], size: floa
         assert _loss(moved, _best_decoders(moved, views), views) >= best * (1 - 1e-6)
 
 
-def test_of_one_view_it_is_pca() -> None:
+def test_the_linear_autoencoder_of_one_view_is_pca() -> None:
     X = make_views(100, (6,))[0]
     values, vectors = np.linalg.eigh(np.cov(X.T, bias=True))
     meta = _linear(3).fit([X])
@@ -124,7 +124,7 @@ def test_of_one_view_it_is_pca() -> None:
     assert oracles.error_up_to_signs(meta.transform([X]), expected) < 1e-5
 
 
-def test_of_copies_of_a_view_every_encoder_is_the_same() -> None:
+def test_copies_of_a_view_get_the_same_encoder() -> None:
     X = make_views(100, (6,))[0]
     meta = _linear(3).fit([X, X, X])
     first, *others = meta.projections
@@ -192,7 +192,7 @@ def test_a_view_that_never_changes_adds_nothing(value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6])
-def test_rows_that_are_all_the_same_teach_nothing(value: float) -> None:
+def test_rows_that_are_all_the_same_raise_an_error(value: float) -> None:
     with pytest.raises(ViewError, match="every row of the views is the same"):
         _linear(1).fit([np.full((99, 3), value), np.full((99, 2), -value)])
 
@@ -208,7 +208,7 @@ def test_the_training_vectors_have_mean_zero_and_the_dimension_of_the_largest_vi
 @pytest.mark.parametrize("change", [
     {"loss": "kld"}, {"loss": "mae"}, {"hidden_layers": 1}, {"kind": "averaged"}, {"view_dropout": 0.1},
 ])  # fmt: skip
-def test_nothing_else_can_be_solved(change: dict[str, object]) -> None:
+def test_only_mse_without_hidden_layers_is_solved_from_moments(change: dict[str, object]) -> None:
     parameters: dict[str, object] = {"loss": "mse", "hidden_layers": 0} | change
     assert not Autoencoder(**parameters).linear  # type: ignore[arg-type] # of several types
     with pytest.raises(InputError, match='solver="moments" is for loss="mse", hidden_layers=0'):

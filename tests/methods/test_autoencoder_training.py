@@ -77,7 +77,7 @@ def _go_on(folder: Path) -> tuple[Meta, Reports]:
 
 @pytest.mark.parametrize("dims", [(6,), (6, 5, 4)])
 @pytest.mark.parametrize("hidden_layers", [0, 1, 2])
-def test_it_is_what_autograd_and_adam_of_torch_give(hidden_layers: int, dims: tuple[int, ...]) -> None:
+def test_training_equals_autograd_and_adam_of_torch(hidden_layers: int, dims: tuple[int, ...]) -> None:
     """All rows are one batch here, so that their order does not matter."""
     X = [torch.from_numpy(view / 10) for view in make_views(40, dims)]
     design = Design(dims, 4, hidden_layers, 3, "tanh", "cross")
@@ -164,7 +164,7 @@ def test_an_interruption_within_an_epoch_loses_that_epoch_only(
     _assert_same(found, expected)
 
 
-def test_an_interruption_while_an_epoch_is_taken_down_keeps_nothing_of_it() -> None:
+def test_an_interruption_while_an_epoch_is_copied_keeps_nothing_of_it() -> None:
     class Interrupting:
         def copy_(self, _tensor: torch.Tensor) -> None:
             raise KeyboardInterrupt
@@ -218,7 +218,7 @@ def _flip(at: float) -> Callable[[bytes], bytes]:
     lambda _: b"\xff" * 1000, lambda data: data + b"\0", _flip(0), _flip(0.02), _flip(0.3), _flip(0.5), _flip(0.8),
     _flip(1),
 ])  # fmt: skip
-def test_a_damaged_checkpoint_is_none(change: Callable[[bytes], bytes], tmp_path: Path, expected: Meta) -> None:
+def test_a_damaged_checkpoint_is_ignored(change: Callable[[bytes], bytes], tmp_path: Path, expected: Meta) -> None:
     path = _interrupted(tmp_path / "kept")
     path.write_bytes(change(path.read_bytes()))
     found, reports = _go_on(tmp_path / "kept")
@@ -254,7 +254,7 @@ def test_the_checkpoint_of_other_sentences_is_not_taken(row: int, tmp_path: Path
 
 
 @pytest.mark.usefixtures("every_epoch")
-def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_raises_an_error_that_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_path: Path, _data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -264,7 +264,7 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("every_epoch")
-def test_a_place_where_no_folder_can_be_is_said(tmp_path: Path) -> None:
+def test_a_checkpoint_folder_that_cannot_be_made_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(ModelError, match="cannot keep the training in"):
@@ -273,7 +273,7 @@ def test_a_place_where_no_folder_can_be_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("every_epoch")
-def test_nothing_is_left_in_the_end_but_what_was_there_before(tmp_path: Path, expected: Meta) -> None:
+def test_the_checkpoint_is_removed_and_other_files_of_the_folder_stay(tmp_path: Path, expected: Meta) -> None:
     folder = tmp_path / "a" / "b"
     _assert_same(METHOD.fit(views(), threads=1, checkpoint=folder), expected)
     assert not folder.exists()
@@ -292,7 +292,7 @@ def test_a_training_that_diverges_leaves_no_bad_checkpoint(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("hidden_layers", [0, 1, 2])
-def test_values_so_large_that_nothing_would_move_are_said(hidden_layers: int) -> None:
+def test_values_too_large_for_adam_raise_an_error(hidden_layers: int) -> None:
     """The loss is a number in every epoch, but the square of its gradient is none."""
     method = Autoencoder(dim=4, loss="mse", hidden_layers=hidden_layers, epochs=3, solver="batches")
     large = [view * np.float32(1e14) for view in views()]
@@ -300,13 +300,13 @@ def test_values_so_large_that_nothing_would_move_are_said(hidden_layers: int) ->
         method.fit(large)
 
 
-def test_weights_beyond_all_numbers_are_found_after_the_last_step() -> None:
+def test_weights_that_are_not_finite_are_found_after_the_last_step() -> None:
     with pytest.raises(TrainingError, match=r"gradient became too large in epoch 1: lower learning_rate=1e\+39"):
         Autoencoder(dim=4, loss="mse", epochs=1, learning_rate=1e39).fit(views())
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_settings_of_the_process_are_put_back(fails: bool) -> None:
+def test_settings_of_the_process_are_restored_after_training(fails: bool) -> None:
     state = torch.get_rng_state()
     torch.set_num_threads(3)
     before = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32, torch.get_default_dtype()

@@ -22,7 +22,7 @@ from ensembed.methods import GCCA, SVD, Auto, Concat, Meta, Method
 from ensembed.models.tuning import Choice, LabelledPairs, decide, describe, tune_method
 from ensembed.models.tuning.tune import offer
 from ensembed.numerics.moments import Moments
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 
 SENTENCES = [f"{who} {does} {what}" for who in "abcdefghij" for does in ("sees", "has", "wants") for what in "klmnop"]
 

@@ -75,7 +75,7 @@ def test_the_rank_counts_what_can_be_told_from_zero(values: list[float], rank: i
 
 @settings(max_examples=50)
 @given(seed=st.integers(0, 999), d=st.integers(1, 6), k=st.integers(1, 6), data=st.data())
-def test_signs_do_not_depend_on_the_signs_that_came(seed: int, d: int, k: int, data: Any) -> None:  # noqa: ANN401 - hypothesis has no public type for it
+def test_fixed_signs_do_not_depend_on_the_input_signs(seed: int, d: int, k: int, data: Any) -> None:  # noqa: ANN401 - hypothesis has no public type for it
     V = np.random.default_rng(seed).standard_normal((d, k))
     flips = np.array(data.draw(st.lists(st.sampled_from([-1.0, 1.0]), min_size=k, max_size=k)))
     fixed = fix_signs(V)

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from ensembed.errors import ViewError
 from ensembed.numerics import moments as moments_module
 from ensembed.numerics.moments import Moments, one_blas_thread, tiles
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_view_is_read_in_order_by_one_thread_at_a_time() -> None:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("threads", [None, 1, 3])
-def test_what_goes_wrong_while_reading_comes_out_and_blas_is_as_before(threads: int | None) -> None:
+def test_an_error_while_reading_is_raised_and_blas_threads_are_restored(threads: int | None) -> None:
     before = _blas_threads()
     with pytest.raises(OSError, match="the disk is gone"):
         Moments.of_views([_Watched(2000), _Watched(2000, fails_at=700)], Pass(threads=threads))
@@ -103,7 +103,7 @@ def test_what_goes_wrong_while_reading_comes_out_and_blas_is_as_before(threads: 
     assert _blas_threads() == before
 
 
-def test_the_last_one_out_gives_blas_its_threads_back() -> None:
+def test_blas_threads_are_restored_when_the_last_pass_ends() -> None:
     with threadpool_limits(2, user_api="blas"):
         first, second = one_blas_thread(), one_blas_thread()
         assert first.__enter__() == 2

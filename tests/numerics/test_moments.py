@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ensembed.errors import InputError, ViewError
 from ensembed.numerics.moments import Moments
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 
 Array: TypeAlias = NDArray[Any]
 QUICK = settings(max_examples=40)
@@ -107,7 +107,7 @@ def test_zero_is_neutral_to_the_bit(n: int, centre: float, seed: int) -> None:
         np.testing.assert_array_equal(same.scatter, moments.scatter)
 
 
-def test_nothing_plus_nothing_is_nothing() -> None:
+def test_moments_of_no_rows_add_up_to_moments_of_no_rows() -> None:
     nothing = Moments.zero(2) + Moments.of(np.zeros((0, 2)))
     assert nothing.n == 0
     assert not nothing.mean.any()
@@ -133,7 +133,7 @@ def test_float32_products_are_right_to_a_millionth(centre: float) -> None:
     assert (np.abs(quick.mean - exact.mean) / spread).max() < 1e-6
 
 
-def test_a_sum_is_as_sure_as_its_less_sure_part() -> None:
+def test_a_sum_of_moments_has_the_coarser_resolution() -> None:
     X = _rows(0, 9, 3, 1.0)
     quick = Moments.of(X, Pass(precision="float32"))
     assert (quick + Moments.of(X)).resolution == (Moments.of(X) + quick).resolution == quick.resolution
@@ -187,13 +187,13 @@ def test_rows_must_be_aligned_even_where_one_would_spread_over_all() -> None:
 
 
 @pytest.mark.parametrize("X", [np.ones(3), np.ones((2, 2, 2)), np.array([["a"]])])
-def test_what_is_no_matrix_is_refused(X: Array) -> None:
+def test_views_that_are_no_matrices_are_refused(X: Array) -> None:
     with pytest.raises(ViewError, match="view 0"):
         Moments.of(X)
 
 
 @pytest.mark.parametrize("precision", ["float16", None, ["float32"]])
-def test_a_precision_that_there_is_not_is_refused(precision: Any) -> None:  # noqa: ANN401 - none of them is one
+def test_an_unknown_precision_is_refused(precision: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match=f"precision is 'float64' or 'float32', not {re.escape(repr(precision))}"):
         Pass(precision=precision)
 

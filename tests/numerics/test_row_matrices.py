@@ -49,7 +49,7 @@ def test_every_other_row_has_length_one_and_its_direction(X: Any) -> None:  # no
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_row_with_nan_or_inf_is_nan_all_over_and_the_others_are_as_ever(bad: float) -> None:
+def test_unit_rows_makes_a_row_with_nan_or_inf_all_nan_and_leaves_the_others_alone(bad: float) -> None:
     Z = unit_rows(np.array([[1.0, bad, 2.0], [0.0, 3.0, 4.0]]))
     assert np.isnan(Z[0]).all()
     np.testing.assert_allclose(Z[1], [0, 0.6, 0.8])
@@ -63,7 +63,7 @@ def test_the_result_is_float32_or_wider_and_the_input_is_left_alone(dtype: Any) 
     np.testing.assert_array_equal(unit_rows(X), np.eye(3))
 
 
-def test_no_rows_at_all_stay_none() -> None:
+def test_unit_rows_of_no_rows_is_empty() -> None:
     assert unit_rows(np.zeros((0, 3), np.float32)).shape == (0, 3)
 
 

@@ -17,7 +17,7 @@ from ensembed.errors import InputError, ViewError
 from ensembed.methods import GCCA, SVD, Auto
 from ensembed.numerics.eigen import top_eigh
 from ensembed.numerics.moments import Moments
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import TensorMatrix, check_views
 from ensembed.numerics.torch_device import checked_device, gcca_on, top_eigh_on
 from ensembed.views import ViewStore
@@ -45,7 +45,7 @@ def _close(found: Moments, expected: Moments, tolerance: float = 1e-12) -> None:
 
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("kind", ["arrays", "tensors", "mixed"])
-def test_moments_are_those_of_numpy(normalize: bool, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moments_on_a_device_equal_those_of_numpy(normalize: bool, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ensembed.numerics.torch_device._BLOCK", 128)
     monkeypatch.setattr("ensembed.numerics.torch_device._TILE", 5)
     arrays = _views()
@@ -109,13 +109,13 @@ def test_devices_that_cannot_be_used_are_refused(device: str, message: str) -> N
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_missed() -> None:
+def test_training_on_a_missing_gpu_raises_an_engine_error() -> None:
     with pytest.raises(InputError, match=re.escape("device 'cuda:0': torch")):
         checked_device("cuda:0")
 
 
 @pytest.mark.parametrize("k", [1, 4, 14])
-def test_eigenvectors_are_those_of_numpy(k: int) -> None:
+def test_eigenvectors_on_a_device_equal_those_of_numpy(k: int) -> None:
     S = Moments.of_views(_views()).covariance
     values, V = top_eigh_on("cpu", S, k)
     expected = top_eigh(S, k)[0]
@@ -126,7 +126,7 @@ def test_eigenvectors_are_those_of_numpy(k: int) -> None:
 
 @pytest.mark.parametrize("tau", [0.0, 0.1, 10.0])
 @pytest.mark.parametrize("dim", [1, 6, 14])
-def test_gcca_is_that_of_numpy(tau: float, dim: int) -> None:
+def test_gcca_on_a_device_equals_that_of_numpy(tau: float, dim: int) -> None:
     views = _views()
     dims = [X.shape[1] for X in views]
     moments = Moments.of_views(views)
@@ -148,7 +148,7 @@ def test_gcca_leaves_a_block_without_full_rank_to_the_host() -> None:
 
 
 @pytest.mark.parametrize("method", [GCCA(3), SVD(3), SVD(3, weights="reliability"), Auto(3)])
-def test_a_fit_on_a_device_is_the_fit(method: Any) -> None:  # noqa: ANN401 - each is of another class
+def test_a_fit_with_torch_on_a_device_equals_the_fit_with_numpy(method: Any) -> None:  # noqa: ANN401 - each is of another class
     views = _views()
     tensors = [torch.from_numpy(X) for X in views]
     found = method.fit(tensors, device="cpu")

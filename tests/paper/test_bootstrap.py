@@ -143,7 +143,7 @@ def test_scores_of_any_values_equal_those_of_repeated_rows(
     np.testing.assert_allclose(found, slow_scores(cosines, dataset, protocol, 20), rtol=0, atol=1e-9)
 
 
-def test_a_resample_without_differing_gold_is_drawn_again() -> None:
+def test_resample_with_constant_gold_scores_is_drawn_again() -> None:
     found = one_system([np.array([0.1, 0.9])], dataset_of("toy", [1, 2]), resamples=200)
     np.testing.assert_allclose(found, 1.0, atol=1e-12)
 
@@ -172,14 +172,14 @@ def test_no_nan_where_differences_are_too_small_for_their_squares() -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_draws_do_not_depend_on_blocks(protocol: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draws_do_not_depend_on_the_block_size(protocol: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset, systems = invented("toy", [20, 2, 30])
     expected = one_system(systems["fair"], dataset, protocol)
     monkeypatch.setattr(module, "_BLOCK", 100)
     np.testing.assert_allclose(one_system(systems["fair"], dataset, protocol), expected, rtol=0, atol=1e-14)
 
 
-def test_a_system_does_not_depend_on_the_others_nor_a_data_set() -> None:
+def test_scores_do_not_depend_on_other_systems_or_data_sets() -> None:
     one, two = invented("one", [30, 20], 1), invented("two", [25], 2)
     systems, datasets = by_label(one, two), [one[0], two[0]]
     together = resample(systems, datasets, "mean", resamples=40).scores
@@ -194,7 +194,7 @@ def test_a_system_does_not_depend_on_the_others_nor_a_data_set() -> None:
 # Draws
 
 
-def test_data_sets_that_share_pairs_vary_together() -> None:
+def test_scores_of_data_sets_with_shared_pairs_are_correlated() -> None:
     """The mean over three copies of a data set is as uncertain as the data set, and not by a root of 3 less."""
     gold = np.random.default_rng(0).normal(size=150)
     x = 0.6 * gold + 0.8 * np.random.default_rng(1).normal(size=150)
@@ -207,7 +207,7 @@ def test_data_sets_that_share_pairs_vary_together() -> None:
     assert mean.high.pearson - mean.low.pearson == pytest.approx(one.high.pearson - one.low.pearson)
 
 
-def test_a_pair_that_comes_twice_is_drawn_twice_or_not_at_all() -> None:
+def test_repeated_pair_is_drawn_equally_often_in_all_its_rows() -> None:
     """Repeating every row of a part adds no certainty."""
     gold = np.random.default_rng(0).normal(size=60)
     x = gold + np.random.default_rng(1).normal(size=60)
@@ -218,7 +218,7 @@ def test_a_pair_that_comes_twice_is_drawn_twice_or_not_at_all() -> None:
     )
 
 
-def test_a_part_that_is_drawn_again_leaves_the_others_alone() -> None:
+def test_drawing_one_part_again_does_not_change_other_parts() -> None:
     dataset, systems = invented("toy", [40])
     tiny = pairs("tiny", [1.0, 2.0])
     both = Dataset("both", (*dataset.parts, tiny))
@@ -237,7 +237,7 @@ def test_progress_counts_drawn_pairs() -> None:
 # Intervals
 
 
-def test_the_mean_is_that_of_the_test_sets() -> None:
+def test_mean_is_over_test_sets_without_dev() -> None:
     found = [invented("one", [30, 20], 1), invented("two", [25], 2), invented(DEV, [50], 3)]
     resampled = resample(by_label(*found), [dataset for dataset, _ in found], "mean", resamples=40)
     scores = resampled.scores["good"]
@@ -260,7 +260,7 @@ def test_intervals_are_percentiles() -> None:
     assert isinstance(found, Interval)
 
 
-def test_intervals_are_scipys() -> None:
+def test_intervals_agree_with_scipy_bootstrap() -> None:
     dataset, systems = invented("toy", [120])
     x, y = systems["fair"][0], dataset.parts[0].scores
     resampled = resample({"fair": {"toy": [x]}}, [dataset], "mean", resamples=4000)
@@ -280,7 +280,7 @@ def test_intervals_are_scipys() -> None:
         np.testing.assert_allclose(limits, expected, rtol=0, atol=0.1 * (expected.high - expected.low))
 
 
-def test_intervals_and_tests_err_as_often_as_they_say() -> None:
+def test_intervals_and_tests_have_their_nominal_error_rates() -> None:
     """95 of 100 intervals hold the true correlation, and of two equally good systems few differ significantly."""
     rng, rho, trials = np.random.default_rng(0), 0.6, 300
     covered = differ = 0
@@ -300,7 +300,7 @@ def test_intervals_and_tests_err_as_often_as_they_say() -> None:
 # Comparisons
 
 
-def test_a_system_does_not_differ_from_itself() -> None:
+def test_comparison_of_a_system_with_itself_has_no_difference() -> None:
     dataset, systems = invented("toy", [60, 30])
     same: Mapping[str, Predictions] = {name: {"toy": systems["fair"]} for name in ("meta:same", "single:a")}
     for test in resample(same, [dataset], "mean", resamples=100).comparisons(["meta:same"], ["single:a"]):
@@ -337,7 +337,7 @@ def test_comparisons_are_paired_and_corrected_for_each_data_set_and_metric() -> 
 # Errors
 
 
-def test_what_cannot_be_resampled_is_refused() -> None:
+def test_resample_refuses_bad_arguments() -> None:
     dataset, cosines = invented("toy", [10])
     systems = by_label((dataset, cosines))
     with pytest.raises(InputError, match="resamples must be at least 1 and the seed at least 0, not 0 and 0"):
@@ -362,7 +362,7 @@ def test_what_cannot_be_resampled_is_refused() -> None:
         one_system([np.arange(3.0)], dataset_of("toy", [2.0, 2.0, 2.0]))
 
 
-def test_the_pool_may_have_parts_that_could_not_be_scored_alone() -> None:
+def test_protocol_all_pools_parts_that_cannot_be_scored_alone() -> None:
     dataset = dataset_of("toy", [1.0], [2.0, 2.0, 2.0], [3.0, 4.0])
     cosines = [np.array([0.1]), np.array([0.2, 0.3, 0.1]), np.array([0.9, 0.8])]
     np.testing.assert_allclose(
@@ -370,7 +370,7 @@ def test_the_pool_may_have_parts_that_could_not_be_scored_alone() -> None:
     )
 
 
-def test_what_was_not_resampled_is_not_there() -> None:
+def test_interval_of_an_unknown_system_or_data_set_is_an_error() -> None:
     resampled = Resampled({"one": {"toy": Score(0.5, 0.5)}}, {"one": {"toy": np.zeros((40, 2))}})
     with pytest.raises(InputError, match="one was not resampled on 'sts12', only on toy"):
         resampled.interval("one", "sts12")

@@ -15,7 +15,7 @@ from ensembed.paper.findings import MEAN
 from ensembed.sts import Score
 
 
-def test_each_comparison_is_with_the_member_that_is_best_there() -> None:
+def test_comparison_uses_the_best_member_of_each_data_set_and_metric() -> None:
     def scores(values: Mapping[str, tuple[float, float]]) -> dict[str, Score]:
         return {name: Score(*pair) for name, pair in values.items()}
 
@@ -49,7 +49,7 @@ def test_each_comparison_is_with_the_member_that_is_best_there() -> None:
 
 
 @pytest.mark.parametrize("metas", [1, 2, 5, 7])
-def test_resamples_too_few_for_any_difference_to_count_are_refused(metas: int) -> None:
+def test_comparisons_refuse_too_few_resamples(metas: int) -> None:
     def comparisons(resamples: int) -> list[float]:
         labels = [f"meta:{i}" for i in range(metas)]
         level = dict.fromkeys(labels, 0.9) | {"single": 0.1}

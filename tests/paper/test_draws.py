@@ -12,7 +12,7 @@ from ensembed.sts import Pairs
 PAIRS = Pairs("toy", tuple(map(str, range(500))), ("b",) * 500, np.arange(500.0))
 
 
-def test_the_stream_is_splitmix64() -> None:
+def test_stream_equals_splitmix64() -> None:
     """The first numbers of the published generator from the seed 1234567."""
     found = stream(np.array([0, 1234567], np.uint64), np.arange(5, dtype=np.uint64))[:, 1]
     assert found.tolist() == [
@@ -37,7 +37,7 @@ def test_counts_are_independent_and_poisson() -> None:
     assert found.sum(axis=0).var() == pytest.approx(400, rel=0.3)
 
 
-def test_a_pair_has_the_same_counts_wherever_it_is() -> None:
+def test_pair_has_the_same_counts_in_every_data_set() -> None:
     here = Pairs("here", ("a", "b", "ab"), ("b", "c", "c"), np.arange(3.0))
     there = Pairs("there", ("c", "b", "a"), ("b", "a", "bc"), np.arange(3.0))
     one, two = pair_keys([here], 0), pair_keys([there], 0)

@@ -47,7 +47,7 @@ def test_predictions_are_those_of_the_fitted_model(laboratory: Laboratory, metho
             np.testing.assert_allclose(ours, theirs, atol=2e-5)
 
 
-def test_a_member_is_tried_as_it_is_and_cut(laboratory: Laboratory) -> None:
+def test_trial_of_a_single_member_gives_its_own_vectors_truncated(laboratory: Laboratory) -> None:
     for j, encoder in enumerate(laboratory.ensemble.encoders):
         [expected] = predict(encoder, DEV_ONLY)
         outcome = laboratory.outcome(Trial(None, (j,)), DEV_ONLY)
@@ -60,14 +60,14 @@ def test_a_member_is_tried_as_it_is_and_cut(laboratory: Laboratory) -> None:
 
 
 @pytest.mark.parametrize("method", [SVD(4), GCCA(4, 1.0), replace(QUICK, loss="mse"), QUICK])
-def test_some_members_are_what_an_ensemble_of_them_is(laboratory: Laboratory, method: Method) -> None:
+def test_trial_of_some_members_equals_an_ensemble_of_them(laboratory: Laboratory, method: Method) -> None:
     model = Ensemble([MEMBERS[0], MEMBERS[2]]).fit(CORPUS, method)
     outcome = laboratory.outcome(Trial(method, (0, 2), "main"), DEV_ONLY)
     np.testing.assert_allclose(outcome.cosines(DEV)[0], predict(model, DEV_ONLY)[0][0], atol=2e-5)
 
 
 @pytest.mark.parametrize("method", [SVD(4), QUICK])
-def test_a_sample_is_a_corpus_of_its_own(laboratory: Laboratory, method: Method) -> None:
+def test_trial_on_a_sample_equals_a_fit_on_those_sentences(laboratory: Laboratory, method: Method) -> None:
     rows = np.sort(np.random.default_rng(1).permutation(len(CORPUS))[:60])
     sentences = list(CORPUS)
     model = laboratory.ensemble.fit([sentences[i] for i in rows], method)
@@ -77,7 +77,7 @@ def test_a_sample_is_a_corpus_of_its_own(laboratory: Laboratory, method: Method)
     assert other.predictions != outcome.predictions
 
 
-def test_first_dimensions_are_those_of_the_truncated_model(laboratory: Laboratory) -> None:
+def test_trial_with_keep_equals_the_truncated_model(laboratory: Laboratory) -> None:
     model = laboratory.ensemble.fit(CORPUS, SVD(6))
     [expected] = predict(
         lambda texts: model.meta.truncate(2).transform([one.encode(texts) for one in model.ensemble.encoders]), DEV_ONLY
@@ -88,7 +88,7 @@ def test_first_dimensions_are_those_of_the_truncated_model(laboratory: Laborator
 
 
 @pytest.mark.parametrize("method", [SVD(14), GCCA(14, 1.0), replace(QUICK, dim=14, loss="mse")])
-def test_more_dimensions_than_there_are_become_those_that_are(laboratory: Laboratory, method: Method) -> None:
+def test_dim_is_reduced_to_what_the_data_supports(laboratory: Laboratory, method: Method) -> None:
     views = [laboratory.corpora["main"][j] for j in (0, 2)]
     with pytest.raises(DimensionError) as caught:
         method.fit(views)
@@ -97,7 +97,7 @@ def test_more_dimensions_than_there_are_become_those_that_are(laboratory: Labora
     assert 8 < outcome.dim < 14
 
 
-def test_what_is_known_is_not_found_out_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_outcomes_are_not_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = Trial(QUICK, ALL, "main")
     known = small_laboratory(tmp_path).outcome(trial, DEV_ONLY)
 
@@ -123,7 +123,7 @@ def test_what_is_known_is_not_found_out_again(tmp_path: Path, monkeypatch: pytes
         small_laboratory(tmp_path, fresh=True).outcome(trial, DEV_ONLY)
 
 
-def test_an_interrupted_training_goes_on(tmp_path: Path) -> None:
+def test_interrupted_training_continues_to_the_same_result(tmp_path: Path) -> None:
     def stop(label: str, done: int, _total: int | None, /) -> None:
         if label.startswith("train") and done == 2:
             raise KeyboardInterrupt
@@ -142,7 +142,7 @@ def test_an_interrupted_training_goes_on(tmp_path: Path) -> None:
     assert epochs == [2, 3]  # not from the beginning
 
 
-def test_a_fresh_run_trains_from_the_beginning(tmp_path: Path) -> None:
+def test_fresh_notebook_trains_from_the_beginning(tmp_path: Path) -> None:
     def stop(label: str, done: int, _total: int | None, /) -> None:
         if label.startswith("train") and done == 2:
             raise KeyboardInterrupt
@@ -159,7 +159,7 @@ def test_a_fresh_run_trains_from_the_beginning(tmp_path: Path) -> None:
     assert epochs == [1, 2, 3]
 
 
-def test_a_fit_is_shared_by_trials_that_differ_in_length_or_data(
+def test_trials_that_differ_in_keep_or_data_sets_share_a_fit(
     laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fits = []
@@ -179,7 +179,7 @@ def test_a_fit_is_shared_by_trials_that_differ_in_length_or_data(
     assert len(fits) == 1
 
 
-def test_a_second_process_waits_and_finds_what_the_first_found(tmp_path: Path) -> None:
+def test_second_process_waits_and_reads_the_first_ones_record(tmp_path: Path) -> None:
     notebook = Notebook(tmp_path)
     outcome = Outcome(3, {}, None, 0.5)
     begun, found = threading.Event(), []
@@ -200,13 +200,13 @@ def test_a_second_process_waits_and_finds_what_the_first_found(tmp_path: Path) -
     assert found == [outcome]
 
 
-def test_what_learns_needs_a_corpus(laboratory: Laboratory) -> None:
+def test_method_that_learns_without_a_corpus_is_an_error(laboratory: Laboratory) -> None:
     with pytest.raises(InputError, match="has to be fitted on one of: main, other"):
         laboratory.outcome(Trial(SVD(4), ALL), DEV_ONLY)
 
 
 @pytest.mark.parametrize("damage", [lambda _text: b"", lambda text: text[:-20], lambda _text: b'{"dim": "x"}'])
-def test_a_damaged_record_counts_as_not_there(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_record_is_computed_again(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     notebook = Notebook(tmp_path)
     outcome = Outcome(3, {"a": ((0.1, 1 / 3),)}, None, 0.5)
     calls: list[int] = []

@@ -24,13 +24,13 @@ def add_billion_word(data: Path) -> None:
     (data / "corpus" / "news.en-00001-of-00100.txt.gz").write_bytes(gzip.compress(b"one line .\nanother one .\n"))
 
 
-def test_the_sentences_of_sts_b_train_are_a_corpus(data: Path) -> None:
+def test_stsb_train_corpus_has_its_distinct_sentences(data: Path) -> None:
     [found] = open_corpora(["stsb-train"], data=data)
     assert sorted(found.corpus) == ["a dog", "a puppy", "stocks fell"]
     assert "no score was used" in found.what
 
 
-def test_nothing_named_is_the_papers_corpus_where_it_is_here(data: Path) -> None:
+def test_default_corpora_are_billion_word_if_found_and_stsb_train(data: Path) -> None:
     assert [one.name for one in open_corpora([], data=data)] == ["stsb-train"]
     add_billion_word(data)
     assert [one.name for one in open_corpora([], data=data)] == ["billion-word", "stsb-train"]
@@ -38,14 +38,14 @@ def test_nothing_named_is_the_papers_corpus_where_it_is_here(data: Path) -> None
     assert list(found.corpus) == ["one line .", "another one ."]
 
 
-def test_files_are_called_by_their_names_and_once(data: Path, tmp_path: Path) -> None:
+def test_corpus_files_are_named_by_their_file_names_without_repeats(data: Path, tmp_path: Path) -> None:
     path = tmp_path / "my.news.txt.gz"
     path.write_bytes(gzip.compress(b"a line\n"))
     [found, other] = open_corpora([str(path), "stsb-train", str(path)], data=data)
     assert (found.name, found.what, other.name) == ("my.news", "the file my.news.txt.gz", "stsb-train")
 
 
-def test_what_cannot_be_told_apart_or_found_is_refused(data: Path, tmp_path: Path) -> None:
+def test_corpora_with_ambiguous_or_missing_names_are_refused(data: Path, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     for path in (tmp_path / "a" / "news.txt", tmp_path / "news.txt", tmp_path / "none.txt"):
         path.write_text("a line\n")

@@ -15,7 +15,7 @@ def printed(text: str) -> list[Printed]:
     return [Printed(*map(float, figure.split("/"))) for figure in text.split()]
 
 
-def test_gcca_by_tau() -> None:
+def test_table1_gcca_is_as_printed() -> None:
     assert list(paper.table1_gcca()) == ["0.01", "0.1", "1", "10", "100"]
     assert list(paper.table1_gcca().values()) == printed("84.2/84.1 84.8/84.7 85.5/85.7 85.5/86.1 84.9/85.9")
 
@@ -28,7 +28,7 @@ def test_gcca_by_tau() -> None:
         ("2", "82.5/82.8 81.3/82.1 83.3/83.4 82.3/82.3"),
     ],
 )
-def test_the_autoencoder_by_hidden_layers_and_loss(layers: str, row: str) -> None:
+def test_table1_autoencoder_is_as_printed(layers: str, row: str) -> None:
     table = paper.table1_autoencoder()
     assert list(table) == ["0", "1", "2"]
     assert list(table[layers]) == ["mse", "mae", "kld", "cos"]
@@ -43,14 +43,14 @@ def test_the_autoencoder_by_hidden_layers_and_loss(layers: str, row: str) -> Non
         ("ae", "85.1/85.5 76.5/80.3 82.5/83.5 28.7/41.0"),
     ],
 )
-def test_what_each_member_is_worth(method: str, row: str) -> None:
+def test_table3_is_as_printed(method: str, row: str) -> None:
     table = paper.table3()
     assert list(table) == ["svd", "gcca", "ae"]
     assert list(table[method]) == ["full", "without ParaNMT", "without USE", "without SBERT"]
     assert list(table[method].values()) == printed(row)
 
 
-def test_the_tables_cannot_be_changed() -> None:
+def test_published_tables_are_read_only() -> None:
     for table in (paper.table1_gcca(), paper.table1_autoencoder()["0"], paper.table3()["ae"]):
         assert isinstance(table, Mapping)
         with pytest.raises(TypeError):

@@ -88,7 +88,7 @@ def _ours(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("script", [True, False])
-def test_every_table_and_every_figure_is_seen(browser: Browser, address: str, *, script: bool) -> None:
+def test_every_table_and_figure_is_visible(browser: Browser, address: str, *, script: bool) -> None:
     figures = [f"#figure-{name} svg" for name in FIGURES]
     tables = [f"#table-{table.name}" for table in all_tables(FINDINGS)]
     assert len(tables) >= 15
@@ -104,7 +104,7 @@ def test_every_table_and_every_figure_is_seen(browser: Browser, address: str, *,
 
 
 @pytest.mark.parametrize("script", [True, False])
-def test_switches(browser: Browser, address: str, *, script: bool) -> None:
+def test_switches_hide_metrics_and_printed_rows(browser: Browser, address: str, *, script: bool) -> None:
     with Opened(browser, address, java_script_enabled=script) as page:
         cell = page.locator(f"{MAIN} tbody tr:first-child td").nth(1)
         r, rho = (f"{100 * figure:.1f}" for figure in vars(FINDINGS.systems[0].score("sts12")).values())
@@ -205,7 +205,7 @@ def test_both_palettes_can_be_read(browser: Browser, address: str, scheme: str) 
 
 
 @pytest.mark.parametrize("script", [True, False])
-def test_print(browser: Browser, address: str, *, script: bool) -> None:
+def test_printing_unfolds_everything(browser: Browser, address: str, *, script: bool) -> None:
     with Opened(browser, address, java_script_enabled=script) as page:
         folded = page.locator("details:not([open])")
         assert folded.count() > 10
@@ -224,7 +224,7 @@ def test_print(browser: Browser, address: str, *, script: bool) -> None:
         assert page.locator(MAIN).is_visible()
 
 
-def test_the_policy_forbids_what_might_get_in(browser: Browser, address: str) -> None:
+def test_policy_blocks_injected_content(browser: Browser, address: str) -> None:
     opened, blocked = Opened(browser, address, offline=False), {}
     opened.page.on("requestfailed", lambda request: blocked.update({request.url: request.failure}))
     with opened as page:

@@ -74,7 +74,7 @@ def references(root: ET.Element) -> Iterator[str]:
                 yield value.removeprefix("#")
 
 
-def test_every_figure_is_there_and_speaks_to_those_who_listen(figures: dict[str, Figure]) -> None:
+def test_every_figure_is_drawn_with_title_and_description(figures: dict[str, Figure]) -> None:
     assert list(figures) == NAMES
     for one in figures.values():
         root = parsed(one)
@@ -104,7 +104,7 @@ def test_ids_are_unique_over_the_page_and_every_reference_is_within_its_figure(f
     assert any(references(parsed(figures["bars"])))  # the hatches
 
 
-def test_nothing_comes_from_outside_and_all_of_it_is_vectors(figures: dict[str, Figure]) -> None:
+def test_figures_load_nothing_and_hold_vectors_only(figures: dict[str, Figure]) -> None:
     for one in figures.values():
         assert one.svg.count("http") == 1  # the name space
         assert "<image" not in one.svg
@@ -139,14 +139,14 @@ def test_pyplot_is_not_imported() -> None:
     assert (run.stdout, run.stderr) == ("False\n", "")
 
 
-def test_without_matplotlib_the_way_to_install_it_is_said(findings: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_error_says_how_to_install_it(findings: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingError, match=r"needs matplotlib; .*pip install 'ensembed\[report\]'"):
         all_figures(findings)
 
 
-def test_names_are_text_as_they_are(figures: dict[str, Figure]) -> None:
+def test_names_in_figures_stay_text(figures: dict[str, Figure]) -> None:
     for name in ("bars", "ablation", "likeness", "cost"):
         shown = " ".join(texts(figures[name]))
         assert all(member in shown for member in MEMBERS), name
@@ -161,7 +161,7 @@ def test_names_of_any_kind_can_be_drawn(findings: Findings) -> None:
     assert any(text.startswith("句子��$x^2$") for text in shown)
 
 
-def test_members_that_contradict_each_other_look_so(findings: Findings, figures: dict[str, Figure]) -> None:
+def test_negative_likeness_widens_the_scale(findings: Findings, figures: dict[str, Figure]) -> None:
     assert "from 0 (dark) to 1 (light)" in figures["likeness"].caption
 
     def fills(value: float) -> list[str]:
@@ -217,7 +217,7 @@ def test_bars_compare_with_the_best_member_of_each_data_set(
     assert lines == [90, 90, 90, 90, 60, 60, pytest.approx(60)]
 
 
-def test_one_test_set_has_one_panel(findings: Findings) -> None:
+def test_single_test_set_gives_one_panel(findings: Findings) -> None:
     names = {"stsb-test", DEV}
     systems = tuple(
         replace(one, results=tuple(each for each in one.results if each.dataset in names)) for one in findings.systems
@@ -251,7 +251,7 @@ def test_scatters_have_a_dot_for_every_pair_and_stay_small(findings: Findings, f
     assert len(figures["scatter"].svg) / sum(len(one.gold) for one in findings.scatters) < 200  # bytes of a dot
 
 
-def test_filled_marks_are_significant_ones(findings: Findings, figures: dict[str, Figure]) -> None:
+def test_significant_differences_have_filled_marks(findings: Findings, figures: dict[str, Figure]) -> None:
     pearson = [one for one in findings.comparisons if one.metric == "pearson"]
     hollow = "fill: #ffffff; stroke: #0072b2"
     sets = len(findings.tests) + 1
@@ -316,7 +316,7 @@ def test_ablation_tells_the_largest_loss(findings: Findings, figures: dict[str, 
     assert "ae without SBERT (−56.4)" in figures["ablation"].caption
 
 
-def test_the_front_is_what_nothing_beats(findings: Findings) -> None:
+def test_pareto_front_holds_what_nothing_beats(findings: Findings) -> None:
     front = pareto(findings.costs)
 
     def beaten(one: Cost) -> bool:
@@ -330,7 +330,7 @@ def test_the_front_is_what_nothing_beats(findings: Findings) -> None:
     assert {one.label for one in front} == {one.label for one in findings.costs if not beaten(one)}
 
 
-def test_labels_of_costs_do_not_meet(findings: Findings) -> None:
+def test_labels_of_the_cost_figure_do_not_overlap(findings: Findings) -> None:
     score = findings.systems[0].score(DEV)
     crowd = tuple(
         Cost(f"single:member number {i}", 1.0 + 0.01 * i, 0.0, 8, Score(score.pearson + 0.001 * i, 0.0), None)
@@ -344,7 +344,7 @@ def test_labels_of_costs_do_not_meet(findings: Findings) -> None:
         assert abs(y1 - y2) > 11 or abs(x1 - x2) > 100
 
 
-def test_systems_look_apart_without_colours(findings: Findings) -> None:
+def test_systems_differ_in_more_than_colour(findings: Findings) -> None:
     looks = [look(f"single:{name}", findings) for name in MEMBERS] + [
         look(f"meta:{name}", findings) for name in METHODS
     ]

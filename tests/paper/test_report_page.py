@@ -101,7 +101,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return kept
 
 
-def test_everything_is_there_once() -> None:
+def test_page_has_every_table_and_figure_once() -> None:
     page = check(whole(), sample_findings(), figures())
     assert whole().startswith("<!doctype html>\n<html lang")
     sections = "main-table significance scatter search ablation dimensions corpus likeness cost pairs appendix making"
@@ -114,7 +114,7 @@ def test_everything_is_there_once() -> None:
     assert sample_findings().command in page.text
 
 
-def test_nothing_is_loaded() -> None:
+def test_page_loads_nothing() -> None:
     page = Page(whole())
     assert not page.values("src") + page.values("srcset") + page.values("action") + page.values("xlink:href")
     assert not page.tags("link") + page.tags("iframe") + page.tags("base") + page.tags("object")
@@ -138,7 +138,7 @@ def test_marks_and_printed_rows() -> None:
     assert re.search(r'<span class="r">62.1</span><span class="slash">/</span><span class="rho">62.4</span>\*', whole())
 
 
-def test_text_is_text() -> None:
+def test_page_escapes_text() -> None:
     page = Page(whole())
     assert "single:<odd> & 'name' \\ 100%_$" in page.text
     assert "A <b>dog</b> runs & jumps." in page.text
@@ -162,7 +162,7 @@ def test_hostile_names_stay_text(drawn: list[Figure]) -> None:
     assert page.text.count(HOSTILE) > 20
 
 
-def test_without_texts_it_says_where_they_are() -> None:
+def test_page_without_texts_says_where_the_pairs_are() -> None:
     findings = sample_findings(texts=False)
     page = check(report_html(findings, figures()), findings, figures())
     change = findings.changes.better[0]
@@ -172,7 +172,7 @@ def test_without_texts_it_says_where_they_are() -> None:
     assert not page.tags("blockquote")
 
 
-def test_a_small_run_has_a_small_page(drawn: list[Figure]) -> None:
+def test_page_of_a_small_run_has_no_empty_sections(drawn: list[Figure]) -> None:
     """The main table only, on one test set."""
     findings = sample_findings()
     names = ("stsb-test", DEV)
@@ -201,7 +201,7 @@ def test_a_small_run_has_a_small_page(drawn: list[Figure]) -> None:
     assert "test sets above" not in page.text
 
 
-def test_jinja2_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_jinja2_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(
         MissingError, match=r"the report needs jinja2; install it with: pip install 'ensembed\[report\]'"
@@ -254,7 +254,7 @@ def test_the_headline_says_which_beat_their_best_member() -> None:
         ({}, "What the encoders score on their own"),
     ],
 )
-def test_titles(tests: dict[str, tuple[float, float]], title: str) -> None:
+def test_title_counts_winners(tests: dict[str, tuple[float, float]], title: str) -> None:
     assert headline(_compared(tests)).title == title
 
 
@@ -300,7 +300,7 @@ def test_the_fine_print_says_what_dev_shares_with_the_test_sets() -> None:
     assert "too: 12" not in text
 
 
-def test_figures_that_are_given_are_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_uses_given_figures_without_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "all_figures", lambda _: pytest.fail("drawn again"))
     check(report_html(sample_findings(), figures()[:2]), sample_findings(), figures()[:2])
 

@@ -63,7 +63,7 @@ def reduced() -> Findings:
     )
 
 
-def test_the_tables_of_the_issue_are_there_and_each_once() -> None:
+def test_every_expected_table_exists_once() -> None:
     years = [f"appendix-sts{year}" for year in range(12, 17)]
     beyond = ["significance", "intervals", "dimensions", "corpus-size", "corpus-domain", "cost", "cost-members"]
     used = ["members", "datasets", "likeness"]
@@ -78,13 +78,13 @@ def test_the_search_for_tau_stands_beside_the_papers() -> None:
     assert [cell_text(one.cells[2]) for one in table.rows][:2] == ["84.2/84.1", "84.8/84.7"]
 
 
-def test_a_tau_that_the_paper_has_not_has_no_figure_beside_it() -> None:
+def test_tau_missing_in_the_paper_has_an_empty_cell() -> None:
     findings = replace(FINDINGS, taus=(replace(FINDINGS.taus[0], tau=0.5),))
     (table,) = [one for one in all_tables(findings) if one.name == "table1-gcca"]
     assert [cell_text(one) for one in table.rows[0].cells][::2] == ["0.5", ""]
 
 
-def test_the_autoencoders() -> None:
+def test_autoencoder_table_has_depths_losses_and_printed_rows() -> None:
     table = TABLES["table1-autoencoder"]
     assert table.headers == ("hidden layers", "untrained", "mse", "mae", "kld", "cos")
     for point in FINDINGS.autoencoders:
@@ -152,7 +152,7 @@ def test_the_literature_is_quoted_with_its_sources() -> None:
     assert not any(best[i] for i, one in enumerate(table.rows) if one.kind in ("paper", "literature"))
 
 
-def test_leaving_one_out() -> None:
+def test_ablation_table_has_a_row_per_left_out_member() -> None:
     table = TABLES["table3-ablation"]
     assert table.headers == ("members", "d", "svd", "gcca", "ae")
     for one in FINDINGS.ablations:
@@ -169,7 +169,7 @@ def test_dimensions_that_differ_between_methods_are_both_named() -> None:
 
 
 @pytest.mark.parametrize("year", ["sts12", "sts13", "sts14", "sts15", "sts16"])
-def test_the_appendix(year: str) -> None:
+def test_appendix_tables_have_every_sub_testset(year: str) -> None:
     table = TABLES[f"appendix-{year}"]
     for system in FINDINGS.systems:
         (result,) = [one for one in system.results if one.dataset == year]
@@ -238,7 +238,7 @@ def test_the_verdict_names_another_best_member_by_rho() -> None:
     assert "; Spearman, where the best member is single:b (70.0/69.4), +1.0 [-0.1, +2.0]," in verdict
 
 
-def test_what_was_chosen_on_dev_is_said_with_what_dev_shares() -> None:
+def test_notes_say_what_was_chosen_on_dev_and_what_dev_shares() -> None:
     assert choices(FINDINGS)[1].startswith(
         "Pairs of the test sets that are in stsb-dev, too: 12 of sts12, 12 of sts13,"
     )
@@ -285,7 +285,7 @@ def test_curves_have_a_column_per_point() -> None:
     assert cell(table, "16", "meta:svd") is None
 
 
-def test_the_same_method_on_several_corpora_stands_together() -> None:
+def test_domain_table_groups_rows_by_method() -> None:
     table = TABLES["corpus-domain"]
     assert [one.cells[:2] for one in table.rows] == [
         ("meta:conc", "none"),
@@ -315,7 +315,7 @@ def test_the_table_of_corpora_says_how_methods_were_chosen() -> None:
     assert table.notes == ()
 
 
-def test_what_a_member_buys_is_a_difference_of_score_and_time() -> None:
+def test_worth_table_has_differences_of_score_and_time() -> None:
     costs = {one.label: one for one in FINDINGS.costs}
     whole, without = costs["meta:svd"], costs["meta:svd without use-lite"]
     found = row(TABLES["cost-members"], "use-lite", "meta:svd")
@@ -326,7 +326,7 @@ def test_what_a_member_buys_is_a_difference_of_score_and_time() -> None:
     assert cell_text(cell(TABLES["cost"], "ms per sentence", "meta:svd")) == "4.60"
 
 
-def test_what_was_used() -> None:
+def test_members_data_sets_and_likeness_tables() -> None:
     assert [one.cells for one in TABLES["members"].rows] == [
         (one.name, one.dim, one.licence, one.key) for one in FINDINGS.members
     ]
@@ -386,7 +386,7 @@ def test_reduced_findings_leave_out_what_was_not_run(tmp_path: Path) -> None:
     assert "Settings" not in (tmp_path / "members.md").read_text("utf-8")
 
 
-def test_without_a_test_the_verdict_is_still_given() -> None:
+def test_verdict_without_a_paired_test_compares_scores() -> None:
     findings = replace(reduced(), comparisons=())
     best = findings.best_member
     for system, verdict in zip(findings.systems[2:], verdicts(findings), strict=True):
@@ -395,6 +395,6 @@ def test_without_a_test_the_verdict_is_still_given() -> None:
         assert verdict.endswith(" on stsb-test.")
 
 
-def test_the_other_protocols_are_named() -> None:
+def test_notes_name_other_protocols() -> None:
     assert "Protocol: all, one correlation over the pooled pairs" in main_text(replace(FINDINGS, protocol="all"))
     assert "Protocol: wmean, " in main_text(replace(FINDINGS, protocol="wmean"))

@@ -26,7 +26,7 @@ def laboratory(tmp_path: Path) -> Laboratory:
     return small_laboratory(tmp_path)
 
 
-def test_the_weights_are_those_of_the_corpus_with_its_words(laboratory: Laboratory) -> None:
+def test_weights_are_estimated_on_the_corpus_with_its_sentences(laboratory: Laboratory) -> None:
     found = trusted(laboratory, "main")
     views = [np.asarray(view) for view in laboratory.corpora["main"]]
     expected = reliability(views, sentences=CORPUS, names=MEMBERS)
@@ -35,14 +35,12 @@ def test_the_weights_are_those_of_the_corpus_with_its_words(laboratory: Laborato
     assert trusted(laboratory, "other").method != found.method
 
 
-def test_no_score_and_no_sentence_that_is_scored_is_looked_at(laboratory: Laboratory) -> None:
+def test_estimate_reads_no_score_and_no_scored_sentence(laboratory: Laboratory) -> None:
     unscored = replace(small_laboratory(laboratory.store.root, fresh=True), datasets=(), evaluation=())
     assert trusted(unscored, "main") == trusted(laboratory, "main")
 
 
-def test_what_was_found_is_noted_until_the_code_that_finds_it_changes(
-    laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_estimate_is_recorded_until_its_code_changes(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     first = trusted(laboratory, "main")
     looks: list[Sequence[str]] = []
 
@@ -58,7 +56,7 @@ def test_what_was_found_is_noted_until_the_code_that_finds_it_changes(
     assert looks == [MEMBERS]
 
 
-def test_a_note_says_whose_it_is_whom_it_trusts_and_how_much() -> None:
+def test_note_names_owner_trusted_member_and_weights() -> None:
     method = Auto(weights=(0.052, 1.0, 0.0), whitened=(0,))
     note = Trusted(1, "words", 0.61, method).note(NAMES, "news")
     assert note.startswith("this library's own, not the paper's; it trusts large most (of those that lead alike")
@@ -70,7 +68,7 @@ def test_a_note_says_whose_it_is_whom_it_trusts_and_how_much() -> None:
     assert "whitened" not in alike
 
 
-def test_members_that_do_not_count_cost_nothing(laboratory: Laboratory) -> None:
+def test_members_of_weight_zero_cost_nothing(laboratory: Laboratory) -> None:
     scorer = Scorer(laboratory, "mean")
     metas = [scorer.meta(Concat()), scorer.meta(Auto(weights=(1.0, 0.0, 0.5)), "main")]
     times = Times(10, (0.001, 0.010, 0.100), {"meta:conc": 0.0, "meta:auto": 0.0})
@@ -79,7 +77,7 @@ def test_members_that_do_not_count_cost_nothing(laboratory: Laboratory) -> None:
     assert found["meta:auto"] == pytest.approx(101)
 
 
-def test_other_weights_do_not_time_the_encoders_again(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_weights_do_not_time_encoders_again(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = Scorer(laboratory, "mean")
     first, other = (
         [scorer.meta(Concat()), scorer.meta(Auto(weights=(1.0, weight, 0.5)), "main")] for weight in (0.5, 0.7)

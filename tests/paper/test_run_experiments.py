@@ -48,7 +48,7 @@ def findings(folder: Path) -> Findings:
         return run_experiments(small_laboratory(folder), PLAN, WHAT)
 
 
-def test_the_rows_are_the_papers_and_then_our_own(findings: Findings) -> None:
+def test_main_table_has_the_papers_rows_and_then_our_own(findings: Findings) -> None:
     ups = [f"single:{name} up" for name in MEMBERS[1:]]  # the first is as large as d
     metas = [f"meta:{name}" for name in ("conc", "avg", "svd", "gcca", "ae", "auto")]
     assert [one.label for one in findings.systems] == [*(f"single:{name}" for name in MEMBERS), *ups, *metas]
@@ -70,7 +70,7 @@ def test_scores_are_those_of_fitted_models(findings: Findings) -> None:
         assert systems[f"meta:{method.name}"].score(MEAN).pearson == pytest.approx(mean, abs=1e-4)
 
 
-def test_tau_and_autoencoder_are_the_best_on_dev_and_on_nothing_else(findings: Findings) -> None:
+def test_tau_and_autoencoder_are_chosen_on_dev_alone(findings: Findings) -> None:
     assert [point.tau for point in findings.taus] == list(TAUS)
     for point in findings.taus:
         model = Ensemble(MEMBERS).fit(CORPUS, GCCA(8, point.tau))
@@ -116,7 +116,7 @@ def test_ablations_leave_one_member_out(findings: Findings) -> None:
         assert found.score.pearson == pytest.approx(evaluate(model, DEV_SET).score.pearson, abs=1e-4)
 
 
-def test_curves_end_where_the_main_table_is(findings: Findings) -> None:
+def test_curves_end_at_the_scores_of_the_main_table(findings: Findings) -> None:
     systems = {one.label: one for one in findings.systems}
     for curve, last in ((findings.dimensions, None), (findings.sizes, len(CORPUS))):
         for label in {point.label for point in curve}:
@@ -130,7 +130,7 @@ def test_curves_end_where_the_main_table_is(findings: Findings) -> None:
     assert all((one.spread is None) == (one.draws == 1) for one in findings.sizes)
 
 
-def test_domains_are_all_corpora_and_none(findings: Findings) -> None:
+def test_domains_cover_all_corpora_and_no_corpus(findings: Findings) -> None:
     learn = ["meta:svd", "meta:gcca", "meta:ae", "meta:auto"]
     assert [(one.corpus, one.label) for one in findings.domains] == [
         (NO_CORPUS, "meta:conc"),
@@ -226,7 +226,7 @@ def test_the_main_table_alone_leaves_the_rest_out(folder: Path, monkeypatch: pyt
     assert {table.name for table in all_tables(findings)} >= {"table1-gcca", "table2-main"}
 
 
-def test_without_autoencoders_and_texts(folder: Path) -> None:
+def test_run_without_autoencoders_and_texts(folder: Path) -> None:
     plan = Plan("x", training=None, seeds=1, draws=1, resamples=400, texts=False)
     findings = run_experiments(small_laboratory(folder), plan, WHAT)
     labels = {one.label for one in (*findings.systems, *findings.domains)}
@@ -235,7 +235,7 @@ def test_without_autoencoders_and_texts(folder: Path) -> None:
     assert all(one.sentences is None for one in (*findings.changes.better, *findings.changes.worse))
 
 
-def test_two_members_have_no_ablation(tmp_path: Path) -> None:
+def test_two_members_give_no_ablation(tmp_path: Path) -> None:
     laboratory = small_laboratory(tmp_path, members=MEMBERS[:2])
     findings = run_experiments(laboratory, Plan("x", training=None, seeds=1, draws=1, resamples=400), WHAT)
     assert findings.ablations == ()
@@ -253,14 +253,14 @@ def _no_dev(laboratory: Laboratory) -> Laboratory:
 @pytest.mark.parametrize(
     ("spoil", "message"), [(_one_member, "at least two members"), (_no_dev, "need stsb-dev, on which all is chosen")]
 )
-def test_what_cannot_be_run_is_refused_at_once(
+def test_run_refuses_unusable_input_before_computing(
     tmp_path: Path, spoil: Callable[[Laboratory], Laboratory], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
         run_experiments(spoil(small_laboratory(tmp_path)), PLAN, WHAT)
 
 
-def test_members_and_corpora_that_say_nothing_are_named(tmp_path: Path) -> None:
+def test_constant_members_and_tiny_corpora_are_refused_by_name(tmp_path: Path) -> None:
     laboratory = small_laboratory(tmp_path)
     mute = replace(laboratory, evaluation=[np.ones_like(laboratory.evaluation[0]), *laboratory.evaluation[1:]])
     with pytest.raises(InputError, match=r"member 'demo\?dim=8&seed=1' returns the same vector for every sentence"):

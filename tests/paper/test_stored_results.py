@@ -27,7 +27,7 @@ def test_the_demo_trains_the_autoencoder_that_the_search_chose() -> None:
     assert best_autoencoder(FINDINGS.autoencoders) == AUTOENCODER
 
 
-def test_no_sentence_of_the_data_is_passed_on(sts_data: Path) -> None:
+def test_stored_report_holds_no_sentence_of_the_data(sts_data: Path) -> None:
     assert all(one.sentences is None for one in (*FINDINGS.changes.better, *FINDINGS.changes.worse))
     page = (FOLDER / "report.html").read_text()
     sentences = [text for text in distinct_sentences([load_sts("sts14", sts_data)]) if len(text) > 30]
@@ -36,6 +36,6 @@ def test_no_sentence_of_the_data_is_passed_on(sts_data: Path) -> None:
 
 
 @pytest.mark.parametrize("figure", ["bars", "scatter", "spectrum", "dimensions", "sizes", "ablation", "likeness"])
-def test_the_report_has_what_was_asked_for(figure: str) -> None:
+def test_stored_report_has_every_requested_part(figure: str) -> None:
     page = (FOLDER / "report.html").read_text()
     assert f'id="svg-{figure}' in page or f"svg-{figure}-" in page

@@ -64,7 +64,7 @@ def test_the_best_and_the_best_member_are_marked_for_each_metric_and_ties_share(
     assert (marks(TABLE, 0, 3), TABLE.pieces(0, 3)) == ("", [])
 
 
-def test_marks_of_a_whole_table_and_none() -> None:
+def test_marks_of_a_whole_table_and_without_marks() -> None:
     cells = ("0", Score(0.7, 0.8), Score(0.75, 0.7))
     grid = Table("grid", "", ("depth", "mse", "mae"), (Row("meta", cells),), marks="table")
     assert (marks(grid, 0, 1), marks(grid, 0, 2)) == ("70.0/B80.0B", "B75.0B/70.0")
@@ -129,7 +129,7 @@ awkward = st.text(st.sampled_from("ab1 \\`*_{}[]()<>#+-.!|~$&%^\"';:/=@é"), max
 
 
 @given(st.one_of(awkward, texts))
-def test_markdown_never_means_more_than_the_text(text: str) -> None:
+def test_escaped_markdown_reads_as_the_text(text: str) -> None:
     plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     table = Table("t", "t", ("system", "x"), (Row("", (text, 1)),), (text,))
     html = rendered(to_markdown(table, FINDINGS))
@@ -140,7 +140,7 @@ def test_markdown_never_means_more_than_the_text(text: str) -> None:
 
 
 @given(st.one_of(awkward, texts))
-def test_latex_never_means_more_than_the_text(text: str) -> None:
+def test_escaped_latex_reads_as_the_text(text: str) -> None:
     escaped = escape_latex(text)
     # Everything that LaTeX acts on has to be part of an escape of ours.
     left = re.sub(r"\\text(\w+)\{\}|\\[{}$&#_%]|\{[\[\]*]\}|\$-\$|\$\\pm\$", "", escaped)
@@ -252,7 +252,7 @@ def test_json_says_where_it_comes_from() -> None:
     assert data["notes"][-1] == TABLE.notes[0]
 
 
-def test_every_format_says_its_unit_and_none_says_another() -> None:
+def test_every_format_names_its_own_unit() -> None:
     unit = "Scores are Pearson's r / Spearman's rho, x 100"
     for write in (to_text, to_markdown, to_latex):
         assert write(TABLE, FINDINGS).count("x 100") == write(TABLE, FINDINGS).count(unit) == 1
@@ -261,6 +261,6 @@ def test_every_format_says_its_unit_and_none_says_another() -> None:
     assert not [note for note in data["notes"] if "x 100" in note]
 
 
-def test_names_in_the_middle_of_words_are_left_alone() -> None:
+def test_underscores_inside_words_are_not_escaped() -> None:
     assert escape_markdown("news_mix_tok") == "news_mix_tok"
     assert escape_markdown("_x_ __y") == "\\_x\\_ \\_\\_y"

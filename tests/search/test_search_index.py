@@ -11,7 +11,7 @@ import pytest
 
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.encoders.wrappers import ObjectEncoder
-from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
+from ensembed.errors import DamagedIndexError, InputError, ModelError, SearchIndexError
 from ensembed.methods import Concat
 from ensembed.models.ensemble import Ensemble
 from ensembed.search import Index
@@ -80,6 +80,13 @@ def test_open_refuses_another_model(index: Index, tmp_path: Path) -> None:
     unnamed = Index.create(tmp_path / "object", ObjectEncoder(ENCODER, name="mine"))
     with pytest.raises(SearchIndexError, match="made with the object 'mine'"):
         Index.open(unnamed.folder).search(["dog"])
+
+
+def test_a_saved_source_that_sends_sentences_away_needs_trust(tmp_path: Path) -> None:
+    source = "openai:https://models.example.com/v1#embedding"
+    made = Index.create(tmp_path / "index", ENCODER, source=source)
+    with pytest.raises(ModelError, match="trust"):
+        _ = Index.open(made.folder).model
 
 
 def test_an_open_index_keeps_its_state_until_refresh(index: Index) -> None:

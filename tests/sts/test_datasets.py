@@ -95,7 +95,7 @@ def test_read_pairs(tmp_path: Path, header: str, bom: bytes, end: str, *, zipped
         min_size=1,
     )
 )
-def test_read_pairs_gives_back_any_text(
+def test_read_pairs_returns_any_written_text(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[float, str, str]]
 ) -> None:
     path = write(tmp_path_factory.mktemp("any") / "any.tsv", tsv(rows))
@@ -170,7 +170,7 @@ def test_pairs_are_checked_and_frozen() -> None:
         Pairs("toy", ("a", "b"), ("c", "d"), np.array([1.0, np.nan]))
 
 
-def test_dataset() -> None:
+def test_dataset_counts_parts_and_has_a_fingerprint() -> None:
     one, two = (Pairs("toy", ("a",), ("b",), np.array([y])) for y in (1.0, 2.0))
     dataset = Dataset.of(one)
     assert (dataset.name, dataset.parts, dataset.missing, dataset.layout) == ("toy", (one,), (), "pairs")
@@ -215,7 +215,7 @@ def test_every_split_in_every_layout(tmp_path: Path, split: str) -> None:
 
 @pytest.mark.parametrize("below", ["data/downstream/STS", "downstream/STS", "STS", "."])
 @pytest.mark.parametrize("lower", [False, True])
-def test_a_user_may_point_anywhere_in_senteval(tmp_path: Path, below: str, *, lower: bool) -> None:
+def test_load_sts_accepts_any_folder_of_senteval(tmp_path: Path, below: str, *, lower: bool) -> None:
     write_senteval(tmp_path / below, "sts14", lower=lower)
     write_stsb(tmp_path / below / "STSBenchmark", lower=lower)
     layout, other = ("tok", "raw") if lower else ("raw", "tok")
@@ -226,7 +226,7 @@ def test_a_user_may_point_anywhere_in_senteval(tmp_path: Path, below: str, *, lo
             load_sts(name, tmp_path, other)
 
 
-def test_a_user_may_point_at_the_last_folder(tmp_path: Path) -> None:
+def test_load_sts_accepts_the_innermost_folder(tmp_path: Path) -> None:
     write_senteval(tmp_path, "sts14")
     write_tsv(tmp_path, "sts16")
     write_stsb(tmp_path / "anywhere")
@@ -286,7 +286,7 @@ def test_unknown_names(tmp_path: Path) -> None:
         load_sts("sts12", tmp_path / "none")
 
 
-def test_what_was_looked_for_is_listed(tmp_path: Path) -> None:
+def test_error_lists_the_files_that_were_looked_for(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="sts12 is not in") as caught:
         load_sts("sts12", tmp_path)
     assert isinstance(caught.value, AbsentDatasetError)

@@ -56,7 +56,7 @@ def test_the_command_encodes_every_text_once_per_encoder(
         assert alone in [line.split() for line in together]
 
 
-def test_vectors_are_those_of_the_model(models: list[str]) -> None:
+def test_remembered_vectors_equal_the_models(models: list[str]) -> None:
     memory = EncodeOnce()
     for folder in models:
         model = load(folder)
@@ -66,7 +66,7 @@ def test_vectors_are_those_of_the_model(models: list[str]) -> None:
             np.testing.assert_array_equal(remembering.encode(texts), model.encode(texts))
 
 
-def test_what_has_no_key_is_asked_every_time(
+def test_encoder_without_a_key_encodes_every_time(
     encoded: Counter[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     demo = open_encoder(MEMBERS[0])

@@ -226,7 +226,7 @@ def test_predictions_that_do_not_fit() -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_degenerate_parts(protocol: Protocol) -> None:
+def test_constant_or_tiny_parts(protocol: Protocol) -> None:
     dataset, made = toy()
     result = score([np.full(5, 0.5), *made[1:]], dataset, protocol)
     assert result.parts[0].score == Score(0.0, 0.0)
@@ -318,7 +318,7 @@ def test_encoders_that_fail_are_named(returned: Any, message: str) -> None:  # n
     assert "'Broken'" in str(caught.value)
 
 
-def test_what_is_no_encoder_is_refused() -> None:
+def test_evaluate_refuses_what_is_no_encoder() -> None:
     for bad in ("minilm", 3):
         with pytest.raises(InputError, match="expected an encoder or a function"):
             evaluate(bad, letters_sets()[0])  # type: ignore[arg-type] # it is refused
@@ -328,7 +328,7 @@ def test_what_is_no_encoder_is_refused() -> None:
     assert not letters.calls, "found before the encoding"
 
 
-def test_an_encoders_own_error_names_it() -> None:
+def test_error_of_an_encoder_names_it() -> None:
     def fail(_: list[str]) -> None:
         raise ConnectionError("refused")
 

@@ -119,13 +119,7 @@ class Pooling:
 
 @dataclass(frozen=True)
 class Frequencies:
-    """How often words occur.
-
-    Attributes:
-        source: where the numbers come from, for the key of an encoder.
-        probability: returns the probability of a word, in whichever case.
-        probabilities: returns that of every known word [|V|], in no particular order.
-    """
+    """The probability of a word, in whichever case, and of all known words [|V|]; the source is part of a key."""
 
     source: str
     probability: Callable[[str], float]
@@ -175,11 +169,8 @@ def usif_a(probabilities: NDArray[np.float64], length: float) -> float:
     """Return the parameter a of uSIF's weights a / (a / 2 + p).
 
     A word is frequent if its probability is above 1 - (1 - 1/|V|)^n, the chance that a sentence of n random words has
-    it. With alpha the share of frequent words and Z = |V| / 2, a = (1 - alpha) / (alpha Z).
-
-    Args:
-        probabilities: [|V|] of all words of the frequency list.
-        length: n, the expected number of words of a sentence.
+    it. With alpha the share of frequent words and Z = |V| / 2, a = (1 - alpha) / (alpha Z). `length` is n, the expected
+    number of words of a sentence.
 
     Example:
         >>> round(usif_a(np.array([0.5, 0.2, 0.1, 0.1, 0.05, 0.05]), 1), 4)
@@ -195,26 +186,18 @@ def usif_a(probabilities: NDArray[np.float64], length: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class CommonComponents:
-    """Directions that the sentences of a corpus share, and how much of each is removed.
-
-    Attributes:
-        directions: [m, d], orthonormal.
-        shares: [m] from 0 to 1.
-    """
+    """Orthonormal directions [m, d] that the sentences of a corpus share, and the part [m] of each that is removed."""
 
     directions: NDArray[np.float64]
     shares: NDArray[np.float64]
 
     @classmethod
     def of(cls, products: NDArray[np.float64], count: int, *, piecewise: bool) -> CommonComponents:
-        """Return the first right singular vectors of the sentence vectors X [n, d], which are not centred.
+        """Return the first `count` right singular vectors of the sentence vectors X [n, d], which are not centred.
 
-        Args:
-            products: X'X [d, d]; its eigenvectors are X's right singular vectors, its eigenvalues their squared
-                singular values.
-            count: how many directions; those in which the sentences have nothing are left out.
-            piecewise: remove lambda_i = sigma_i^2 / (the sum of the first `count` of them) of direction i, instead
-                of all of it.
+        They are the eigenvectors of X'X, the products [d, d], whose eigenvalues are the squared singular values. Null
+        directions are left out. `piecewise` removes the part sigma_i^2 / (sigma_1^2 + … + sigma_count^2) of direction
+        i, instead of all of it.
         """
         values, vectors = np.linalg.eigh(products)
         values, directions = values[::-1][:count], vectors.T[::-1][:count]

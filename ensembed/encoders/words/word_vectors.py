@@ -63,13 +63,7 @@ _MOST_CACHED = 1 << 18
 
 
 class WordVectors:
-    """Converted word vectors in a folder that `open_word_vectors` made, mapped into memory.
-
-    Attributes:
-        vectors: float32 [n, d].
-        revision: pins the file that they come from.
-        format: the format of that file.
-    """
+    """Word vectors [n, d] in a folder that `open_word_vectors` made, and the revision and format of their file."""
 
     def __init__(self, folder: Path) -> None:
         manifest = _manifest(folder)
@@ -115,10 +109,7 @@ class WordVectors:
 
 
 class WordFinder:
-    """Finds the rows of a sentence's words.
-
-    Args:
-        row: returns the row of a word, exactly as it is written, or -1.
+    """Finds the rows of a sentence's words; `row` returns the row of a word, exactly as it is written, or -1.
 
     Example:
         >>> vocabulary = ["do", "not", "dogs", "well", "known"]

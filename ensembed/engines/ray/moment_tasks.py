@@ -21,7 +21,7 @@ from ensembed.engines.ray.row_blocks import Recipe, Supply, cuts
 from ensembed.engines.ray.shard_worker import Usage
 from ensembed.errors import EngineError, EnsembedError, ViewError
 from ensembed.numerics.moments import STRETCH, Moments
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix, Views, non_finite
 from ensembed.support.progress import Progress
 

@@ -14,7 +14,7 @@ from ensembed.engines.engine import Stage
 from ensembed.engines.ray.cluster_resources import Resources
 from ensembed.errors import EngineError, InputError
 from ensembed.numerics.moments import Moments
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix, Views, check_views
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent

@@ -22,7 +22,7 @@ from ensembed.engines.ray.cluster_resources import Cluster, Resources, Room
 from ensembed.engines.ray.row_blocks import Supply, equal_parts
 from ensembed.engines.ray.shard_worker import Usage
 from ensembed.errors import EngineError, EnsembedError, TrainingError
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent

@@ -17,7 +17,7 @@ from ensembed.methods.projections import ACTIVATIONS, Activation, Dense
 from ensembed.methods.weights import CountedMembers, Weights, checked_weights
 from ensembed.numerics.eigen import Whitening, effective_rank, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments
-from ensembed.numerics.passes import Pass
+from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Views
 from ensembed.support.checks import check_whole
 

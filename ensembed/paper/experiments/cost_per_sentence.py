@@ -34,14 +34,9 @@ class Times:
 def measure(
     laboratory: Laboratory, metas: Sequence[Scored], methods: Sequence[Method], corpus: str, threads: int | None
 ) -> Times:
-    """Time all members, and all combinations of them that are scored, on the same sentences.
+    """Time all members, the meta-embeddings of the main table, and methods without a member, on the same sentences.
 
-    Args:
-        laboratory: members and views.
-        metas: the meta-embeddings of the main table.
-        methods: the methods whose ablations are scored.
-        corpus: the corpus they were fitted on.
-        threads: how many threads the encoders have; None for all cores.
+    Methods were fitted on the corpus of this name; `threads` is how many the encoders have, None for all cores.
     """
     texts = distinct_sentences(laboratory.datasets)
     sample = np.random.default_rng(0).permutation(len(texts))[:_SENTENCES]

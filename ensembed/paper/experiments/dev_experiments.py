@@ -33,15 +33,10 @@ _NO_LEARNING = 1e-20
 
 
 def autoencoder(training: Training, rows: int, *, dim: int, hidden_layers: int, loss: Loss) -> Autoencoder:
-    """Return an autoencoder of the experiments.
+    """Return an autoencoder of the experiments, to be trained on so many rows.
 
-    Args:
-        training: `reduced` is the number of epochs, at least one, that comes nearest to 215,000 sentences, on the CPU;
-            `paper` is the paper's 500 epochs of batches of 10,000, on a GPU if there is one.
-        rows: how many sentences it is trained on.
-        dim: d.
-        hidden_layers: its depth.
-        loss: its loss.
+    The training `reduced` has the number of epochs, at least one, that comes nearest to 215,000 sentences, on the CPU;
+    `paper` has the paper's 500 epochs of batches of 10,000, on a GPU if there is one.
 
     Example:
         >>> autoencoder("reduced", 10_536, dim=512, hidden_layers=0, loss="kld").epochs
@@ -70,19 +65,12 @@ def describe(method: Autoencoder, rows: int) -> str:
 
 @dataclass(frozen=True)
 class DevExperiments:
-    """Experiments on one corpus, scored on STS-B dev.
-
-    Attributes:
-        laboratory: members and views.
-        dev: STS-B dev.
-        corpus: the name of the corpus that methods are fitted on.
-        training: how long autoencoders are trained.
-    """
+    """Experiments on one corpus, scored on STS-B dev."""
 
     laboratory: Laboratory
     dev: Dataset
-    corpus: str
-    training: Training = "reduced"
+    corpus: str  # the name of the corpus that methods are fitted on
+    training: Training = "reduced"  # how long autoencoders are trained
 
     @property
     def dim(self) -> int:

@@ -49,29 +49,17 @@ AUTOENCODER: tuple[int, Loss] = (0, "kld")
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does, apart from its members, corpora and data.
+    """What a run does, apart from its members, corpora and data."""
 
-    Attributes:
-        command: the line that makes the run again, for the pages.
-        protocol: how sub-testsets become a score.
-        training: how long autoencoders are trained; None leaves them out.
-        main_only: whether to stop after the main table: no search over autoencoders, no ablation, no curves.
-        seeds: how many seeds the up-projections have.
-        draws: how many samples of the corpus are drawn for each size.
-        resamples: how many resamples the bootstrap has.
-        texts: whether the findings hold the sentences of the pairs that changed most.
-        threads: how many threads the encoders have, for the costs; None for all cores.
-    """
-
-    command: str
+    command: str  # the line that makes the run again, for the pages
     protocol: Protocol = "mean"
-    training: Training | None = "reduced"
-    main_only: bool = False
-    seeds: int = 10
-    draws: int = 3
-    resamples: int = 2000
-    texts: bool = True
-    threads: int | None = None
+    training: Training | None = "reduced"  # how long autoencoders are trained; None leaves them out
+    main_only: bool = False  # stop after the main table: no search over autoencoders, no ablation, no curves
+    seeds: int = 10  # of the up-projections
+    draws: int = 3  # samples of the corpus for each size
+    resamples: int = 2000  # of the bootstrap
+    texts: bool = True  # whether the findings hold the sentences of the pairs that changed most
+    threads: int | None = None  # of the encoders, for the costs; None for all cores
 
 
 @dataclass(frozen=True)
@@ -103,10 +91,7 @@ class _MainTable:
 def run_experiments(laboratory: Laboratory, plan: Plan, corpora: Sequence[str]) -> Findings:
     """Run every experiment, or take its result from the notebook.
 
-    Args:
-        laboratory: at least two members, at least one corpus, STS-B dev and at least one test set.
-        plan: what to do.
-        corpora: descriptions of the corpora for the reader, in their order.
+    The laboratory has at least two members, one corpus, STS-B dev and one test set; `corpora` describes the corpora.
     """
     dev, tests = _split(laboratory)
     main = _main_table(laboratory, plan, dev)
@@ -309,8 +294,7 @@ def _settings(laboratory: Laboratory, plan: Plan, main: _MainTable) -> dict[str,
         "bootstrap": f"{plan.resamples} resamples, Poisson(1) counts per distinct pair wherever it occurs, seed 0",
     }
     if not plan.main_only:
-        samples = f"{plan.draws} of each size, seeds 0 to {plan.draws - 1}; one for the autoencoder"
-        settings["corpus samples"] = samples
+        settings["corpus samples"] = f"{plan.draws} of each size, seeds 0 to {plan.draws - 1}; one for the autoencoder"
     if main.cell is not None:
         settings["autoencoder"] = next(system.note for system in main.systems if system.label == "meta:ae")
     return settings

@@ -63,19 +63,12 @@ _FRACTION = re.compile(r"\d+\.\d{3,}")
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the report.
+    """A figure of the report."""
 
-    Attributes:
-        name: its id: `bars`, `scatter`, ...
-        title: a few words.
-        caption: how to read it and what it shows, in plain text.
-        svg: the drawing, an `<svg>` element that can be put into HTML unchanged.
-    """
-
-    name: str
+    name: str  # its id: `bars`, `scatter`, ...
     title: str
-    caption: str
-    svg: str
+    caption: str  # how to read it and what it shows, in plain text
+    svg: str  # an `<svg>` element that can be put into HTML unchanged
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,10 @@ def autoencoders(findings: Findings) -> Figure | None:
         for point in findings.autoencoders
     }
     theirs = {
-        (int(layers), loss): Cell(one.pearson, f"{one.pearson:.1f}\n{one.spearman:.1f}")
+        (int(layers), loss): Cell(cell.pearson, f"{cell.pearson:.1f}\n{cell.spearman:.1f}")
         for layers, row in published.table1_autoencoder().items()
-        for loss, one in row.items()
-        if one.pearson is not None
+        for loss, cell in row.items()
+        if cell.pearson is not None
     }
     losses, printed_losses = (list(dict.fromkeys(loss for _, loss in cells)) for cells in (ours, theirs))
     depths = sorted({layers for layers, _ in (*ours, *theirs)})

@@ -43,21 +43,15 @@ def tau(findings: Findings) -> Figure | None:
     if not findings.taus:
         return None
     ours = {point.tau: point.score.pearson for point in sorted(findings.taus, key=lambda point: point.tau)}
-    theirs = {float(key): one.pearson / 100 for key, one in published.table1_gcca().items() if one.pearson is not None}
-    chosen, printed = (max(curve, key=lambda key: curve[key]) for curve in (ours, theirs))
+    printed = published.table1_gcca()
+    theirs = {float(key): row.pearson / 100 for key, row in printed.items() if row.pearson is not None}
+    chosen, best_printed = (max(curve, key=lambda key: curve[key]) for curve in (ours, theirs))
 
     def paint(page: Canvas) -> None:
         axes, style = page.subplots(), look("meta:gcca", findings)
-        curves: tuple[tuple[str, dict[float, float], float, Style], ...] = (
-            ("here", ours, chosen, {"color": style.color, "marker": style.marker}),
-            (
-                "the paper",
-                theirs,
-                printed,
-                {"color": MUTED, "marker": "o", "markerfacecolor": "white", "dashes": (4, 2)},
-            ),
-        )
-        for name, curve, best, marks in curves:
+        line: Style = {"color": style.color, "marker": style.marker}
+        dashed: Style = {"color": MUTED, "marker": "o", "markerfacecolor": "white", "dashes": (4, 2)}
+        for name, curve, best, marks in (("here", ours, chosen, line), ("the paper", theirs, best_printed, dashed)):
             axes.plot(list(curve), [100 * value for value in curve.values()], **marks)
             end = (max(curve), 100 * curve[max(curve)])
             axes.annotate(name, end, xytext=(14, 0), textcoords="offset points", va="center", clip_on=False)
@@ -74,7 +68,7 @@ def tau(findings: Findings) -> Figure | None:
     caption = (
         f"GCCA on STS-B dev by τ. The ring marks the one that is used here, τ = {chosen:g} at {figure(ours[chosen])}; "
         f"all of ours lie within {figure(span)} points. The dashed line is the paper's, with other members, whose best "
-        f"is τ = {printed:g} at {figure(theirs[printed])}."
+        f"is τ = {best_printed:g} at {figure(theirs[best_printed])}."
     )
     return draw("tau", "The search for GCCA's τ", caption, (640, 340), paint)
 
@@ -153,7 +147,7 @@ def sizes(findings: Findings) -> Figure | None:
         for label, points in curves.items()
     ]
     smallest, largest = (pick(point.x for point in findings.sizes) for pick in (min, max))
-    band = "; bands are one standard deviation over draws" if any(one.spread for one in findings.sizes) else ""
+    band = "; bands are one standard deviation over draws" if any(point.spread for point in findings.sizes) else ""
     caption = (
         f"STS-B dev by the number of sentences of {findings.corpora[0].name} that a method was fitted on{band}; the "
         f"dashed line is the best member there, {short(_best_on_dev(findings).label)}, which needs none. From "

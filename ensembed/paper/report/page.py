@@ -37,18 +37,9 @@ FORMATS = {"Markdown": "md", "CSV": "csv", "JSON": "json", "LaTeX": "tex"}
 """The files of every table, in the folder `tables` beside the page."""
 
 _FIGURES = (
-    bars,
-    significance,
-    scatter,
-    tau,
-    autoencoders,
-    spectrum,
-    ablation,
-    likeness,
-    dimensions,
-    sizes,
-    domains,
-    cost,
+    *(bars, significance, scatter),
+    *(tau, autoencoders, spectrum),
+    *(ablation, likeness, dimensions, sizes, domains, cost),
 )
 
 

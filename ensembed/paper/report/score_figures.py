@@ -56,10 +56,10 @@ def bars(findings: Findings) -> Figure | None:
     intervals = {(interval.label, interval.dataset): interval for interval in findings.intervals}
     datasets = with_mean(findings.tests)
     scores = {(system.label, name): system.score(name).pearson for system in systems for name in datasets}
-    ends = [end.pearson for one in findings.intervals if one.dataset in datasets for end in (one.low, one.high)]
+    ends = [end.pearson for ci in findings.intervals if ci.dataset in datasets for end in (ci.low, ci.high)]
     lowest, highest = (100 * pick(*scores.values(), *ends) for pick in (min, max))
     begin = max(0, 10 * math.floor(lowest / 10 - 0.5))
-    best_members = {name: max(findings.singles, key=lambda one: one.score(name).pearson) for name in datasets}
+    best_members = {name: max(findings.singles, key=lambda system: system.score(name).pearson) for name in datasets}
 
     def paint(page: Canvas) -> None:
         for axes, dataset in row_panels(page, datasets, [short(system.label) for system in systems], TEST_AXIS):
@@ -78,7 +78,7 @@ def bars(findings: Findings) -> Figure | None:
             axes.spines["bottom"].set_visible(False)
             axes.spines["left"].set_color(FAINT)
 
-    best_meta, member = max(metas, key=lambda one: one.score(MEAN).pearson), best_members[datasets[-1]]
+    best_meta, member = max(metas, key=lambda system: system.score(MEAN).pearson), best_members[datasets[-1]]
     gain = best_meta.score(MEAN).pearson - member.score(MEAN).pearson
     on = "the mean" if len(findings.tests) > 1 else findings.tests[0]
     ahead = sum(best_meta.score(name).pearson > best_members[name].score(name).pearson for name in findings.tests)
@@ -194,7 +194,7 @@ def scatter(findings: Findings) -> Figure | None:
 
 def ablation(findings: Findings) -> Figure | None:
     """Draw the whole ensemble's score, and the score without each member."""
-    scores = {(one.method, one.without): one.score.pearson for one in findings.ablations}
+    scores = {(point.method, point.without): point.score.pearson for point in findings.ablations}
     methods = [method for method, without in scores if not without]
     changes = {(m, name): scores[m, name] - scores[m, ""] for m, name in scores if name and m in methods}
     if not changes:
@@ -242,7 +242,7 @@ def ablation(findings: Findings) -> Figure | None:
 
 def domains(findings: Findings) -> Figure | None:
     """Draw means over the test sets, one row per method, one mark per corpus; nothing if there is a single corpus."""
-    scores = {(one.label, one.corpus): one.score(MEAN).pearson for one in findings.domains}
+    scores = {(system.label, system.corpus): system.score(MEAN).pearson for system in findings.domains}
     corpora = [corpus for corpus in dict.fromkeys(corpus for _, corpus in scores) if corpus != NO_CORPUS]
     if len(corpora) < 2:
         return None

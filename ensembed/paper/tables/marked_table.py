@@ -58,15 +58,6 @@ class Row(NamedTuple):
 class Table:
     """Rows under headers, with a name for its files.
 
-    Attributes:
-        name: the stem of its files, such as `table2-main`.
-        title: a title for the reader.
-        headers: one per column, all different; the first column names the row.
-        rows: in the order in which they are shown.
-        notes: notes to this table, beyond those of all tables of a run.
-        left: how many columns, from the first, hold words and are set left.
-        marks: whether the best is that of each column, of the whole table, or not marked.
-
     Example:
         >>> rows = (Row("single", ("a", Score(0.7, 0.72))), Row("meta", ("b", Score(0.75, 0.72))))
         >>> table = Table("toy", "A toy", ("system", "stsb-dev"), rows)
@@ -78,13 +69,13 @@ class Table:
         [True, False, True]
     """
 
-    name: str
+    name: str  # the stem of its files, such as `table2-main`
     title: str
-    headers: tuple[str, ...]
+    headers: tuple[str, ...]  # one per column, all different; the first column names the row
     rows: Sequence[Row]
-    notes: Sequence[str] = ()
-    left: int = 1
-    marks: Literal["columns", "table", "none"] = "columns"
+    notes: Sequence[str] = ()  # notes to this table, beyond those of all tables of a run
+    left: int = 1  # how many columns, from the first, hold words and are set left
+    marks: Literal["columns", "table", "none"] = "columns"  # where the best is marked: in each column, once, or not
 
     def __post_init__(self) -> None:
         if len(set(self.headers)) != len(self.headers):

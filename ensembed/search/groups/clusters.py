@@ -19,13 +19,7 @@ from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import InputError
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.search.groups.group_rows import (
-    distinct_rows,
-    numbered_records,
-    row_facts,
-    stored_vectors,
-    unit_matrix,
-)
+from ensembed.search.groups.group_rows import distinct_rows, numbered_records, row_facts, stored_vectors, unit_matrix
 from ensembed.support.checks import check_whole
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent

@@ -17,13 +17,7 @@ from ensembed.corpora.record_files import Record, RecordCorpus, has_ids, write_r
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import InputError
-from ensembed.search.groups.group_rows import (
-    distinct_rows,
-    numbered_records,
-    row_facts,
-    stored_vectors,
-    unit_matrix,
-)
+from ensembed.search.groups.group_rows import distinct_rows, numbered_records, row_facts, stored_vectors, unit_matrix
 from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore

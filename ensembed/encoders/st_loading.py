@@ -179,34 +179,33 @@ def _refuse_code(name: str, folder: Path) -> None:
     Version 5 of sentence-transformers imports modules from any folder, and replaces an activation that it does not
     import by another one.
     """
-    for file, classes, library in _named_classes(name, folder):
+    for file in sorted(folder.rglob("*.json")):
+        if file.name not in ("modules.json", "config.json", "router_config.json", "wordembedding_config.json"):
+            continue
+        try:
+            content = read_json(file, "download the model again")
+        except EncoderError as error:
+            raise EncoderError(f"encoder {name!r}: {error}") from error
+        classes: list[object] = []
+        library = "sentence_transformers"
+        if file.name == "modules.json":
+            if not isinstance(content, list) or not all(isinstance(m, dict) and "type" in m for m in content):
+                raise EncoderError(f"encoder {name!r}: {file} is no list of modules; download the model again")
+            classes = [module["type"] for module in content]
+        elif not isinstance(content, dict):
+            continue
+        elif isinstance(content.get("types"), dict):  # a router's modules
+            classes = list(content["types"].values())
+        elif file.name.startswith("word"):
+            classes = [content.get("tokenizer_class")]
+        elif {"in_features", "activation_function"} <= content.keys():  # a dense layer
+            classes, library = [content["activation_function"]], "torch"
         foreign = [cls for cls in classes if not str(cls).startswith(f"{library}.")]
         if foreign:
             raise EncoderError(
                 f"encoder {name!r}: {file} names {foreign[0]!r}, which is no part of "
                 f"{library.replace('_', '-')}.{_code_hint(name)}"
             )
-
-
-def _named_classes(name: str, folder: Path) -> Iterator[tuple[Path, list[object], str]]:
-    """Yield the files of a model that name classes to import, those classes, and the library they have to be from."""
-    ours = "sentence_transformers"
-    for file in sorted(folder.rglob("*.json")):
-        if file.name not in ("modules.json", "config.json", "router_config.json", "wordembedding_config.json"):
-            continue
-        content = read_json(file, "download the model again")
-        if file.name == "modules.json":
-            if not isinstance(content, list) or not all(isinstance(m, dict) and "type" in m for m in content):
-                raise EncoderError(f"encoder {name!r}: {file} is no list of modules; download the model again")
-            yield file, [module["type"] for module in content], ours
-        elif not isinstance(content, dict):
-            continue
-        elif isinstance(content.get("types"), dict):  # a router's modules
-            yield file, list(content["types"].values()), ours
-        elif file.name.startswith("word"):
-            yield file, [content.get("tokenizer_class")], ours
-        elif {"in_features", "activation_function"} <= content.keys():  # a dense layer
-            yield file, [content["activation_function"]], "torch"
 
 
 def _code_hint(name: str) -> str:

@@ -302,7 +302,7 @@ def test_model_without_the_unused_pooler_is_complete(copy: Path, library: Librar
 def test_what_is_neither_a_folder_nor_a_name_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=r"is neither a folder nor a name on the hub"):
         open_encoder(f"st:{name}")
-    with pytest.raises(InputError, match="says no path"):
+    with pytest.raises(InputError, match="has no path"):
         open_encoder("st:")
 
 

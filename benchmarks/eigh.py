@@ -4,8 +4,8 @@
 
 A ratio is given where `top_eigh` tries block Lanczos: its time, plus that of `evr` if it is given up, over that of the
 fastest driver. Elsewhere `top_eigh` is LAPACK: `evr`, and divide and conquer from d = D / 4 on. Times are processor
-seconds on one thread, so that other programs on the machine hardly count. On two threads block Lanczos gains more than
-LAPACK: products of matrices scale, the reduction to tridiagonal form is limited by memory.
+seconds on one thread, so that other programs on the machine count less. More threads should help block Lanczos more
+than LAPACK: products of matrices scale, the reduction to tridiagonal form is limited by memory.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def measure(D: int) -> Iterator[dict[str, Any]]:
     for name in SPECTRA:
         S = matrix(name, D)
         ratios = {
-            d: _attempt(S, d, took["evr"].get(d, took["evr"][256])) / best[d] for d in DIMS if D >= 3000 and 20 * d <= D
+            d: _attempt(S, d, took["evr"].get(d, took["evr"][256])) / best[d] for d in DIMS if D >= 4000 and 20 * d <= D
         }
         cells = [f"{ratios[d]:.2f}" if d in ratios else "" for d in DIMS]
         yield {"kind": "ratio", "cells": [f"{D:,}", name, *cells], "worst": max(ratios.values(), default=0.0)}

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
@@ -86,7 +87,9 @@ def test_every_command_and_option_it_names_exists() -> None:
     named = re.findall(r"^    ensembed (\w+)(.*)$", README, re.MULTILINE)
     assert len(named) >= 5
     for name, rest in named:
-        options = {option for one in cli.commands[name].params for option in (*one.opts, *one.secondary_opts)}
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        options = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
         assert set(re.findall(r"(?<= )--?[a-z][a-z-]*", rest)) <= options
 
 

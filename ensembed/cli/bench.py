@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from ensembed.cli.console import print_json, print_table
-from ensembed.cli.options import INPUT, How, encoder_option, how_options
+from ensembed.cli.options import INPUT, How, how_options, members_options
 from ensembed.models.ensemble_costs import default_sentences, measure
 from ensembed.support.provenance import provenance
 
 
 @click.command()
 @click.argument("file", required=False, type=INPUT)
-@encoder_option
+@members_options
 @click.option(
     "--sentences",
     "-n",

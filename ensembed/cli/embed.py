@@ -9,16 +9,17 @@ import numpy as np
 
 from ensembed.cli.console import print_json, print_table
 from ensembed.cli.engines import EngineChoice, engine_options, print_stages, stages_json
-from ensembed.cli.options import How, corpus_argument, encoder_option, how_options, options
+from ensembed.cli.options import How, corpus_argument, how_options, members_options
 from ensembed.encoders import open_encoder
 from ensembed.views import ViewStore
 
 
 @click.command()
-@options(corpus_argument, encoder_option)
+@corpus_argument
+@members_options
 @click.option("--shard-rows", type=click.IntRange(min=1), default=4096, help="Rows per shard.")
 @click.option("--verify", is_flag=True, help="Check every byte first and encode damaged shards again.")
-@engine_options()
+@engine_options
 @how_options("store", "wait", "errors", "column", "threads", "quiet", "as_json")
 def embed(
     corpus: Path | str,
@@ -64,4 +65,5 @@ def embed(
         print_json(facts if engine.is_local else {"views": facts, "stages": stages_json(stages)})
         return
     print_table(headers, [[str(cell) for cell in row] for row in rows])
-    print_stages(stages)
+    if stages:
+        print_stages(stages)

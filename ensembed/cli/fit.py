@@ -7,18 +7,21 @@ from pathlib import Path
 import click
 
 from ensembed.cli.console import print_json, print_table
-from ensembed.cli.engines import EngineChoice, engine_options, print_stages, stages_json
+from ensembed.cli.engines import EngineChoice, print_stages, stages_json, training_engine_options
 from ensembed.cli.methods import errors_name_options, method_option
-from ensembed.cli.options import FOLDER, How, corpus_argument, encoder_option, how_options, options
+from ensembed.cli.options import FOLDER, How, corpus_argument, how_options, members_options
 from ensembed.methods import Method
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.saved_model import check_folder
 from ensembed.models.summary import spectrum, summary
 from ensembed.sts import read_pairs
+from ensembed.views import ViewStore
 
 
 @click.command()
-@options(corpus_argument, encoder_option, method_option)
+@corpus_argument
+@members_options
+@method_option
 @click.option("--out", "-o", type=FOLDER, required=True, help="Folder for the model.")
 @click.option(
     "--tune",
@@ -27,7 +30,7 @@ from ensembed.sts import read_pairs
     "similar. Blank lines and a header that begins with `score` are ignored; Windows line ends are fine. "
     "[default: none]",
 )
-@engine_options(training=True)
+@training_engine_options
 @how_options("store", "wait", "errors", "column", "threads", "quiet", "as_json")
 def fit(
     corpus: Path | str,
@@ -80,7 +83,13 @@ def fit(
             ensemble.check(method)
         with errors_name_options(), engine.open() as chosen:
             model = ensemble.fit(
-                source, method, tune=labels, store=how.views, engine=chosen, threads=how.threads, progress=progress
+                source,
+                method,
+                tune=labels,
+                store=ViewStore(how.store, wait=how.wait),
+                engine=chosen,
+                threads=how.threads,
+                progress=progress,
             )
     model.save(out)
     if how.as_json:
@@ -91,4 +100,5 @@ def fit(
         print_json({"model": str(out), **facts, "spectrum": spectrum(meta), **took})
         return
     print_table(["what", ""], [["model", str(out)], *summary(model)], left=2)
-    print_stages([] if how.quiet else chosen.stages)
+    if chosen.stages and not how.quiet:
+        print_stages(chosen.stages)

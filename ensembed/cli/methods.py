@@ -7,14 +7,14 @@ import functools
 import re
 import types
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 
 from ensembed.errors import InputError
-from ensembed.methods import METHODS, Method, make_method
+from ensembed.methods import METHODS, Method, all_methods, make_method
 from ensembed.methods.weights import Weights, checked_weights
 
 
@@ -42,14 +42,14 @@ def parameters() -> dict[str, click.Option]:
     method, which knows why it has them.
     """
     users: dict[str, list[type[Method]]] = {}
-    for kind in METHODS.values():
+    for kind in all_methods().values():
         for field in kind.parameters():
             users.setdefault(field.name, []).append(kind)
     made = {}
     for name, kinds in users.items():
         value_type = _click_type(get_type_hints(kinds[0])[name])
         if value_type is not None:
-            made[name] = click.Option([option(name), name], type=value_type, help=_help(name, kinds))
+            made[name] = click.Option([f"--{name.replace('_', '-')}", name], type=value_type, help=_help(name, kinds))
     return made
 
 
@@ -65,26 +65,21 @@ def _click_type(annotation: Any) -> Any:  # noqa: ANN401 - whatever a field is a
 
 
 def _help(name: str, kinds: list[type[Method]]) -> str:
-    """Return the methods that have a parameter, the first sentence that their docstring says of it, and its default."""
+    """Return the methods that have a parameter, what the first of them says about it, and its default."""
     text = re.search(rf"^ {{8}}{name}: (.+?)(?=^ {{8}}\w+: |^\s*$|\Z)", kinds[0].__doc__ or "", re.M | re.S)
     sentence = " ".join(text[1].split()) if text else name.replace("_", " ")
     sentence = re.split(r"(?<=[.]) ", sentence.replace("`", ""))[0].rstrip(".")
-    return f"{', '.join(kind.name for kind in kinds)}: {sentence}.{_default(name, kinds)}"
-
-
-def _default(name: str, kinds: list[type[Method]]) -> str:
-    """Return the default that most methods have, and the exceptions."""
     values = {kind.name: field.default for kind in kinds for field in kind.parameters() if field.name == name}
-    shown = {
+    defaults = {
         method: f"{value:g}" if isinstance(value, float) else str(value)
         for method, value in values.items()
         if value is not None and value is not dataclasses.MISSING
     }
-    if not shown:
-        return ""
-    [(usual, _)] = Counter(shown.values()).most_common(1)
-    others = "".join(f", for {method} {value}" for method, value in shown.items() if value != usual)
-    return f" [default: {usual}{others}]"
+    if not defaults:
+        return f"{', '.join(values)}: {sentence}."
+    [(usual, _)] = Counter(defaults.values()).most_common(1)
+    others = "".join(f", for {method} {value}" for method, value in defaults.items() if value != usual)
+    return f"{', '.join(values)}: {sentence}. [default: {usual}{others}]"
 
 
 def option(parameter: str) -> str:
@@ -123,36 +118,33 @@ def errors_name_options(*, usage: bool = False) -> Iterator[None]:
         raise
 
 
-def _made(name: str, given: Mapping[str, Any]) -> Method:
-    """Make the method with the parameters that were given as options."""
-    fields = METHODS[name].parameters()
-    takes = ", ".join(option(field.name) for field in fields if field.name in parameters())
-    for parameter in given:
-        if parameter not in [field.name for field in fields]:
-            raise click.UsageError(f"--method {name} does not take {option(parameter)}; it takes: {takes}")
-    for field in fields:
-        if field.default is dataclasses.MISSING and field.name not in given:
-            raise click.UsageError(f"--method {name} needs {option(field.name)}")
-    with errors_name_options(usage=True):
-        return make_method(name, **given)
-
-
 def method_option(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - what click's decorators return
     """Add `--method` and the hyper-parameters of all methods, which a command gets as one `method`.
 
     A parameter that is given and that the method does not have is refused.
     """
 
-    @click.option(
-        "--method",
-        type=click.Choice(list(METHODS)),
+    @functools.wraps(function)
+    def command(*arguments: Any, method: str, **values: Any) -> Any:  # noqa: ANN401 - whatever the command takes
+        given = {name: value for name in parameters() if (value := values.pop(name)) is not None}
+        fields = METHODS[method].parameters()
+        for name in given:
+            if name not in [field.name for field in fields]:
+                takes = ", ".join(option(field.name) for field in fields if field.name in parameters())
+                raise click.UsageError(f"--method {method} does not take {option(name)}; it takes: {takes}")
+        for field in fields:
+            if field.default is dataclasses.MISSING and field.name not in given:
+                raise click.UsageError(f"--method {method} needs {option(field.name)}")
+        with errors_name_options(usage=True):
+            made = make_method(method, **given)
+        return function(*arguments, method=made, **values)
+
+    chosen = click.Option(
+        ["--method"],
+        type=click.Choice(list(all_methods())),
         default="auto",
         help="How the members are combined. auto is recommended: it finds out which members can be trusted.",
     )
-    @functools.wraps(function)
-    def command(*arguments: Any, method: str, **values: Any) -> Any:  # noqa: ANN401 - whatever the command takes
-        given = {name: values.pop(name) for name in parameters()}
-        return function(*arguments, method=_made(method, {k: v for k, v in given.items() if v is not None}), **values)
-
-    command.__click_params__ = [*reversed(parameters().values()), *command.__click_params__]  # type: ignore[attr-defined]
+    shown = [chosen, *parameters().values()]
+    command.__click_params__ = [*getattr(function, "__click_params__", []), *reversed(shown)]  # type: ignore[attr-defined]
     return command

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, TextIO, TypeAlias
 import click
 from click.core import ParameterSource
 
-from ensembed.cli.console import on_disk, open_corpus, progress_bars
+from ensembed.cli.console import on_disk, open_corpus
 from ensembed.corpora.corpus import BadBytes, Corpus
 from ensembed.corpora.places import is_url
 from ensembed.corpora.record_files import FORMS, FileFormat, RecordCorpus, RecordFile, form_of, new_text_file
@@ -21,7 +21,7 @@ from ensembed.encoders import Encoder
 from ensembed.errors import InputError
 from ensembed.models.named_ensembles import ENSEMBLES, named_ensemble
 from ensembed.models.opening import open_model
-from ensembed.support.progress import Progress
+from ensembed.support.progress import Progress, bars
 from ensembed.views import ViewStore
 
 Decorator: TypeAlias = Callable[[Any], Any]
@@ -56,17 +56,6 @@ column_option = click.option(
 )
 
 
-def options(*decorators: Decorator) -> Decorator:
-    """Return several decorators as one, the first outermost."""
-
-    def apply(function: Any) -> Any:  # noqa: ANN401 - click's decorators turn functions into commands
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return apply
-
-
 def gathered(name: str, make: Callable[..., object], **decorators: Decorator) -> Decorator:
     """Return options as one decorator; the command receives `name=make(**values)` instead of their values.
 
@@ -82,7 +71,9 @@ def gathered(name: str, make: Callable[..., object], **decorators: Decorator) ->
             made = make(**{key: values.pop(key) for key in decorators})
             return function(*arguments, **values, **{name: made})
 
-        return options(*decorators.values())(command)
+        for decorator in reversed(decorators.values()):
+            command = decorator(command)
+        return command
 
     return decorate
 
@@ -101,8 +92,8 @@ class How:
     wait: float = 0.0
 
     def progress(self) -> AbstractContextManager[Progress]:
-        """Draw progress bars unless --quiet was given."""
-        return progress_bars(self.quiet)
+        """Draw progress bars on standard error if it is a terminal, unless --quiet was given."""
+        return bars(enabled=False if self.quiet else None)
 
     def open_model(self, source: str, progress: Progress) -> Encoder:
         """Open the saved model of that folder, or the encoder of that name."""
@@ -156,34 +147,32 @@ class _CorpusType(click.Path):
 corpus_argument = click.argument("corpus", type=_CorpusType(path_type=Path, allow_dash=True))
 
 
-def members_option(default: str | None) -> Decorator:
-    """`-e` and `--ensemble`, which a command receives as one list `encoders`: the ensemble's members, then the others.
-
-    Args:
-        default: the ensemble if neither is given; None makes that an error.
-    """
-
-    def make(encoders: tuple[str, ...], ensemble: str | None) -> tuple[str, ...]:
-        chosen = default if ensemble is None and not encoders else ensemble
-        members = (*(named_ensemble(chosen) if chosen is not None else ()), *encoders)
-        if not members:
-            raise click.UsageError("Name the members: -e NAME, once or several times, or --ensemble NAME.")
-        return members
-
-    names = f"Members that have a name together ({' or '.join(ENSEMBLES)}), or names with commas between them."
-    return gathered(
-        "encoders",
-        make,
-        encoders=click.option(
-            "--encoder", "-e", "encoders", multiple=True, metavar="NAME", help="A member; give it several times."
-        ),
-        ensemble=click.option(
-            "--ensemble", metavar="NAME[,NAME…]", help=names + (f" [default: {default}]" if default else "")
-        ),
-    )
+_MEMBERS = f"Members that have a name together ({' or '.join(ENSEMBLES)}), or names with commas between them."
+_encoder = click.option(
+    "--encoder", "-e", "encoders", multiple=True, metavar="NAME", help="A member; give it several times."
+)
 
 
-encoder_option = members_option(None)
+def _members(encoders: tuple[str, ...], ensemble: str | None) -> tuple[str, ...]:
+    """Return the ensemble's members, then the others."""
+    members = (*(named_ensemble(ensemble) if ensemble is not None else ()), *encoders)
+    if not members:
+        raise click.UsageError("Name the members: -e NAME, once or several times, or --ensemble NAME.")
+    return members
+
+
+members_options = gathered(
+    "encoders",
+    _members,
+    encoders=_encoder,
+    ensemble=click.option("--ensemble", metavar="NAME[,NAME…]", help=_MEMBERS),
+)
+default_members_options = gathered(
+    "encoders",
+    lambda encoders, ensemble: _members(encoders, ensemble if ensemble or encoders else "default"),
+    encoders=_encoder,
+    ensemble=click.option("--ensemble", metavar="NAME[,NAME…]", help=f"{_MEMBERS} [default: default]"),
+)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ def reference() -> str:
     context = click.Context(cli, info_name="ensembed", terminal_width=110, **cli.context_settings)
     parts += ["## ensembed", "", "```text", cli.get_help(context), "```", ""]
     for name in SUMMARIES:
-        parts += _sections(f"ensembed {name}", cli.commands[name], context)
+        parts += _sections(f"ensembed {name}", cli.get_command(context, name) or cli, context)
     return "\n".join(parts)
 
 

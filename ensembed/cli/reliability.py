@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ensembed.cli.console import print_json, print_table
-from ensembed.cli.options import FILE, How, check_can_write, corpus_argument, encoder_option, how_options, options
+from ensembed.cli.options import FILE, How, check_can_write, corpus_argument, how_options, members_options
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError, MissingError
@@ -25,7 +25,8 @@ from ensembed.views import ViewStore
 
 
 @click.command()
-@options(corpus_argument, encoder_option)
+@corpus_argument
+@members_options
 @click.option(
     "--rows", type=click.IntRange(min=LEAST_ROWS), default=6000, help="Distinct sentences to look at, chosen at random."
 )

@@ -8,7 +8,7 @@ from typing import Literal
 import click
 
 from ensembed.cli.console import print_json
-from ensembed.cli.options import FOLDER, PATH, How, command_line, how_options, members_option
+from ensembed.cli.options import FOLDER, PATH, How, command_line, default_members_options, how_options
 from ensembed.fetch.catalog import catalog, data_set
 from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble
@@ -20,7 +20,7 @@ from ensembed.support.machine import cache_dir
 
 
 @click.command()
-@members_option(default="default")
+@default_members_options
 @click.option(
     "--corpus",
     "corpora",

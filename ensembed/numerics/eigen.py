@@ -19,7 +19,7 @@ from ensembed.numerics.torch_device import top_eigh_on
 Matrix64 = NDArray[np.float64]
 
 # Block Lanczos is tried from this size on, for at most this part of the eigenvalues: see docs/speed.md.
-_LARGE = 3000
+_LARGE = 4000
 _FEW = 1 / 20
 # The largest space it may use, as a part of the size: a larger one takes as long as LAPACK.
 _SPACE = 3 / 8

@@ -19,7 +19,6 @@ from ensembed.models.tuning.cross_validation import Candidates, Choice, Verdict,
 from ensembed.models.tuning.labelled_pairs import LabelledPairs
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
-from ensembed.reliability import reliability
 
 
 def tune_method(
@@ -74,6 +73,8 @@ def tune_method(
         True
     """
     fit = fit or (lambda method: method.fit(views, passes=passes, threads=how.threads, progress=how.progress))
+    from ensembed.reliability import reliability  # only here: it loads scipy.sparse
+
     first = method
     try:
         estimate = reliability(views, sentences=sentences, names=names, progress=how.progress)

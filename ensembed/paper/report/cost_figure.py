@@ -7,30 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ensembed.paper.findings import Cost, Findings
-from ensembed.paper.report.drawing import (
-    DEV_AXIS,
-    FAINT,
-    INK,
-    MUTED,
-    SMALL,
-    WIDTH,
-    Figure,
-    Style,
-    draw,
-    listing,
-    look,
-    plain_axes,
-    short,
-    signed,
-    spread,
-)
+from ensembed.paper.report import drawing
+from ensembed.paper.report.drawing import Figure, Style, draw, listing, look, plain_axes, short, signed, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 _HEIGHT = 480
 _LEFT, _RIGHT, _BOTTOM, _TOP = 60, 24, 50, 40  # pixels around the axes
-_ACROSS, _UP = WIDTH - _LEFT - _RIGHT, _HEIGHT - _BOTTOM - _TOP  # pixels of the axes
+_ACROSS, _UP = drawing.WIDTH - _LEFT - _RIGHT, _HEIGHT - _BOTTOM - _TOP  # pixels of the axes
 _COLUMN = 30  # pixels from the dots furthest to the right to their labels
 _TURNS = 24  # directions in which a label may stand
 _LETTER, _LINE = 7.6, 16  # pixels of a label's letter, on average, and of its height
@@ -71,11 +56,11 @@ def cost(findings: Findings) -> Figure | None:
 
     def paint(page: Canvas) -> None:
         page.set_layout_engine("none")  # labels are placed by pixels, so the axes must not move
-        axes = page.add_axes((_LEFT / WIDTH, _BOTTOM / _HEIGHT, _ACROSS / WIDTH, _UP / _HEIGHT))
+        axes = page.add_axes((_LEFT / drawing.WIDTH, _BOTTOM / _HEIGHT, _ACROSS / drawing.WIDTH, _UP / _HEIGHT))
         axes.set_xscale("log")
         axes.set_xlim(low, high)
         axes.set_ylim(*y_range)
-        steps: Style = {"color": FAINT, "linewidth": 6, "alpha": 0.35, "drawstyle": "steps-post", "zorder": 1}
+        steps: Style = {"color": drawing.FAINT, "linewidth": 6, "alpha": 0.35, "drawstyle": "steps-post", "zorder": 1}
         on_front = [(cost.milliseconds, 100 * cost.dev.pearson) for cost in front]
         axes.plot(*zip(*on_front, strict=True), solid_capstyle="round", **steps)
         dots = list(zip(_scaled(x, x_range, _ACROSS), _scaled(y, y_range, _UP), strict=True))
@@ -83,8 +68,11 @@ def cost(findings: Findings) -> Figure | None:
         for cost, dot, text, box in zip(costs, dots, texts, _labels(dots, texts), strict=True):
             style, part = look(cost.label, findings), " without " in cost.label
             if text:
-                line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 5}
-                letters: Style = {"color": MUTED if part else INK, "weight": "bold" if cost in front else "normal"}
+                line = {"arrowstyle": "-", "color": drawing.FAINT, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 5}
+                letters: Style = {
+                    "color": drawing.MUTED if part else drawing.INK,
+                    "weight": "bold" if cost in front else "normal",
+                }
                 axes.annotate(
                     text,
                     dot,
@@ -92,13 +80,13 @@ def cost(findings: Findings) -> Figure | None:
                     xytext=(box.left, (box.bottom + box.top) / 2),
                     textcoords="axes pixels",
                     va="center",
-                    fontsize=SMALL,
+                    fontsize=drawing.SMALL,
                     arrowprops={**line, "relpos": (_near_end(dot[0], box), 0.5)},
                     **letters,
                 )
             mark: Style = {"markerfacecolor": "white" if part else style.face, "markersize": 6 if part else 9}
             axes.plot([cost.milliseconds], [100 * cost.dev.pearson], style.marker, color=style.color, zorder=3, **mark)
-        plain_axes(axes, DEV_AXIS, "milliseconds per sentence", _ticks(low, high))
+        plain_axes(axes, drawing.DEV_AXIS, "milliseconds per sentence", _ticks(low, high))
 
     caption = (
         "Further left is cheaper, higher is better; grey hollow marks are members, filled ones meta-embeddings, small "
@@ -106,7 +94,7 @@ def cost(findings: Findings) -> Figure | None:
         f"Nothing is both cheaper and better than {listing([short(cost.label) for cost in front])} (bold, on the grey "
         f"steps). {_finding(costs)}"
     )
-    return draw("cost", "What a sentence costs, and what it buys", caption, (WIDTH, _HEIGHT), paint)
+    return draw("cost", "What a sentence costs, and what it buys", caption, (drawing.WIDTH, _HEIGHT), paint)
 
 
 def pareto(costs: Sequence[Cost]) -> list[Cost]:

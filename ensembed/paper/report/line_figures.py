@@ -9,25 +9,8 @@ import numpy as np
 
 from ensembed.paper import published
 from ensembed.paper.findings import DEV, CurvePoint, Findings, System
-from ensembed.paper.report.drawing import (
-    DASHED,
-    DEV_AXIS,
-    FAINT,
-    INK,
-    MUTED,
-    SMALL,
-    WIDTH,
-    Figure,
-    Style,
-    draw,
-    figure,
-    listing,
-    look,
-    plain_axes,
-    short,
-    signed,
-    spread,
-)
+from ensembed.paper.report import drawing
+from ensembed.paper.report.drawing import Figure, Style, draw, figure, listing, look, plain_axes, short, signed, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
@@ -50,19 +33,21 @@ def tau(findings: Findings) -> Figure | None:
     def paint(page: Canvas) -> None:
         axes, style = page.subplots(), look("meta:gcca", findings)
         line: Style = {"color": style.color, "marker": style.marker}
-        dashed: Style = {"color": MUTED, "marker": "o", "markerfacecolor": "white", "dashes": (4, 2)}
+        dashed: Style = {"color": drawing.MUTED, "marker": "o", "markerfacecolor": "white", "dashes": (4, 2)}
         for name, curve, best, marks in (("here", ours, chosen, line), ("the paper", theirs, best_printed, dashed)):
             axes.plot(list(curve), [100 * value for value in curve.values()], **marks)
             end = (max(curve), 100 * curve[max(curve)])
             axes.annotate(name, end, xytext=(14, 0), textcoords="offset points", va="center", clip_on=False)
             for key, value in curve.items():
-                letters: Style = {"fontsize": SMALL, "weight": "bold" if key == best else "normal"}
+                letters: Style = {"fontsize": drawing.SMALL, "weight": "bold" if key == best else "normal"}
                 above: Style = {"xytext": (0, 12), "textcoords": "offset points", "ha": "center"}
                 axes.annotate(figure(value), (key, 100 * value), **above, **letters)
-        axes.plot([chosen], [100 * ours[chosen]], "o", markersize=17, color="none", markeredgecolor=INK, zorder=3)
+        axes.plot(
+            [chosen], [100 * ours[chosen]], "o", markersize=17, color="none", markeredgecolor=drawing.INK, zorder=3
+        )
         axes.set_xscale("log")
         axes.margins(x=0.06, y=0.2)
-        plain_axes(axes, DEV_AXIS, "τ, how strongly GCCA is regularised", sorted({*ours, *theirs}))
+        plain_axes(axes, drawing.DEV_AXIS, "τ, how strongly GCCA is regularised", sorted({*ours, *theirs}))
 
     span = max(ours.values()) - min(ours.values())
     caption = (
@@ -87,15 +72,15 @@ def spectrum(findings: Findings) -> Figure | None:
         places = range(1, len(values) + 1)
         axes.fill_between(places, values, where=[value > 0 for value in values], color=style.color, alpha=0.18, lw=0)
         axes.plot(places, values, color=style.color)
-        axes.axhline(0, color=INK, linewidth=1)
-        axes.axhline(ceiling, color=MUTED, linewidth=1, dashes=(4, 3))
-        letters: Style = {"ha": "right", "fontsize": SMALL}
+        axes.axhline(0, color=drawing.INK, linewidth=1)
+        axes.axhline(ceiling, color=drawing.MUTED, linewidth=1, dashes=(4, 3))
+        letters: Style = {"ha": "right", "fontsize": drawing.SMALL}
         over_line: Style = {"xycoords": ("axes fraction", "data"), "xytext": (0, 4)}
         words = f"{ceiling} = members − 1: all agree"
-        axes.annotate(words, (1, ceiling), **over_line, textcoords="offset points", color=MUTED, **letters)
+        axes.annotate(words, (1, ceiling), **over_line, textcoords="offset points", color=drawing.MUTED, **letters)
         axes.plot([positive], [0], "^", color=style.color, markersize=9, clip_on=False, zorder=3)
         words = f"{positive} of {len(values)} dimensions are positive"
-        arrow = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.8, "shrinkB": 6}
+        arrow = {"arrowstyle": "-", "color": drawing.MUTED, "linewidth": 0.8, "shrinkB": 6}
         box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2}
         at_right: Style = {"xytext": (0.98, 0.7 * ceiling), "textcoords": ("axes fraction", "data")}
         axes.annotate(words, (positive, 0), **at_right, bbox=box, arrowprops=arrow, **letters)
@@ -178,7 +163,7 @@ def _draw_curves(
 
     def paint(page: Canvas) -> None:
         axes = page.subplots()
-        axes.axhline(reference, **DASHED)
+        axes.axhline(reference, **drawing.DASHED)
         ends = [(f"{short(member.label)}, whole", np.nan, reference)]
         for label, points in curves.items():
             style = look(label, findings)
@@ -191,18 +176,20 @@ def _draw_curves(
             ends.append((short(label), x[-1], y[-1]))
         axes.set_xscale("log", base=2)
         axes.margins(x=0.03, y=0.08)
-        plain_axes(axes, DEV_AXIS, axis, _apart(sorted({point.x for points in curves.values() for point in points})))
+        plain_axes(
+            axes, drawing.DEV_AXIS, axis, _apart(sorted({point.x for points in curves.values() for point in points}))
+        )
         (bottom, top), right = axes.get_ylim(), axes.get_xlim()[1]
         axes.set_ylim(bottom, top)
         axes.set_xlim(axes.get_xlim())
-        arrow = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.8, "shrinkB": 5, "relpos": (0, 0.5)}
+        arrow = {"arrowstyle": "-", "color": drawing.FAINT, "linewidth": 0.8, "shrinkB": 5, "relpos": (0, 0.5)}
         places = spread([y for _, _, y in ends], _LINE * (top - bottom) / _AXES)
         for (words, end, height), place in zip(ends, places, strict=True):
             beside: Style = {"xytext": (1.03, place), "textcoords": ("axes fraction", "data"), "va": "center"}
             dot = (right if np.isnan(end) else end, height)
             axes.annotate(words, dot, **beside, annotation_clip=False, arrowprops=arrow)
 
-    return draw(name, title, caption, (WIDTH, _HEIGHT), paint)
+    return draw(name, title, caption, (drawing.WIDTH, _HEIGHT), paint)
 
 
 def _apart(ticks: list[int]) -> list[int]:

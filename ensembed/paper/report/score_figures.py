@@ -11,17 +11,8 @@ import numpy as np
 from ensembed.paper import published
 from ensembed.paper.experiments.bootstrap import ALPHA
 from ensembed.paper.findings import MEAN, NO_CORPUS, Comparison, Findings
+from ensembed.paper.report import drawing
 from ensembed.paper.report.drawing import (
-    DASHED,
-    DEV_AXIS,
-    FAINT,
-    GAP,
-    GRID,
-    INK,
-    MUTED,
-    SMALL,
-    TEST_AXIS,
-    WIDTH,
     Figure,
     Style,
     draw,
@@ -29,11 +20,9 @@ from ensembed.paper.report.drawing import (
     figure,
     listing,
     look,
-    panels,
     row_panels,
     short,
     signed,
-    versus,
 )
 from ensembed.paper.tables.marked_table import with_mean
 from ensembed.paper.tables.table_notes import outcome
@@ -43,7 +32,7 @@ if TYPE_CHECKING:
 
 # A corpus is no system, so it has marks of its own.
 _CORPUS_MARKS = (("#0072b2", "o"), ("#d55e00", "X"), ("#009e73", "P"), ("#cc79a7", "*"), ("#e69f00", "h"))
-_NO_CORPUS_MARK = (FAINT, "d")
+_NO_CORPUS_MARK = (drawing.FAINT, "d")
 _SCATTER_COLUMNS = 3
 
 
@@ -62,7 +51,7 @@ def bars(findings: Findings) -> Figure | None:
     best_members = {name: max(findings.singles, key=lambda system: system.score(name).pearson) for name in datasets}
 
     def paint(page: Canvas) -> None:
-        for axes, dataset in row_panels(page, datasets, [short(system.label) for system in systems], TEST_AXIS):
+        for axes, dataset in row_panels(page, datasets, [short(system.label) for system in systems], drawing.TEST_AXIS):
             best = max(scores[system.label, dataset] for system in systems)
             for place, system in enumerate(systems):
                 style, value = look(system.label, findings), scores[system.label, dataset]
@@ -70,13 +59,13 @@ def bars(findings: Findings) -> Figure | None:
                 axes.barh(place, 100 * value - begin, left=begin, height=0.72, linewidth=1, **colors)
                 if interval := intervals.get((system.label, dataset)):
                     whisker = [100 * interval.low.pearson, 100 * interval.high.pearson]
-                    axes.plot(whisker, [place, place], color=INK, linewidth=1.4, marker="|", markersize=5)
+                    axes.plot(whisker, [place, place], color=drawing.INK, linewidth=1.4, marker="|", markersize=5)
                 edge_text(axes, place, figure(value), bold=value == best)
-            axes.axvline(100 * best_members[dataset].score(dataset).pearson, **DASHED)
+            axes.axvline(100 * best_members[dataset].score(dataset).pearson, **drawing.DASHED)
             axes.set_xlim(min(begin, lowest), highest + 0.26 * (highest - begin))  # numbers stand at the right edge
             axes.set_xticks([tick for tick in range(0, 101, 20) if begin <= tick <= highest])
             axes.spines["bottom"].set_visible(False)
-            axes.spines["left"].set_color(FAINT)
+            axes.spines["left"].set_color(drawing.FAINT)
 
     best_meta, member = max(metas, key=lambda system: system.score(MEAN).pearson), best_members[datasets[-1]]
     gain = best_meta.score(MEAN).pearson - member.score(MEAN).pearson
@@ -87,12 +76,12 @@ def bars(findings: Findings) -> Figure | None:
         "Hatched bars are members, solid ones meta-embeddings; whiskers are 95% bootstrap intervals, the dashed line "
         "is the best member of each data set, and bold figures are the highest of their data set. "
         f"The best meta-embedding on {on}, {short(best_meta.label)} at {figure(best_meta.score(MEAN).pearson)}, is "
-        f"{versus(gain)} the best member there, {short(member.label)} at {figure(member.score(MEAN).pearson)}."
+        f"{drawing.versus(gain)} the best member there, {short(member.label)} at {figure(member.score(MEAN).pearson)}."
         + (of_tests if len(datasets) > 1 else "")
         + (f" The axes begin at {begin}, not at 0." if begin else "")
     )
     height = -(-len(datasets) // 4) * (26 * len(systems) + 62) + 30
-    return draw("bars", "Scores by data set", caption, (WIDTH, height), paint)
+    return draw("bars", "Scores by data set", caption, (drawing.WIDTH, height), paint)
 
 
 def significance(findings: Findings) -> Figure | None:
@@ -113,7 +102,7 @@ def significance(findings: Findings) -> Figure | None:
 
     def paint(page: Canvas) -> None:
         for axes, dataset in row_panels(page, datasets, [short(label) for label in labels], axis):
-            axes.axvline(0, color=INK, linewidth=1)
+            axes.axvline(0, color=drawing.INK, linewidth=1)
             for place, label in enumerate(labels):
                 if (test := compared.get((dataset, label))) is None:
                     continue
@@ -130,7 +119,7 @@ def significance(findings: Findings) -> Figure | None:
         f"calls significant (p < {ALPHA:g} after Holm's correction). {_significant(list(compared.values()))}"
     )
     height = -(-len(datasets) // 4) * (27 * len(labels) + 62) + 30
-    return draw("significance", "Differences to the best member", caption, (WIDTH, height), paint)
+    return draw("significance", "Differences to the best member", caption, (drawing.WIDTH, height), paint)
 
 
 def _members(compared: Mapping[tuple[str, str], Comparison]) -> str:
@@ -166,19 +155,19 @@ def scatter(findings: Findings) -> Figure | None:
     scores = [systems[cloud.label].score(cloud.dataset) for cloud in clouds]
 
     def paint(page: Canvas) -> None:
-        for axes, cloud, score in zip(panels(page, len(clouds), _SCATTER_COLUMNS), clouds, scores, strict=True):
+        for axes, cloud, score in zip(drawing.panels(page, len(clouds), _SCATTER_COLUMNS), clouds, scores, strict=True):
             # Few pairs can be seen one by one; thousands must let each other through.
             alpha = 0.7 if len(cloud.gold) < 200 else 0.28
             dots: Style = {"markersize": 3.4, "markeredgewidth": 0, "alpha": alpha, "clip_on": False}
             axes.plot(cloud.gold, cloud.predicted, "o", color=look(cloud.label, findings).color, **dots)
             slope, start = np.polyfit(cloud.gold, cloud.predicted, 1)
             ends = np.array([min(cloud.gold), max(cloud.gold)])
-            axes.plot(ends, start + slope * ends, color=INK, linewidth=1.2)
+            axes.plot(ends, start + slope * ends, color=drawing.INK, linewidth=1.2)
             axes.set_title(short(cloud.label))
-            words = f"r {figure(score.pearson)}{GAP}ρ {figure(score.spearman)}"
-            axes.set_title(words, loc="right", fontsize=SMALL, color=MUTED)
-        page.supxlabel("gold score", fontsize=SMALL)
-        page.supylabel("cosine", fontsize=SMALL, rotation_mode="anchor")
+            words = f"r {figure(score.pearson)}{drawing.GAP}ρ {figure(score.spearman)}"
+            axes.set_title(words, loc="right", fontsize=drawing.SMALL, color=drawing.MUTED)
+        page.supxlabel("gold score", fontsize=drawing.SMALL)
+        page.supylabel("cosine", fontsize=drawing.SMALL, rotation_mode="anchor")
 
     datasets = listing(list(dict.fromkeys(cloud.dataset for cloud in clouds)))
     best = max(range(len(clouds)), key=lambda i: scores[i].pearson)
@@ -189,7 +178,7 @@ def scatter(findings: Findings) -> Figure | None:
         f"({figure(scores[best].pearson)})."
     )
     height = -(-len(clouds) // _SCATTER_COLUMNS) * 265 + 30
-    return draw("scatter", "Cosine against gold score", caption, (WIDTH, height), paint)
+    return draw("scatter", "Cosine against gold score", caption, (drawing.WIDTH, height), paint)
 
 
 def ablation(findings: Findings) -> Figure | None:
@@ -205,9 +194,9 @@ def ablation(findings: Findings) -> Figure | None:
     room = high - low or 1
 
     def paint(page: Canvas) -> None:
-        for axes, method in row_panels(page, methods, rows, DEV_AXIS):
+        for axes, method in row_panels(page, methods, rows, drawing.DEV_AXIS):
             style, full = look(f"meta:{method}", findings), 100 * scores[method, ""]
-            axes.axvline(full, **DASHED)
+            axes.axvline(full, **drawing.DASHED)
             axes.plot([full], [0], style.marker, color=style.color, markersize=9)
             edge_text(axes, 0, figure(full / 100), bold=True)
             for place, name in enumerate(names, 1):
@@ -215,7 +204,7 @@ def ablation(findings: Findings) -> Figure | None:
                     value = 100 * scores[method, name]
                     axes.plot([full, value], [place, place], color=style.color, solid_capstyle="butt")
                     axes.plot([value], [place], style.marker, color=style.color, markerfacecolor="white")
-                    edge_text(axes, place, f"{figure(value / 100)}{GAP}{signed(changes[method, name])}")
+                    edge_text(axes, place, f"{figure(value / 100)}{drawing.GAP}{signed(changes[method, name])}")
             axes.set_ylim(len(names) + 0.5, -0.5)
             axes.set_xlim(low - 0.08 * room, high + 0.75 * room)  # numbers stand at the right edge
 
@@ -237,7 +226,7 @@ def ablation(findings: Findings) -> Figure | None:
         f"loss is that of {worst[0]} without {short(worst[1])} ({signed(changes[worst])}); {gain}. "
         f"In the paper, with other members, it is that of {' '.join(theirs)} ({signed(printed[theirs])})."
     )
-    return draw("ablation", "Leave one member out", caption, (WIDTH, 34 * (len(names) + 1) + 84), paint)
+    return draw("ablation", "Leave one member out", caption, (drawing.WIDTH, 34 * (len(names) + 1) + 84), paint)
 
 
 def domains(findings: Findings) -> Figure | None:
@@ -254,11 +243,11 @@ def domains(findings: Findings) -> Figure | None:
 
     def paint(page: Canvas) -> None:
         axes = page.subplots()
-        axes.axvline(100 * member.score(MEAN).pearson, **DASHED, label=short(member.label))
+        axes.axvline(100 * member.score(MEAN).pearson, **drawing.DASHED, label=short(member.label))
         for place, label in enumerate(labels):
             own = {corpus: 100 * value for (of, corpus), value in scores.items() if of == label}
-            axes.plot([min(own.values()), max(own.values())], [place, place], color=GRID, linewidth=5, zorder=1)
-            edge_text(axes, place, GAP.join(figure(own[corpus] / 100) for corpus in marks if corpus in own))
+            axes.plot([min(own.values()), max(own.values())], [place, place], color=drawing.GRID, linewidth=5, zorder=1)
+            edge_text(axes, place, drawing.GAP.join(figure(own[corpus] / 100) for corpus in marks if corpus in own))
         for corpus, (color, marker) in marks.items():
             name = "no corpus needed" if corpus == NO_CORPUS else f"fitted on {short(corpus)}"
             rows = [(100 * scores[label, corpus], y) for y, label in enumerate(labels) if (label, corpus) in scores]
@@ -267,10 +256,10 @@ def domains(findings: Findings) -> Figure | None:
         axes.set_ylim(len(labels) - 0.4, -0.6)
         left, right = axes.get_xlim()
         axes.set_xlim(left, right + (0.12 + 0.08 * len(corpora)) * (right - left))  # numbers stand at the right edge
-        axes.set_xlabel(f"{TEST_AXIS}, mean over the test sets")
+        axes.set_xlabel(f"{drawing.TEST_AXIS}, mean over the test sets")
         axes.grid(visible=False, axis="y")
         axes.tick_params(length=0)
-        page.legend(loc="outside upper left", ncols=4, handletextpad=0.4, fontsize=SMALL)
+        page.legend(loc="outside upper left", ncols=4, handletextpad=0.4, fontsize=drawing.SMALL)
 
     first, second = corpora[:2]
     both = [label for label in labels if (label, first) in scores and (label, second) in scores]

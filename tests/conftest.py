@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from ray_nodes import Nodes
-from slow_files import SLOW_FILES
+from slow_files import SLOW_FILES, SLOW_TESTS
 from small_store import CORPUS, ENCODER
 from threadpoolctl import threadpool_limits
 
@@ -57,8 +57,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     `--no-loadscope-reorder` in pyproject.toml keeps this order; otherwise files with few tests would come last.
     """
     if config.getoption("--quick"):
-        items[:] = [item for item in items if item.get_closest_marker("real") is None]
+        items[:] = [item for item in items if not _is_slow(item)]
     items.sort(key=lambda item: -SLOW_FILES.get(item.path.name, 0))
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("real") is not None or getattr(item, "originalname", None) in SLOW_TESTS
 
 
 @pytest.fixture(autouse=True)

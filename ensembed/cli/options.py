@@ -150,8 +150,11 @@ class How:
 
     def views_of(self, corpus: Corpus, members: Sequence[Encoder], progress: Progress) -> list[Any]:
         """Return the members' views; vectors that are not always the same cannot be stored and are encoded now."""
-        stored = iter(self.views.embed_all(corpus, [one for one in members if one.cacheable], progress=progress))
-        return [next(stored) if one.cacheable else one.encode(list(corpus), progress=progress) for one in members]
+        cacheable = [member for member in members if member.cacheable]
+        stored = iter(self.views.embed_all(corpus, cacheable, progress=progress))
+        return [
+            next(stored) if member.cacheable else member.encode(list(corpus), progress=progress) for member in members
+        ]
 
 
 _HOW = {

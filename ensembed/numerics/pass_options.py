@@ -1,4 +1,4 @@
-"""How a pass over all rows of the views runs: one object that methods hand to whoever runs the pass."""
+"""How a pass over all rows of the views runs: one object that methods give to the engine that runs it."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,10 @@ def test_pending_shards_that_cannot_be_used_are_removed(tmp_path: Path) -> None:
         assert len(list(files.pending.iterdir())) == 7
         files.clear_pending()
         assert {path.name for path in files.pending.iterdir()} == good
+
+
+def test_importing_the_worker_loads_neither_scipy_nor_the_methods() -> None:
+    code = "import sys, ensembed.engines.ray.shard_worker; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "ensembed.engines.ray.shard_worker" in loaded
+    assert {"scipy", "torch", "ray", "pyarrow", "ensembed.methods"}.isdisjoint(loaded)

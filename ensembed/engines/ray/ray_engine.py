@@ -132,7 +132,7 @@ class Ray:
         """Fill the views of several encoders, see `ViewStore.embed_all`."""
         from ensembed.engines.ray.view_filling import embed_all
 
-        return embed_all(self, store, corpus, encoders, verify=verify, progress=progress)
+        return embed_all(self, store, corpus, encoders, verify, progress)
 
     def moments(self, views: Views, how: Pass = Pass(), *, normalize: bool = False) -> Moments:
         """Return the moments of row-aligned views, equal to those of `Moments.of_views` up to rounding.

@@ -25,7 +25,7 @@ from ensembed.engines.ray.shard_worker import Result, ShardEncoder, Work, fill, 
 from ensembed.engines.ray.worker_encoder import Source
 from ensembed.errors import EncoderError, EngineError, StoreError
 from ensembed.support.extras import import_extra
-from ensembed.support.progress import Progress, silent
+from ensembed.support.progress import Progress
 from ensembed.views import View, ViewStore
 from ensembed.views.view_folder import Repeats, ViewFiles
 
@@ -45,13 +45,7 @@ _FILL_HERE = 32
 
 
 def embed_all(
-    engine: Ray,
-    store: ViewStore,
-    corpus: Corpus,
-    encoders: Sequence[Encoder],
-    *,
-    verify: bool = False,
-    progress: Progress = silent,
+    engine: Ray, store: ViewStore, corpus: Corpus, encoders: Sequence[Encoder], verify: bool, progress: Progress
 ) -> list[View]:
     """Fill the views of several encoders on a cluster, with the same bytes as `ViewStore.embed_all`.
 

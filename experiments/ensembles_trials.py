@@ -73,7 +73,7 @@ class Trials:
     @property
     def names(self) -> list[str]:
         """The members' names."""
-        return [encoder.spec.name for encoder in self.laboratory.ensemble.encoders]
+        return self.laboratory.names
 
     @property
     def ensembles(self) -> list[tuple[int, ...]]:

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.methods import Auto
+from ensembed.models.cross_validation import Choice, decide
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.named_ensembles import named_ensemble
-from ensembed.models.tuning import Choice, LabelledPairs, decide
-from ensembed.models.tuning.tune import Offer, offer
+from ensembed.models.tuning import LabelledPairs, Offer, offer
 from ensembed.numerics.pass_options import Pass
 from ensembed.paper.findings import DEV
 from ensembed.paper.named_corpora import STSB_TRAIN, open_corpora

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ensembed.methods.base import NaiveMethod
-from ensembed.methods.meta import Meta
-from ensembed.methods.projections import Placement, Projection
+from ensembed.methods.meta import Meta, Placement, Projection
 from ensembed.methods.weights import CountedMembers, Weights, checked_weights
 
 

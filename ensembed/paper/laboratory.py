@@ -105,6 +105,11 @@ class Laboratory:
         """The places of all members."""
         return tuple(range(len(self.ensemble.encoders)))
 
+    @property
+    def names(self) -> list[str]:
+        """The members' names."""
+        return [encoder.spec.name for encoder in self.ensemble.encoders]
+
     def sentences(self, corpus: str) -> int:
         """Return the number of sentences of a corpus."""
         return len(self.corpora[corpus][0])

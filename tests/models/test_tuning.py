@@ -19,8 +19,8 @@ from ensembed.cli import cli
 from ensembed.encoders.base import Encoder, EncoderSpec
 from ensembed.errors import InputError
 from ensembed.methods import GCCA, SVD, Auto, Concat, Meta, Method
-from ensembed.models.tuning import Choice, LabelledPairs, decide, describe, tune_method
-from ensembed.models.tuning.tune import offer
+from ensembed.models.cross_validation import Choice, decide
+from ensembed.models.tuning import LabelledPairs, describe, offer, tune_method
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
 
@@ -154,7 +154,7 @@ def test_without_tune_no_score_is_read(
         raise AssertionError("a score was read")
 
     # Whatever reads or holds scores refuses to: fitting without `tune` does not notice.
-    monkeypatch.setattr("ensembed.models.tuning.labelled_pairs._columns", refuse)
+    monkeypatch.setattr("ensembed.models.tuning._columns", refuse)
     monkeypatch.setattr("ensembed.sts.datasets._score", refuse)
     monkeypatch.setattr("ensembed.sts.datasets.Pairs.__post_init__", refuse)
     texts = [*sealed.sentences1, *sealed.sentences2]
@@ -178,7 +178,7 @@ def test_what_is_offered_depends_on_no_score(ensemble: Ensemble) -> None:
 
     offered = offer(Auto(weights=(1.0, 0.5, 0.1)), views, vectors, blind, (1.0, 0.5, 0.1), fit=fit)
     assert np.isfinite(offered.candidates.fixed).all()
-    # What is said to be a method's cosines are those of the method, fitted on its own.
+    # The cosines offered for a method are those of the method fitted on its own.
     for k in range(0, len(offered.methods), 4):
         method = offered.methods[k]
         expected = pairs.cosines(method.fit(views).transform(vectors))
@@ -187,8 +187,8 @@ def test_what_is_offered_depends_on_no_score(ensemble: Ensemble) -> None:
     assert {getattr(method, "tau", None) for method in offered.methods} == {None, 1.0, 10.0, 100.0}
     assert {method.dim for method in offered.methods if isinstance(method, SVD)} == {12, 6, 3}
     mixed = pairs.cosines(Concat(weights=(1.0, 0.5, 0.1)).fit(views).transform(vectors))
-    said = offered.candidates.predict(Choice(None, (1.0, 0.5, 0.1))) / 1.6
-    np.testing.assert_allclose(said, mixed, atol=1e-6)
+    predicted = offered.candidates.predict(Choice(None, (1.0, 0.5, 0.1))) / 1.6
+    np.testing.assert_allclose(predicted, mixed, atol=1e-6)
 
 
 def test_a_member_that_counts_nothing_and_a_short_corpus_are_no_obstacle() -> None:

@@ -7,16 +7,19 @@ import pytest
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError
-from ensembed.models.tuning import Candidates, Choice, LabelledPairs, decide
-from ensembed.models.tuning.cross_validation import (
+from ensembed.models.cross_validation import (
+    Candidates,
+    Choice,
     _best,
     check_direction,
     correlations,
+    decide,
     fit_weights,
     folds,
     line_errors,
     standard_error,
 )
+from ensembed.models.tuning import LabelledPairs
 
 
 def only(fixed: NDArray[np.float64], groups: NDArray[np.int64] | None = None) -> Candidates:
@@ -139,6 +142,6 @@ def test_what_correlates_less_than_the_start_is_not_chosen_whatever_its_error(mo
     def second(cosines: NDArray[np.float64], _: object, __: object, held: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.tile([1.0, 0.0], (len(held), 1))[:, : cosines.shape[1]]
 
-    monkeypatch.setattr("ensembed.models.tuning.cross_validation.line_errors", second)
+    monkeypatch.setattr("ensembed.models.cross_validation.line_errors", second)
     assert _best(only(fixed), scores, np.arange(40), rng) == Choice(0)
     assert _best(only(fixed[:, ::-1]), scores, np.arange(40), rng) == Choice(1)

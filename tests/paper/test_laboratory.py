@@ -17,6 +17,8 @@ from small_laboratory import DATASETS, small_laboratory
 from ensembed import Ensemble
 from ensembed.errors import DimensionError, InputError
 from ensembed.methods import GCCA, SVD, Autoencoder, Average, Concat, Meta, Method, UpProjection
+from ensembed.numerics.moments import Moments
+from ensembed.numerics.row_matrices import Views
 from ensembed.paper.findings import DEV, NO_CORPUS
 from ensembed.paper.laboratory import Laboratory, Outcome, Trial
 from ensembed.paper.notebook import Notebook
@@ -177,6 +179,23 @@ def test_trials_that_differ_in_keep_or_data_sets_share_a_fit(
     laboratory.outcome(trial, DATASETS)
     laboratory.outcome(replace(trial, keep=3), DEV_ONLY)
     assert len(fits) == 1
+
+
+def test_trials_on_one_corpus_share_one_pass_over_its_views(
+    laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[int] = []
+    of_views = Moments.of_views
+
+    def counting(views: Views, *how: Any, **options: Any) -> Moments:  # noqa: ANN401 - handed on
+        passes.append(len(views))
+        return of_views(views, *how, **options)
+
+    monkeypatch.setattr(Moments, "of_views", counting)
+    for members in (ALL, (0, 2)):
+        for tau in (1.0, 10.0):
+            laboratory.outcome(Trial(GCCA(4, tau), members, "main"), DEV_ONLY)
+    assert passes == [3]
 
 
 def test_second_process_waits_and_reads_the_first_ones_record(tmp_path: Path) -> None:

@@ -106,13 +106,12 @@ class DevExperiments:
         everyone = self.laboratory.everyone
         if len(everyone) < 3:
             return []
-        names = [encoder.spec.name for encoder in self.laboratory.ensemble.encoders]
         ablations: list[Ablation] = []
         for method in methods:
             for without in (None, *everyone):
                 members = tuple(j for j in everyone if j != without)
                 outcome = self._outcome(replace(self._trial(method), members=members))
-                name = "" if without is None else names[without]
+                name = "" if without is None else self.laboratory.names[without]
                 ablations.append(Ablation(method.name, name, outcome.dim, self._score(outcome)))
                 self.laboratory.progress("table 3", len(ablations), len(methods) * (1 + len(everyone)))
         return ablations
@@ -120,8 +119,7 @@ class DevExperiments:
     def dimensions(self, methods: Sequence[Method]) -> list[CurvePoint]:
         """Score methods and members cut to their first 16, 32, ... dimensions, and whole."""
         whole = [(f"meta:{method.name}", self._trial(method)) for method in methods]
-        encoders = self.laboratory.ensemble.encoders
-        whole += [(f"single:{encoder.spec.name}", Trial(None, (j,))) for j, encoder in enumerate(encoders)]
+        whole += [(f"single:{name}", Trial(None, (j,))) for j, name in enumerate(self.laboratory.names)]
         points: list[CurvePoint] = []
         for done, (label, trial) in enumerate(whole, 1):
             full = self._outcome(trial)

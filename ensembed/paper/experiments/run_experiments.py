@@ -232,7 +232,6 @@ def _beyond(
 ) -> Findings:
     """Add everything that comes after the main table."""
     corpus = next(iter(laboratory.corpora))
-    names = [encoder.spec.name for encoder in laboratory.ensemble.encoders]
     on_dev = DevExperiments(laboratory, dev, corpus, plan.training or "reduced")
     ablations = on_dev.ablations(main.methods)
     times = measure(laboratory, main.metas, main.methods, corpus, plan.threads)
@@ -244,8 +243,8 @@ def _beyond(
         sizes=tuple(on_dev.sizes(main.methods, plan.draws)),
         domains=(*(scored.system for scored in main.metas), *_other_domains(laboratory, plan, main, dev)),
         settings=findings.settings | {"cost": _how_timed(times, plan)},
-        costs=costs(times, main.singles, main.metas, ablations, names),
-        likeness=_likeness(laboratory, corpus, names),
+        costs=costs(times, main.singles, main.metas, ablations, laboratory.names),
+        likeness=_likeness(laboratory, corpus),
         scatters=scatters([main.best_member, *main.metas], scattered),
         changes=changes(main.best_on_dev, main.best_member, tests, texts=plan.texts),
     )
@@ -267,7 +266,8 @@ def _other_domains(laboratory: Laboratory, plan: Plan, main: _MainTable, dev: Da
     return systems
 
 
-def _likeness(laboratory: Laboratory, corpus: str, names: list[str]) -> Likeness:
+def _likeness(laboratory: Laboratory, corpus: str) -> Likeness:
+    names = laboratory.names
     keys = [encoder.spec.key for encoder in laboratory.ensemble.encoders]
 
     def compute() -> Likeness:

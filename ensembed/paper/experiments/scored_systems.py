@@ -63,8 +63,8 @@ class Scorer:
 
     def singles(self) -> list[Scored]:
         """Score every member on its own."""
-        names = [encoder.spec.name for encoder in self.laboratory.ensemble.encoders]
-        return [self._scored(f"single:{name}", "single", Trial(None, (j,))) for j, name in enumerate(names)]
+        labels = [f"single:{name}" for name in self.laboratory.names]
+        return [self._scored(label, "single", Trial(None, (j,))) for j, label in enumerate(labels)]
 
     def up_projections(self, dim: int, seeds: int) -> list[System]:
         """Score random up-projections of every member smaller than `dim`: mean and spread over seeds."""
@@ -84,8 +84,7 @@ class Scorer:
     def own(self, corpus: str) -> Scored:
         """Score `Auto`; its weights are estimated on the corpus before anything is scored."""
         trust = trusted(self.laboratory, corpus)
-        names = [encoder.spec.name for encoder in self.laboratory.ensemble.encoders]
-        return self.meta(trust.method, corpus, trust.note(names, corpus))
+        return self.meta(trust.method, corpus, trust.note(self.laboratory.names, corpus))
 
     def _scored(self, label: str, kind: Kind, trial: Trial, note: str = "") -> Scored:
         datasets = self.laboratory.datasets

@@ -1,8 +1,8 @@
 """Choosing by cross-validation, on nothing but cosines and scores.
 
-A choice is judged by the squared error of the best line from its cosine to the score, the line drawn on other pairs
-than those it is judged on: on all pairs that error is 1 - r^2 of the scores' variance, r being Pearson's. Unlike r, it
-has a value for every pair, so that the doubt about a difference of two choices can be told from a few pairs already.
+A choice is judged by the squared error of the best line from its cosines to the scores, the line being fitted on other
+pairs. On all pairs that error is 1 - r^2 of the scores' variance, r being Pearson's. Unlike r, it has a value for every
+pair, so that a few pairs suffice for the standard error of a difference between two choices.
 """
 
 from __future__ import annotations
@@ -22,25 +22,24 @@ SHRINKAGE = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 """How strongly fitted weights are held to the label-free ones: the larger, the more."""
 
 _FOLDS = 5
-# How often pairs are dealt anew into folds when the gain is measured: with few pairs, one dealing tells little.
-_DEALINGS = 4
-# The gain that is asked for before the label-free choice is given up, in standard errors.
+# How often the gain is measured with new folds: with few pairs, one division into folds says little.
+_REPEATS = 4
+# The gain that replaces the label-free choice, in standard errors.
 _ERRORS = 1.0
-# How many standard errors correlations have to be below zero before the scores are taken for distances: noise is not
-# to be.
+# How many standard errors below zero correlations are before scores count as distances rather than noise.
 _CLEARLY = 3.0
-# Cosines whose variance is below this differ by rounding.
+# Cosines whose variance is below this differ by rounding only.
 _CONSTANT = 1e-20
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen.
+    """The candidate that was chosen.
 
     Attributes:
         fixed: the place of a fixed candidate, or None where weights were fitted.
-        weights: of the members' cosines, where they were fitted; the largest is 1.
-        shrinkage: how strongly those were held to the label-free ones.
+        weights: fitted weights of the members' cosines; the largest is 1.
+        shrinkage: how strongly fitted weights were held to the label-free ones.
     """
 
     fixed: int | None
@@ -50,7 +49,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What cross-validation says.
+    """The result of cross-validation.
 
     Attributes:
         choice: the first candidate, unless another is better by more than its standard error.
@@ -69,11 +68,11 @@ class Candidates:
     """The cosines of labelled pairs under everything that can be chosen.
 
     Attributes:
-        fixed: [n, K] under candidates that are what they are; the first is kept unless another is better.
+        fixed: [n, K] under candidates with nothing to fit; the first is kept unless another is better.
         members: [n, J] under the members, whose weights can be fitted; [n, 0] where they may not.
         weights: [J] the label-free weights.
-        groups: [n] the same number for pairs of the same two texts, which are never told apart by a fold; None where no
-            two pairs are.
+        groups: [n] the same number for pairs of the same two texts, which are always in the same fold; None where all
+            pairs differ.
     """
 
     fixed: Vector
@@ -82,15 +81,13 @@ class Candidates:
     groups: Rows | None = None
 
     def predict(self, choice: Choice, rows: Rows | slice = slice(None)) -> Vector:
-        """What a choice says [n], up to a factor."""
-        if choice.fixed is not None:
-            column: Vector = self.fixed[rows, choice.fixed]
-            return column
-        mixed: Vector = self.members[rows] @ np.array(choice.weights)
-        return mixed
+        """Return the cosines [n] under a choice, up to a factor."""
+        if choice.fixed is None:
+            return np.asarray(self.members[rows] @ np.array(choice.weights))
+        return np.asarray(self.fixed[rows, choice.fixed])
 
     def grouped(self, rows: Rows) -> Rows:
-        """The groups of these pairs, numbered from 0 in the order in which they appear."""
+        """Return the groups of these pairs, numbered from 0 in the order in which they appear."""
         if self.groups is None:
             return np.arange(len(rows))
         _, first, places = np.unique(self.groups[rows], return_index=True, return_inverse=True)
@@ -99,41 +96,37 @@ class Candidates:
 
 
 def decide(candidates: Candidates, scores: Vector, *, rows: Rows | None = None, seed: int = 0) -> Verdict:
-    """Choose on these pairs, and say whether that is worth it.
+    """Choose on these pairs, and measure the gain of choosing.
 
     The choosing itself, not only its result, is cross-validated: in each fold it is done again from the start on the
     other pairs, so that having many candidates to choose from is no advantage. The first candidate stays unless the
     gain over it is larger than its standard error. Pairs of the same two texts are held out together, and count as one
-    where it is said how sure the gain is.
+    in the standard error.
 
     Args:
-        candidates: what can be chosen.
-        scores: [n] of the pairs.
-        rows: which pairs are known; None for all.
-        seed: of how pairs are dealt into folds.
+        candidates: the cosines under every candidate.
+        scores: [n] the scores of the pairs.
+        rows: the places of the pairs to use; None for all.
+        seed: seed of the folds.
     """
     rows = np.arange(len(scores)) if rows is None else rows
     rng = np.random.default_rng(seed)
     groups = candidates.grouped(rows)
     differences = np.zeros(len(rows))
-    for _ in range(_DEALINGS):
+    for _ in range(_REPEATS):
         for known, held in folds(groups, rng):
-            choice = _best(candidates, scores, rows[known], rng)
-            for sign, one in ((1, Choice(0)), (-1, choice)):
-                cosines = candidates.predict(one, rows)[:, None]
-                differences[held] += sign * line_errors(cosines, scores[rows], known, held)[:, 0] / _DEALINGS
-    differences /= scores[rows].var()
+            choices = (Choice(0), _best(candidates, scores, rows[known], rng))
+            cosines = np.stack([candidates.predict(choice, rows) for choice in choices], axis=1)
+            errors = line_errors(cosines, scores[rows], known, held)
+            differences[held] += errors[:, 0] - errors[:, 1]
+    differences /= _REPEATS * scores[rows].var()
     gain, error = float(differences.mean()), standard_error(differences, groups)
     choice = _best(candidates, scores, rows, rng) if gain > _ERRORS * error else Choice(0)
     return Verdict(choice, gain, error)
 
 
 def check_direction(candidates: Candidates, scores: Vector) -> None:
-    """Refuse scores that fall where the cosines rise.
-
-    Raises:
-        InputError: every candidate correlates negatively with them, and the middle one beyond doubt.
-    """
+    """Raise an InputError if every candidate correlates negatively with the scores, and the median one clearly."""
     r = correlations(candidates.fixed, scores)
     middle = float(np.median(r))
     n = len(np.unique(candidates.grouped(np.arange(len(scores)))))
@@ -147,19 +140,17 @@ def check_direction(candidates: Candidates, scores: Vector) -> None:
 
 
 def _best(candidates: Candidates, scores: Vector, rows: Rows, rng: np.random.Generator) -> Choice:
-    """What has the smallest cross-validated error on these pairs.
+    """Return the candidate with the smallest cross-validated error on these pairs.
 
-    Only what correlates with their scores, and better than the first candidate does, can replace that: as no falling
-    line is drawn, what falls would otherwise look like a constant, and a constant may look better than a weak start.
+    Only a candidate that correlates with the scores, and better than the first one, can replace it: as falling lines
+    are made constant, one that falls would look like a constant, which may look better than a weak first candidate.
     """
-    y = scores[rows]
-    fixed = candidates.fixed[rows]
-    members = candidates.members[rows]
+    y, fixed, members = scores[rows], candidates.fixed[rows], candidates.members[rows]
     strengths = SHRINKAGE if members.shape[1] else ()
     errors = np.zeros(fixed.shape[1] + len(strengths))
     for known, held in folds(candidates.grouped(rows), rng):
-        found = [fit_weights(members[known], y[known], candidates.weights, strength) for strength in strengths]
-        columns = np.column_stack([fixed, *(members @ weights for weights in found)])
+        fitted = [fit_weights(members[known], y[known], candidates.weights, strength) for strength in strengths]
+        columns = np.column_stack([fixed, *(members @ weights for weights in fitted)])
         errors += line_errors(columns, y, known, held).sum(axis=0)
     fitted = [fit_weights(members, y, candidates.weights, strength) for strength in strengths]
     r = correlations(np.column_stack([fixed, *(members @ weights for weights in fitted)]), y)
@@ -173,22 +164,14 @@ def _best(candidates: Candidates, scores: Vector, rows: Rows, rng: np.random.Gen
 
 
 def fit_weights(cosines: Vector, scores: Vector, weights: Vector, strength: float) -> Vector:
-    """The weights [J] of the members' cosines [n, J] that say the scores [n] best, held to what is known of them.
+    """Return the weights [J] of the members' cosines [n, J] that predict the scores [n] best; the largest is 1.
 
     Least squares find the combination with the highest Pearson correlation: it minimises
 
         |y - C w|^2 + strength * n * sum_j var_j (w_j - s w0_j)^2   over w >= 0, s >= 0,
 
-    y and C less their means, w0 the label-free weights and var_j the variance of a member's cosines.
-
-    Args:
-        cosines: of the members.
-        scores: of the pairs.
-        weights: [J] w0.
-        strength: of the hold.
-
-    Returns:
-        The weights; the largest is 1. `weights` where nothing correlates.
+    y and C less their means, w0 the label-free `weights` [J] and var_j the variance of a member's cosines. Where
+    nothing correlates, the label-free weights are returned.
     """
     from scipy.optimize import nnls  # takes longer to import than all the rest of the core
 
@@ -196,41 +179,37 @@ def fit_weights(cosines: Vector, scores: Vector, weights: Vector, strength: floa
     C, y = cosines - cosines.mean(axis=0), scores - scores.mean()
     hold = np.sqrt(strength * n) * C.std(axis=0)
     system = np.block([[C, np.zeros((n, 1))], [np.diag(hold), -(hold * weights)[:, None]]])
-    found = nnls(system, np.concatenate([y, np.zeros(J)]))[0][:J]
-    found = found if found.max() > 0 else weights
-    result: Vector = found / found.max()
-    return result
+    w = nnls(system, np.concatenate([y, np.zeros(J)]))[0][:J]
+    w = w if w.max() > 0 else weights
+    return np.asarray(w / w.max())
 
 
 def line_errors(cosines: Vector, scores: Vector, known: Rows, held: Rows) -> Vector:
-    """Squared errors [held, K] of the lines from cosines [n, K] to scores [n] that suit the known pairs best.
+    """Return the squared errors [held, K] of the lines from cosines [n, K] to scores [n] fitted on the known pairs.
 
-    A line that falls is not drawn: similar texts are to have the larger cosine.
+    A line that falls is made constant: similar texts must have the larger cosine.
     """
     X, y = cosines[known], scores[known]
-    mean, level = X.mean(axis=0), y.mean()
-    variance = X.var(axis=0)
-    slopes = np.divide(
-        (X - mean).T @ (y - level) / len(y), variance, out=np.zeros(len(mean)), where=variance > _CONSTANT
-    )
-    said = level + (cosines[held] - mean) * np.maximum(slopes, 0)
-    errors: Vector = (scores[held, None] - said) ** 2
-    return errors
+    mean, level, variance = X.mean(axis=0), y.mean(), X.var(axis=0)
+    covariance = (X - mean).T @ (y - level) / len(y)
+    slopes = np.divide(covariance, variance, out=np.zeros(len(mean)), where=variance > _CONSTANT)
+    predicted = level + (cosines[held] - mean) * np.maximum(slopes, 0)
+    return np.asarray((scores[held, None] - predicted) ** 2)
 
 
 def correlations(cosines: Vector, scores: Vector) -> Vector:
-    """Pearson's r [K] of cosines [n, K] with scores [n]; 0 where the cosines are constant."""
+    """Return Pearson's r [K] of cosines [n, K] with scores [n]; 0 where the cosines are constant."""
     C, y = cosines - cosines.mean(axis=0), scores - scores.mean()
     variances = (C * C).mean(axis=0)
     lengths = np.sqrt(variances * (y @ y) * len(y))
-    r: Vector = np.divide(C.T @ y, lengths, out=np.zeros(len(lengths)), where=(variances > _CONSTANT) & (lengths > 0))
-    return r
+    varies = (variances > _CONSTANT) & (lengths > 0)
+    return np.asarray(np.divide(C.T @ y, lengths, out=np.zeros(len(lengths)), where=varies))
 
 
 def standard_error(values: Vector, groups: Rows) -> float:
-    """Of the mean of values [n], of which those of one group may be alike; groups [n] are numbered from 0.
+    """Return the standard error of the mean of values [n], where values of the same group [n] may depend on each other.
 
-    Where every value is a group of its own, this is the usual one.
+    Groups are numbered from 0. Where every value is a group of its own, this is the usual standard error.
     """
     sums = np.bincount(groups, values - values.mean())
     n, G = len(values), len(sums)
@@ -238,14 +217,11 @@ def standard_error(values: Vector, groups: Rows) -> float:
 
 
 def folds(groups: Rows, rng: np.random.Generator) -> Iterator[tuple[Rows, Rows]]:
-    """Deal pairs into folds, those of a group together: for each the places of the other pairs, and its own.
+    """Divide pairs at random into folds; yield the places of the other pairs and of the fold's own.
 
-    Args:
-        groups: [n] numbered from 0.
-        rng: which deals.
+    Pairs of the same group [n], numbered from 0, are in the same fold.
     """
-    parts = [
-        np.flatnonzero(np.isin(groups, dealt)) for dealt in np.array_split(rng.permutation(groups.max() + 1), _FOLDS)
-    ]
+    order = rng.permutation(groups.max() + 1)
+    parts = [np.flatnonzero(np.isin(groups, part)) for part in np.array_split(order, _FOLDS)]
     for i, held in enumerate(parts):
         yield np.concatenate([*parts[:i], *parts[i + 1 :]]), held

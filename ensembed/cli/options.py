@@ -205,10 +205,7 @@ def _members(encoders: tuple[str, ...], ensemble: str | None) -> tuple[str, ...]
 
 
 members_options = gathered(
-    "encoders",
-    _members,
-    encoders=_encoder,
-    ensemble=click.option("--ensemble", metavar="NAME[,NAME…]", help=_MEMBERS),
+    "encoders", _members, encoders=_encoder, ensemble=click.option("--ensemble", metavar="NAME[,NAME…]", help=_MEMBERS)
 )
 default_members_options = gathered(
     "encoders",

@@ -21,11 +21,7 @@ from ensembed.integrations.hub import push_to_hub
 @click.option("--private", is_flag=True, help="Create a private repository.")
 @click.option("--revision", metavar="BRANCH", help="The branch to commit to. [default: main]")
 @click.option("--message", help="The message of the commit.")
-@click.option(
-    "--scores",
-    type=PATH,
-    help="Scores for the card: a file with the output of `ensembed evaluate --json`.",
-)
+@click.option("--scores", type=PATH, help="Scores for the card: a file with the output of `ensembed evaluate --json`.")
 @click.option("--no-card", is_flag=True, help="Leave the README on the hub as it is.")
 @click.option(
     "--allow-local-members",

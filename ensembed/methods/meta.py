@@ -51,7 +51,7 @@ class Meta:
         return tuple(j for j, projection in enumerate(self.projections) if projection.counts)
 
     def transform(self, views: Sequence[Any]) -> FloatArray:
-        """Vectors [n, d] of row-aligned views [n, d_j]; a row does not depend on the rows around it.
+        """Return vectors [n, d] of row-aligned views [n, d_j]; a row does not depend on the rows around it.
 
         A view given as None is left out of the sum, as when its encoder is down. The inputs are not changed.
         """
@@ -82,14 +82,14 @@ class Meta:
         return result
 
     def update(self, digest: hashlib._Hash) -> None:
-        """Add all that changes the vectors to a hash."""
+        """Add everything that changes the vectors to a hash."""
         digest.update(f"{self.dim} {self.normalize}".encode())
         for projection in self.projections:
             digest.update(type(projection).__name__.encode())
             _update(digest, projection)
 
     def truncate(self, k: int) -> Meta:
-        """The meta-embedding of the first k dimensions."""
+        """Return the meta-embedding of the first k dimensions."""
         if not isinstance(k, (int, np.integer)):
             raise DimensionError(f"truncate takes a whole number of dimensions, not {k!r}")
         if not 1 <= k <= self.dim:
@@ -100,7 +100,7 @@ class Meta:
 
 
 def _update(digest: hashlib._Hash, value: object) -> None:
-    """Add numbers, arrays, and what is made of them, to a hash."""
+    """Add numbers and arrays, and tuples and dataclasses of them, to a hash."""
     if isinstance(value, np.ndarray):
         digest.update(repr(value.shape).encode() + np.ascontiguousarray(value).tobytes())
     elif isinstance(value, tuple):

@@ -60,7 +60,7 @@ class BaseProjection(ABC):
     @classmethod
     @abstractmethod
     def restored(
-        cls, facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]]
+        cls, facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]], /
     ) -> Projection:
         """Return the projection of a view of `columns` columns on `dim` from what was saved.
 
@@ -96,10 +96,8 @@ class Placement(BaseProjection):
 
     def onto(self, V: NDArray[np.float64]) -> Projection:
         """Return the rows of V that belong to the view, scaled, as a matrix."""
-        if not self.counts:
-            return self
         rows = V[self.start : self.start + self.columns] * self.scale
-        return Dense.centred(rows, np.zeros(self.columns))
+        return Dense.centred(rows, np.zeros(self.columns)) if self.counts else self
 
     @property
     def counts(self) -> bool:
@@ -111,13 +109,7 @@ class Placement(BaseProjection):
         return {"kind": self.kind, "start": self.start, "columns": self.columns, "scale": self.scale}, {}
 
     @classmethod
-    def restored(
-        cls,
-        facts: Mapping[str, Any],
-        columns: int,  # noqa: ARG003 - the facts say it; the caller compares
-        dim: int,  # noqa: ARG003 - a placement may end behind the last column
-        take: Callable[..., NDArray[Any]],  # noqa: ARG003 - there are no tensors
-    ) -> Placement:
+    def restored(cls, facts: Mapping[str, Any], *_: object) -> Placement:
         """Return the placement from its facts."""
         return cls(facts["start"], facts["columns"], facts["scale"])
 
@@ -160,13 +152,7 @@ class Dense(BaseProjection):
         return {"kind": self.kind}, {"matrix": self.matrix, "offset": self.offset}
 
     @classmethod
-    def restored(
-        cls,
-        facts: Mapping[str, Any],  # noqa: ARG003 - only the kind
-        columns: int,
-        dim: int,
-        take: Callable[..., NDArray[Any]],
-    ) -> Dense:
+    def restored(cls, _: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]], /) -> Dense:
         """Return the projection from its tensors."""
         return cls(take("matrix", columns, dim), take("offset", dim))
 
@@ -233,7 +219,9 @@ class Network(BaseProjection):
         return {"kind": self.kind, "start": self.start, "activation": self.activation, "widths": widths}, tensors
 
     @classmethod
-    def restored(cls, facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]]) -> Network:
+    def restored(
+        cls, facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]], /
+    ) -> Network:
         """Return the network from its widths and tensors."""
         start, widths = facts["start"], facts["widths"]
         if type(start) is not int or start < 0 or not widths or (widths[-1] and start + widths[-1] > dim):

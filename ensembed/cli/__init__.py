@@ -1,7 +1,8 @@
 """The command line: one file per command (options in, one call, table or JSON out) and what commands share.
 
-`options` and `engines` hold shared options, `methods` those of `fit`, `console` reads input and prints, `on_demand`
-imports commands when they are used, `reference` writes docs/cli.md. The room may import every other one.
+`options` holds shared options, `methods` those of `fit`; `console` reads input and prints; `reference` writes
+docs/cli.md. Commands are imported when they are used: help and completion must not wait for numpy. The room may import
+every other one.
 
 Exit codes: 0 done; 1 the input or the data is wrong; 2 the command line is wrong; 3 something must be pulled or
 installed first; 130 interrupted, and nothing that was finished is lost.
@@ -10,11 +11,14 @@ installed first; 130 interrupted, and nothing that was finished is lost.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from ensembed.cli.on_demand import OnDemandGroup
 from ensembed.errors import EnsembedError, MissingError
 from ensembed.support.version import __version__
 
@@ -47,6 +51,47 @@ SUMMARIES = {
     "serve": "Serve MODEL (a saved model's folder, an encoder's name) over HTTP.",
     "bench": "Measure what the members of an ensemble cost on this machine.",
 }
+
+
+class OnDemandGroup(click.Group):
+    """A group that imports a command when it is used, and knows the first sentence of its help.
+
+    Args:
+        summaries: these sentences; command NAME is called NAME in `ensembed.cli.NAME`.
+        settings: the arguments of `click.Group`.
+    """
+
+    def __init__(self, *, summaries: Mapping[str, str], **settings: Any) -> None:  # noqa: ANN401 - click's own
+        super().__init__(**settings)
+        self.summaries = summaries
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
+        """Return the names."""
+        return sorted(self.summaries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; suggest similar names for an unknown one."""
+        if cmd_name in self.summaries:
+            command: click.Command = getattr(import_module(f"ensembed.cli.{cmd_name}"), cmd_name)
+            return command
+        if not cmd_name.startswith("-") and not ctx.resilient_parsing:
+            close = get_close_matches(cmd_name, self.summaries, n=3)
+            hint = f" Did you mean {' or '.join(close)}?" if close else ""
+            ctx.fail(f"No such command {cmd_name!r}.{hint}")
+        return None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the names of commands, without importing them, and options."""
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        names = sorted(name for name in self.summaries if name.startswith(incomplete))
+        return [*(CompletionItem(name, help=self.summaries[name]) for name in names), *options]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own
+        """Write the list of commands as click does."""
+        limit = formatter.width - 6 - max(map(len, self.summaries))
+        commands = (click.Command(name, help=text) for name, text in sorted(self.summaries.items()))
+        with formatter.section("Commands"):
+            formatter.write_dl([(command.name or "", command.get_short_help_str(limit)) for command in commands])
 
 
 @click.group(

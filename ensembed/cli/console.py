@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +12,7 @@ from typing import Any
 
 import click
 
-from ensembed import corpora
-from ensembed.corpora.corpus import BadBytes, Corpus, read_lines
-from ensembed.errors import CorpusError
+from ensembed.corpora.corpus import BadBytes, read_lines
 from ensembed.support.progress import Progress, bars
 from ensembed.support.text_tables import text_table
 
@@ -28,36 +24,6 @@ def progress_bars(quiet: bool = False) -> Iterator[Progress]:
     """Draw progress bars on standard error if it is a terminal."""
     with bars(enabled=False if quiet else None) as progress:
         yield progress
-
-
-@contextmanager
-def open_corpus(path: Path | str, errors: BadBytes, column: str | None = None) -> Iterator[Corpus]:
-    """Open a corpus. Standard input (`-`) and pipes are first copied to a file, because a corpus is read twice."""
-    if isinstance(path, str):
-        yield corpora.open_corpus(path, errors=errors, column=column)
-        return
-    with on_disk(path) as (file, name):
-        yield corpora.open_corpus(file, errors=errors, column=column, name=name)
-
-
-@contextmanager
-def on_disk(path: Path) -> Iterator[tuple[Path, str | None]]:
-    """Give a file that can be read twice, and its name in error messages if it is a copy of a pipe."""
-    if str(path) != "-" and not path.is_fifo():
-        yield path, None
-        return
-    name = STDIN if str(path) == "-" else str(path)
-    with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
-        copy = Path(folder) / "corpus.txt"
-        try:
-            with copy.open("wb") as file, sys.stdin.buffer if name == STDIN else path.open("rb") as source:
-                shutil.copyfileobj(source, file)
-        except OSError as error:
-            raise CorpusError(
-                f"{name} cannot be kept in {tempfile.gettempdir()}: {error}; make room there, set TMPDIR to another "
-                "folder, or give the corpus as a file"
-            ) from error
-        yield copy, name
 
 
 def read_batches(path: Path, errors: BadBytes = "strict", size: int = 1024) -> Iterator[list[str]]:

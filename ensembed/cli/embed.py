@@ -8,8 +8,16 @@ import click
 import numpy as np
 
 from ensembed.cli.console import print_json, print_table
-from ensembed.cli.engines import EngineChoice, engine_options, print_stages, stages_json
-from ensembed.cli.options import How, corpus_argument, how_options, members_options
+from ensembed.cli.options import (
+    EngineChoice,
+    How,
+    corpus_argument,
+    engine_options,
+    how_options,
+    members_options,
+    print_stages,
+    stages_json,
+)
 from ensembed.encoders import open_encoder
 from ensembed.views import ViewStore
 

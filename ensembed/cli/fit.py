@@ -6,15 +6,26 @@ from pathlib import Path
 
 import click
 
-from ensembed.cli.console import print_json, print_table
-from ensembed.cli.engines import EngineChoice, print_stages, stages_json, training_engine_options
+from ensembed.cli.console import print_json
 from ensembed.cli.methods import errors_name_options, method_option
-from ensembed.cli.options import FOLDER, How, corpus_argument, how_options, members_options
+from ensembed.cli.options import (
+    FOLDER,
+    EngineChoice,
+    How,
+    corpus_argument,
+    how_options,
+    members_options,
+    open_corpus,
+    print_stages,
+    stages_json,
+    training_engine_options,
+)
 from ensembed.methods import Method
 from ensembed.models.ensemble import Ensemble
 from ensembed.models.saved_model import check_folder
 from ensembed.models.summary import spectrum, summary
 from ensembed.sts import read_pairs
+from ensembed.support.text_tables import text_table
 from ensembed.views import ViewStore
 
 
@@ -77,7 +88,7 @@ def fit(
     """
     check_folder(out)  # before the work, and not after it
     labels = None if tune is None else read_pairs(tune)
-    with how.open_corpus(corpus) as source, how.progress() as progress:
+    with open_corpus(corpus, how.errors, how.column) as source, how.progress() as progress:
         ensemble = Ensemble(encoders, threads=how.threads, progress=progress)
         with errors_name_options(usage=True):
             ensemble.check(method)
@@ -99,6 +110,6 @@ def fit(
         took = {"stages": stages_json(chosen.stages)} if chosen.stages else {}
         print_json({"model": str(out), **facts, "spectrum": spectrum(meta), **took})
         return
-    print_table(["what", ""], [["model", str(out)], *summary(model)], left=2)
+    click.echo(text_table(["what", ""], [["model", str(out)], *summary(model)], left=2))
     if chosen.stages and not how.quiet:
         print_stages(chosen.stages)

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import functools
+import os
 import shlex
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeAlias
 
 import click
 from click.core import ParameterSource
 
-from ensembed.cli.console import on_disk, open_corpus
+from ensembed.cli.console import STDIN, human_bytes
+from ensembed.corpora import open_corpus as open_stored_corpus
 from ensembed.corpora.corpus import BadBytes, Corpus
 from ensembed.corpora.places import is_url
 from ensembed.corpora.record_files import FORMS, FileFormat, RecordCorpus, RecordFile, form_of, new_text_file
 from ensembed.encoders import Encoder
-from ensembed.errors import InputError
+from ensembed.engines.engine import Local
+from ensembed.errors import CorpusError, InputError
 from ensembed.models.named_ensembles import ENSEMBLES, named_ensemble
 from ensembed.models.opening import open_model
 from ensembed.support.progress import Progress, bars
+from ensembed.support.text_tables import text_table
 from ensembed.views import ViewStore
+
+if TYPE_CHECKING:
+    from ensembed.engines import Engine, Stage
 
 Decorator: TypeAlias = Callable[[Any], Any]
 
@@ -76,6 +86,36 @@ def gathered(name: str, make: Callable[..., object], **decorators: Decorator) ->
         return command
 
     return decorate
+
+
+@contextmanager
+def open_corpus(path: Path | str, errors: BadBytes, column: str | None = None) -> Iterator[Corpus]:
+    """Open a corpus. Standard input (`-`) and pipes are first copied to a file, because a corpus is read twice."""
+    if isinstance(path, str) or not (str(path) == "-" or path.is_fifo()):
+        yield open_stored_corpus(path, errors=errors, column=column)
+        return
+    with on_disk(path) as (file, name):
+        yield open_stored_corpus(file, errors=errors, column=column, name=name)
+
+
+@contextmanager
+def on_disk(path: Path) -> Iterator[tuple[Path, str | None]]:
+    """Give a file that can be read twice, and its name in error messages if it is a copy of a pipe."""
+    if str(path) != "-" and not path.is_fifo():
+        yield path, None
+        return
+    name = STDIN if str(path) == "-" else str(path)
+    with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
+        copy = Path(folder) / "corpus.txt"
+        try:
+            with copy.open("wb") as file, sys.stdin.buffer if name == STDIN else path.open("rb") as source:
+                shutil.copyfileobj(source, file)
+        except OSError as error:
+            raise CorpusError(
+                f"{name} cannot be kept in {tempfile.gettempdir()}: {error}; make room there, set TMPDIR to another "
+                "folder, or give the corpus as a file"
+            ) from error
+        yield copy, name
 
 
 @dataclass(frozen=True)
@@ -292,3 +332,103 @@ def command_line(*leave_out: str) -> str:
         for item in value if isinstance(value, tuple) else (value,):
             words += [*option, str(item)]
     return shlex.join(words)
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """The engine that the options of a command name."""
+
+    name: str
+    address: str | None = None
+    resources: tuple[str, ...] = ()
+    train_workers: int = 1
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the command runs in this process."""
+        return self.name == "local"
+
+    @contextmanager
+    def open(self) -> Iterator[Engine]:
+        """Open the engine; a cluster that it started is stopped at the end, any other is left running."""
+        if self.name == "local":
+            yield Local()
+            return
+        from ensembed.engines.ray.cluster_resources import parse_resources
+        from ensembed.engines.ray.ray_engine import Ray
+
+        # Ray's core warns of restarted actors on every run of Ray Data; failures are raised as our own errors.
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+        with Ray(self.address, resources=parse_resources(self.resources), train_workers=self.train_workers) as engine:
+            yield engine
+
+
+def _engine(engine_name: str, address: str | None, resources: tuple[str, ...], train_workers: int = 1) -> EngineChoice:
+    given = {"address": address is not None, "resources": bool(resources), "train-workers": train_workers > 1}
+    for name, is_given in given.items():
+        if engine_name == "local" and is_given:
+            raise click.UsageError(f"--{name} is for --engine ray.")
+    return EngineChoice(engine_name, address, resources, train_workers)
+
+
+_ENGINE: dict[str, Decorator] = {
+    "engine_name": click.option(
+        "--engine",
+        "engine_name",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        help="Where it runs: on this machine, or on a Ray cluster (pip install 'ensembed[ray]').",
+    ),
+    "address": click.option(
+        "--address",
+        metavar="ADDRESS",
+        help="The cluster: `auto` or HOST:PORT. [default: RAY_ADDRESS, or one on this machine while it is needed]",
+    ),
+    "resources": click.option(
+        "--resources",
+        multiple=True,
+        metavar="[NAME:]KEY=VALUE,…",
+        help="What an encoder's actors get, as in minilm:num_cpus=2,num_gpus=1,actors=2-8,shards=4,batch_size=64; "
+        "without a name, what all others get.",
+    ),
+}
+_train_workers = click.option(
+    "--train-workers",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Processes that train an autoencoder together, with --engine ray.",
+)
+engine_options = gathered("engine", _engine, **_ENGINE)
+"""`--engine`, `--address` and `--resources`, which a command receives as one `engine`."""
+training_engine_options = gathered("engine", _engine, **_ENGINE, train_workers=_train_workers)
+"""The same with `--train-workers`, for commands that may train."""
+
+
+def print_stages(stages: Sequence[Stage]) -> None:
+    """Print the time of each stage and the memory of its largest worker to standard error."""
+    rows = [
+        [
+            stage.name,
+            str(stage.rows),
+            f"{stage.seconds:.1f} s",
+            f"{stage.rate:,.0f}",
+            str(stage.workers),
+            human_bytes(stage.memory) if stage.memory else "",
+        ]
+        for stage in stages
+    ]
+    click.echo(text_table(["stage", "rows", "time", "rows/s", "workers", "largest"], rows), err=True)
+
+
+def stages_json(stages: Sequence[Stage]) -> list[dict[str, Any]]:
+    """Return the stages as plain JSON."""
+    return [
+        {
+            "stage": stage.name,
+            "rows": stage.rows,
+            "seconds": round(stage.seconds, 3),
+            "workers": stage.workers,
+            "memory": stage.memory,
+        }
+        for stage in stages
+    ]

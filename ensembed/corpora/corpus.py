@@ -79,9 +79,7 @@ class Lines:
     error: type[InputError] = CorpusError
     way_out: str = WAY_OUT
     start: int = 0
-
-    def __post_init__(self) -> None:
-        self._file: BinaryIO | None = None
+    _file: BinaryIO | None = field(default=None, init=False, repr=False)
 
     def tell(self) -> int:
         """Return where the next line begins; it must not be called after the end."""
@@ -341,7 +339,7 @@ class TextCorpus(Corpus):
     def read_from(self, mark: Mark = START) -> tuple[Iterator[str], Callable[[], Mark] | None]:
         """Return the sentences from a byte of the text on."""
         lines = Lines(self._file, self._name, self._errors, start=mark[1])
-        return not_blank(lines), lambda: (0, lines.tell())
+        return filter(str.strip, lines), lambda: (0, lines.tell())
 
     def check_unchanged(self) -> None:
         """Raise a CorpusError if the file was written to since this object was made."""
@@ -363,11 +361,6 @@ def check_errors(errors: str) -> None:
     """Raise an InputError if this is no way to treat bytes that are not UTF-8."""
     if errors not in get_args(BadBytes):
         raise InputError(f"errors is 'strict' or 'replace', not {errors!r}")
-
-
-def not_blank(texts: Iterable[str]) -> Iterator[str]:
-    """Return the texts that are not blank."""
-    return filter(str.strip, texts)
 
 
 def check_sentences(sentences: Sequence[str]) -> list[str]:

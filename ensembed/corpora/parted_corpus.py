@@ -8,10 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, TypeAlias
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from ensembed.corpora.corpus import MARK_ROWS, START, WAY_OUT, BadBytes, Corpus, Lines, Mark, not_blank
-from ensembed.corpora.places import Place, State
+from ensembed.corpora.corpus import (
+    MARK_ROWS,
+    START,
+    WAY_OUT,
+    BadBytes,
+    Corpus,
+    Lines,
+    ListCorpus,
+    Mark,
+    TextCorpus,
+    check_errors,
+)
+from ensembed.corpora.places import Place, State, is_url
 from ensembed.errors import CorpusError
 from ensembed.support.extras import import_extra
 
@@ -37,7 +50,7 @@ class TextPart:
     def read(self, start: int = 0) -> Reading:
         """Return the sentences from that byte on."""
         lines = Lines(lambda: self.where.open(self.path), self.where.name_of(self.path), self.errors, start=start)
-        return not_blank(lines), lines.tell
+        return filter(str.strip, lines), lines.tell
 
 
 @dataclass(frozen=True)
@@ -83,7 +96,7 @@ class ParquetPart:
                     place = f"{self.name}, row {row - 1} of column {column!r}: byte {error.start}"
                     raise CorpusError(f"{place} (0x{error.object[error.start]:02x}) is not UTF-8; {WAY_OUT}") from None
 
-        return not_blank(texts()), lambda: position
+        return filter(str.strip, texts()), lambda: position
 
     @contextmanager
     def _open(self) -> Iterator[tuple[Any, Any, str]]:
@@ -189,20 +202,26 @@ class PartedCorpus(Corpus):
         return str(self._place)
 
 
-def named_like_parquet(path: str) -> bool:
+def _named_like_parquet(path: str) -> bool:
     """Return whether a file name ends as those of Parquet files do, a query after it aside."""
     return path.partition("?")[0].lower().endswith(_SUFFIXES)
 
 
-def looks_like_parquet(stream: BinaryIO) -> bool:
-    """Return whether a file begins and ends as Parquet does: a text may begin so."""
-    if stream.read(len(_MAGIC)) != _MAGIC:
-        return False
+def is_parquet(path: str, open_file: Callable[[], Any]) -> bool:
+    """Return whether a file has the name of a Parquet file, or begins and ends as one: a text may begin so.
+
+    It is False for a file that cannot be opened: reading it raises the error.
+    """
+    if path.partition("?")[0].lower().endswith(_SUFFIXES):
+        return True
     try:
-        stream.seek(-len(_MAGIC), 2)
+        with open_file() as stream:
+            if stream.read(len(_MAGIC)) != _MAGIC:
+                return False
+            stream.seek(-len(_MAGIC), 2)
+            return bool(stream.read(len(_MAGIC)) == _MAGIC)
     except (OSError, ValueError):  # too short, or a stream that cannot seek, which cannot be read as Parquet either
         return False
-    return stream.read(len(_MAGIC)) == _MAGIC
 
 
 def _groups_from(metadata: Any, row: int) -> tuple[list[int], int]:  # noqa: ANN401 - pyarrow has no types of its own
@@ -233,3 +252,64 @@ def _as_bytes(pyarrow: Any, texts: Any) -> list[bytes | None]:  # noqa: ANN401 -
 
 def _some(names: list[str], most: int = 12) -> str:
     return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def open_corpus(
+    source: str | Path, *, errors: BadBytes = "strict", column: str | None = None, name: str | None = None
+) -> Corpus:
+    """Open the corpus in a file, in the files of a folder, or in those that a pattern such as `news/*.parquet` matches.
+
+    A file is plain or gzipped text with a sentence a line, or Parquet (`pip install 'ensembed[parquet]'`), where blank
+    texts and nulls are left out too. Several files are read in the order of their paths, all in the same way; in a
+    folder, files whose names begin with a dot or an underscore are skipped. The same sentences have the same key
+    wherever they are read from.
+
+    Args:
+        source: a path, or a URL of any protocol that fsspec knows, such as s3://bucket/news/*.parquet. What such a file
+            system needs to know, keys for instance, it takes from its own settings or from those of fsspec.
+        errors: what to do with bytes that are not UTF-8: "strict" refuses them, "replace" puts U+FFFD.
+        column: the column of a Parquet file that holds the sentences; by default the only one of strings.
+        name: what errors call it; by default the source, without what may be a secret.
+
+    Raises:
+        CorpusError: there is nothing there, or it is no corpus.
+        MissingError: a package is missing: pyarrow, or the one for the protocol.
+    """
+    if not str(source):
+        raise CorpusError("a corpus is a file, a folder, a pattern or a URL, not ''")
+    if isinstance(source, str) and is_url(source):
+        return _parted(Place.remote(source, name), errors, column)
+    path = Path(source)
+    is_pattern = not path.exists() and any(c in str(source) for c in "*?[")
+    if is_pattern or path.is_dir() or (path.is_file() and is_parquet(str(path), partial(path.open, "rb"))):
+        return _parted(Place.local(path, name), errors, column)
+    if path.exists() and column is not None:
+        raise CorpusError(f"{name or source} is text and has no columns: leave out the column {column!r}")
+    return TextCorpus(path, errors=errors, name=name)
+
+
+def as_corpus(source: Corpus | Path | Sequence[str]) -> Corpus:
+    """Return a corpus from a corpus, a path (`open_corpus`), or a list of sentences."""
+    if isinstance(source, Corpus):
+        return source
+    return open_corpus(source) if isinstance(source, Path) else ListCorpus(source)
+
+
+def _parted(place: Place, errors: BadBytes, column: str | None) -> PartedCorpus:
+    check_errors(errors)
+    files = place.files()
+    paths = list(files)
+    named = [_named_like_parquet(path) for path in paths]
+    if any(named) and not all(named):
+        kinds = [place.name_of(paths[named.index(kind)]) for kind in (True, False)]
+        raise CorpusError(
+            f"{place} holds Parquet and other files, {kinds[0]} and {kinds[1]} for instance; say which are meant with "
+            "a pattern, such as 'news/*.parquet'"
+        )
+    if not all(named) and not (len(paths) == 1 and is_parquet(paths[0], partial(place.open, paths[0]))):
+        if column is not None:
+            raise CorpusError(f"{place} is text and has no columns: leave out the column {column!r}")
+        return PartedCorpus(place, files, [TextPart(place, path, errors) for path in paths])
+    # The first file tells the column now, not after hours of work; the other files must have it.
+    chosen = ParquetPart(place, paths[0], errors, column).choose()
+    return PartedCorpus(place, files, [ParquetPart(place, path, errors, chosen) for path in paths])

@@ -59,10 +59,7 @@ class Engine(Passes, Protocol):
 class Local(LocalPasses):
     """Encodes and fits on the cores of this machine: what `Ensemble.fit` does if no engine is given."""
 
-    @property
-    def stages(self) -> Sequence[Stage]:
-        """Nothing: this engine does not record stages."""
-        return ()
+    stages: Sequence[Stage] = ()  # this engine does not record them
 
     def embed_all(
         self,

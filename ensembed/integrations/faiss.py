@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DimensionError, InputError, StoreError
 from ensembed.integrations.vector_stores import Allowed, FolderStore, Hits, IdArray, StoreFacts, checked_settings
-from ensembed.methods.meta import Meta
-from ensembed.methods.projections import Layer, as_network
+from ensembed.methods.meta import Layer, Meta, as_network
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import ModelLike
 from ensembed.numerics.row_matrices import unit_rows

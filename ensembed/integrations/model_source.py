@@ -8,8 +8,7 @@ from typing import Any
 
 from ensembed.encoders.base import Encoder
 from ensembed.errors import InputError
-from ensembed.methods.meta import Meta
-from ensembed.methods.projections import Placement
+from ensembed.methods.meta import Meta, Placement
 from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.models.saved_model import is_model

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from ensembed.encoders import AdjustedEncoder, Encoder, EncoderSpec
 from ensembed.encoders.onnx_encoder import OnnxEncoder
 from ensembed.errors import InputError
-from ensembed.methods.meta import Meta
-from ensembed.methods.projections import Placement, Projection, as_network
+from ensembed.methods.meta import Meta, Placement, Projection, as_network
 from ensembed.support.extras import import_extra
 
 # From this version on, an operation takes the axes that it reduces as an input, not as an attribute.

@@ -27,7 +27,7 @@ from ensembed.encoders.st_encoder import SentenceTransformerEncoder
 from ensembed.errors import EncoderError, InputError, MissingError, ModelError
 from ensembed.integrations.model_card import model_card
 from ensembed.integrations.model_source import as_meta_encoder
-from ensembed.methods.projections import Placement, Projection, as_network
+from ensembed.methods.meta import Placement, Projection, as_network
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.models.opening import load as load_model

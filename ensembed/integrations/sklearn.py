@@ -17,7 +17,7 @@ from ensembed.errors import DimensionError, InputError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Meta, Method
 from ensembed.methods.autoencoder.autoencoder_method import Kind, Loss, Precision, Solver
 from ensembed.methods.base import MomentMethod
-from ensembed.methods.projections import Activation, FloatArray
+from ensembed.methods.meta import Activation, FloatArray
 from ensembed.methods.weights import Weights
 from ensembed.numerics.moments import Moments
 from ensembed.support.extras import import_extra

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ensembed.methods.base import NaiveMethod
-from ensembed.methods.meta import Meta
-from ensembed.methods.projections import Placement
+from ensembed.methods.meta import Meta, Placement
 from ensembed.methods.weights import CountedMembers, Weights, checked_weights
 
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods.base import MomentMethod
-from ensembed.methods.meta import Meta
-from ensembed.methods.projections import Dense
+from ensembed.methods.meta import Dense, Meta
 from ensembed.methods.weights import CountedMembers, Weights, checked_weights
 from ensembed.numerics.eigen import Whitening, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments

@@ -1,18 +1,268 @@
-"""The fitted form of every method: one projection per view, summed."""
+"""What a fitted method does with one view: move its columns, multiply them, or send them through a network.
+
+A projection knows how to save, load and shorten itself, so that nobody else has to tell the kinds apart.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, ViewError
-from ensembed.methods.projections import FloatArray, Projection
 from ensembed.numerics.row_matrices import batches, check_views, non_finite, unit_rows
+
+FloatArray = NDArray[np.float32]
+Activation: TypeAlias = Literal["relu", "tanh"]
+ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
+Between: TypeAlias = Literal["relu", "tanh", "unit"]
+BETWEEN: tuple[Between, ...] = get_args(Between)
+"""What can happen between the layers of a fitted network: "unit" scales every row to length one."""
+
+_FUNCTIONS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "relu": lambda X: np.maximum(X, 0, out=X),
+    "tanh": lambda X: np.tanh(X, out=X),
+    "unit": unit_rows,
+}
+
+
+class BaseProjection(ABC):
+    """The part of a meta-embedding that belongs to one view; frozen."""
+
+    kind: ClassVar[str]
+    columns: Any
+    """The dimension d_j of the view."""
+
+    @abstractmethod
+    def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
+        """Add the projection of X [n, d_j] to out [n, d]."""
+
+    @abstractmethod
+    def truncated(self, k: int) -> Projection:
+        """Return the projection on the first k columns."""
+
+    @abstractmethod
+    def onto(self, V: NDArray[np.float64]) -> Projection:
+        """Return the projection followed by the product with directions V [D, d]."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the vectors depend on the view: not where its member has the weight 0."""
+        return True
+
+    @abstractmethod
+    def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Return what a saved model keeps: the facts for `config.json`, and the tensors by name."""
+
+    @classmethod
+    @abstractmethod
+    def restored(
+        cls, facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]], /
+    ) -> Projection:
+        """Return the projection of a view of `columns` columns on `dim` from what was saved.
+
+        Args:
+            facts: the facts that `saved` returned.
+            columns: the dimension of the view.
+            dim: the dimension of the meta-embedding.
+            take: returns the tensor of a name and checks its shape: `take("matrix", columns, dim)`.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class Placement(BaseProjection):
+    """Puts a view's columns, scaled, at columns `start` onwards.
+
+    Concatenation and averaging are made of these. As dense matrices they would cost a product with mostly zeros.
+    """
+
+    start: int
+    columns: int
+    scale: float = 1.0
+
+    kind: ClassVar[str] = "placement"
+
+    def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
+        """Add the columns of X [n, columns] to out [n, d]; columns beyond d are cut off."""
+        target = out[:, self.start : self.start + self.columns]
+        target += X[:, : target.shape[1]] * X.dtype.type(self.scale)
+
+    def truncated(self, k: int) -> Placement:  # noqa: ARG002 - what lies beyond k is cut off anyway
+        """Return itself: `add_to` cuts off what lies beyond the last column."""
+        return self
+
+    def onto(self, V: NDArray[np.float64]) -> Projection:
+        """Return the rows of V that belong to the view, scaled, as a matrix."""
+        rows = V[self.start : self.start + self.columns] * self.scale
+        return Dense.centred(rows, np.zeros(self.columns)) if self.counts else self
+
+    @property
+    def counts(self) -> bool:
+        """Whether the scale is not 0."""
+        return self.scale != 0
+
+    def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Return its numbers: there are no tensors."""
+        return {"kind": self.kind, "start": self.start, "columns": self.columns, "scale": self.scale}, {}
+
+    @classmethod
+    def restored(cls, facts: Mapping[str, Any], *_: object) -> Placement:
+        """Return the placement from its facts."""
+        return cls(facts["start"], facts["columns"], facts["scale"])
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(BaseProjection):
+    """Multiplies by a matrix [d_j, d] and subtracts the projected mean [d]."""
+
+    matrix: FloatArray
+    offset: FloatArray
+
+    kind: ClassVar[str] = "dense"
+
+    @classmethod
+    def centred(cls, matrix: NDArray[Any], mean: NDArray[np.float64]) -> Dense:
+        """Return the projection x -> matrix' (x - mean)."""
+        rounded = np.ascontiguousarray(matrix, np.float32)
+        return cls(rounded, (mean @ rounded.astype(np.float64)).astype(np.float32))
+
+    @property
+    def columns(self) -> int:
+        """The dimension of the view."""
+        return int(self.matrix.shape[0])
+
+    def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
+        """Add the projection of X [n, d_j] to out [n, d]; projecting first spares a centred copy of X."""
+        out += X @ self.matrix
+        out -= self.offset
+
+    def truncated(self, k: int) -> Dense:
+        """Return the projection on the first k columns."""
+        return Dense(np.ascontiguousarray(self.matrix[:, :k]), self.offset[:k])
+
+    def onto(self, V: NDArray[np.float64]) -> Dense:
+        """Return the product of both matrices."""
+        return Dense((self.matrix @ V).astype(np.float32), (self.offset @ V).astype(np.float32))
+
+    def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Return the matrix and the offset."""
+        return {"kind": self.kind}, {"matrix": self.matrix, "offset": self.offset}
+
+    @classmethod
+    def restored(cls, _: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]], /) -> Dense:
+        """Return the projection from its tensors."""
+        return cls(take("matrix", columns, dim), take("offset", dim))
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """x -> x' matrix + bias, for rows x."""
+
+    matrix: FloatArray
+    bias: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Network(BaseProjection):
+    """A feed-forward network whose last layer is linear; its output is put at columns `start` onwards."""
+
+    layers: tuple[Layer, ...]
+    activation: Between
+    start: int = 0
+
+    kind: ClassVar[str] = "network"
+
+    @property
+    def columns(self) -> int:
+        """The dimension of the view."""
+        return int(self.layers[0].matrix.shape[0])
+
+    def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
+        """Add the network's output for X [n, d_j] to out [n, d]."""
+        for i, layer in enumerate(self.layers):
+            X = X @ layer.matrix
+            X += layer.bias
+            if i < len(self.layers) - 1:
+                X = _FUNCTIONS[self.activation](X)
+        out[:, self.start : self.start + X.shape[1]] += X
+
+    def truncated(self, k: int) -> Network:
+        """Return the network without what it puts at columns from k on."""
+        last, kept = self.layers[-1], max(k - self.start, 0)
+        return self._ending_in(Layer(np.ascontiguousarray(last.matrix[:, :kept]), last.bias[:kept]), self.start)
+
+    def onto(self, V: NDArray[np.float64]) -> Network:
+        """Return the network whose last layer is multiplied by the rows of V that belong to its output."""
+        last = self.layers[-1]
+        rows = V[self.start : self.start + last.matrix.shape[1]]
+        return self._ending_in(Layer((last.matrix @ rows).astype(np.float32), (last.bias @ rows).astype(np.float32)), 0)
+
+    def scaled(self, factor: float) -> Network:
+        """Return the network whose output is multiplied by a number; itself where that is 1."""
+        if factor == 1:
+            return self
+        last, number = self.layers[-1], np.float32(factor)
+        return self._ending_in(Layer(last.matrix * number, last.bias * number), self.start)
+
+    def _ending_in(self, last: Layer, start: int) -> Network:
+        return Network((*self.layers[:-1], last), self.activation, start)
+
+    def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Return its place, its activation and the widths of its layers; matrix and bias of every layer."""
+        widths = [layer.matrix.shape[1] for layer in self.layers]
+        tensors: dict[str, FloatArray] = {}
+        for i, layer in enumerate(self.layers):
+            tensors |= {f"layer.{i}.matrix": layer.matrix, f"layer.{i}.bias": layer.bias}
+        return {"kind": self.kind, "start": self.start, "activation": self.activation, "widths": widths}, tensors
+
+    @classmethod
+    def restored(
+        cls, facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]], /
+    ) -> Network:
+        """Return the network from its widths and tensors."""
+        start, widths = facts["start"], facts["widths"]
+        if type(start) is not int or start < 0 or not widths or (widths[-1] and start + widths[-1] > dim):
+            raise ValueError(f"layers of widths {widths!r} do not end in {dim} columns from {start!r} on")
+        if facts["activation"] not in BETWEEN:
+            raise ValueError(f"unknown activation {facts['activation']!r}")
+        layers = []
+        for i, width in enumerate(widths):
+            layers.append(Layer(take(f"layer.{i}.matrix", columns, width), take(f"layer.{i}.bias", width)))
+            columns = width
+        return cls(tuple(layers), facts["activation"], start)
+
+
+Projection: TypeAlias = Placement | Dense | Network
+
+PROJECTIONS: dict[str, type[Projection]] = {kind.kind: kind for kind in (Placement, Dense, Network)}
+"""The kinds of projection by the name that saved models give them."""
+
+
+def as_network(projection: Projection, dim: int) -> Network:
+    """Return the network [d_j] -> [dim] that gives what the projection adds to a result of `dim` columns.
+
+    Example:
+        >>> as_network(Placement(1, 2, 0.5), 3).layers[0].matrix
+        array([[0. , 0.5, 0. ],
+               [0. , 0. , 0.5]], dtype=float32)
+    """
+    match projection:
+        case Placement(start, columns, scale):
+            matrix = np.eye(columns, dim, start, np.float32) * np.float32(scale)
+            return Network((Layer(matrix, np.zeros(dim, np.float32)),), "relu")
+        case Dense(matrix, offset):
+            return Network((Layer(matrix, -offset),), "relu")
+        case Network(layers, activation, start):
+            last = layers[-1]
+            around = (min(start, dim), max(dim - start - last.matrix.shape[1], 0))  # truncation may have cut all off
+            padded = Layer(np.pad(last.matrix, ((0, 0), around)), np.pad(last.bias, around))
+            return Network((*layers[:-1], padded), activation)
+
 
 # Rows transformed at a time: bounds the memory for inputs that are larger than it.
 _BATCH = 8192

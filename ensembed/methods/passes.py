@@ -12,7 +12,7 @@ from ensembed.support.extras import import_extra
 
 if TYPE_CHECKING:
     from ensembed.methods.autoencoder import Autoencoder
-    from ensembed.methods.projections import Network
+    from ensembed.methods.meta import Network
 
 
 class Passes(Protocol):

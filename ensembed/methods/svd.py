@@ -10,8 +10,7 @@ import numpy as np
 
 from ensembed.errors import DimensionError, ViewError
 from ensembed.methods.base import MomentMethod
-from ensembed.methods.meta import Meta
-from ensembed.methods.projections import Dense
+from ensembed.methods.meta import Dense, Meta
 from ensembed.methods.weights import CountedMembers, Weights, checked_weights
 from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments

@@ -10,8 +10,7 @@ import numpy as np
 
 from ensembed.errors import ViewError
 from ensembed.methods.base import NaiveMethod
-from ensembed.methods.meta import Meta
-from ensembed.methods.projections import Dense
+from ensembed.methods.meta import Dense, Meta
 from ensembed.support.checks import check_whole
 
 

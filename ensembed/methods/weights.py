@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError
-from ensembed.methods.projections import Placement, Projection
+from ensembed.methods.meta import Placement, Projection
 from ensembed.numerics.moments import Moments
 
 Word: TypeAlias = Literal["equal", "reliability"]

@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
+from copy import copy
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -16,7 +17,7 @@ from ensembed.corpora.corpus import Corpus
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.identity import PROBES
-from ensembed.engines import Engine, Local
+from ensembed.engines.engine import Engine, Local
 from ensembed.errors import EncoderError, EnsembedError, InputError
 from ensembed.methods import Auto, Meta, Method
 from ensembed.methods.weights import CountedMembers
@@ -36,7 +37,7 @@ class Ensemble:
     Args:
         encoders: names (`"minilm"`), encoders, or any objects that have `encode`.
         threads: cores per encoder; None leaves it to each encoder.
-        progress: told of long work that opening a member takes, such as the conversion of a file of word vectors.
+        progress: receives long work that opening a member takes, such as the conversion of a file of word vectors.
 
     Example:
         >>> from ensembed.methods import SVD
@@ -92,8 +93,8 @@ class Ensemble:
                 autoencoder's training is kept there, too, while it runs: after an interruption the same call goes on.
             engine: where to encode and to fit: `ensembed.engines.Ray()` is a cluster; None is this process. A few
                 thousand rows, to find weights and whitenings on, are read here in any case.
-            threads: for the fit; None leaves BLAS its own choice.
-            progress: told of rows and epochs.
+            threads: cores for the fit; None leaves BLAS its own choice.
+            progress: receives the rows and epochs that are done.
 
         Raises:
             InputError: the method does not suit the members (`check`), or the labelled pairs cannot be tuned on; before
@@ -156,6 +157,8 @@ class MetaEncoder(Encoder):
         corpus: the key of the corpus that was fitted on.
     """
 
+    _absent: frozenset[int] = frozenset()
+
     def __init__(
         self,
         ensemble: Ensemble,
@@ -188,39 +191,50 @@ class MetaEncoder(Encoder):
 
     @property
     def cacheable(self) -> bool:
-        """Not with missing="drop": vectors that lack a member must not be kept as if they were whole."""
+        """Whether vectors may be cached: not with missing="drop", where they may lack a member."""
         return self.missing == "error"
 
     @property
     def concurrent(self) -> bool:
-        """Where all members are; not with missing="drop", which warns."""
+        """Whether all members can encode in several threads; not with missing="drop", which warns."""
         return self.missing == "error" and all(encoder.concurrent for encoder in self.ensemble.encoders)
 
     def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> FloatArray:
-        """Vectors [n, d] of the sentences, in their order.
+        """Return vectors [n, d] of the sentences, in their order.
 
         With missing="drop" a member that fails is left out of the whole call, with a warning: all rows of one call are
         made of the same members and can be compared.
         """
-        absent: set[int] = set()
+        model = self
         while True:
             try:
-                return _Combination(self, frozenset(absent)).encode(sentences, progress=progress)
+                return Encoder.encode(model, sentences, progress=progress)
             except _MemberFailedError as failure:
                 if self.missing == "error":
                     raise failure.error from failure.error.__cause__
-                absent.add(failure.member)
                 name = self.ensemble.encoders[failure.member].spec.name
                 warnings.warn(f"going on without encoder {name!r}: {failure.error}", RuntimeWarning, stacklevel=2)
+                absent = model._absent | {failure.member}
                 if len(absent) == len(self.meta.counted):
                     raise EncoderError(f"every member of {self._name} failed; the last: {failure.error}") from failure
+                model = copy(self)
+                model._absent = absent
 
     def embed(self, sentences: list[str]) -> FloatArray:
-        """The members' vectors, combined."""
-        return _Combination(self, frozenset()).embed(sentences)
+        """Combine the vectors of the members that count."""
+        present = [j for j in self.meta.counted if j not in self._absent]
+        jobs = [partial(self._encode_by, j, sentences) for j in present]
+        views = dict(zip(present, self.schedule.run(jobs, len(sentences)), strict=True))
+        return self.meta.transform([views.get(j) for j in range(len(self.ensemble.encoders))])
+
+    def _encode_by(self, j: int, sentences: list[str], progress: Progress) -> FloatArray:
+        try:
+            return self.ensemble.encoders[j].encode(sentences, progress=progress)
+        except EnsembedError as error:
+            raise _MemberFailedError(j, error) from error
 
     def truncate(self, k: int) -> MetaEncoder:
-        """The meta-encoder of the first k dimensions."""
+        """Return the meta-encoder of the first k dimensions."""
         return MetaEncoder(
             self.ensemble, self.meta.truncate(k), name=f"{self._name}[:{k}]", missing=self.missing, corpus=self.corpus
         )
@@ -243,29 +257,3 @@ class _MemberFailedError(EnsembedError):
         super().__init__(str(error))
         self.member = member
         self.error = error
-
-
-class _Combination(Encoder):
-    """A meta-encoder with some of its members."""
-
-    def __init__(self, model: MetaEncoder, absent: frozenset[int]) -> None:
-        self._model = model
-        self._absent = absent
-
-    @property
-    def spec(self) -> EncoderSpec:
-        return self._model.spec
-
-    def embed(self, sentences: list[str]) -> FloatArray:
-        encoders = self._model.ensemble.encoders
-        # What counts nothing need not be encoded.
-        present = [j for j in self._model.meta.counted if j not in self._absent]
-        jobs = [partial(self._member, j, sentences) for j in present]
-        views = dict(zip(present, self._model.schedule.run(jobs, len(sentences)), strict=True))
-        return self._model.meta.transform([views.get(j) for j in range(len(encoders))])
-
-    def _member(self, j: int, sentences: list[str], progress: Progress) -> FloatArray:
-        try:
-            return self._model.ensemble.encoders[j].encode(sentences, progress=progress)
-        except EnsembedError as error:
-            raise _MemberFailedError(j, error) from error

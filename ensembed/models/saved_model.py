@@ -21,8 +21,7 @@ from safetensors.numpy import load, save
 from ensembed.encoders.base import EncoderSpec, FloatArray
 from ensembed.encoders.identity import PROBES
 from ensembed.errors import ModelError
-from ensembed.methods.meta import Meta
-from ensembed.methods.projections import PROJECTIONS
+from ensembed.methods.meta import PROJECTIONS, Meta
 from ensembed.support.atomic_files import why_not_writable, write_all_atomically
 from ensembed.support.version import __version__
 

@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +93,8 @@ class Moments:
             how: how the pass runs.
             normalize: scale every row of every view to length one first; a zero row stays zero.
         """
+        if how.precision not in get_args(Precision):
+            raise InputError(f"precision is 'float64' or 'float32', not {how.precision!r}")
         views = check_views(views)
         n = views[0].shape[0]
         if n == 0:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ensembed.errors import InputError
 from ensembed.support.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -45,7 +44,3 @@ class Pass:
     device: str | None = None
     progress: Progress = silent
     checkpoint: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.precision not in get_args(Precision):
-            raise InputError(f"precision is 'float64' or 'float32', not {self.precision!r}")

@@ -198,7 +198,7 @@ async def _discard(request: Request) -> None:
         async for _ in request.stream():
             pass
 
-    with suppress(asyncio.TimeoutError):
+    with suppress(asyncio.TimeoutError, RuntimeError):  # Starlette raises RuntimeError if nothing is left to read
         await _within(_DISCARD_SECONDS, read())
 
 

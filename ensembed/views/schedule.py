@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from ensembed.support.progress import Progress, silent
@@ -20,22 +21,22 @@ _FEW = 32
 _RETRY = 16
 
 
+@dataclass
 class Schedule:
     """Chooses between both ways by measuring them.
 
     Which way wins depends on the members (one that waits for a server, one that uses a single core) and on the
     machine, so both are tried and timed, for few and for many sentences apart.
 
-    Args:
+    Attributes:
         clock: returns the time in seconds.
         side_by_side: always run side by side, or never; None measures which is faster.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter, *, side_by_side: bool | None = None) -> None:
-        self._clock = clock
-        self._always = side_by_side
-        self._seconds: dict[tuple[bool, bool], float] = {}
-        self._runs: Counter[bool] = Counter()
+    clock: Callable[[], float] = time.perf_counter
+    side_by_side: bool | None = None
+    _seconds: dict[tuple[bool, bool], float] = field(default_factory=dict)
+    _runs: Counter[bool] = field(default_factory=Counter)
 
     def run(self, jobs: Sequence[Job[T]], sentences: int, progress: Progress = silent) -> list[T]:
         """Run the jobs and return their results. Each job reports to a progress, through which it is also stopped.
@@ -47,16 +48,16 @@ class Schedule:
         """
         many = sentences > _FEW
         side_by_side = len(jobs) > 1 and self._choose(many)
-        start = self._clock()
+        start = self.clock()
         results = _side_by_side(jobs, progress) if side_by_side else [job(progress) for job in jobs]
         if sentences and len(jobs) > 1:
-            self._learn(many, side_by_side, (self._clock() - start) / sentences)
+            self._learn(many, side_by_side, (self.clock() - start) / sentences)
         return results
 
     def _choose(self, many: bool) -> bool:
         """Return whether to run side by side: each way once, then the faster; the slower every `_RETRY` runs."""
-        if self._always is not None:
-            return self._always
+        if self.side_by_side is not None:
+            return self.side_by_side
         alone, together = self._seconds.get((many, False)), self._seconds.get((many, True))
         if alone is None or together is None:
             return alone is not None

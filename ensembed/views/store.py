@@ -28,8 +28,16 @@ from ensembed.errors import CorruptViewError, StoreBusyError, StoreError
 from ensembed.support.machine import available_cores, cache_dir
 from ensembed.support.progress import Progress, part_of, silent
 from ensembed.views.schedule import Schedule
-from ensembed.views.shards import MANIFEST, REPAIR, is_whole, load_shard, shard_size
-from ensembed.views.view_folder import Repeats, ViewFiles, read_manifest
+from ensembed.views.view_folder import (
+    MANIFEST,
+    REPAIR,
+    Repeats,
+    ViewFiles,
+    is_whole,
+    load_shard,
+    read_manifest,
+    shard_size,
+)
 
 
 class View:

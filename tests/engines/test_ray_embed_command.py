@@ -43,7 +43,7 @@ def test_the_command_writes_the_views_and_says_what_it_took(
     ("options", "message"),
     [
         (["--address", "auto"], "--address is for --engine ray"),
-        (["--engine", "ray", "--resources", "demo:cores=2"], "'cores=2' is no setting of resources"),
+        (["--engine", "ray", "--resources", "demo:cores=2"], "'cores=2' is not a setting of resources"),
     ],
 )
 def test_invalid_options_of_the_ray_engine_are_refused(

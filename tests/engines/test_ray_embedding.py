@@ -26,8 +26,7 @@ from ensembed.errors import CorpusError, EncoderError, EngineError, InputError, 
 from ensembed.support.progress import silent
 from ensembed.testing import Recorder, files_of
 from ensembed.views import View, ViewStore
-from ensembed.views.shards import MANIFEST
-from ensembed.views.view_folder import ViewFiles
+from ensembed.views.view_folder import MANIFEST, ViewFiles
 
 pytestmark = [
     pytest.mark.usefixtures("cluster"),

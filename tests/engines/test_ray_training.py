@@ -17,7 +17,7 @@ from ensembed.engines.ray import ray_training as training
 from ensembed.errors import EngineError, TrainingError
 from ensembed.methods import Autoencoder, Meta
 from ensembed.methods.autoencoder.process_group import Alone, Group, Shares, seed_of, weighted_sum
-from ensembed.methods.projections import Network
+from ensembed.methods.meta import Network
 
 Array = NDArray[Any]
 

@@ -14,8 +14,7 @@ from ensembed.errors import DimensionError, InputError
 from ensembed.integrations.faiss import FaissStore, export_index, faiss, linear_map, member_vectors
 from ensembed.integrations.usearch import UsearchStore
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Method, UpProjection
-from ensembed.methods.meta import Meta
-from ensembed.methods.projections import Layer, Network
+from ensembed.methods.meta import Layer, Meta, Network
 from ensembed.numerics.row_matrices import unit_rows
 
 SENTENCES = [f"the {who} {does} {what}" for who in ("dog", "cat", "man") for does in "abcde" for what in "fghij"]

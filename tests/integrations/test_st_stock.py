@@ -13,8 +13,7 @@ from ensembed.encoders import open_encoder
 from ensembed.errors import InputError
 from ensembed.integrations.sentence_transformers import to_stock_sentence_transformer
 from ensembed.methods import SVD, Autoencoder, Average, Concat, Method, UpProjection
-from ensembed.methods.meta import Meta
-from ensembed.methods.projections import Layer, Network
+from ensembed.methods.meta import Layer, Meta, Network
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.testing import SENTENCES
 from ensembed.views import ViewStore

@@ -11,7 +11,7 @@ from method_views import KINDS, SHAPES, Array, make_views
 
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import SVD, Auto
-from ensembed.methods.projections import Network
+from ensembed.methods.meta import Network
 from ensembed.numerics.moments import Moments
 from ensembed.reliability import reliability
 from ensembed.reliability.sufficiency import SoftWhitening

@@ -18,7 +18,7 @@ from ensembed import Ensemble
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import InputError, MissingError, TrainingError
 from ensembed.methods import Autoencoder, make_method
-from ensembed.methods.projections import Network
+from ensembed.methods.meta import Network
 from ensembed.views import ViewStore
 
 pytestmark = pytest.mark.usefixtures("one_thread")

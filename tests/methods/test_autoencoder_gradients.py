@@ -17,7 +17,7 @@ from ensembed.methods.autoencoder.cross_view_network import (
     loss_function,
     replace_by_gradient,
 )
-from ensembed.methods.projections import ACTIVATIONS, Activation
+from ensembed.methods.meta import ACTIVATIONS, Activation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

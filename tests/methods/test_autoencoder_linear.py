@@ -9,7 +9,7 @@ from method_views import KINDS, SHAPES, Array, best_cut, make_views
 
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import Autoencoder, Meta
-from ensembed.methods.projections import Dense, Network
+from ensembed.methods.meta import Dense, Network
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

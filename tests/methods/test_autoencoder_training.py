@@ -21,7 +21,7 @@ from ensembed.errors import ModelError, TrainingError
 from ensembed.methods import Autoencoder, Meta
 from ensembed.methods.autoencoder import training_loop as training
 from ensembed.methods.autoencoder.cross_view_network import CrossViewNetwork, Design, Parameters
-from ensembed.methods.projections import Network
+from ensembed.methods.meta import Network
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import GCCA, METHODS, Auto, Autoencoder, Meta, Method, make_method
-from ensembed.methods.projections import Dense
+from ensembed.methods.meta import Dense
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

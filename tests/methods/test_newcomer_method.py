@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from ensembed.methods.base import NaiveMethod
 from ensembed.methods.meta import Meta
-from ensembed.methods.projections import Placement
+from ensembed.methods.meta import Placement
 
 
 @dataclass(frozen=True)

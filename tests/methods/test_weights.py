@@ -28,7 +28,7 @@ from ensembed.methods import (
     UpProjection,
     make_method,
 )
-from ensembed.methods.projections import Dense, Network
+from ensembed.methods.meta import Dense, Network
 from ensembed.methods.weights import Weights, checked_weights, scales
 from ensembed.reliability import Reliability
 

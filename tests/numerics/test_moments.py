@@ -195,7 +195,7 @@ def test_views_that_are_no_matrices_are_refused(X: Array) -> None:
 @pytest.mark.parametrize("precision", ["float16", None, ["float32"]])
 def test_an_unknown_precision_is_refused(precision: Any) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match=f"precision is 'float64' or 'float32', not {re.escape(repr(precision))}"):
-        Pass(precision=precision)
+        Moments.of(np.ones((3, 2)), Pass(precision=precision))
 
 
 def test_columns_vary_if_they_do_by_more_than_rounding() -> None:

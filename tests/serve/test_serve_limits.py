@@ -94,6 +94,17 @@ def test_body_of_a_client_that_goes_away_is_freed() -> None:
     asyncio.run(work())
 
 
+@pytest.mark.parametrize("more", [True, False])
+def test_body_without_a_stated_length_is_refused_as_soon_as_it_is_too_large(more: bool) -> None:
+    async def work() -> None:
+        limits = limits_of(max_body_bytes=100)
+        with pytest.raises(ApiError) as refused:
+            await search(limits, part(searching(150)[:90]), part(searching(150)[90:], more), part(b"", more=False))
+        assert (refused.value.status, refused.value.code) == (413, "body_too_large")
+
+    asyncio.run(work())
+
+
 def read(body: bytes, **changes: Any) -> EmbeddingsRequest:  # noqa: ANN401 - settings
     """Read a request for embeddings."""
     limits = limits_of(**changes)

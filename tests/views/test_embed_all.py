@@ -15,7 +15,7 @@ from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import EncoderError
 from ensembed.testing import Recorder, files_of
 from ensembed.views import ViewStore
-from ensembed.views.shards import MANIFEST
+from ensembed.views.view_folder import MANIFEST
 
 SHARDS = 40  # more than the stops below allow to be written
 DIMS = [3, 4, 6]

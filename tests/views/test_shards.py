@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ensembed.encoders.base import EncoderSpec
 from ensembed.errors import CorruptViewError, StoreError
 from ensembed.support.atomic_files import write_atomically
-from ensembed.views.shards import (
+from ensembed.views.view_folder import (
     Manifest,
     checksum,
     is_whole,

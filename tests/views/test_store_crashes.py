@@ -19,7 +19,7 @@ from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import StoreBusyError
 from ensembed.testing import Recorder, files_of
 from ensembed.views import ViewStore
-from ensembed.views.shards import MANIFEST
+from ensembed.views.view_folder import MANIFEST
 
 HERE = Path(__file__).parents[1]  # of the programs that are killed
 KILLS = 24

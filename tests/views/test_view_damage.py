@@ -18,7 +18,7 @@ from ensembed.errors import (
 )
 from ensembed.testing import Recorder, files_of
 from ensembed.views import View, ViewStore
-from ensembed.views.shards import MANIFEST
+from ensembed.views.view_folder import MANIFEST
 
 
 def test_an_intact_view_is_verified_without_encoding_and_stays_open_meanwhile(

@@ -25,7 +25,7 @@ from ensembed.errors import (
 )
 from ensembed.testing import Recorder, check_store, files_of
 from ensembed.views import ViewStore
-from ensembed.views.shards import MANIFEST, is_whole
+from ensembed.views.view_folder import MANIFEST, is_whole
 
 
 class Reporter:

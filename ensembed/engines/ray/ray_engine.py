@@ -22,7 +22,7 @@ from ensembed.views import View, ViewStore
 
 if TYPE_CHECKING:
     from ensembed.methods.autoencoder import Autoencoder
-    from ensembed.methods.projections import Network
+    from ensembed.methods.meta import Network
 
 
 class Ray:

@@ -30,7 +30,7 @@ from ensembed.support.progress import Progress, silent
 if TYPE_CHECKING:
     from ensembed.engines.ray.ray_engine import Ray
     from ensembed.methods.autoencoder import Autoencoder
-    from ensembed.methods.projections import Network
+    from ensembed.methods.meta import Network
 
 Report: TypeAlias = tuple[str, int, int | None]
 

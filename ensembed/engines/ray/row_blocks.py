@@ -16,7 +16,7 @@ from ensembed.methods.auto import Composed
 from ensembed.numerics.moments import STRETCH
 from ensembed.numerics.row_matrices import Matrix
 from ensembed.views import View
-from ensembed.views.shards import load_shard
+from ensembed.views.view_folder import load_shard
 
 
 @runtime_checkable

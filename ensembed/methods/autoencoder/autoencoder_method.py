@@ -11,9 +11,8 @@ import numpy as np
 
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods.base import Method
-from ensembed.methods.meta import Meta
+from ensembed.methods.meta import ACTIVATIONS, Activation, Dense, Meta
 from ensembed.methods.passes import Passes
-from ensembed.methods.projections import ACTIVATIONS, Activation, Dense
 from ensembed.methods.weights import CountedMembers, Weights, checked_weights
 from ensembed.numerics.eigen import Whitening, effective_rank, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments

@@ -20,7 +20,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from ensembed.methods.projections import Activation
+from ensembed.methods.meta import Activation
 
 # Reconstructions [m, b, d] and a view [b, d] -> losses [m, b] and their gradient [m, b, d], in float32 or wider.
 Loss: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -38,7 +38,7 @@ from ensembed.methods.autoencoder.cross_view_network import (
 )
 from ensembed.methods.autoencoder.process_group import Alone, Group, Shares, seed_of, weighted_sum
 from ensembed.methods.autoencoder.training_batches import Batches, are_resident, make_batches
-from ensembed.methods.projections import FloatArray, Layer, Network
+from ensembed.methods.meta import FloatArray, Layer, Network
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix
 from ensembed.support.atomic_files import write_atomically

@@ -123,7 +123,7 @@ class _Opening:
     def member(self, spec: EncoderSpec, probes: FloatArray) -> Encoder:
         """Open a member and check that it gives the vectors it gave; return a stand-in for one that may be missing."""
         try:
-            encoder = self._replacement(spec) or self._by_name(spec)
+            encoder = self._open(spec)
             change = difference(encoder, spec, probes, settings=spec.name not in self.encoders)
         except EnsembedError as error:
             if self.missing == "error":
@@ -137,17 +137,14 @@ class _Opening:
             )
         return encoder
 
-    def _replacement(self, spec: EncoderSpec) -> Encoder | None:
-        """Return the encoder that the user gave for a member, if any."""
+    def _open(self, spec: EncoderSpec) -> Encoder:
+        """Open the encoder that the user gave for a member, or the one of its name."""
         source = self.encoders.get(spec.name)
-        if source is None:
-            return None
         # A string has `encode`, too.
         if isinstance(source, SupportsEncode) and not isinstance(source, (str, Encoder)):
             return ObjectEncoder(source, name=spec.name, revision=spec.revision)  # not its class: two may share that
-        return open_encoder(source, threads=self.threads, progress=self.progress)
-
-    def _by_name(self, spec: EncoderSpec) -> Encoder:
+        if source is not None:
+            return open_encoder(source, threads=self.threads, progress=self.progress)
         way_out = f"load(..., encoders={{{spec.name!r}: "
         if spec.kind in ("object", "meta"):
             raise ModelError(f"member {spec.name!r} is an object: pass it as {way_out}it}})")

@@ -37,10 +37,8 @@ class Average(NaiveMethod):
         object.__setattr__(self, "weights", checked_weights(self.weights))
 
     def build(self, dims: Sequence[int]) -> Meta:
-        """The meta-embedding for views of these dimensions."""
+        """Return the meta-embedding for views of these dimensions."""
         counted = CountedMembers.of(self.weights, dims)
-        placed = [
-            Placement(0, dim, float(scale) / len(counted.dims))
-            for dim, scale in zip(counted.dims, counted.scales, strict=True)
-        ]
-        return Meta(self.to_json(), max(counted.dims), counted.projections(placed), normalize=True)
+        scales = counted.scales / len(counted.dims)
+        placements = [Placement(0, dim, float(scale)) for dim, scale in zip(counted.dims, scales, strict=True)]
+        return Meta(self.to_json(), max(counted.dims), counted.projections(placements), normalize=True)

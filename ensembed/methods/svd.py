@@ -54,7 +54,7 @@ class SVD(MomentMethod):
         object.__setattr__(self, "weights", checked_weights(self.weights))
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
-        """The meta-embedding of views of these dimensions whose concatenation has these moments."""
+        """Return the meta-embedding of views of these dimensions whose concatenation has these moments."""
         counted = CountedMembers.of(self.weights, dims)
         d = int(self.dim or max(counted.dims))
         moments = counted.moments(moments)

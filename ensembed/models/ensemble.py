@@ -102,7 +102,9 @@ class Ensemble:
             StoreBusyError: another process is encoding or training the same.
         """
         method = Auto() if method is None else method
-        self.check(method)
+        if not isinstance(method, Method):
+            raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
+        method.check(self.dims)
         corpus = as_corpus(sentences)
         pairs = None if tune is None else LabelledPairs.of(tune)
         if pairs is None and not method.needs_rows:
@@ -126,17 +128,6 @@ class Ensemble:
                 method, views, pairs, pair_views, fit=fit, sentences=corpus, names=names, how=how, passes=engine
             )
         return MetaEncoder(self, meta, corpus=corpus.key)
-
-    def check(self, method: Method) -> None:
-        """Refuse a method that these members cannot have, whatever the sentences; `fit` asks before it encodes.
-
-        Raises:
-            InputError: there are more or fewer weights than members, or it takes more or fewer members.
-            DimensionError: it cannot have more dimensions than its members together, and is to.
-        """
-        if not isinstance(method, Method):
-            raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
-        method.check(self.dims)
 
     def _training_key(self, corpus: Corpus, method: Method) -> str:
         """Return the key of everything that makes a training what it is: of the weights, only who takes part."""

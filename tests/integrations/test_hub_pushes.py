@@ -72,8 +72,8 @@ def test_push_without_permission_says_what_to_do(
 @pytest.mark.parametrize(
     ("part", "answer", "message"),
     [
-        ("PUT /lfs/", (403, {}, b"expired"), "what it has is as it was. Try again.*403"),
-        ("POST /api/models/me/model/commit", (500, {}, b"{}"), "what it has is as it was. Try again.*500"),
+        ("PUT /lfs/", (403, {}, b"expired"), "its files are unchanged. Try again.*403"),
+        ("POST /api/models/me/model/commit", (500, {}, b"{}"), "its files are unchanged. Try again.*500"),
         ("POST /api/models/me/model/commit", (412, {}, b"{}"), "was changed on the hub by somebody else"),
     ],
 )

@@ -53,7 +53,7 @@ class Schedule:
         if sentences and len(jobs) > 1:
             seconds = (self.clock() - start) / sentences
             known = self._seconds.get((many, side_by_side), seconds)
-            # Other load only makes a run slower: a faster measurement replaces the estimate, a slower one is averaged in.
+            # Other load only makes a run slower: a faster time replaces the estimate, a slower one is averaged in.
             self._seconds[many, side_by_side] = min(seconds, 0.7 * known + 0.3 * seconds)
         return results
 

@@ -144,10 +144,13 @@ class Method(ABC):
         """
         if not self.needs_rows:
             self.build(dims)
+        weights: Weights = getattr(self, "weights", "equal")
+        dim = getattr(self, "dim", None)
+        if dim is None and isinstance(weights, str):
+            return
         # Which members will be left out is not known before weights are found.
-        weights: Weights = "equal" if self.wants_reliability else getattr(self, "weights", "equal")
-        counted = CountedMembers.of(weights, dims).dims
-        dim, most = getattr(self, "dim", None), self.largest_dim(counted)
+        counted = CountedMembers.of("equal" if weights == "reliability" else weights, dims).dims
+        most = self.largest_dim(counted)
         if dim is not None and most is not None and dim > most:
             raise DimensionError(
                 f"{self.name} with dim={dim}: the members have {most} dimensions together "

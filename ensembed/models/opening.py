@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode
-from ensembed.encoders.consent import effect_needing_consent
 from ensembed.encoders.identity import difference
+from ensembed.encoders.names import effect_needing_consent
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError, ModelError, UnknownEncoderError
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
 from ensembed.models.saved_model import CONFIG, is_model, read_model

@@ -236,8 +236,11 @@ class _Estimate:
         leading = [whitening.leading(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
         features = None if self.lexical is None else self.lexical.features(self.seed, min(DIM, n // _ROWS_A_DIM))
         # The first "resample" is the sample itself.
-        R = predictions(leading, features, rng, progress).explained(_counts(n, resamples, rng))
-        counts = _counts(len(self.near.queries), resamples, rng)
+        R = predictions(leading, features, rng, progress).explained(
+            np.vstack([np.ones(n), rng.poisson(1.0, (resamples, n))])
+        )
+        queries = len(self.near.queries)
+        counts = np.vstack([np.ones(queries), rng.poisson(1.0, (resamples, queries))])
         leads = lead(R)
         best = _best(leads, self._wordiness(own))
         whole = [whitening.whole(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
@@ -336,11 +339,6 @@ def _best(leads: Matrix64, wordiness: Matrix64 | None) -> NDArray[np.int64]:
         return np.asarray(leads.argmax(axis=1))
     level = leads >= leads.max(axis=1, keepdims=True) - LEVEL
     return np.asarray(np.where(level, wordiness, np.inf).argmin(axis=1))
-
-
-def _counts(size: int, resamples: int, rng: np.random.Generator) -> Matrix64:
-    """Return how often each of `size` rows counts: [1 + resamples, size], once each in the first sample."""
-    return np.vstack([np.ones(size), rng.poisson(1.0, (resamples, size))])
 
 
 def sample_rows(n: int, sentences: Corpus | Sequence[str] | None, rows: int, seed: int) -> NDArray[np.int64]:

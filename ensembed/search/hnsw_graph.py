@@ -18,15 +18,7 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DamagedIndexError
 from ensembed.search.exact_search import Ranking, find_candidates, rank
-from ensembed.search.index_files import (
-    WAY_OUT,
-    FileFacts,
-    GraphFacts,
-    Manifest,
-    check_bytes,
-    facts_of,
-    read_manifest,
-)
+from ensembed.search.index_files import WAY_OUT, FileFacts, GraphFacts, Manifest, check_bytes, facts_of, read_manifest
 from ensembed.search.segments import Snapshot, encode_rows
 from ensembed.support.atomic_files import new_file
 from ensembed.support.extras import import_extra

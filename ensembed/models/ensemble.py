@@ -170,6 +170,9 @@ class MetaEncoder(Encoder):
         self.missing = missing
         self.corpus = corpus
         self.schedule = Schedule()
+        # With missing="drop" vectors may lack a member, and warnings are given.
+        self.cacheable = missing == "error"
+        self.concurrent = self.cacheable and all(encoder.concurrent for encoder in ensemble.encoders)
         members = ", ".join(encoder.spec.name for encoder in ensemble.encoders)
         self._name = name or f"{meta.method['name']}({members})"
 
@@ -179,16 +182,6 @@ class MetaEncoder(Encoder):
         facts = hashlib.sha256("".join(encoder.spec.key for encoder in self.ensemble.encoders).encode())
         self.meta.update(facts)
         return EncoderSpec(self._name, "meta", self.meta.dim, facts.hexdigest()[:16], pooling=self.meta.method["name"])
-
-    @property
-    def cacheable(self) -> bool:
-        """Whether vectors may be cached: not with missing="drop", where they may lack a member."""
-        return self.missing == "error"
-
-    @property
-    def concurrent(self) -> bool:
-        """Whether all members can encode in several threads; not with missing="drop", which warns."""
-        return self.missing == "error" and all(encoder.concurrent for encoder in self.ensemble.encoders)
 
     def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> FloatArray:
         """Return vectors [n, d] of the sentences, in their order.

@@ -64,8 +64,7 @@ class ParaNMTEncoder(Encoder):
 
     The sentence is lower-cased and split at white space. The model was trained on tokenised text, as `a dog , a cat .`
     is: give it such where you can. A word or trigram that is not in the table is looked up again without its
-    punctuation, so that `cat.` is found too; one that is still unknown has the vector of UUUNKKK. An empty sentence is
-    made of one unknown trigram, as in the authors' code, and of one unknown word, where theirs divides by zero.
+    punctuation; one that is still unknown has the vector of UUUNKKK. An empty sentence is one unknown unit.
 
     Args:
         tables: vectors of `trigrams`, of `words`, or of both.
@@ -125,8 +124,7 @@ def _mean(table: Table, units: _Units, phrase: str) -> NDArray[np.float64]:
     weights = np.fromiter(counts.values(), np.float64, len(counts))
     weights /= weights.sum()
     total = np.zeros(table.vectors.shape[1])
-    for start in range(0, len(ids), _ROWS):
-        some = slice(start, start + _ROWS)
+    for some in (slice(start, start + _ROWS) for start in range(0, len(ids), _ROWS)):
         total += weights[some] @ table.vectors[ids[some]].astype(np.float64)
     return total
 
@@ -134,8 +132,7 @@ def _mean(table: Table, units: _Units, phrase: str) -> NDArray[np.float64]:
 @cache
 def _punctuation() -> dict[int, None]:
     """Return the table for `str.translate` that removes the characters of Unicode's categories of punctuation."""
-    characters = range(sys.maxunicode + 1)
-    return dict.fromkeys(i for i in characters if unicodedata.category(chr(i)).startswith("P"))
+    return dict.fromkeys(i for i in range(sys.maxunicode + 1) if unicodedata.category(chr(i)).startswith("P"))
 
 
 def open_paranmt(request: Request) -> ParaNMTEncoder:
@@ -233,7 +230,9 @@ def _tensors(value: object, name: str) -> _Tensors:
         way_out = f"where {expected} is read; models with an LSTM are not"
         raise EncoderError(f"{name} is another kind of model: it holds {arrays} arrays, {way_out}")
     named = [_decoded(rows, name) for rows in indices]
-    tables = ["trigrams", "words"] if len(named) == 2 else ["trigrams" if _are_trigrams(named[0]) else "words"]
+    keys = [key for key in named[0] if key != _UNKNOWN]
+    trigrams = all(len(key) == 3 for key in keys) and any(" " in key for key in keys)
+    tables = ["trigrams", "words"] if len(named) == 2 else ["trigrams" if trigrams else "words"]
     tensors: _Tensors = {}
     for table, matrix, rows in zip(tables, matrices, named, strict=True):
         _check_table(matrix, rows, f"{name}: {table}")
@@ -249,21 +248,13 @@ def _decoded(rows: dict[Any, Any], name: str) -> dict[str, int]:
     """Return the index by text: a string of Python 2 is usually UTF-8; otherwise Latin-1 accepts any byte."""
     result: dict[str, int] = {}
     for key, row in rows.items():
-        if isinstance(key, bytes):
-            try:
-                key = key.decode()
-            except UnicodeDecodeError:
-                key = key.decode("latin-1")
+        with contextlib.suppress(UnicodeDecodeError):
+            key = key.decode() if isinstance(key, bytes) else key
+        key = key.decode("latin-1") if isinstance(key, bytes) else key
         if not isinstance(key, str) or type(row) is not int:
             raise EncoderError(f"{name}: an index has a {type(row).__name__} for a {type(key).__name__}, no row number")
         result[key] = row
     return result
-
-
-def _are_trigrams(rows: Mapping[str, int]) -> bool:
-    """Return whether all keys have three characters, and some have spaces."""
-    keys = [key for key in rows if key != _UNKNOWN]
-    return all(len(key) == 3 for key in keys) and any(" " in key for key in keys)
 
 
 def _check_table(matrix: NDArray[Any], rows: Mapping[str, int], name: str) -> None:

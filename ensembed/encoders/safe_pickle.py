@@ -108,12 +108,11 @@ class _Operations(dict[int, Callable[["_DataUnpickler"], None]]):
 
     def __getitem__(self, code: int) -> Callable[[_DataUnpickler], None]:
         self.count += 1
+        self.containers += code in _CONTAINER_CODES
         if self.count > _MOST_OPERATIONS:
             raise _RefusedError(f"it has more than {_MOST_OPERATIONS:,} operations")
-        if code in _CONTAINER_CODES:
-            self.containers += 1
-            if self.containers > _MOST_CONTAINERS:
-                raise _RefusedError(f"it has more than {_MOST_CONTAINERS:,} lists, dicts, tuples and marks")
+        if self.containers > _MOST_CONTAINERS:
+            raise _RefusedError(f"it has more than {_MOST_CONTAINERS:,} lists, dicts, tuples and marks")
         return super().__getitem__(code)
 
     def __missing__(self, code: int) -> NoReturn:

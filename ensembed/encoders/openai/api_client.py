@@ -69,19 +69,20 @@ class RefusedError(EncoderError):
     """The server does not accept this request; it may accept a smaller one, or one in another format."""
 
 
-class _TemporaryError(Exception):
-    """A failure that a second try may not have; `seconds` is the pause that the server asks for."""
+class ReplyError(Exception):
+    """A reply is unusable; `code` is the error code in a reply whose status is success."""
 
-    def __init__(self, what: str, seconds: float = 0.0) -> None:
+    def __init__(self, what: str, code: object = None, seconds: float = 0.0) -> None:
         super().__init__(what)
-        self.seconds = seconds
+        self.code, self.seconds = code, seconds
+
+
+class _TemporaryError(ReplyError):
+    """A failure that a second try may not have; `seconds` is the pause that the server asks for."""
 
 
 class EmbeddingAPI:
-    """One model of one server; any number of threads may use it. Errors call the encoder `name`.
-
-    `pause` waits for the event, or for so many seconds; tests replace it.
-    """
+    """One model of one server, for any number of threads. Errors call the encoder `name`; tests replace `pause`."""
 
     def __init__(
         self,
@@ -166,10 +167,8 @@ class EmbeddingAPI:
     def _ask(self, texts: Sequence[str], stop: threading.Event) -> FloatArray:
         """Send one request until it succeeds or the retries are used up."""
         request: dict[str, object] = {"model": self.model, "input": list(texts)}
-        if self._base64:
-            request["encoding_format"] = "base64"
-        if self.options.dimensions is not None:
-            request["dimensions"] = self.options.dimensions
+        request |= {"encoding_format": "base64"} if self._base64 else {}
+        request |= {} if self.options.dimensions is None else {"dimensions": self.options.dimensions}
         body = json.dumps(request, ensure_ascii=False).encode()
         attempt = 0
         while True:
@@ -221,9 +220,9 @@ class EmbeddingAPI:
         if 300 <= status < 400:
             place = self._server.show(headers.get("location", ""), 200)
             self._fail(f"redirects to {place}, which is not followed; if you trust it, write that URL in the name")
+        if status in (401, 403) and self._server.key:
+            self._fail(f"does not accept the key in the variable {self._server.variable} ({reason})")
         if status in (401, 403):
-            if self._server.key:
-                self._fail(f"does not accept the key in the variable {self._server.variable} ({reason})")
             self._fail(f"wants a key ({reason}); set the variable {self._server.variable} to it")
         if status == 404:
             self._fail(f"has no such path, or no model {shorten(self.model)} ({reason})")
@@ -236,7 +235,7 @@ class EmbeddingAPI:
         seconds = retry_after(headers.get("retry-after"))
         if seconds > _LONGEST_WAIT:
             self._fail(f"asks for a pause of {seconds:.0f} seconds; the most is {_LONGEST_WAIT:.0f} ({reason})")
-        raise _TemporaryError(reason, seconds)
+        raise _TemporaryError(reason, seconds=seconds)
 
     def _fail(self, what: str) -> NoReturn:
         raise EncoderError(f"encoder {self._name!r}: {self._server.place} {what}")
@@ -273,14 +272,6 @@ def _run_in_threads(jobs: Sequence[Callable[[], FloatArray]], threads: int, stop
     for future in done:  # later failures only say that the jobs were stopped
         future.result()
     return [future.result() for future in futures]
-
-
-class ReplyError(Exception):
-    """A reply is unusable; `code` is the error code in a reply whose status is success."""
-
-    def __init__(self, what: str, code: object = None) -> None:
-        super().__init__(what)
-        self.code = code
 
 
 def read_reply(
@@ -348,10 +339,8 @@ def read_vector(raw: object, show: Callable[[object], str] = shorten) -> FloatAr
                 vector = np.array(raw, np.float64).astype(np.float32)
         except OverflowError:  # an integer of 400 digits
             raise ValueError("NaN or Inf") from None
-    if not len(vector):
-        raise ValueError("a vector without numbers")
-    if not np.isfinite(vector).all():
-        raise ValueError("NaN or Inf")
+    if not len(vector) or not np.isfinite(vector).all():
+        raise ValueError("NaN or Inf" if len(vector) else "a vector without numbers")
     return vector
 
 

@@ -61,9 +61,8 @@ class OpenAIEncoder(Encoder):
             vectors = api.first(SERVER_PROBES)
         dimensions = api.options.dimensions
         # Neither the server's address nor how it is asked changes the numbers.
-        extra = (("max_chars", str(max_chars)), ("model", api.model))
-        if dimensions is not None:
-            extra = (("dimensions", str(dimensions)), *extra)
+        own = () if dimensions is None else (("dimensions", str(dimensions)),)
+        extra = (*own, ("max_chars", str(max_chars)), ("model", api.model))
         revision = revision or probed_revision(api.model, dimensions, vectors)
         self._spec = EncoderSpec(name, "openai", vectors.shape[1], revision, pooling="unknown", extra=extra)
 

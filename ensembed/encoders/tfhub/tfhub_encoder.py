@@ -116,14 +116,13 @@ class TfHubEncoder(Encoder):
         seen = ", ".join(f"{key or 'one without a name'} ({_shape(value)})" for key, value in sorted(outputs.items()))
         arrays = {key: value for key, value in outputs.items() if hasattr(value, "numpy") and value.dtype.is_floating}
         usable = [key for key, value in arrays.items() if value.shape.rank == 2 and value.shape[0] == 2]
-        if wanted is None:
-            wanted = _first(usable, "default", "outputs")
-            if wanted is None:
-                way_out = "say which with output=NAME" if usable else "one vector of floats per sentence is needed"
-                raise EncoderError(f"encoder {name!r}: the model has these outputs: {seen}; {way_out}")
-        elif wanted not in usable:
-            raise InputError(f"encoder {name!r}: no output {wanted!r} holds one vector per sentence; there are: {seen}")
-        return wanted, int(outputs[wanted].shape[1])
+        chosen = _first(usable, "default", "outputs") if wanted is None else wanted
+        if chosen is None:
+            way_out = "say which with output=NAME" if usable else "one vector of floats per sentence is needed"
+            raise EncoderError(f"encoder {name!r}: the model has these outputs: {seen}; {way_out}")
+        if chosen not in usable:
+            raise InputError(f"encoder {name!r}: no output {chosen!r} holds one vector per sentence; there are: {seen}")
+        return chosen, int(outputs[chosen].shape[1])
 
 
 def open_tfhub(request: Request) -> TfHubEncoder:

@@ -137,9 +137,7 @@ class Frequencies:
 
     @classmethod
     def of_corpus(cls, tokens: Iterable[tuple[str, int]], key: str) -> Frequencies:
-        """Return shares of the tokens of a corpus, upper and lower case together.
-
-        A word that the corpus lacks counts as half a token: it is rarer than any that occurs, and not impossible.
+        """Return shares of the tokens of a corpus, in any case; a word that it lacks counts as half a token.
 
         Example:
             >>> frequencies = Frequencies.of_corpus([("the", 2), ("The", 1), ("dog", 1)], "key")
@@ -262,10 +260,9 @@ def fit_pooling(
     key: str,
     progress: Progress,
 ) -> tuple[WordBags, CommonComponents | None, dict[str, str]]:
-    """Fit a pooling; a pass over the corpus (whose key is `key`) is read from the cache where it was made before.
+    """Return the weighted sums, the directions to remove, and all settings that change the numbers.
 
-    Returns:
-        The weighted sums, the directions to remove, and all settings that change the numbers, apart from the vectors.
+    A pass over the corpus, whose key is `key`, is read from the cache where it was made before.
     """
     if pooling.kind == "mean":
         return WordBags(vectors), None, {}
@@ -283,8 +280,7 @@ def fit_pooling(
     bags = WordBags(vectors, lambda word: a / (smooth + probability(word)), rescale=pooling.rescaled)
     # The expected length changes the numbers through `a` alone.
     facts = {"formulas": _VERSION, "a": repr(a), "frequencies": frequencies.source, "components": str(pooling.removed)}
-    if pooling.rescaled:
-        facts["rescale"] = "true"
+    facts |= {"rescale": "true"} if pooling.rescaled else {}
     if not pooling.removed or not corpus:
         return bags, None, facts
     facts["corpus"] = key

@@ -33,9 +33,7 @@ SERVER_PROBES = (
 
 _MAX_CHARS = 8000  # OpenAI takes 8,192 tokens, and in most scripts a character is at most one
 _DAY = 86_400.0
-# The largest distance of a row from the remembered one, as a part of its length: half precision and other batches move
-# vectors by some thousandths, other weights by much more.
-_SAME = 0.01
+_SAME = 0.01  # distance, as a part of the length: half precision moves vectors by thousandths, other weights by more
 _MOST_REMEMBERED = 16  # revisions per model; the oldest go first
 _LOCK_SECONDS = 10  # a process that holds the lock writes some kilobytes
 
@@ -87,10 +85,9 @@ def open_openai(request: Request) -> OpenAIEncoder:
 
 
 def _seconds(value: str) -> float:
-    number = float(value)
-    if not 0 < number <= _DAY:
+    if not 0 < (seconds := float(value)) <= _DAY:
         raise ValueError(value)
-    return number
+    return seconds
 
 
 def _text(value: str) -> str:

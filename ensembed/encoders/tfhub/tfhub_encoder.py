@@ -1,7 +1,6 @@
 """TensorFlow Hub: SavedModels that take a batch of strings, as the Universal Sentence Encoder does.
 
-Downloaded models are kept where the package tensorflow_hub keeps them, in `TFHUB_CACHE_DIR`, under the names that it
-gives; or else in ensembed's own cache. The package itself is not needed.
+Downloads are kept where tensorflow_hub (which is not needed) keeps them, in `TFHUB_CACHE_DIR`, or in our own cache.
 """
 
 from __future__ import annotations

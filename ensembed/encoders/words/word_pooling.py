@@ -2,8 +2,7 @@
 
 `sif` is the smooth inverse frequency of Arora, Liang and Ma, "A Simple but Tough-to-Beat Baseline for Sentence
 Embeddings", ICLR 2017. `usif` is its unsupervised form by Ethayarajh, "Unsupervised Random Walk Sentence Embeddings",
-RepL4NLP 2018, which derives the weights' parameter from the frequencies and removes five directions in part. Both are
-fitted on a corpus without labels; the cache keeps the fit.
+RepL4NLP 2018. Both are fitted on a corpus without labels; the cache keeps the fit.
 """
 
 from __future__ import annotations

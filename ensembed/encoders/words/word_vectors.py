@@ -1,8 +1,7 @@
 """Word vectors that open at once, and the words of a sentence in them.
 
 The first opening of a file converts it into a folder of the cache, which is mapped into memory: the vectors [n, d], the
-words one after the other, where each begins, and the sorted hashes of the words with their rows. A word is found by its
-hash and compared in full, so that nothing has to be loaded and no dictionary of millions of words is built.
+words, where each begins, and their sorted hashes with their rows, so that no dictionary of millions of words is built.
 
 A sentence is split by rules that suit vocabularies like GloVe's, which were split the way the Penn Treebank is. Text
 of languages without spaces has to be split into words beforehand.

@@ -331,28 +331,22 @@ def write_kept(duplicates: Duplicates, file: TextIO) -> int:
     Of a file of records, the records that stay are written as they are in the file, below its header if it has one.
     Records without a text are no duplicates and stay, too.
     """
-    if isinstance(duplicates.corpus, RecordCorpus):
-        return _write_kept_records(duplicates, duplicates.corpus, file)
-    rows = 0
+    rows, corpus = 0, duplicates.corpus
+    if isinstance(corpus, RecordCorpus):
+        if (header := corpus.file.header()) is not None:
+            file.write(f"{header}\n")
+        stay = iter(duplicates.is_kept)
+        for record in corpus.file:
+            has_text = bool(record.text.strip())
+            # A file that has grown is not read beyond its rows.
+            if (not has_text or next(stay, False)) and record.raw:
+                file.write(f"{record.raw}\n")
+                rows += has_text
+        corpus.check_unchanged()
+        return rows
     for row, record in duplicates.records(np.flatnonzero(duplicates.is_kept)):
         if "\n" in record.text:
             raise InputError(f"row {row} holds a line break, so that it cannot be a line of a file; replace it first")
         file.write(f"{record.text}\n")
         rows += 1
-    return rows
-
-
-def _write_kept_records(duplicates: Duplicates, corpus: RecordCorpus, file: TextIO) -> int:
-    if (header := corpus.file.header()) is not None:
-        file.write(f"{header}\n")
-    stay = iter(duplicates.is_kept)
-    rows = 0
-    for record in corpus.file:
-        has_text = bool(record.text.strip())
-        if has_text and not next(stay, False):  # a file that has grown is not read beyond its rows
-            continue
-        if record.raw:
-            file.write(f"{record.raw}\n")
-            rows += has_text
-    corpus.check_unchanged()
     return rows

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import logging
 import os
+import re
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -36,6 +37,7 @@ _STATIC = "/static/"
 _KEYLESS = frozenset(["/", "/docs", "/openapi.json", _STATIC])
 # Health checks call a server by any name, such as the address of a container. These paths reveal nothing.
 _PROBES = frozenset(["/health", "/ready"])
+_HOSTNAME = re.compile(rb"\[[^]]*\]|[^:]*")  # without the port; the brackets of an IPv6 address stay
 _METHODS = frozenset(["GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"])
 
 
@@ -64,33 +66,31 @@ class Access:
     """ASGI middleware that every request passes. Paths other than `routes` are counted as one: they may be anything."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, routes: Collection[str]) -> None:
-        self._app = app
-        self._key_hashes = [_hash(key.encode()) for key in settings.keys]
+        self._app, self._metrics, self._routes = app, metrics, frozenset(routes)
+        self._key_hashes = [hashlib.sha256(key.encode()).digest() for key in settings.keys]
         self._hosts = frozenset(host.lower() for host in settings.hosts)
-        self._metrics = metrics
-        self._routes = frozenset(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start = time.perf_counter()
-        status = 0
+        start, status = time.perf_counter(), 0
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                _add_headers(message)
+                headers = [*message.get("headers", ()), *_HEADERS]
+                names = {name for name, _ in headers}
+                message["headers"] = headers + [header for header in _DEFAULT_HEADERS if header[0] not in names]
             await send(message)
 
         path = scope["path"]
         route = path if path in self._routes else _STATIC if path.startswith(_STATIC) else "other"
         try:
             refusal = self._refusal(scope, route)
-            app = self._app if refusal is None else refusal.reply()
-            await app(scope, receive, send_with_headers)
+            await (refusal.reply() if refusal else self._app)(scope, receive, send_with_headers)
         except ClientDisconnect:
             status = status or 499
         except Exception as error:  # noqa: BLE001 - a server's own log would print messages, which may quote a text
@@ -110,36 +110,21 @@ class Access:
         if route in _PROBES or not (self._hosts or needs_key):
             return None
         headers = dict(scope["headers"])
-        if self._hosts and _hostname(headers.get(b"host", b"")) not in self._hosts:
+        hostname = _HOSTNAME.findall(headers.get(b"host", b""))[0].decode("latin-1").lower()
+        if self._hosts and hostname not in self._hosts:
             message = "this server does not answer to that host name: see `ensembed serve --help` about --allow-host"
             return closing(421, message, "wrong_host")
         if not needs_key or self._knows_key(headers.get(b"authorization", b"")):
             return None
-        message = "this server needs an API key: send the header Authorization: Bearer KEY"
-        error = closing(401, message, "invalid_api_key")
+        error = closing(
+            401, "this server needs an API key: send the header Authorization: Bearer KEY", "invalid_api_key"
+        )
         error.headers["WWW-Authenticate"] = "Bearer"
         return error
 
     def _knows_key(self, authorization: bytes) -> bool:
         """Compare with every key, in constant time, so that the time reveals nothing."""
         scheme, _, key = authorization.partition(b" ")
-        digest = _hash(key.strip())
+        digest = hashlib.sha256(key.strip()).digest()
         matches = [hmac.compare_digest(known, digest) for known in self._key_hashes]
         return any(matches) and scheme.lower() == b"bearer"
-
-
-def _hash(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()
-
-
-def _add_headers(message: Message) -> None:
-    headers = [*message.get("headers", ()), *_HEADERS]
-    names = {name for name, _ in headers}
-    message["headers"] = headers + [header for header in _DEFAULT_HEADERS if header[0] not in names]
-
-
-def _hostname(host: bytes) -> str:
-    """Return the name without the port; the brackets of an IPv6 address stay."""
-    name = host.decode("latin-1").lower()
-    end = name.find("]")
-    return name[: end + 1] if name.startswith("[") and end > 0 else name.partition(":")[0]

@@ -80,9 +80,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, app: Starlette, drain_seconds: float) -> None:
         super().__init__(config)
-        self._endpoints = app.state.endpoints
-        self._drain = drain_seconds
-        self._stop_at = math.inf
+        self._endpoints, self._drain, self._stop_at = app.state.endpoints, drain_seconds, math.inf
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain on the first signal; stop on the second."""

@@ -1,4 +1,4 @@
-"""Access: API keys, host names, the security headers of replies, and what is counted and logged of each request."""
+"""Access: API keys, host names, the security headers of replies, and what is counted and logged of requests."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ import re
 import time
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ensembed.errors import InputError
 from ensembed.serve.api_errors import ApiError, closing, log, where
-from ensembed.serve.metrics import Metrics
 from ensembed.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from ensembed.serve.batching import RecentRows
 
 ENVIRONMENT = "ENSEMBED_API_KEYS"
 _SHORTEST_KEY = 8
@@ -34,6 +38,8 @@ _HEADERS = (
 )
 _DEFAULT_HEADERS = ((b"content-security-policy", _PAGE_POLICY), (b"cache-control", b"no-store"))
 _STATIC = "/static/"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _KEYLESS = frozenset(["/", "/docs", "/openapi.json", _STATIC])
 # Health checks call a server by any name, such as the address of a container. These paths reveal nothing.
 _PROBES = frozenset(["/health", "/ready"])
@@ -60,6 +66,52 @@ def read_keys(file: Path | None) -> tuple[str, ...]:
         if len(key) < _SHORTEST_KEY or not all("!" <= character <= "~" for character in key):
             raise InputError(f"key {i + 1} is not {_SHORTEST_KEY} or more visible ASCII characters without spaces")
     return tuple(dict.fromkeys(keys))
+
+
+class Metrics:
+    """What Prometheus reads: requests, batches, cached rows. Every application has its own registry."""
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+
+        def histogram(name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"ensembed_{name}", about, labels, buckets=buckets, registry=registry)
+
+        def gauge(name: str, about: str, *labels: str) -> Gauge:
+            return Gauge(f"ensembed_{name}", about, labels, registry=registry)
+
+        about = "Requests by route and HTTP status."
+        self._requests = Counter("ensembed_requests", about, ["route", "status"], registry=registry)
+        self._seconds = histogram("request_seconds", "From the head of a request to its reply.", _SECONDS, "route")
+        self._batch_texts = histogram("batch_texts", "Texts of a batch.", _SIZES)
+        self._batch_requests = histogram("batch_requests", "Requests that share a batch.", _SIZES)
+        self._batch_seconds = histogram("batch_seconds", "Time of the model for a batch.", _SECONDS)
+        self.failures = Counter("ensembed_model_failures", "Requests that the model failed.", registry=registry)
+        self.abandoned = Counter("ensembed_abandoned", "Requests whose client went away.", registry=registry)
+        self._queued = gauge("queued_texts", "Texts that wait for the model.")
+        self._cache_bytes = gauge("cache_bytes", "Bytes of vectors in the cache.")
+        self._cache_rows = gauge("cache_rows", "Vectors in the cache.")
+        self._cache = gauge("cache_lookups", "Texts that were looked up.", "result")
+
+    def count_request(self, route: str, status: int, seconds: float) -> None:
+        """Count a reply."""
+        self._requests.labels(route, status).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def count_batch(self, requests: int, texts: int, seconds: float) -> None:
+        """Count a batch."""
+        self._batch_requests.observe(requests)
+        self._batch_texts.observe(texts)
+        self._batch_seconds.observe(seconds)
+
+    def text(self, recent: RecentRows, queued: int) -> bytes:
+        """Return everything, in Prometheus' format."""
+        self._queued.set(queued)
+        self._cache_bytes.set(recent.size)
+        self._cache_rows.set(len(recent))
+        self._cache.labels("hit").set(recent.hits)
+        self._cache.labels("miss").set(recent.misses)
+        return generate_latest(self._registry)
 
 
 class Access:
@@ -114,17 +166,14 @@ class Access:
         if self._hosts and hostname not in self._hosts:
             message = "this server does not answer to that host name: see `ensembed serve --help` about --allow-host"
             return closing(421, message, "wrong_host")
-        if not needs_key or self._knows_key(headers.get(b"authorization", b"")):
+        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+        digest = hashlib.sha256(key.strip()).digest()
+        # Compare with every key, in constant time, so that the time reveals nothing.
+        matches = [hmac.compare_digest(known, digest) for known in self._key_hashes]
+        if not needs_key or (any(matches) and scheme.lower() == b"bearer"):
             return None
         error = closing(
             401, "this server needs an API key: send the header Authorization: Bearer KEY", "invalid_api_key"
         )
         error.headers["WWW-Authenticate"] = "Bearer"
         return error
-
-    def _knows_key(self, authorization: bytes) -> bool:
-        """Compare with every key, in constant time, so that the time reveals nothing."""
-        scheme, _, key = authorization.partition(b" ")
-        digest = hashlib.sha256(key.strip()).digest()
-        matches = [hmac.compare_digest(known, digest) for known in self._key_hashes]
-        return any(matches) and scheme.lower() == b"bearer"

@@ -24,11 +24,10 @@ from typing_extensions import TypedDict
 
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import EnsembedError
-from ensembed.serve.access import Access
+from ensembed.serve.access import Access, Metrics
 from ensembed.serve.api_errors import ApiError, busy, json_reply, log, where
 from ensembed.serve.batching import Vectors, WorkerThread
 from ensembed.serve.limits import Limits
-from ensembed.serve.metrics import Metrics
 from ensembed.serve.openapi import DOCS_POLICY, Operation, docs_page, openapi_document
 from ensembed.serve.served_model import VECTORS, VIEWS, Card, IndexCard, ServedModel, SimilarityReply, compare_texts
 from ensembed.serve.settings import Settings
@@ -219,8 +218,7 @@ class Endpoints:
 
     async def model(self, request: Request) -> Response:
         """Describe the model of that name."""
-        name = request.path_params["name"]
-        self._check_model(name)
+        self._check_model(name := request.path_params["name"])
         return json_reply(_model_entry(name))
 
     async def similarity(self, request: Request) -> Response:
@@ -360,8 +358,7 @@ def create_app(
 
 
 def _routes(endpoints: Endpoints, title: str) -> list[Route]:
-    operations = endpoints.operations()
-    document = openapi_document(title, _ABOUT, operations)
+    document = openapi_document(title, _ABOUT, operations := endpoints.operations())
     docs = Response(docs_page(document), media_type="text/html", headers={"Content-Security-Policy": DOCS_POLICY})
     return [
         *(Route(operation.path, operation.endpoint, methods=[operation.method]) for operation in operations),

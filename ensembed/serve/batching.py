@@ -1,9 +1,8 @@
 """Rows for texts: from a cache of recent texts, or from the model, for which requests are gathered into batches.
 
-A single client never waits while the model is free. While a batch is encoded, arriving requests form the next one.
-Between two batches there is a short, bounded wait for the clients of the last one, because few large batches cost less
-than many small ones. If several threads may use the model, a second batch starts beside the first as soon as a whole
-one waits, so that no core is idle at the end of a batch.
+A single client never waits while the model is free. Arriving requests form the next batch, which waits a moment for the
+clients of the last one, because few large batches cost less. If several threads may use the model, a second one starts
+beside the first as soon as a whole one waits, so that no core is idle at the end of a batch.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import EncoderError
+from ensembed.serve.access import Metrics
 from ensembed.serve.api_errors import ApiError, busy, log, where
-from ensembed.serve.metrics import Metrics
 from ensembed.serve.served_model import VECTORS, VIEWS, ServedModel
 from ensembed.serve.settings import Settings
 
@@ -212,10 +211,7 @@ class Batcher:
         self._enough = None
 
     def _take(self) -> list[Part]:
-        """Take the next batch: jobs of the oldest one's kind, an equal share of each, then the rest from the oldest on.
-
-        Jobs with texts left go to the end of the queue, so that large requests do not delay small ones.
-        """
+        """Take the next batch: jobs of the oldest one's kind, an equal share of each, then the rest by age."""
         jobs: list[Job] = []
         others: list[Job] = []
         while self._queue and len(jobs) < self._settings.batch_requests:
@@ -239,7 +235,7 @@ class Batcher:
                 parts.append((job, job.taken, job.taken + count + more))
                 job.taken += count + more
                 self.queued -= count + more
-            if job.waiting:
+            if job.waiting:  # at the end, so that large requests do not delay small ones
                 self._queue.append(job)
         return parts
 
@@ -260,10 +256,7 @@ class Batcher:
 
 
 def encode_parts(function: Encode, parts: Sequence[Part], texts: Sequence[list[str]]) -> list[FloatArray | Exception]:
-    """Return the rows of each part, or its error; runs in the model's thread.
-
-    When a batch fails, its parts are tried one by one: a text that the model cannot encode fails its own request only.
-    """
+    """Return the rows of each part, or its error. If a batch fails, its parts are tried one by one."""
     try:
         rows = _encode_checked(function, [text for part in texts for text in part])
         return list(np.split(rows, np.cumsum([len(part) for part in texts])[:-1]))
@@ -292,10 +285,7 @@ def _encode_checked(function: Encode, texts: list[str]) -> FloatArray:
 
 
 class RecentRows:
-    """A cache of rows of `limit` bytes that forgets the row that was not used for the longest time.
-
-    Texts are known by a keyed hash: no text outlives its request, and no client can choose two texts that collide.
-    """
+    """A cache of rows of `limit` bytes that forgets the row that was not used for the longest time."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._secret = limit, os.urandom(16)
@@ -336,6 +326,7 @@ class RecentRows:
             self.size -= old.nbytes + _OVERHEAD
 
     def _key(self, kind: str, text: str) -> bytes:
+        # A keyed hash: no text outlives its request, and no client can choose two texts that collide.
         return blake2b(text.encode(), digest_size=16, key=self._secret, person=kind.encode()).digest()
 
 

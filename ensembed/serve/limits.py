@@ -1,8 +1,8 @@
 """Every limit on what a client may send, enforced and described here.
 
-`Limits.read` limits a request's body: its size, time and values. It parses the body with a model, from which the OpenAPI
-document is made, too. `limited_protocol` limits connections, heads, and clients that do not read. Two limits are elsewhere:
-`Batcher.submit` limits the queue of texts, `IndexSearch.nearest` the queue of searches.
+`Limits.read` limits a request's body: its size, time and values. It parses the body with a model, which the OpenAPI
+document is made from. `limited_protocol` limits connections, heads, and clients that do not read. Two limits are
+elsewhere: `Batcher.submit` limits the queue of texts, `IndexSearch.nearest` the queue of searches.
 """
 
 from __future__ import annotations
@@ -92,12 +92,9 @@ class Limits:
         )
         compared = (texts(most_compared), Field(description="The texts, at least one."))
         self.similarity = create_model("SimilarityRequest", __base__=SimilarityRequest, texts=compared)
-        self.search = create_model(
-            "SearchRequest",
-            __base__=SearchRequest,
-            query=(text, Field(description="What to look for.")),
-            k=(count(settings.max_hits), Field(10, description="The number of hits.")),
-        )
+        query = (text, Field(description="What to look for."))
+        k = (count(settings.max_hits), Field(10, description="The number of hits."))
+        self.search = create_model("SearchRequest", __base__=SearchRequest, query=query, k=k)
         self._most_texts = {self.embeddings: settings.max_items, self.similarity: most_compared, self.search: 1}
         self._settings, self._held = settings, 0
 
@@ -194,11 +191,7 @@ _Base: Any = AutoHTTPProtocol  # one of two classes, depending on what is instal
 
 
 def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol with limits that uvicorn lacks.
-
-    A connection beyond the allowed number gets an error and is closed; earlier ones continue. A connection is dropped
-    if the head of a request is too large or too slow, or if its client does not read.
-    """
+    """Return uvicorn's protocol, refusing extra connections and dropping slow or large heads and slow readers."""
     warned = -math.inf
 
     class LimitedProtocol(_Base):  # type: ignore[misc] # a class that is chosen at run time

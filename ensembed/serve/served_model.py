@@ -77,10 +77,7 @@ class ServedModel:
         return rows
 
     def views(self, texts: list[str]) -> FloatArray:
-        """Return the members' vectors, the model's, and flags of the members that answered: [n, d_1 + … + d_J + d + J].
-
-        `split` takes them apart. Every row has the flags, because the rows of a request may come from several batches.
-        """
+        """Return for `split` members' vectors, the model's, and flags of who answered: [n, d_1 + … + d_J + d + J]."""
         if not isinstance(self.model, MetaEncoder):
             return self.vectors(texts)
         views = [self._member_view(encoder, texts) for encoder in self.members]
@@ -90,6 +87,7 @@ class ServedModel:
         meta = fitted.transform([view if j in fitted.counted else None for j, view in enumerate(views)])
         empty = [np.zeros((len(texts), encoder.spec.dim), np.float32) for encoder in self.members]
         filled = [zeros if view is None else view for zeros, view in zip(empty, views, strict=True)]
+        # Every row has the flags, because the rows of a request may come from several batches.
         answered = np.tile(np.array([view is not None for view in views], np.float32), (len(texts), 1))
         return np.concatenate([*filled, meta, answered], axis=1)
 
@@ -174,9 +172,9 @@ def compare_texts(names: Sequence[str], views: Sequence[NDArray[Any] | None], me
     """Return the cosines of n texts from the members' views [n, d_j] (None if one is down) and the model's [n, d]."""
     matrices = {name: _cosines(view) for name, view in zip(names, views, strict=True) if view is not None}
     return {
-        "members": [{"name": name, "matrix": _rounded(matrix)} for name, matrix in matrices.items()],
+        "members": [{"name": name, "matrix": matrix.round(_DIGITS).tolist()} for name, matrix in matrices.items()],
         "missing": [name for name in names if name not in matrices],
-        "meta": _rounded(_cosines(meta)),
+        "meta": _cosines(meta).round(_DIGITS).tolist(),
         "disagreement": _disagreement(list(matrices), list(matrices.values())),
     }
 
@@ -214,8 +212,3 @@ def _disagreement(names: Sequence[str], matrices: Sequence[NDArray[np.float64]])
         }
         for pair in order
     ]
-
-
-def _rounded(matrix: NDArray[np.float64]) -> list[list[float]]:
-    rows: list[list[float]] = np.round(matrix, _DIGITS).tolist()
-    return rows

@@ -161,14 +161,12 @@ class IndexSearch:
             work.exception()  # marks it as seen: asyncio would log it if the client did not wait
 
     def _run(self, query: FloatArray, k: int) -> Sequence[Hit]:
-        refresh = getattr(self._index, "refresh", None)
-        if refresh is not None:
-            try:
-                refresh()
-            except (EnsembedError, OSError) as error:  # what was opened can still be searched
-                if time.monotonic() - self._warned > 60:
-                    self._warned = time.monotonic()
-                    log.warning("the index cannot be read again: %s", where(error))
+        try:
+            getattr(self._index, "refresh", lambda: None)()
+        except (EnsembedError, OSError) as error:  # what was opened can still be searched
+            if time.monotonic() - self._warned > 60:
+                self._warned = time.monotonic()
+                log.warning("the index cannot be read again: %s", where(error))
         (hits,) = self._index.search(query, k)
         return hits
 
@@ -224,8 +222,7 @@ class Endpoints:
     async def similarity(self, request: Request) -> Response:
         """Compare texts under each member and under the model, and show where the members disagree."""
         query = await self._limits.read(request, self._limits.similarity)
-        rows = np.array(await self._vectors.rows(VIEWS, query.texts, request))
-        views, meta = self._served.split(rows)
+        views, meta = self._served.split(np.array(await self._vectors.rows(VIEWS, query.texts, request)))
         return json_reply(compare_texts([encoder.spec.name for encoder in self._served.members], views, meta))
 
     async def search(self, request: Request) -> Response:

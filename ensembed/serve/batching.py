@@ -265,11 +265,8 @@ def encode_parts(function: Encode, parts: Sequence[Part], texts: Sequence[list[s
             return [error]
     results: list[FloatArray | Exception] = []
     for (job, _, _), part in zip(parts, texts, strict=True):
-        if job.done.done():  # its client is gone, or it timed out
-            results.append(_NO_ROW)
-            continue
-        try:
-            results.append(_encode_checked(function, part))
+        try:  # a job that is done has lost its client, or timed out
+            results.append(_NO_ROW if job.done.done() else _encode_checked(function, part))
         except Exception as error:  # noqa: BLE001 - as above
             results.append(error)
     return results

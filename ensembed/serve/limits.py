@@ -29,6 +29,7 @@ _DISCARD_SECONDS = 1.0
 _HEAD_BYTES = 64 << 10
 _READ_SECONDS = 30.0  # the longest time for which a client may read nothing of a reply that the buffers cannot hold
 _WARN_SECONDS = 60.0  # at most one warning about refused connections in this time
+_FORMATS = "`float` for numbers, `base64` for the bytes of little-endian 32-bit floats."
 
 
 class _Request(BaseModel):
@@ -45,9 +46,7 @@ class EmbeddingsRequest(_Request):
     input: str | list[str]
     model: str
     dimensions: int | None = None
-    encoding_format: Literal["float", "base64"] | None = Field(
-        None, description="`float` for numbers, `base64` for the bytes of little-endian 32-bit floats."
-    )
+    encoding_format: Literal["float", "base64"] | None = Field(None, description=_FORMATS)
     user: str | None = Field(None, description="Ignored.")
 
 
@@ -211,9 +210,8 @@ def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             if self.cycle is not None and not self.cycle.response_complete:
-                self._head_bytes = 0
                 self._stop(self._head_timer)
-                self._head_timer = None
+                self._head_bytes, self._head_timer = 0, None
                 return
             self._head_bytes += len(data)
             if self._head_bytes > _HEAD_BYTES:

@@ -69,13 +69,13 @@ def openapi_document(title: str, description: str, operations: Sequence[Operatio
 
     paths: dict[str, Any] = {}
     for operation in operations:
-        name = operation.endpoint.__name__
+        place = f"{operation.endpoint.__name__}{operation.path}_{operation.method.lower()}"
         replies = {"200": {"description": "Done.", "content": content(operation.reply, operation.media)}}
         for status in operation.errors:
             replies[str(status)] = {"description": _STATUSES[status], "content": content(ErrorReply)}
         facts: dict[str, Any] = {
             "summary": (operation.endpoint.__doc__ or "").partition("\n")[0],
-            "operationId": re.sub(r"\W", "_", f"{name}{operation.path}_{operation.method.lower()}"),
+            "operationId": re.sub(r"\W", "_", place),
             "responses": replies,
         }
         if operation.request is not None:
@@ -93,7 +93,7 @@ def openapi_document(title: str, description: str, operations: Sequence[Operatio
 
 def docs_page(document: Mapping[str, Any]) -> bytes:
     """Return an HTML page of an OpenAPI document."""
-    title, about = (html.escape(document["info"][key]) for key in ("title", "description"))
+    title, about = (_text(document["info"][key]) for key in ("title", "description"))
     parts = [
         "<!doctype html><html lang='en'><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
@@ -102,21 +102,21 @@ def docs_page(document: Mapping[str, Any]) -> bytes:
     ]
     for path, operations in document["paths"].items():
         for method, facts in operations.items():
-            parts.append(
-                f"<h2><b>{method.upper()}</b> <code>{html.escape(path)}</code></h2><p>{html.escape(facts['summary'])}</p>"
-            )
+            parts.append(f"<h2><b>{method.upper()}</b> <code>{_text(path)}</code></h2><p>{_text(facts['summary'])}</p>")
             if "requestBody" in facts:
                 content = facts["requestBody"]["content"]["application/json"]
                 schema = document["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
                 parts.append(_table({name: field["description"] for name, field in schema["properties"].items()}))
                 command = f"curl http://127.0.0.1:8080{path} -H 'Content-Type: application/json' -d"
-                parts.append(f"<pre>{html.escape(command)} '{html.escape(json.dumps(content['example']))}'</pre>")
+                parts.append(f"<pre>{_text(command)} '{_text(json.dumps(content['example']))}'</pre>")
             parts.append(_table({status: reply["description"] for status, reply in facts["responses"].items()}))
     return "".join([*parts, "</html>\n"]).encode()
 
 
 def _table(rows: Mapping[str, str]) -> str:
-    cells = (
-        f"<tr><td><code>{html.escape(name)}</code><td>{html.escape(meaning)}</tr>" for name, meaning in rows.items()
-    )
+    cells = (f"<tr><td><code>{_text(name)}</code><td>{_text(meaning)}</tr>" for name, meaning in rows.items())
     return f"<table>{''.join(cells)}</table>"
+
+
+def _text(value: str) -> str:
+    return html.escape(value.strip())

@@ -67,18 +67,18 @@ class Autoencoder(Method):
         activation: what comes after a hidden layer: relu or tanh.
         loss: the loss of a reconstruction: mse, mae, kld (the paper's best) or cos.
         temperature: temperature of the softmax of kld.
-        kind: what views are reconstructed from: cross (the paper's), averaged, concatenated or decoupled, see above.
-        view_dropout: the part of views left out at random in training; the result bears a missing member better.
+        kind: what views are reconstructed from. cross (the paper's), averaged, concatenated or decoupled: see above.
+        view_dropout: the part of views that are left out at random in training. A missing member then matters less.
         epochs: passes over the corpus.
         batch_size: sentences per step.
         learning_rate: the learning rate of Adam.
         betas: the betas of Adam.
-        patience: stop if the loss has not fallen by a ten-thousandth in so many epochs. None never does (the paper).
+        patience: stop when the loss has not fallen by a ten-thousandth in so many epochs. None never does (the paper).
         seed: seed of initial weights, batches and dropout. The same seed gives the same result on the same device.
         device: the device to train on: cpu, cuda, cuda:1 or mps. None takes a GPU if there is one.
-        precision: precision of products and gradients; "auto" is bfloat16 on CUDA up to one hidden layer, else float32.
-        solver: how mse without hidden layers is fitted: moments and auto solve it, batches trains. All else is trained.
-        weights: "equal", as in the paper; "reliability", found without labels; or a number per member.
+        precision: precision of products and gradients. "auto" is bfloat16 on CUDA up to one hidden layer, else float32.
+        solver: how mse without hidden layers is fitted: moments solves it, batches trains, auto solves it.
+        weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or numbers.
 
     References: Poerner, Waltinger and Schütze 2020, section 3.4; Bollegala and Bao, "Learning Word Meta-Embeddings by
     Autoencoding", COLING 2018.

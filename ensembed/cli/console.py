@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from ensembed.corpora.corpus import BadBytes, read_lines
 from ensembed.support.text_tables import text_table
 
 STDIN = "standard input"
-
-
-def read_batches(path: Path, errors: BadBytes = "strict", size: int = 1024) -> Iterator[list[str]]:
-    """Yield the lines of a text file, or of standard input (`-`), in lists, including blank lines."""
-    stdin = str(path) == "-"
-    lines = read_lines(sys.stdin.buffer, name=STDIN, errors=errors) if stdin else read_lines(path, errors=errors)
-    while batch := list(itertools.islice(lines, size)):
-        yield batch
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - anything that JSON can hold

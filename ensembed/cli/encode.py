@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import numpy as np
 
-from ensembed.cli.console import print_json, read_batches
-from ensembed.cli.options import FILE, How, how_options
+from ensembed.cli.console import print_json
+from ensembed.cli.options import FILE, How, how_options, read_batches
 from ensembed.encoders import Encoder
 from ensembed.errors import CorpusError, InputError
 from ensembed.models.opening import open_model

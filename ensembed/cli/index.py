@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from ensembed.cli.console import STDIN, human_bytes, print_json, print_table, read_batches
-from ensembed.cli.options import FOLDER, Columns, How, column_options, gathered, how_options
+from ensembed.cli.console import STDIN, human_bytes, print_json, print_table
+from ensembed.cli.options import FOLDER, Columns, How, column_options, gathered, how_options, read_batches
 from ensembed.corpora.corpus import BadBytes
 from ensembed.corpora.record_files import RecordFile
 from ensembed.errors import CorpusError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import shlex
 import shutil
@@ -19,7 +20,7 @@ from click.core import ParameterSource
 
 from ensembed.cli.console import STDIN, human_bytes
 from ensembed.corpora import open_corpus as open_stored_corpus
-from ensembed.corpora.corpus import BadBytes, Corpus
+from ensembed.corpora.corpus import BadBytes, Corpus, Lines
 from ensembed.corpora.places import is_url
 from ensembed.corpora.record_files import FORMS, FileFormat, RecordCorpus, RecordFile, form_of, new_text_file
 from ensembed.encoders import Encoder
@@ -106,6 +107,14 @@ def on_disk(path: Path) -> Iterator[tuple[Path, str | None]]:
                 "folder, or give the corpus as a file"
             ) from error
         yield copy, name
+
+
+def read_batches(path: Path, errors: BadBytes = "strict", size: int = 1024) -> Iterator[list[str]]:
+    """Yield the lines of a text file, or of standard input (`-`), in lists, including blank lines."""
+    stdin = str(path) == "-"
+    lines = iter(Lines(sys.stdin.buffer if stdin else path, STDIN if stdin else str(path), errors))
+    while batch := list(itertools.islice(lines, size)):
+        yield batch
 
 
 @dataclass(frozen=True)

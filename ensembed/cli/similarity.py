@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from ensembed.cli.console import STDIN, print_json, print_table, read_batches
-from ensembed.cli.options import INPUT, How, how_options
+from ensembed.cli.console import STDIN, print_json, print_table
+from ensembed.cli.options import INPUT, How, how_options, read_batches
 from ensembed.errors import CorpusError
 from ensembed.sts.protocol import cosine
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode, checked_rows
-from ensembed.encoders.identity import PROBED
+from ensembed.encoders.base import PROBED, Encoder, EncoderSpec, FloatArray, SupportsEncode, checked_rows
 from ensembed.errors import InputError
 from ensembed.numerics.row_matrices import unit_rows
 

@@ -15,8 +15,7 @@ from typing import Literal, TypeAlias
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders import EncoderLike, open_encoder
-from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.identity import PROBES
+from ensembed.encoders.base import PROBES, Encoder, EncoderSpec, FloatArray
 from ensembed.engines.engine import Engine, Local
 from ensembed.errors import EncoderError, EnsembedError, InputError
 from ensembed.methods import Auto, Meta, Method

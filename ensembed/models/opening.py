@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
-from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode
-from ensembed.encoders.identity import difference
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode, difference
 from ensembed.encoders.names import effect_needing_consent
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError, ModelError, UnknownEncoderError
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing

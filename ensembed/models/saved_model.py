@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from ensembed.encoders.base import EncoderSpec, FloatArray
-from ensembed.encoders.identity import PROBES
+from ensembed.encoders.base import PROBES, EncoderSpec, FloatArray
 from ensembed.errors import ModelError
 from ensembed.methods.meta import PROJECTIONS, Meta
 from ensembed.support.atomic_files import why_not_writable, write_all_atomically

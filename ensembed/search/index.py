@@ -18,8 +18,7 @@ from filelock import FileLock, Timeout
 
 from ensembed.corpora.corpus import shorten
 from ensembed.encoders import EncoderLike, open_encoder
-from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.identity import PROBES, difference, same_settings
+from ensembed.encoders.base import PROBES, Encoder, EncoderSpec, FloatArray, difference, same_settings
 from ensembed.errors import IndexBusyError, InputError, SearchIndexError
 from ensembed.models.opening import open_model
 from ensembed.models.saved_model import is_model

@@ -16,8 +16,7 @@ from strategies import repeating, texts
 
 from ensembed import Ensemble, MetaEncoder, ObjectEncoder, ViewStore, load
 from ensembed.encoders import DemoEncoder, EncoderLike
-from ensembed.encoders.base import Encoder, EncoderSpec
-from ensembed.encoders.identity import PROBES
+from ensembed.encoders.base import PROBES, Encoder, EncoderSpec
 from ensembed.errors import EncoderError, InputError, ModelError, SentenceError, UnknownEncoderError
 from ensembed.methods import GCCA, METHODS, SVD, Average, Concat, Meta, Method, UpProjection, make_method
 

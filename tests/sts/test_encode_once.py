@@ -12,7 +12,7 @@ import pytest
 from ensembed import Ensemble, load
 from ensembed.cli import run
 from ensembed.encoders import DemoEncoder, open_encoder
-from ensembed.encoders.identity import PROBES
+from ensembed.encoders.base import PROBES
 from ensembed.methods import Concat
 from ensembed.sts.encode_once import EncodeOnce
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, naming_failures
-from ensembed.encoders.identity import PROBED
+from ensembed.encoders.base import PROBED, Encoder, EncoderSpec, FloatArray, naming_failures
 from ensembed.encoders.names import Request, at_least, one_of
 from ensembed.encoders.openai.api_client import EmbeddingAPI, RequestOptions
 from ensembed.encoders.openai.api_servers import EXAMPLE, find_server

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ensembed.encoders import Encoder, EncoderSpec, open_encoder
-from ensembed.encoders.base import FloatArray
-from ensembed.encoders.identity import same_settings
+from ensembed.encoders.base import FloatArray, same_settings
 from ensembed.encoders.names import parse_name
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError
 

@@ -14,7 +14,7 @@ from ensembed.methods.base import MomentMethod
 from ensembed.methods.concat import concatenation
 from ensembed.methods.meta import Layer, Meta, Network, Projection
 from ensembed.methods.passes import Passes
-from ensembed.methods.weights import CountedMembers, Weights, checked_weights, scales
+from ensembed.methods.weights import CountedMembers, Weights, scales
 from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
@@ -70,13 +70,10 @@ class Auto(MomentMethod):
     spectrum_of: ClassVar[str] = "mean square"
 
     def __post_init__(self) -> None:
-        if self.dim is not None:
-            check_whole("dim", self.dim, 1)
-        object.__setattr__(self, "weights", checked_weights(self.weights))
-        places = tuple(self.whitened)
-        for place in places:
+        super().__post_init__()
+        for place in self.whitened:
             check_whole("a place of `whitened`", place, 0)
-        object.__setattr__(self, "whitened", tuple(sorted({int(place) for place in places})))
+        object.__setattr__(self, "whitened", tuple(sorted({int(place) for place in self.whitened})))
 
     @property
     def needs_rows(self) -> bool:
@@ -115,9 +112,9 @@ class Auto(MomentMethod):
         if self.dim is None:
             return meta
         counted = CountedMembers.of(self.weights, dims)
-        moments, factors = counted.moments(moments), counted.column_scales
-        scatter = moments.scatter * np.outer(factors, factors)
-        return self._shortened(meta, replace(moments, mean=moments.mean * factors, scatter=scatter))
+        moments = counted.moments(moments)
+        mean, scatter = moments.mean * counted.column_scales, counted.scaled(moments.scatter)
+        return self._shortened(meta, replace(moments, mean=mean, scatter=scatter))
 
     def _whitenings(self, views: Sequence[Matrix]) -> dict[int, tuple[NDArray[Any], NDArray[Any]]]:
         """Return matrix and offset of each member that is whitened, estimated on some thousand rows."""

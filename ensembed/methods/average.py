@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ensembed.methods.base import NaiveMethod
 from ensembed.methods.meta import Meta, Placement
-from ensembed.methods.weights import CountedMembers, Weights, checked_weights
+from ensembed.methods.weights import CountedMembers, Weights
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,6 @@ class Average(NaiveMethod):
 
     name: ClassVar[str] = "avg"
     order: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", checked_weights(self.weights))
 
     def build(self, dims: Sequence[int]) -> Meta:
         """Return the meta-embedding for views of these dimensions."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ensembed.methods.base import NaiveMethod
 from ensembed.methods.meta import Meta, Placement
-from ensembed.methods.weights import Weights, checked_weights, scales
+from ensembed.methods.weights import Weights, scales
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,6 @@ class Concat(NaiveMethod):
 
     name: ClassVar[str] = "conc"
     order: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", checked_weights(self.weights))
 
     def build(self, dims: Sequence[int]) -> Meta:
         """Return the meta-embedding for views of these dimensions."""

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Dense, Meta
-from ensembed.methods.weights import CountedMembers, Weights, checked_weights
+from ensembed.methods.weights import CountedMembers, Weights
 from ensembed.numerics.eigen import Whitening, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.torch_device import gcca_on
-from ensembed.support.checks import check_whole
 
 Matrix64 = NDArray[np.float64]
 
@@ -68,12 +67,10 @@ class GCCA(MomentMethod):
     spectrum_of: ClassVar[str] = "rho"
 
     def __post_init__(self) -> None:
-        if self.dim is not None:
-            check_whole("dim", self.dim, 1)
+        super().__post_init__()
         real = isinstance(self.tau, (int, float, np.integer, np.floating))
         if not (real and math.isfinite(self.tau) and self.tau >= 0):
             raise InputError(f"tau must be a number that is not negative, not {self.tau!r}")
-        object.__setattr__(self, "weights", checked_weights(self.weights))
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """Return the meta-embedding of views of these dimensions whose concatenation has these moments."""

@@ -50,11 +50,6 @@ class BaseProjection(ABC):
     def onto(self, V: NDArray[np.float64]) -> Projection:
         """Return the projection followed by the product with directions V [D, d]."""
 
-    @property
-    def counts(self) -> bool:
-        """Whether the vectors depend on the view: not where its member has the weight 0."""
-        return True
-
     @abstractmethod
     def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Return what a saved model keeps: the facts for `config.json`, and the tensors by name."""
@@ -99,12 +94,7 @@ class Placement(BaseProjection):
     def onto(self, V: NDArray[np.float64]) -> Projection:
         """Return the rows of V that belong to the view, scaled, as a matrix."""
         rows = V[self.start : self.start + self.columns] * self.scale
-        return Dense.centred(rows, np.zeros(self.columns)) if self.counts else self
-
-    @property
-    def counts(self) -> bool:
-        """Whether the scale is not 0."""
-        return self.scale != 0
+        return Dense.centred(rows, np.zeros(self.columns)) if self.scale else self
 
     def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Return its numbers: there are no tensors."""
@@ -298,7 +288,7 @@ class Meta:
     @property
     def counted(self) -> tuple[int, ...]:
         """The places of the views that the vectors depend on: all but those of weight 0."""
-        return tuple(j for j, projection in enumerate(self.projections) if projection.counts)
+        return tuple(j for j, projection in enumerate(self.projections) if getattr(projection, "scale", 1.0))
 
     def transform(self, views: Sequence[Any]) -> FloatArray:
         """Return vectors [n, d] of row-aligned views [n, d_j]; a row does not depend on the rows around it.

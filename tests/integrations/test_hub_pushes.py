@@ -103,7 +103,7 @@ def test_commit_of_another_writer_in_between_is_an_error(
         return batch(objects)
 
     monkeypatch.setattr(hub, "_batch", meanwhile)
-    with pytest.raises(ModelError, match="was changed on the hub by somebody else meanwhile"):
+    with pytest.raises(ModelError, match="was changed on the hub by somebody else"):
         push_to_hub(Ensemble(MEMBERS).fit(SENTENCES, GCCA(dim=2)), REPO)
     assert hub.files(REPO)["README.md"] == b"theirs"
 

@@ -142,7 +142,7 @@ def _refuse_outside_files(name: str, folder: Path, *, code: bool) -> None:
         if file.name == "adapter_config.json":
             raise EncoderError(
                 f"encoder {name!r}: {file} makes the model an adapter of {config.get('base_model_name_or_path')!r}, "
-                "whose weights are not in the folder: merge the two first (peft: merge_and_unload) and save that"
+                "whose weights are not in the folder: merge the adapter into its base model (peft: merge_and_unload)"
             )
         if file.name.startswith("sentence_") and config.get("tokenizer_name_or_path"):
             raise EncoderError(

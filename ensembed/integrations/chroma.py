@@ -114,7 +114,7 @@ class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[m
 
 def _refuse_change(before: str | None, now: str | None, name: str | None) -> None:
     if before != now:
-        raise ModelError(
-            f"the model {name!r} is not the one that filled the collection: its fingerprint was {before} and is "
-            f"{now}; use the former model, or embed the documents again into a new collection"
+        problem = (
+            f"the model {name!r} is not the one that filled the collection: its fingerprint was {before} and is {now}"
         )
+        raise ModelError(f"{problem}; use the former model, or embed the documents again into a new collection")

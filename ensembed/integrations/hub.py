@@ -62,7 +62,6 @@ def push_to_hub(
         allow_local_members: push although others do not have a member; its name is public then.
 
     Raises:
-        InputError: `repo` cannot be a name on the hub, or others could not open a member.
         MissingError: the hub cannot be reached, or does not let this user write there.
         ModelError: the folder holds no model, or somebody else changed the repository at the same time.
     """
@@ -118,11 +117,7 @@ def _commit(
         raise InputError(f"{repo} is on the hub already, and public: make it private in its settings, then push again")
     if branch != "main":
         api.create_branch(repo, branch=branch, exist_ok=True)
-    done = api.create_commit(
-        repo,
-        [CommitOperationAdd(name, content) for name, content in files.items()],
-        commit_message=message,
-        revision=branch,
-        parent_commit=api.model_info(repo, revision=branch).sha,  # refused if somebody else commits in between
-    )
+    operations = [CommitOperationAdd(name, content) for name, content in files.items()]
+    parent = api.model_info(repo, revision=branch).sha  # refused if somebody else commits in between
+    done = api.create_commit(repo, operations, commit_message=message, revision=branch, parent_commit=parent)
     return Pushed(repo, str(done.oid), str(done.commit_url))

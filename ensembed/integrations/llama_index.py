@@ -78,8 +78,7 @@ class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are no
     def _get_text_embedding(self, text: str) -> list[float]:
         return self._get_text_embeddings([text])[0]
 
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return self._get_text_embedding(query)
+    _get_query_embedding = _get_text_embedding
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return await asyncio.to_thread(self._get_text_embeddings, texts)
@@ -87,8 +86,7 @@ class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are no
     async def _aget_text_embedding(self, text: str) -> list[float]:
         return await asyncio.to_thread(self._get_text_embedding, text)
 
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await asyncio.to_thread(self._get_text_embedding, query)
+    _aget_query_embedding = _aget_text_embedding
 
     # LlamaIndex drops what cannot be pickled; without its model this object would be broken.
     def __getstate__(self) -> dict[str, Any]:

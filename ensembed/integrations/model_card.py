@@ -180,7 +180,9 @@ def _cached_licence(repo: str, commit: str) -> str:
         front = _FRONT.match(Path(card).read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return ""
-    values = dict(re.findall(r"(?m)^(license|license_name): *[\"']?([\w.+-]+)", front[1] if front else ""))
+    values: dict[str, str] = dict(
+        re.findall(r"(?m)^(license|license_name): *[\"']?([\w.+-]+)", front[1] if front else "")
+    )
     licence = values.get("license", "")
     return values.get("license_name", licence) if licence == "other" else licence
 
@@ -209,7 +211,8 @@ def _read_scores(scores: Scores, name: str, members: Sequence[str]) -> _ScoreTab
     rows = {}
     for key, value in by_name.items():
         several = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
-        rows[str(key)] = tuple(map(_read_score, value if several else [value]))
+        results: Any = value if several else [value]
+        rows[str(key)] = tuple(map(_read_score, results))
     if not rows or not all(rows.values()):
         empty = [key for key, row in rows.items() if not row]
         raise InputError(f"the scores {f'of {empty[0]!r} ' if empty else ''}are empty: {_SCORES}")
@@ -244,19 +247,13 @@ def _front_matter(members: Sequence[Member], name: str, table: _ScoreTable | Non
         facts["base_model"] = bases
     if table is not None and table.own is not None:
         facts["model_name"] = name
-        facts["eval_results"] = [
-            EvalResult(
-                task_type="semantic-similarity",
-                task_name="Semantic textual similarity",
-                dataset_type=score.dataset,
-                dataset_name=score.dataset,
-                dataset_args={"protocol": score.protocol},
-                metric_type=metric,
-                metric_value=round(100 * getattr(score, metric), 2),
-            )
-            for score in table.rows[table.own]
-            for metric in ("pearson", "spearman")
-        ]
+        facts["eval_results"] = []
+        for score in table.rows[table.own]:
+            data: dict[str, Any] = {"dataset_type": score.dataset, "dataset_name": score.dataset}
+            data |= {"task_type": "semantic-similarity", "task_name": "Semantic textual similarity"}
+            data |= {"dataset_args": {"protocol": score.protocol}}
+            for metric, value in (("pearson", score.pearson), ("spearman", score.spearman)):
+                facts["eval_results"].append(EvalResult(**data, metric_type=metric, metric_value=round(100 * value, 2)))
     return str(ModelCardData(**facts).to_yaml()).strip()
 
 

@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ensembed.encoders import Encoder
-from ensembed.encoders.base import FloatArray
+from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import DatasetError, InputError
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import ModelLike, open_model

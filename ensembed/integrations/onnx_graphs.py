@@ -98,13 +98,9 @@ class Nodes:
             self.nodes, name, list(inputs), [output], self.constants, sparse_initializer=self.sparse
         )
         used = operations or Operations({"": self.opset}, [], 7)
-        model = onnx.helper.make_model(
-            graph,
-            opset_imports=[onnx.helper.make_opsetid(*pair) for pair in used.versions.items()],
-            functions=used.functions,
-            ir_version=used.ir_version,
-            producer_name="ensembed",
-        )
+        imports = [onnx.helper.make_opsetid(*pair) for pair in used.versions.items()]
+        facts = {"functions": used.functions, "ir_version": used.ir_version, "producer_name": "ensembed"}
+        model = onnx.helper.make_model(graph, opset_imports=imports, **facts)
         onnx.helper.set_model_props(model, dict(metadata))
         if model.ByteSize() > _MAX_BYTES:
             raise InputError(f"the graph {name!r} has {model.ByteSize()} bytes; an ONNX file holds at most 2 GB")

@@ -42,7 +42,6 @@ class PgvectorStore(stores.DatabaseStore):
     _errors = (psycopg.Error,)
 
     def __init__(self, model: Encoder, facts: StoreFacts, database: str | Any, table: str) -> None:  # noqa: ANN401 - a psycopg.Connection
-        """Connect to a database; `create` and `open` do the rest."""
         self._identifier = _identifier(table)
         self.connection = _connection(database)
         # In a query with parameters psycopg takes % for a parameter, even in a quoted name.
@@ -87,7 +86,7 @@ class PgvectorStore(stores.DatabaseStore):
         encoder = _truncated(stores.store_model(model), truncate)
         _check_dim(encoder, column, index=index)
         store = cls(encoder, StoreFacts.of(cls.backend, encoder, settings), database, table)
-        with store._closed_on_failure(), store._failures(), store.connection.transaction():
+        with store._failures(close=True), store.connection.transaction():
             _make_extension(store.connection)
             numbers = {"dim": store.facts.dim, "m": int(connectivity), "ef": int(ef_construction)}
             values = numbers | {"facts": json.dumps(store.facts.to_json())}
@@ -108,8 +107,8 @@ class PgvectorStore(stores.DatabaseStore):
         """Open a table that `create` made, and truncate the model again; another model's is an InputError."""
         encoder = stores.store_model(model)
         store = cls(encoder, StoreFacts.of(cls.backend, encoder), database, table)
-        with store._closed_on_failure():
-            with store._failures(), store.connection.transaction():
+        with store._failures(close=True):
+            with store.connection.transaction():
                 name = store._identifier.as_string(store.connection)
                 exists, comment = store.connection.execute(
                     "SELECT to_regclass(%s) IS NOT NULL, obj_description(to_regclass(%s), 'pg_class')", (name, name)

@@ -48,7 +48,6 @@ class QdrantStore(DatabaseStore):
     _errors = (_ApiException, OSError, ValueError, RuntimeError)
 
     def __init__(self, model: Encoder, location: str | Path | Any, collection: str) -> None:  # noqa: ANN401 - a QdrantClient
-        """Connect to a location; `create` and `open` do the rest."""
         self.client = _client(location)
         self.collection = collection
         facts = StoreFacts.of(self.backend, model)
@@ -69,14 +68,12 @@ class QdrantStore(DatabaseStore):
             StoreBusyError: another process has the folder open.
         """
         store = cls(store_model(model), location, collection)
-        with store._closed_on_failure(), store._failures():
+        with store._failures(close=True):
             if store.client.collection_exists(collection):
                 raise StoreError(f"there is a collection {collection!r} already: open it, or choose another name")
-            store.client.create_collection(
-                collection,
-                vectors_config=qdrant.models.VectorParams(size=store.facts.dim, distance=qdrant.models.Distance.COSINE),
-                metadata={_FACTS: store.facts.to_json()},
-            )
+            vectors = qdrant.models.VectorParams(size=store.facts.dim, distance=qdrant.models.Distance.COSINE)
+            metadata = {_FACTS: store.facts.to_json()}
+            store.client.create_collection(collection, vectors_config=vectors, metadata=metadata)
             if not store._recorded_facts():
                 store.client.delete_collection(collection)
                 raise StoreError("this Qdrant server keeps no metadata of collections: update it to 1.16 or later")
@@ -89,7 +86,7 @@ class QdrantStore(DatabaseStore):
         if isinstance(location, (str, Path)) and not _is_url(location) and not Path(location).exists():
             raise StoreError(f"there is no qdrant folder {location}: create the store")
         store = cls(encoder, location, collection)
-        with store._closed_on_failure(), store._failures():
+        with store._failures(close=True):
             if not store.client.collection_exists(collection):
                 raise StoreError(f"there is no collection {collection!r}: create the store")
             store.facts = StoreFacts.from_json(store._recorded_facts(), cls.backend, store.where)

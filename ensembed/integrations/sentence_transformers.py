@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import check_sentences
-from ensembed.encoders import AdjustedEncoder, Encoder, EncoderLike, open_encoder
-from ensembed.encoders.base import EncoderSpec
+from ensembed.encoders import AdjustedEncoder, Encoder, EncoderLike, EncoderSpec, open_encoder
 from ensembed.encoders.st_encoder import SentenceTransformerEncoder
 from ensembed.errors import EncoderError, InputError, MissingError, ModelError
 from ensembed.integrations.model_card import model_card
@@ -196,14 +195,9 @@ def to_sentence_transformer(
         >>> to_sentence_transformer(model).encode(["a dog barks"]).shape
         (1, 14)
     """
-    return _build(
-        [MetaEncoderModule(as_meta_encoder(open_model(model, trust=trust, from_file=True)))],
-        prompts=dict(prompts or {}),
-        default_prompt_name=default_prompt_name,
-        similarity_fn_name=similarity_fn_name,
-        truncate_dim=truncate_dim,
-        device=device,
-    )
+    module = MetaEncoderModule(as_meta_encoder(open_model(model, trust=trust, from_file=True)))
+    names = {"default_prompt_name": default_prompt_name, "similarity_fn_name": similarity_fn_name}
+    return _build([module], prompts=dict(prompts or {}), truncate_dim=truncate_dim, device=device, **names)
 
 
 def load(
@@ -236,7 +230,9 @@ def load(
     model = load_model(folder, encoders=encoders, threads=threads, missing=missing, trust=trust, progress=progress)
     modules = [MetaEncoderModule(model)]
     for kind, path in kinds:
-        _check_activation(folder / path)
+        activation = _read(folder / path / "config.json", dict, {}).get("activation_function", "torch.")
+        if not str(activation).startswith("torch."):  # the library would silently replace it by another one
+            raise ModelError(f"{folder / path} has the activation {activation!r}, not torch's own, and it is not run")
         try:
             modules.append(kind.load(str(folder), subfolder=path, local_files_only=True, trust_remote_code=False))
         except Exception as error:  # each module raises its own errors
@@ -255,13 +251,6 @@ def _build(modules: list[Any], **settings: Any) -> SentenceTransformer:  # noqa:
     # The card that the library would write tells people to load the folder in a way that it then refuses.
     transformer._model_card_text = model_card(modules[0].encoder) + _USAGE
     return transformer
-
-
-def _check_activation(folder: Path) -> None:
-    """Refuse a module whose activation the library would silently replace by another one."""
-    activation = _read(folder / "config.json", dict, {}).get("activation_function", "torch.")
-    if not str(activation).startswith("torch."):
-        raise ModelError(f"{folder} has the activation {activation!r}, which is not torch's own and is not run")
 
 
 def _settings(folder: Path) -> dict[str, Any]:
@@ -346,12 +335,9 @@ def to_stock_sentence_transformer(model: MetaEncoder, *, device: str | None = No
     modules += _projection_modules(model.meta.projections[j], model.meta.dim)
     # `encode_query` and `encode_document` would take the model's own prompts, and a member has one prompt for all.
     prompt = member.spec.prompt
-    return _library.SentenceTransformer(
-        modules=modules,
-        prompts={"query": prompt, "document": prompt} | ({_PROMPT: prompt} if prompt else {}),
-        default_prompt_name=_PROMPT if prompt else None,
-        device=device,
-    )
+    prompts = {"query": prompt, "document": prompt} | ({_PROMPT: prompt} if prompt else {})
+    default = _PROMPT if prompt else None
+    return _library.SentenceTransformer(modules=modules, prompts=prompts, default_prompt_name=default, device=device)
 
 
 def _member_modules(member: Encoder) -> Iterator[Any]:
@@ -391,10 +377,6 @@ def _projection_modules(projection: Projection, dim: int) -> Iterator[Any]:
 
 def _linear(matrix: NDArray[np.float32], bias: NDArray[np.float32] | None = None, activation: object = None) -> Any:  # noqa: ANN401 - a module
     """Return the library's dense layer x -> activation(x' matrix + bias)."""
-    return base_modules.Dense(
-        *matrix.shape,
-        bias=bias is not None,
-        activation_function=activation,
-        init_weight=torch.from_numpy(np.ascontiguousarray(matrix.T)),
-        init_bias=None if bias is None else torch.from_numpy(np.array(bias)),
-    )
+    weight = torch.from_numpy(np.ascontiguousarray(matrix.T))
+    initial = {"init_weight": weight, "init_bias": None if bias is None else torch.from_numpy(np.array(bias))}
+    return base_modules.Dense(*matrix.shape, bias=bias is not None, activation_function=activation, **initial)

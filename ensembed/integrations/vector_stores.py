@@ -342,9 +342,8 @@ class DatabaseStore(VectorStore):
     _errors: ClassVar[tuple[type[Exception], ...]]
 
     def __init__(self, model: Encoder, facts: StoreFacts, where: str, owned: Any) -> None:  # noqa: ANN401 - of an optional library
-        """Take the connection to close with the store, or None for one that belongs to the user."""
         super().__init__(model, facts, where)
-        self._owned = owned
+        self._owned = owned  # the connection to close with the store; None for one that belongs to the user
 
     def texts(self, ids: Sequence[int]) -> list[str]:
         """Return the sentences of these ids; raise an InputError if one is not in the store."""
@@ -367,22 +366,15 @@ class DatabaseStore(VectorStore):
         """Return the sentences of those ids that are in the store."""
 
     @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Turn the library's errors into a StoreError."""
+    def _failures(self, *, close: bool = False) -> Iterator[None]:
+        """Turn the library's errors into a StoreError; `close` a store that cannot be made, as nobody else could."""
         try:
             yield
-        except EnsembedError:
-            raise
-        except self._errors as error:
-            raise StoreError(f"{self.where} cannot be used: {str(error).strip()}") from error
-
-    @contextmanager
-    def _closed_on_failure(self) -> Iterator[None]:
-        """Close the store if it cannot be created or opened: nobody else could close it."""
-        try:
-            yield
-        except BaseException:  # also after an interrupt
-            self.close()
+        except BaseException as error:  # also after an interrupt
+            if close:
+                self.close()
+            if isinstance(error, self._errors) and not isinstance(error, EnsembedError):
+                raise StoreError(f"{self.where} cannot be used: {str(error).strip()}") from error
             raise
 
 

@@ -35,8 +35,7 @@ _PLAIN_LICENCES = re.compile(
 _UNKNOWN = "unknown"
 _TOLD_ELSEWHERE = ("name", "weights", "weights_from", "trusted", "decided", "sure")  # in a sentence, or not at all
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#$&])")
-# The revision of a model from the hub: its commit, and perhaps those of the repositories with its code.
-_COMMIT = re.compile(r"([0-9a-f]{40})(\+[0-9a-f]{40})*")
+_COMMIT = re.compile(r"([0-9a-f]{40})(\+[0-9a-f]{40})*")  # of a model on the hub, and of repositories with its code
 _ORIGINAL = re.compile(r"([\w.-]+/[\w.-]+):")
 _FRONT = re.compile(r"\A---\r?\n(.*?)\r?\n---", re.DOTALL)
 _SCORES = "scores are what `ensembed evaluate --json` prints, or results of ensembed.sts.evaluate, also by model"

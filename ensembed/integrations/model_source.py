@@ -57,10 +57,8 @@ class Source:
     def require_name(self, what: str) -> str:
         """Return the folder or name; raise an InputError, which says that `what` needs one, for an object in memory."""
         if self.name is None:
-            raise InputError(
-                f"{what} keeps a model by its folder or name, and this one is an object in memory "
-                f"({type(self._given).__name__}): save it with model.save(folder) and pass the folder instead"
-            )
+            problem = f"{what} keeps a model by its folder or name, and this one is an object in memory"
+            raise InputError(f"{problem} ({type(self._given).__name__}): model.save(folder), then pass the folder")
         return self.name
 
     def __deepcopy__(self, _memo: object = None) -> Source:

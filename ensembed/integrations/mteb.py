@@ -1,7 +1,4 @@
-"""MTEB 2: a model as an encoder for `mteb.evaluate`, and MTEB's STS tasks on local data.
-
-result = mteb.evaluate(MtebModel(ensembed.load("my-model")), tasks)
-"""
+"""MTEB 2: a model for `mteb.evaluate(MtebModel(ensembed.load("my-model")), tasks)`, and STS tasks on local data."""
 
 from __future__ import annotations
 

@@ -67,12 +67,9 @@ def export_model(model: ModelLike, folder: str | Path, *, merged: bool = False) 
     `tokenizer_0.json` and so on; and `config.json`, which describes them. Members of weight 0 are left out.
 
     Args:
-        model: a meta-encoder, the folder of a saved one, or an ONNX encoder or its name.
+        model: a meta-encoder, the folder of a saved one, or an ONNX encoder or its name; others are an InputError.
         folder: the folder to write; an earlier export is replaced, any other `config.json` is a ModelError.
         merged: write one graph `model.onnx` from tokens to the model's vector; its inputs have numbers if they differ.
-
-    Raises:
-        InputError: a member is not an ONNX encoder, or the members' graphs cannot be merged.
     """
     folder = Path(folder)
     graphs.onnx_package()

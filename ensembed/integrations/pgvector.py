@@ -77,9 +77,7 @@ class PgvectorStore(stores.DatabaseStore):
             ef_construction: breadth of the search for links.
             ef_search: breadth of the search for hits.
 
-        Raises:
-            DimensionError: the model has more dimensions than can be indexed.
-            StoreError: the table exists already, or the database cannot be used; without pgvector a MissingError.
+        A table that exists is a StoreError, no pgvector a MissingError, too many dimensions a DimensionError.
         """
         settings = {"column": column, "index": index, "truncate": truncate, "ef_search": ef_search}
         checked_settings(settings, _ALLOWED)

@@ -56,16 +56,12 @@ class QdrantStore(DatabaseStore):
 
     @classmethod
     def create(cls, location: str | Path | Any, model: ModelLike, *, collection: str = "ensembed") -> QdrantStore:  # noqa: ANN401 - a QdrantClient
-        """Create an empty collection.
+        """Create an empty collection; one that exists is a StoreError, a folder that is in use a StoreBusyError.
 
         Args:
             location: ":memory:", a folder, a server's URL, or your own `QdrantClient`, not closed with the store.
             model: a model, the folder of a saved one, or an encoder's name.
             collection: the collection's name.
-
-        Raises:
-            StoreError: the collection exists already, or the server cannot be reached.
-            StoreBusyError: another process has the folder open.
         """
         store = cls(store_model(model), location, collection)
         with store._failures(close=True):

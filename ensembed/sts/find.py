@@ -21,12 +21,7 @@ YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 TESTS = (*YEARS, "stsb-test")
 """The test sets of the paper's Table 2."""
 
-_TEXTS = {
-    "tsv": "raw",
-    "raw": "raw",
-    "tok": "tokenised and lower-cased (SentEval's)",
-    "pairs": "as given",
-}
+_TEXTS = {"tsv": "raw", "raw": "raw", "tok": "tokenised and lower-cased (SentEval's)", "pairs": "as given"}
 
 
 def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -> Dataset:

@@ -16,17 +16,7 @@ from numpy.typing import NDArray
 
 import ensembed.reliability as reliability_package
 from ensembed.methods import Auto, Method, UpProjection
-from ensembed.paper.findings import (
-    DEV,
-    MEAN,
-    NO_CORPUS,
-    Change,
-    Changes,
-    Kind,
-    Scatter,
-    System,
-    mean_score,
-)
+from ensembed.paper.findings import DEV, MEAN, NO_CORPUS, Change, Changes, Kind, Scatter, System, mean_score
 from ensembed.paper.laboratory import Laboratory, Outcome, Trial
 from ensembed.reliability import reliability
 from ensembed.reliability.estimate import Decided

@@ -14,9 +14,8 @@ import numpy as np
 from ensembed.cli.console import print_json, print_table
 from ensembed.cli.options import FILE, INPUT, How, check_can_write, command_line, how_options
 from ensembed.corpora.corpus import Corpus, ListCorpus
-from ensembed.reliability.likeness import LEAST_ROWS, check_sample
+from ensembed.reliability.likeness import HEADERS, LEAST_ROWS, LikenessReport, check_sample
 from ensembed.reliability.likeness import compare as compare_views
-from ensembed.reliability.likeness_report import HEADERS, LikenessReport
 from ensembed.sts.find import find_sts
 from ensembed.sts.protocol import distinct_sentences
 from ensembed.support.atomic_files import write_atomically

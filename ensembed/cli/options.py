@@ -67,13 +67,7 @@ column_option = click.option(
 
 
 def gathered(name: str, make: Callable[..., object], **decorators: Decorator) -> Decorator:
-    """Return options as one decorator; the command receives `name=make(**values)` instead of their values.
-
-    Args:
-        name: the parameter of the command.
-        make: makes it of the values of the options.
-        decorators: the options by the names of their values.
-    """
+    """Return options as one decorator; the command receives `name=make(**values)` instead of their values."""
 
     def decorate(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - click's decorators turn functions into commands
         @functools.wraps(function)
@@ -205,10 +199,7 @@ def _members(encoders: tuple[str, ...], ensemble: str | None) -> tuple[str, ...]
 
 
 members_options = gathered(
-    "encoders",
-    _members,
-    encoders=_encoder,
-    ensemble=click.option("--ensemble", metavar="NAME[,NAME…]", help=_MEMBERS),
+    "encoders", _members, encoders=_encoder, ensemble=click.option("--ensemble", metavar="NAME[,NAME…]", help=_MEMBERS)
 )
 default_members_options = gathered(
     "encoders",
@@ -406,29 +397,17 @@ training_engine_options = gathered("engine", _engine, **_ENGINE, train_workers=_
 
 def print_stages(stages: Sequence[Stage]) -> None:
     """Print the time of each stage and the memory of its largest worker to standard error."""
-    rows = [
-        [
-            stage.name,
-            str(stage.rows),
-            f"{stage.seconds:.1f} s",
-            f"{stage.rate:,.0f}",
-            str(stage.workers),
-            human_bytes(stage.memory) if stage.memory else "",
-        ]
-        for stage in stages
-    ]
+    rows = []
+    for stage in stages:
+        figures = [f"{stage.seconds:.1f} s", f"{stage.rate:,.0f}", str(stage.workers)]
+        rows.append([stage.name, str(stage.rows), *figures, human_bytes(stage.memory) if stage.memory else ""])
     click.echo(text_table(["stage", "rows", "time", "rows/s", "workers", "largest"], rows), err=True)
 
 
 def stages_json(stages: Sequence[Stage]) -> list[dict[str, Any]]:
     """Return the stages as plain JSON."""
     return [
-        {
-            "stage": stage.name,
-            "rows": stage.rows,
-            "seconds": round(stage.seconds, 3),
-            "workers": stage.workers,
-            "memory": stage.memory,
-        }
+        {"stage": stage.name, "rows": stage.rows, "seconds": round(stage.seconds, 3)}
+        | {"workers": stage.workers, "memory": stage.memory}
         for stage in stages
     ]

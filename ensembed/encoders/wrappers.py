@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode, as_numbers, naming_failures
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode, checked_rows
 from ensembed.encoders.identity import PROBED
-from ensembed.errors import EncoderError, InputError
+from ensembed.errors import InputError
 from ensembed.numerics.row_matrices import unit_rows
 
 # Short, with capitals and accents, and long: other weights, another tokenizer or another length limit change one of
@@ -47,6 +47,7 @@ class AdjustedEncoder(Encoder):
             raise InputError(f"encoder {spec.name!r} has {spec.dim} dimensions: truncate_dim cannot be {dim}")
         if normalize is False and spec.normalize and dim == spec.dim:
             raise InputError(f"encoder {spec.name!r} itself gives vectors of length one: normalize cannot be false")
+        self.cacheable, self.concurrent = encoder.cacheable, encoder.concurrent
         self._encoder = encoder
         self._prefix = prefix
         # A part of a unit vector is no unit vector: a truncated encoder is normalised only on request.
@@ -55,16 +56,6 @@ class AdjustedEncoder(Encoder):
         self._spec = replace(
             spec, dim=dim, prompt=spec.prompt + prefix, normalize=unit, extra=tuple(sorted(extra.items()))
         )
-
-    @property
-    def cacheable(self) -> bool:
-        """Whether the encoder is."""
-        return self._encoder.cacheable
-
-    @property
-    def concurrent(self) -> bool:
-        """Whether the encoder is."""
-        return self._encoder.concurrent
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Return the encoder's vectors of the prefixed sentences, cut and scaled."""
@@ -93,21 +84,13 @@ class ObjectEncoder(Encoder):
     def __init__(self, encoder: SupportsEncode, *, name: str | None = None, revision: str | None = None) -> None:
         self._encoder = encoder
         name = name or type(encoder).__name__
-        with naming_failures(name):
-            raw = encoder.encode(list(_PROBES))
-        probes = as_numbers(raw, name).astype(np.float64)
-        if probes.ndim != 2 or probes.shape[0] != len(_PROBES) or probes.shape[1] == 0:
-            raise EncoderError(
-                f"encoder {name!r} returned an array of shape {probes.shape} for {len(_PROBES)} sentences; "
-                "its encode must return one row of numbers per sentence"
-            )
-        if not np.isfinite(probes).all():
-            raise EncoderError(f"encoder {name!r} returned NaN or Inf for one of the probe sentences {_PROBES}")
+        probes = checked_rows(name, encoder.encode, _PROBES).astype(np.float64)
         self._spec = EncoderSpec(name, "object", probes.shape[1], revision or _revision(probes), pooling="unknown")
 
     def embed(self, sentences: list[str]) -> NDArray[Any]:
         """Return what the object returns."""
-        return as_numbers(self._encoder.encode(list(sentences)), self._spec.name)
+        vectors: NDArray[Any] = self._encoder.encode(sentences)
+        return vectors
 
 
 def _revision(probes: NDArray[np.float64]) -> str:

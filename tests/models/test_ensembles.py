@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ensembed.cli import run
-from ensembed.encoders.kinds import built_in
-from ensembed.encoders.names import parse_name
+from ensembed.encoders.names import KINDS, parse_name
 from ensembed.errors import InputError
 from ensembed.fetch.catalog import catalog
 from ensembed.models import named_ensembles as ensembles
@@ -47,7 +46,7 @@ def test_every_member_is_of_a_kind_that_there_is() -> None:
         assert len(set(members)) == len(members) > 1
         for name in members:
             request = parse_name(name)
-            assert request.scheme in built_in()
+            assert request.scheme in KINDS
             assert request.options() == (dict(request.entry.settings) if request.entry else {})
     assert set(ENSEMBLES["default"]) <= set(catalog())
 

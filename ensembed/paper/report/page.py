@@ -1,8 +1,4 @@
-"""The report: one HTML file with tables, figures and all that is needed to trust them, and the folder around it.
-
-The page loads nothing: style, script and figures are in it, and its content security policy forbids the rest. All text
-of a run is escaped, since members, corpora and sentences may hold anything.
-"""
+"""The report: one HTML file, which loads nothing and escapes all text of a run, and the folder around it."""
 
 from __future__ import annotations
 
@@ -32,8 +28,7 @@ from ensembed.paper.tables.table_notes import READ, VERBS, absences, choices, ou
 from ensembed.support.atomic_files import why_not_writable, write_all_atomically
 from ensembed.support.extras import import_extra
 
-FORMATS = {"Markdown": "md", "CSV": "csv", "JSON": "json", "LaTeX": "tex"}
-"""The files of every table, in the folder `tables` beside the page."""
+FORMATS = {"Markdown": "md", "CSV": "csv", "JSON": "json", "LaTeX": "tex"}  # of every table, in the folder `tables`
 
 _SCORES = (bars, significance, scatter)
 _FIGURES = (*_SCORES, tau, autoencoders, spectrum, ablation, likeness, dimensions, sizes, domains, cost)
@@ -182,10 +177,8 @@ def _read(name: str) -> str:
 def _policy(script: str) -> str:
     """Return a policy that loads nothing and runs our script only; figures need 'unsafe-inline' style attributes."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    loads = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+    return f"{loads}; base-uri 'none'; form-action 'none'"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -244,7 +245,7 @@ class _Estimate:
         leads = lead(R)
         best = _best(leads, self._wordiness(own))
         whole = [whitening.whole(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
-        found = {b: self._beside(own, int(b), whole, R, counts) for b in np.unique(best)}
+        by_best = {b: self._beside(own, int(b), whole, R, counts) for b in np.unique(best)}
 
         def of_all(values: Matrix64) -> Matrix64:
             """Spread values of the distinct members [..., own] over all members [..., J]."""
@@ -255,7 +256,7 @@ class _Estimate:
         plain, whitened = np.ones((2, len(best), len(own)))
         if self.roles.known:
             plain, whitened = (
-                np.stack([getattr(found[b], kind)[one] for one, b in enumerate(best)]) for kind in ("plain", "whitened")
+                np.stack([getattr(by_best[b], kind)[i] for i, b in enumerate(best)]) for kind in ("plain", "whitened")
             )
         # Members that say the same share one weight, each for its own spread.
         share = of_all(1 / np.bincount(place, minlength=len(own))) * self._spreads(own, place)
@@ -275,7 +276,7 @@ class _Estimate:
             lead=leads[0],
             lead_low=lead_low,
             lead_high=lead_high,
-            agreement=of_all(found[best[0]].agreement[0]),
+            agreement=of_all(by_best[best[0]].agreement[0]),
             weights=plain[0],
             weights_low=low,
             weights_high=high,
@@ -284,7 +285,7 @@ class _Estimate:
             mute=tuple(name for j, name in enumerate(names) if j not in live),
             copies=tuple(copies),
             sentences=n,
-            pairs=found[best[0]].pairs,
+            pairs=by_best[best[0]].pairs,
             lexical=self.lexical is not None,
             seed=self.seed,
             sure=float(np.mean(best[1:] == best[0])),
@@ -297,7 +298,7 @@ class _Estimate:
     ) -> _Weighted:
         """Return the weights of the members if the one at place b is the best, in every bootstrap sample."""
         X = [self.vectors[j] for j in own]
-        pairs = near_pairs([self.near.found[own[b]]], self.near.queries, len(X[0]))
+        pairs = near_pairs([self.near.neighbours[own[b]]], self.near.queries, len(X[0]))
         plain = cosines(X, pairs.pairs)
         whitened = cosines(whole, pairs.pairs)
         whitened[b] = plain[b]
@@ -306,9 +307,8 @@ class _Estimate:
         weighed = []
         for C in (plain, whitened):
             r, spread = correlations(C, pairs.owner, counts)
-            resampled = zip(r, spread, R, strict=True)
-            found = [weights(b, one, sd, level, known(explained, b)) for one, sd, explained in resampled]
-            weighed.append((r[:, b], np.array(found)))
+            samples = zip(r, spread, R, strict=True)
+            weighed.append((r[:, b], np.array([weights(b, q, sd, level, known(S, b)) for q, sd, S in samples])))
         (agreement, by_plain), (_, by_whitened) = weighed
         return _Weighted(agreement, by_plain, by_whitened, len(pairs.pairs))
 
@@ -316,7 +316,7 @@ class _Estimate:
         """Return the correlation of the members' cosines of near pairs with the words'; None without any."""
         if self.lexical is None:
             return None
-        pairs = near_pairs([self.near.found[j] for j in own], self.near.queries, len(self.vectors[0]))
+        pairs = near_pairs([self.near.neighbours[j] for j in own], self.near.queries, len(self.vectors[0]))
         words = self.lexical.cosines(pairs.pairs)
         C = np.vstack([cosines([self.vectors[j] for j in own], pairs.pairs), words])
         [r], [spread] = correlations(C, pairs.owner, np.ones((1, len(self.near.queries))))
@@ -325,7 +325,7 @@ class _Estimate:
     def _spreads(self, own: Sequence[int], place: NDArray[Any]) -> Matrix64:
         """Return [J] the spread of the first copy in parts of a member's own spread."""
         live = self.roles.live
-        pairs = near_pairs([self.near.found[j] for j in own], self.near.queries, len(self.vectors[0]))
+        pairs = near_pairs([self.near.neighbours[j] for j in own], self.near.queries, len(self.vectors[0]))
         spread = cosines([self.vectors[j] for j in live], pairs.pairs).std(axis=1)
         firsts = spread[[live.index(own[k]) for k in place]]
         result = np.ones(len(self.vectors))
@@ -369,15 +369,9 @@ def sample_sentences(sentences: Corpus | Sequence[str], rows: NDArray[np.int64])
     """Return the sentences of these rows, which rise; a corpus is read as a stream."""
     if not isinstance(sentences, Corpus):
         return check_sentences([sentences[int(row)] for row in rows])
-    chosen, found = iter(rows.tolist()), []
-    wanted = next(chosen, None)
-    for number, sentence in enumerate(sentences):
-        if wanted is None:
-            break
-        if number == wanted:
-            found.append(sentence)
-            wanted = next(chosen, None)
-    return found
+    wanted = set(rows.tolist())
+    first_rows = itertools.islice(sentences, max(wanted, default=-1) + 1)
+    return [sentence for row, sentence in enumerate(first_rows) if row in wanted]
 
 
 def sample_vectors(view: Matrix, rows: NDArray[np.int64], number: int) -> Matrix64:

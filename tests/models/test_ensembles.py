@@ -51,7 +51,7 @@ def test_every_member_is_of_a_kind_that_there_is() -> None:
     assert set(ENSEMBLES["default"]) <= set(catalog())
 
 
-def test_an_unknown_ensemble() -> None:
+def test_unknown_ensemble_is_an_error_with_a_suggestion() -> None:
     with pytest.raises(InputError, match=r"no ensemble 'papr' \(did you mean 'paper'\?\); there are: paper, default"):
         named_ensemble("papr")
 
@@ -85,7 +85,9 @@ def test_bad_command_lines(corpus: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "is a member twice" in capsys.readouterr().err
 
 
-def test_no_network(corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paper_ensemble_without_a_network_is_an_error_without_traceback(
+    corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A proxy that refuses stands for a network that is not there, wherever the test runs."""
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")

@@ -161,7 +161,7 @@ def test_known_examples() -> None:
         np.full((40, 1), 3),
     ],
 )
-def test_a_view_that_tells_nothing_apart_is_like_nothing(mute: Array) -> None:
+def test_a_constant_view_is_like_no_other(mute: Array) -> None:
     X, Y, _ = _related(0)
     comparison = compare([X, mute, Y, mute], names=["x", "mute", "y", "also"])
     assert (_matrices(comparison)[:, [1, 3]] == 0).all()
@@ -170,7 +170,7 @@ def test_a_view_that_tells_nothing_apart_is_like_nothing(mute: Array) -> None:
     np.testing.assert_allclose(_matrices(comparison)[:, ::2, ::2], _matrices(compare([X, Y])), atol=1e-12)
 
 
-def test_one_odd_sentence_is_no_structure() -> None:
+def test_one_differing_sentence_does_not_make_views_alike() -> None:
     """Off its diagonal the Gram matrix is a sum of a term per row: HSIC has nothing to divide by."""
     odd = np.ones((10, 1))
     odd[3] = -1
@@ -189,7 +189,7 @@ def test_zero_rows_have_no_neighbours() -> None:
     assert comparison.cosines[0, 2] == pytest.approx(1.0)
 
 
-def test_the_sample_is_drawn_by_seed_and_cka_takes_all_rows() -> None:
+def test_the_sample_depends_on_the_seed_and_cka_uses_all_rows() -> None:
     views = _related(5, 300)
     one, same, other = (compare(views, rows=50, seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(_matrices(one), _matrices(same))
@@ -253,7 +253,7 @@ def test_pairs_are_sorted_by_cka() -> None:
         ([np.ones((9, 2))] * 2, {"among": np.ones(9, bool)}, "row numbers"),
     ],
 )
-def test_what_cannot_be_compared(views: list[Array], options: dict[str, Any], says: str) -> None:
+def test_compare_refuses_bad_views_and_options(views: list[Array], options: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         compare(views, **options)
 

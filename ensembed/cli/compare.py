@@ -81,15 +81,8 @@ def compare(
         distinct = np.flatnonzero(first == np.arange(len(first)))
         check_sample(len(distinct), rows, neighbours)  # before the work, and not after it
         members = [how.open_model(source, progress) for source in sources]
-        comparison = compare_views(
-            how.views_of(corpus, members, progress),
-            names=sources,
-            among=distinct,
-            rows=rows,
-            neighbours=neighbours,
-            seed=seed,
-            progress=progress,
-        )
+        views, sample = how.views_of(corpus, members, progress), {"rows": rows, "neighbours": neighbours, "seed": seed}
+        comparison = compare_views(views, names=sources, among=distinct, **sample, progress=progress)
     report = LikenessReport(comparison, _DEFAULT if path is None else str(corpus), corpus, members)
     if svg is not None:
         write_atomically(svg, report.svg().encode())

@@ -39,17 +39,15 @@ Decorator: TypeAlias = Callable[[Any], Any]
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+POSITIVE = click.IntRange(min=1)
 INPUT = click.Path(path_type=Path, allow_dash=True)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program instead of a table.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Draw no progress bars.")
-threads_option = click.option("--threads", type=click.IntRange(min=1), help="Cores per encoder. [default: all]")
+threads_option = click.option("--threads", type=POSITIVE, help="Cores per encoder. [default: all]")
 store_option = click.option("--store", type=PATH, help="Where views are kept. [default: `views` in the cache]")
 errors_option = click.option(
-    "--errors",
-    type=click.Choice(["strict", "replace"]),
-    default="strict",
-    help="What to do with bytes that are not UTF-8.",
+    "--errors", type=click.Choice(["strict", "replace"]), default="strict", help="How to read bytes that are not UTF-8."
 )
 wait_option = click.option(
     "--wait", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait for another process on the same view."
@@ -60,9 +58,7 @@ trust_option = click.option(
     help="Let a saved model run code that comes with weights, and send sentences to servers it names.",
 )
 column_option = click.option(
-    "--column",
-    metavar="NAME",
-    help="The column of a Parquet file with the sentences. [default: the only one of strings]",
+    "--column", metavar="NAME", help="The column of a Parquet file with sentences. [default: the only one of strings]"
 )
 
 
@@ -384,10 +380,7 @@ _ENGINE: dict[str, Decorator] = {
     ),
 }
 _train_workers = click.option(
-    "--train-workers",
-    type=click.IntRange(min=1),
-    default=1,
-    help="Processes that train an autoencoder together, with --engine ray.",
+    "--train-workers", type=POSITIVE, default=1, help="Processes that train an autoencoder together, with --engine ray."
 )
 engine_options = gathered("engine", _engine, **_ENGINE)
 """`--engine`, `--address` and `--resources`, which a command receives as one `engine`."""

@@ -24,9 +24,7 @@ from ensembed.integrations.hub import push_to_hub
 @click.option("--scores", type=PATH, help="Scores for the card: a file with the output of `ensembed evaluate --json`.")
 @click.option("--no-card", is_flag=True, help="Leave the README on the hub as it is.")
 @click.option(
-    "--allow-local-members",
-    is_flag=True,
-    help="Push although members are files of this machine: others need their own.",
+    "--allow-local-members", is_flag=True, help="Push even if members are files of this machine: others need their own."
 )
 @json_option
 def push(model: Path, repo: str, scores: Path | None, as_json: bool, **settings: Any) -> None:  # noqa: ANN401 - the options

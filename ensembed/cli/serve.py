@@ -14,7 +14,7 @@ from ensembed.encoders import Encoder
 from ensembed.errors import InputError
 
 if TYPE_CHECKING:
-    from ensembed.serve.index_search import SupportsSearch
+    from ensembed.serve.app import SupportsSearch
 
 _MB = 1 << 20
 

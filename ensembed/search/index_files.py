@@ -95,10 +95,8 @@ class Settings:
         for name, value in wanted.items():
             if (before := getattr(self, name)) != value:
                 option = f"--{name.replace('_', '-')}"
-                raise SearchIndexError(
-                    f"{folder} was made with {option} {before}, which stays, not {value}: leave out {option}, or make "
-                    "another index in a new folder"
-                )
+                way_out = f"leave out {option}, or make another index in a new folder"
+                raise SearchIndexError(f"{folder} was made with {option} {before}, which stays, not {value}: {way_out}")
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
 """The rows of an index: segments, which never change, and a snapshot, which is the segments of one manifest.
 
 The files of a segment are `vectors` (float32, length one), `keys` (the rows' numbers in the order of adding, which
-compaction keeps), `ids` (hash and row, sorted by hash), `records` (a line of JSON per row: id, text, metadata),
-`places` (where each line begins, and its checksum), and `codes` and `scales` if the index compares short codes first.
-Deleted rows are listed in a file of their own. Compaction copies rows into new segments without the deleted ones.
+compaction keeps), `ids` (hash and row, sorted by hash), `records` (a line of JSON per row), `places` (where each line
+begins, and its checksum), `codes` and `scales` if short codes are compared first, and the list of deleted rows.
 """
 
 from __future__ import annotations

@@ -203,12 +203,19 @@ def star_groups(
         array([0, 0, 2])
     """
     is_leader = _representatives(U, threshold, progress)
-    of = np.arange(len(U))
-    cosine = np.ones(len(U), np.float32)
+    of, cosine = np.arange(len(U)), np.ones(len(U), np.float32)
     others, leaders = np.flatnonzero(~is_leader), np.flatnonzero(is_leader)
     for start in range(0, len(others), _TILE):
         rows = others[start : start + _TILE]
-        of[rows], cosine[rows] = _nearest(U, rows, leaders)
+        own, best = U[rows], np.full(len(rows), -np.inf, np.float32)
+        for begin in range(0, len(leaders), _TILE):
+            some = leaders[begin : begin + _TILE]
+            C = own @ U[some].T
+            column = C.argmax(axis=1)  # the first of equally near ones
+            value = C[np.arange(len(rows)), column]
+            better = value > best
+            best[better], of[rows[better]] = value[better], some[column[better]]
+        cosine[rows] = np.minimum(best, 1)  # rounding can make a cosine larger than one
         progress("groups", start + len(rows), len(others))
     return of, cosine
 
@@ -230,23 +237,6 @@ def _representatives(U: FloatArray, threshold: float, progress: Progress) -> NDA
         is_leader[free[~taken]] = True
         progress("duplicates", min(start + _TILE, len(U)), len(U))
     return is_leader
-
-
-def _nearest(
-    U: FloatArray, rows: NDArray[np.int64], leaders: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the nearest leader of each row, the first of equally near ones, and the cosine with it."""
-    own = U[rows]
-    best = np.full(len(rows), -np.inf, np.float32)
-    of = np.empty(len(rows), np.int64)
-    for start in range(0, len(leaders), _TILE):
-        some = leaders[start : start + _TILE]
-        C = own @ U[some].T
-        column = C.argmax(axis=1)
-        value = C[np.arange(len(rows)), column]
-        better = value > best
-        best[better], of[better] = value[better], some[column[better]]
-    return of, np.minimum(best, 1)  # rounding can make a cosine larger than one
 
 
 def find_threshold(
@@ -341,28 +331,22 @@ def write_kept(duplicates: Duplicates, file: TextIO) -> int:
     Of a file of records, the records that stay are written as they are in the file, below its header if it has one.
     Records without a text are no duplicates and stay, too.
     """
-    if isinstance(duplicates.corpus, RecordCorpus):
-        return _write_kept_records(duplicates, duplicates.corpus, file)
-    rows = 0
+    rows, corpus = 0, duplicates.corpus
+    if isinstance(corpus, RecordCorpus):
+        if (header := corpus.file.header()) is not None:
+            file.write(f"{header}\n")
+        stay = iter(duplicates.is_kept)
+        for record in corpus.file:
+            has_text = bool(record.text.strip())
+            # A file that has grown is not read beyond its rows.
+            if (not has_text or next(stay, False)) and record.raw:
+                file.write(f"{record.raw}\n")
+                rows += has_text
+        corpus.check_unchanged()
+        return rows
     for row, record in duplicates.records(np.flatnonzero(duplicates.is_kept)):
         if "\n" in record.text:
             raise InputError(f"row {row} holds a line break, so that it cannot be a line of a file; replace it first")
         file.write(f"{record.text}\n")
         rows += 1
-    return rows
-
-
-def _write_kept_records(duplicates: Duplicates, corpus: RecordCorpus, file: TextIO) -> int:
-    if (header := corpus.file.header()) is not None:
-        file.write(f"{header}\n")
-    stay = iter(duplicates.is_kept)
-    rows = 0
-    for record in corpus.file:
-        has_text = bool(record.text.strip())
-        if has_text and not next(stay, False):  # a file that has grown is not read beyond its rows
-            continue
-        if record.raw:
-            file.write(f"{record.raw}\n")
-            rows += has_text
-    corpus.check_unchanged()
     return rows

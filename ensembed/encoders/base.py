@@ -20,9 +20,8 @@ from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.progress import Progress, silent
 
 FloatArray: TypeAlias = NDArray[np.float32]
-
-# Sentences per call of `embed`: enough for length-sorted batches to be even, few enough to bound memory.
-_CHUNK = 512
+_Encode: TypeAlias = Callable[[list[str]], Any]
+_CHUNK = 512  # sentences per call of `embed`: even length-sorted batches, in bounded memory
 
 
 @runtime_checkable
@@ -86,38 +85,28 @@ def naming_failures(name: str) -> Iterator[None]:
         raise EncoderError(f"encoder {name!r} failed: {error!r}") from error
 
 
-def checked_rows(
-    name: str, encode: Callable[[list[str]], Any], sentences: list[str], dim: int | None = None
-) -> NDArray[Any]:
-    """Return what a model returns: a finite row of numbers per sentence, in float32 if there must be `dim` of them.
-
-    Anything else is an EncoderError that names the encoder.
-    """
+def checked_rows(name: str, encode: _Encode, sentences: list[str], dim: int | None = None) -> NDArray[Any]:
+    """Return a model's finite row of numbers per sentence, in float32 if there must be `dim`; else an EncoderError."""
     with naming_failures(name):
         returned = encode(list(sentences))  # which it may change
     try:
         vectors = np.asarray(returned)
-    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; tensors of a GPU or with a gradient
-        raise EncoderError(
-            f"encoder {name!r} returned a {type(returned).__name__} that is no array: {error}"
-        ) from error
-    if vectors.dtype.kind not in "fiub":
-        raise EncoderError(f"encoder {name!r} returned {vectors.dtype} of shape {vectors.shape}, not real numbers")
+    except Exception as error:  # ragged lists; tensors of a GPU or with a gradient
+        kind = type(returned).__name__
+        raise EncoderError(f"encoder {name!r} returned a {kind} that is no array: {error}") from error
     shape = vectors.shape
+    if vectors.dtype.kind not in "fiub":
+        raise EncoderError(f"encoder {name!r} returned {vectors.dtype} of shape {shape}, not real numbers")
     if len(shape) != 2 or shape[0] != len(sentences) or shape[1] != (dim or max(1, shape[1])):
-        raise EncoderError(
-            f"encoder {name!r} returned an array of shape {shape} for {len(sentences)} sentences; "
-            f"({len(sentences)}, {dim or 'd'}) was expected"
-        )
+        expected = f"{len(sentences)} sentences; ({len(sentences)}, {dim or 'd'}) was expected"
+        raise EncoderError(f"encoder {name!r} returned an array of shape {shape} for {expected}")
     if dim:
         with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes Inf, which is reported below
             vectors = vectors.astype(np.float32, copy=False)
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
-        raise EncoderError(
-            f"encoder {name!r} returned NaN or Inf for the sentence {shorten(sentences[int(np.argmin(finite))])}; "
-            "remove the sentence, or leave this encoder out"
-        )
+        bad = f"the sentence {shorten(sentences[int(np.argmin(finite))])}; remove it, or leave this encoder out"
+        raise EncoderError(f"encoder {name!r} returned NaN or Inf for {bad}")
     return vectors
 
 

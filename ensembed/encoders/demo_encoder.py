@@ -39,9 +39,8 @@ class DemoEncoder(Encoder):
             raise InputError(f"the demo encoder's dim must be from 1 to {_MOST}, not {dim}")
         if not -(2**63) <= seed < 2**63:
             raise InputError(f"the demo encoder's seed must fit in 64 bits, unlike {seed}")
-        self._spec = EncoderSpec(
-            name or f"demo?dim={dim}&seed={seed}", "demo", dim, revision="1", extra=(("seed", str(seed)),)
-        )
+        name = name or f"demo?dim={dim}&seed={seed}"
+        self._spec = EncoderSpec(name, "demo", dim, revision="1", extra=(("seed", str(seed)),))
         self._vectors: dict[str, FloatArray] = {}
         self._salt = seed.to_bytes(8, "little", signed=True)
 

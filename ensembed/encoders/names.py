@@ -47,8 +47,7 @@ KINDS = {
     for kind, path in sorted(_FILES.items())
 }
 
-# At least two letters: a single one is a drive of Windows.
-_SCHEME = re.compile(r"([a-z][a-z0-9+_.-]+):(.*)", re.DOTALL)
+_SCHEME = re.compile(r"([a-z][a-z0-9+_.-]+):(.*)", re.DOTALL)  # a single letter is a drive of Windows
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,7 @@ class Request:
         entry: the catalogue's entry, for a short name.
         threads: cores to use; None leaves it to the encoder.
         progress: receives long work, such as a conversion.
-        pinned: the revision that a saved model was fitted on: what is fetched by name is fetched at this revision,
-            even if the name stands for a later one now. None for the latest.
+        pinned: the revision that a saved model was fitted on, at which files are fetched; None for the latest.
     """
 
     name: str
@@ -99,9 +97,8 @@ class Request:
                 taken |= {key: types[key](value)} if key in types else {}
             except (ValueError, KeyError):
                 wanted = getattr(types[key], "expects", _EXPECTED.get(types[key], ""))
-                raise InputError(
-                    f"encoder {self.shown!r}: {value!r} is not a value for {key}{wanted and f', which is {wanted}'}"
-                ) from None
+                problem = f"{value!r} is not a value for {key}{wanted and f', which is {wanted}'}"
+                raise InputError(f"encoder {self.shown!r}: {problem}") from None
         rest = {key: value for key, value in self.query.items() if key not in types}
         return taken, replace(self, query=rest, common=(*self.common, *types))
 
@@ -139,9 +136,7 @@ def parse_name(name: str) -> Request:
         'models/bge'
     """
     if not name.strip():
-        raise UnknownEncoderError(
-            "an encoder's name is empty: write a short name, minilm, or a kind and a place, onnx:DIR"
-        )
+        raise UnknownEncoderError("an encoder's name is empty: write a short name, minilm, or kind and place, onnx:DIR")
     head, hash_sign, tail = name.partition("#")
     last, _, query = (tail if hash_sign else head).partition("?")
     place = f"{head}#{last}" if hash_sign else last
@@ -157,9 +152,8 @@ def parse_name(name: str) -> Request:
     if match or place == "demo":
         return request
     if "/" in place or "\\" in place:
-        raise UnknownEncoderError(
-            f"{name!r} is a path without a kind: say how to read it, as in st:{place}, onnx:{place} or words:{place}"
-        )
+        examples = f"st:{place}, onnx:{place} or words:{place}"
+        raise UnknownEncoderError(f"{name!r} is a path without a kind: say how to read it, as in {examples}")
     listed = entry(place)
     if listed.kind == "dataset":
         raise InputError(f"{place!r} is a dataset, not an encoder")
@@ -275,15 +269,9 @@ def plugins() -> dict[str, list[EntryPoint]]:
 
 def describe_kinds() -> list[dict[str, str]]:
     """Return the scheme of every kind, what it opens in words, and where it comes from; ours first."""
-    ours = [
-        {"scheme": scheme, "opens": import_module(point.module).OPENS, "from": "ensembed"}
-        for scheme, point in KINDS.items()
-    ]
-    others = [
-        {"scheme": scheme, "opens": "a plugin", "from": " and ".join(map(_package_of, points))}
-        for scheme, points in plugins().items()
-    ]
-    return ours + others
+    kinds = [(scheme, import_module(point.module).OPENS, "ensembed") for scheme, point in KINDS.items()]
+    kinds += [(scheme, "a plugin", " and ".join(map(_package_of, points))) for scheme, points in plugins().items()]
+    return [dict(zip(("scheme", "opens", "from"), kind, strict=True)) for kind in kinds]
 
 
 def _open_plugin(request: Request) -> Encoder:
@@ -292,9 +280,8 @@ def _open_plugin(request: Request) -> Encoder:
         schemes = [*KINDS, *openers]
         close = difflib.get_close_matches(request.scheme, schemes)
         hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
-        raise UnknownEncoderError(
-            f"{request.name!r}: there is no kind of encoder {request.scheme!r}{hint}; there are: {', '.join(schemes)}"
-        )
+        known = f"there is no kind of encoder {request.scheme!r}{hint}; there are: {', '.join(schemes)}"
+        raise UnknownEncoderError(f"{request.name!r}: {known}")
     point, *others = openers[request.scheme]
     if others:
         packages = " and ".join(map(_package_of, openers[request.scheme]))
@@ -302,13 +289,10 @@ def _open_plugin(request: Request) -> Encoder:
     with naming_failures(f"{request.name} (package {_package_of(point)})"):
         encoder = point.load()(request)
     if not isinstance(encoder, Encoder):
-        raise EncoderError(
-            f"encoder {request.name!r}: package {_package_of(point)} returned a {type(encoder).__name__}, "
-            "not an ensembed.encoders.Encoder"
-        )
+        returned = f"returned a {type(encoder).__name__}, not an ensembed.encoders.Encoder"
+        raise EncoderError(f"encoder {request.name!r}: package {_package_of(point)} {returned}")
     return encoder
 
 
 def _package_of(point: EntryPoint) -> str:
-    """Return the package, with its version, that an entry point comes from."""
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.value

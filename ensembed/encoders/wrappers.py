@@ -13,8 +13,7 @@ from ensembed.encoders.base import PROBED, Encoder, EncoderSpec, FloatArray, Sup
 from ensembed.errors import InputError
 from ensembed.numerics.row_matrices import unit_rows
 
-# Short, with capitals and accents, and long: other weights, another tokenizer or another length limit change one of
-# the three vectors.
+# Other weights, another tokenizer or another length limit change the vector of one of these.
 _PROBES = [
     "Two dogs are running through the snow.",
     "Der Bäcker in ZÜRICH kostet 12,50 €!",
@@ -47,14 +46,12 @@ class AdjustedEncoder(Encoder):
         if normalize is False and spec.normalize and dim == spec.dim:
             raise InputError(f"encoder {spec.name!r} itself gives vectors of length one: normalize cannot be false")
         self.cacheable, self.concurrent = encoder.cacheable, encoder.concurrent
-        self._encoder = encoder
-        self._prefix = prefix
+        self._encoder, self._prefix = encoder, prefix
         # A part of a unit vector is no unit vector: a truncated encoder is normalised only on request.
         unit = normalize is True or (spec.normalize and dim == spec.dim)
         extra = dict(spec.extra) | ({} if dim == spec.dim else {"truncated_from": str(spec.dim)})
-        self._spec = replace(
-            spec, dim=dim, prompt=spec.prompt + prefix, normalize=unit, extra=tuple(sorted(extra.items()))
-        )
+        extras = tuple(sorted(extra.items()))
+        self._spec = replace(spec, dim=dim, prompt=spec.prompt + prefix, normalize=unit, extra=extras)
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Return the encoder's vectors of the prefixed sentences, cut and scaled."""
@@ -68,9 +65,8 @@ class ObjectEncoder(Encoder):
     Args:
         encoder: the object: a sentence-transformers model, or a class of your own.
         name: the encoder's name; by default the object's class.
-        revision: what pins its weights and settings. Without one, it is a hash of the vectors of three probe sentences,
-            so that another model does not read this one's cached views. A change that these vectors do not show (such
-            as a length limit beyond some 600 tokens) goes unnoticed: give a revision of your own then.
+        revision: what pins its weights and settings; by default a hash of the vectors of three probe sentences, which
+            does not notice every change (such as of a length limit beyond some 600 tokens).
 
     Example:
         >>> class Lengths:
@@ -93,11 +89,7 @@ class ObjectEncoder(Encoder):
 
 
 def _revision(probes: NDArray[np.float64]) -> str:
-    """Return a hash of a few figures of the probe vectors, rounded to three digits.
-
-    Another batch, thread count or machine rounds differently and must not look like another model. If every entry was
-    hashed, one of them would always be close to a rounding limit.
-    """
+    """Return a hash of a few figures of the probe vectors, rounded to three digits: machines round differently."""
     half = probes.shape[1] // 2 or 1
     figures = [*np.square(probes).sum(axis=1), *probes[:, :half].sum(axis=1), *(probes[:-1] * probes[1:]).sum(axis=1)]
     return PROBED + hashlib.sha256(" ".join(f"{figure:.2e}" for figure in figures).encode()).hexdigest()[:16]

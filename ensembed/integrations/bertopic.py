@@ -33,9 +33,8 @@ class EnsembedBackend(BaseEmbedder):  # type: ignore[misc] # a library without t
     """
 
     def __init__(self, model: ModelLike, *, threads: int | None = None, trust: bool = False) -> None:
-        source = Source(model, threads=threads, trust=trust)
-        super().__init__(embedding_model=source.model)
-        self._source = source
+        self._source = Source(model, threads=threads, trust=trust)
+        super().__init__(embedding_model=self._source.model)
 
     def embed(self, documents: Sequence[str], verbose: bool = False) -> FloatArray:
         """Return vectors [n, d]; `verbose` draws a bar, if standard error is a terminal."""

@@ -19,10 +19,10 @@ import_extra("chromadb", "chroma", "ensembed.integrations.chroma")
 from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space  # noqa: E402 - checked above
 from chromadb.utils.embedding_functions import register_embedding_function  # noqa: E402 - checked above
 
-# For every call on a reopened collection Chroma makes the function again from its configuration. Open models are found
-# by their fingerprint; the last few stay open between such calls.
+# Chroma makes the function again for every call on a reopened collection: models stay open, by their fingerprint.
 _OPEN: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
 _RECENT: deque[Encoder] = deque(maxlen=4)
+_REMEDY = "pass it again, as embedding_function=EnsembedEmbeddingFunction(model or folder)"
 
 
 @register_embedding_function
@@ -33,13 +33,10 @@ class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[m
     that has imported this module, it opens the model again, and refuses one with another fingerprint: its vectors would
     not fit those in the collection. A model in memory works while it is in memory; later it has to be passed again.
 
-    The vectors are those of `model.encode`, float32.
-
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: also open encoders that run their own code or send sentences away, as in `ensembed.load`. It is not kept
-            with the collection.
+        trust: also open encoders that run their own code or send sentences away; it is not kept with the collection.
     """
 
     def __init__(self, model: ModelLike, *, threads: int | None = None, trust: bool = False) -> None:
@@ -77,25 +74,15 @@ class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[m
 
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> EnsembedEmbeddingFunction:
-        """Make the function from the data of `get_config`.
-
-        Raises:
-            ModelError: the model has changed, or was an object in the memory of another process.
-        """
+        """Make the function from the data of `get_config`; a model that has changed is a ModelError."""
         EnsembedEmbeddingFunction.validate_config(config)
         name, fingerprint = config["model"], config["fingerprint"]
         model = _OPEN.get(fingerprint)
         if model is None:
             if name is None:
-                raise ModelError(
-                    "the collection was made with a model in memory, which does not exist any more: pass it again, as "
-                    "embedding_function=EnsembedEmbeddingFunction(model)"
-                )
+                raise ModelError(f"the collection was made with a model in memory, which is gone: {_REMEDY}")
             if Path(name).is_absolute() and not is_model(name):
-                raise ModelError(
-                    f"the model that filled the collection is not in {name} any more; if it is elsewhere now, pass it "
-                    "as embedding_function=EnsembedEmbeddingFunction(folder)"
-                )
+                raise ModelError(f"the model that filled the collection is not in {name} any more: {_REMEDY}")
             model = Source(name).model
             _refuse_change(fingerprint, model.spec.key, name)
         # Without __init__, which would open the model a second time.
@@ -115,11 +102,9 @@ class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[m
             raise InputError(f"a configuration of ensembed has a 'model' and a 'fingerprint', unlike {config!r}")
 
     def check(self, collection: Any) -> None:  # noqa: ANN401 - Chroma has several classes of collections
-        """Raise a ModelError if another model filled the collection.
+        """Raise a ModelError if another model filled the collection; Chroma itself compares only the functions' kinds.
 
-        Chroma compares a function that is passed to it with the one in the collection only by their kind, and
-        `modify` writes a new one down before it asks `validate_config_update`. Call this after
-        `get_or_create_collection(..., embedding_function=...)` and before `modify`.
+        Call this after `get_or_create_collection(..., embedding_function=...)` and before `modify`.
         """
         kept = collection.configuration_json.get("embedding_function") or {}
         if kept.get("name") == self.name():
@@ -129,7 +114,7 @@ class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[m
 
 def _refuse_change(before: str | None, now: str | None, name: str | None) -> None:
     if before != now:
-        raise ModelError(
-            f"the model {name!r} is not the one that filled the collection: its fingerprint was {before} and is "
-            f"{now}; use the former model, or embed the documents again into a new collection"
+        problem = (
+            f"the model {name!r} is not the one that filled the collection: its fingerprint was {before} and is {now}"
         )
+        raise ModelError(f"{problem}; use the former model, or embed the documents again into a new collection")

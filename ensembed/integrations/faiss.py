@@ -56,8 +56,7 @@ class FaissStore(FolderStore):
         Args:
             folder: where it is saved, now and by `save`; None keeps it in memory.
             model: a model, the folder of a saved one, or an encoder's name.
-            kind: "flat" compares with every vector; "hnsw" is faster from about ten thousand vectors on, but may miss
-                some.
+            kind: "flat" compares all vectors; "hnsw" is faster from about ten thousand on, but may miss some.
             connectivity: links per vector in the graph.
             ef_construction: breadth of the search for links.
             ef_search: breadth of the search for hits.
@@ -124,17 +123,11 @@ class FaissStore(FolderStore):
 def export_index(model: MetaEncoder, index: Any = None) -> Any:  # noqa: ANN401 - faiss has no types
     """Return an index that applies the model's map itself: it takes the result of `member_vectors`.
 
-    It is an `IndexPreTransform` with a `LinearTransform`, which is the map, and a `NormalizationTransform`, which makes
-    the inner product the cosine. Written to a file it needs nothing of ensembed.
+    It is an `IndexPreTransform` of a `LinearTransform` and a `NormalizationTransform`; it needs nothing of ensembed.
 
     Args:
         model: a meta-encoder whose map is linear: concatenation, average, svd, gcca, and what `Auto` fits of these.
-        index: the index behind the map, for vectors of the model's dimension, by inner product or L2; by default a flat
-            index by inner product that takes ids.
-
-    Raises:
-        InputError: the map is not linear.
-        DimensionError: the index is for vectors of another length.
+        index: the index behind the map, by inner product or L2; None takes a flat one by inner product with ids.
     """
     matrix, bias = linear_map(_meta_of(model))
     dim = matrix.shape[1]
@@ -158,8 +151,7 @@ def export_index(model: MetaEncoder, index: Any = None) -> Any:  # noqa: ANN401 
 def member_vectors(model: MetaEncoder, sentences: list[str]) -> FloatArray:
     """Return the input of an exported index [n, D]: the vectors of the members that count, side by side.
 
-    Where the method scales each member's vectors to length one before it combines them (concatenation, average, svd),
-    they are scaled here: no transform of FAISS scales a part of a vector. Otherwise they are the members' own.
+    They are scaled here where the method scales each member's vectors: FAISS cannot scale a part of a vector.
     """
     meta = _meta_of(model)
     views = [model.ensemble.encoders[j].encode(sentences) for j in meta.counted]
@@ -167,18 +159,14 @@ def member_vectors(model: MetaEncoder, sentences: list[str]) -> FloatArray:
 
 
 def linear_map(meta: Meta) -> tuple[FloatArray, FloatArray]:
-    """Return the matrix [D, d] and bias [d] of a meta-embedding; raise an InputError if it is not linear.
-
-    Rows x of the members' vectors become x @ matrix + bias.
-    """
+    """Return the map x @ matrix [D, d] + bias [d] of a meta-embedding; raise an InputError if it is not linear."""
     layers: list[Layer] = []
     for j in meta.counted:
         network = as_network(meta.projections[j], meta.dim)
         if len(network.layers) > 1:
             raise InputError(
-                f"{meta.method['name']} is not linear: it sends member {j} through {len(network.layers)} layers "
-                f"with {network.activation!r} between them, and a FAISS index can only multiply and add; keep the "
-                "model's own vectors in a FaissStore"
+                f"{meta.method['name']} is not linear: it sends member {j} through {len(network.layers)} layers with "
+                f"{network.activation!r} between them; keep the model's own vectors in a FaissStore"
             )
         layers += network.layers
     return np.concatenate([layer.matrix for layer in layers]), np.sum([layer.bias for layer in layers], axis=0)

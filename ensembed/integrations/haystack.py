@@ -41,11 +41,7 @@ class _ModelComponent:
         _ = self._source.model
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for a pipeline's YAML: the model by its folder or name, as given; `trust` is left out.
-
-        Raises:
-            InputError: the model is an object in memory.
-        """
+        """Return data for a pipeline's YAML, without `trust`; a model in memory, without a name, is an InputError."""
         settings = {name: getattr(self, name) for name in self._settings}
         name = self._source.require_name("a Haystack pipeline that is written down")
         data: dict[str, Any] = default_to_dict(self, model=name, threads=self.threads, **settings)
@@ -53,24 +49,16 @@ class _ModelComponent:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Make a component from the data of `to_dict`; the model is opened when it is needed.
-
-        Raises:
-            InputError: the data asks for trust, which only the caller can give.
-        """
+        """Make a component from the data of `to_dict`, which cannot ask for trust; the model is opened when needed."""
         if "trust" in data.get("init_parameters", {}):
-            raise InputError(
-                "a pipeline that is read cannot ask for trust: make the component with trust=True yourself"
-            )
+            raise InputError("a pipeline that is read cannot ask for trust: make the component with trust=True")
         embedder: Self = default_from_dict(cls, data)
         return embedder
 
 
 @component
 class EnsembedTextEmbedder(_ModelComponent):
-    """Embeds one text, such as a query.
-
-    The vector is a list of Python floats, equal to that of `model.encode`.
+    """Embeds one text, such as a query, as a list of Python floats.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
@@ -86,17 +74,13 @@ class EnsembedTextEmbedder(_ModelComponent):
         self, model: ModelLike, *, prefix: str = "", suffix: str = "", threads: int | None = None, trust: bool = False
     ) -> None:
         self._set_model(model, threads, trust)
-        self.prefix = prefix
-        self.suffix = suffix
+        self.prefix, self.suffix = prefix, suffix
 
     @component.output_types(embedding=list[float])  # type: ignore[untyped-decorator] # not read
     def run(self, text: str) -> dict[str, Any]:
         """Return the text's vector as `embedding`."""
         if not isinstance(text, str):
-            raise TypeError(
-                f"EnsembedTextEmbedder takes a string, not {type(text).__name__}; EnsembedDocumentEmbedder takes "
-                "lists of documents"
-            )
+            raise TypeError(f"this takes a string, not {type(text).__name__}; EnsembedDocumentEmbedder takes documents")
         return {"embedding": self.encoder.encode([self.prefix + text + self.suffix])[0].tolist()}
 
     @component.output_types(embedding=list[float])  # type: ignore[untyped-decorator] # not read
@@ -109,9 +93,8 @@ class EnsembedTextEmbedder(_ModelComponent):
 class EnsembedDocumentEmbedder(_ModelComponent):
     """Embeds documents: returns copies with vectors.
 
-    A document's text is its meta fields, if it has them, and its content, joined by a separator. A document without
-    content (an image) counts as an empty text. The vectors are lists of Python floats, equal to those of
-    `model.encode`.
+    A document's text is its meta fields, if it has them, and its content, joined by a separator; without content (an
+    image) it is an empty text. The vectors are lists of Python floats.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
@@ -141,11 +124,8 @@ class EnsembedDocumentEmbedder(_ModelComponent):
         if isinstance(meta_fields_to_embed, str):
             raise InputError(f"meta_fields_to_embed is a list of names: write [{meta_fields_to_embed!r}]")
         self._set_model(model, threads, trust)
-        self.prefix = prefix
-        self.suffix = suffix
-        self.meta_fields_to_embed = list(meta_fields_to_embed or [])
-        self.embedding_separator = embedding_separator
-        self.progress_bar = progress_bar
+        self.prefix, self.suffix, self.embedding_separator = prefix, suffix, embedding_separator
+        self.meta_fields_to_embed, self.progress_bar = list(meta_fields_to_embed or []), progress_bar
 
     def _text(self, document: Document) -> str:
         fields = [document.meta.get(name) for name in self.meta_fields_to_embed]

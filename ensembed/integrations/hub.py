@@ -15,26 +15,19 @@ from pathlib import Path
 
 from ensembed.encoders.base import EncoderSpec
 from ensembed.errors import InputError
-from ensembed.integrations.model_card import Scores, facts_of, member_of, model_card
+from ensembed.integrations.model_card import Licences, Scores, facts_of, member_of, model_card
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.hub_models import CARD, HubModel, check_name, explaining, from_pretrained
 from ensembed.models.saved_model import CONFIG, TENSORS, read_model
 
 __all__ = ["HubModel", "Pushed", "from_pretrained", "model_card", "push_to_hub"]
 
-_MAIN = "main"
 _PASSWORD = re.compile("//[^/]*@")
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """The place of a pushed model.
-
-    Attributes:
-        repo: the name on the hub.
-        revision: the commit that holds the model.
-        url: the page of that commit.
-    """
+    """The place of a pushed model: its name on the hub, the commit that holds it, and the page of that commit."""
 
     repo: str
     revision: str
@@ -51,10 +44,10 @@ def push_to_hub(
     commit_message: str | None = None,
     card: str | bool = True,
     scores: Scores | None = None,
-    licences: Mapping[str, str] | None = None,
+    licences: Licences = None,
     allow_local_members: bool = False,
 ) -> Pushed:
-    """Put a model on the hub in one commit; an interrupted push leaves the hub as it was.
+    """Put a model on the hub in one commit; raise a MissingError if it cannot be reached or refuses this user.
 
     Args:
         model: a fitted model, or the folder of a saved one, whose members are not opened.
@@ -63,17 +56,10 @@ def push_to_hub(
         token: the access token; by default that of `hf auth login` or HF_TOKEN.
         revision: the branch to commit to, created if necessary; None for the main branch.
         commit_message: the message of the commit.
-        card: True writes the README (`model_card`) and replaces the present one, a text becomes the README, False
-            leaves it as it is.
+        card: True replaces the README by `model_card`, a text becomes the README, False leaves it as it is.
         scores: STS scores for the card, see `model_card`.
         licences: licences of members for the card, see `model_card`.
-        allow_local_members: push although members are files or objects that others do not have; others then need their
-            own, and the names of yours are public.
-
-    Raises:
-        InputError: `repo` cannot be a name on the hub, or others could not open a member.
-        MissingError: the hub cannot be reached, or does not let this user write there.
-        ModelError: the folder holds no model, or somebody else changed the repository at the same time.
+        allow_local_members: push although others do not have a member; its name is public then.
     """
     check_name(repo)
     if revision is not None and re.fullmatch("[0-9a-f]{40}", revision):
@@ -98,24 +84,21 @@ def push_to_hub(
         files[CARD] = text.encode()
     summary = f"{saved.meta.method['name']} of {len(saved.members)} encoders, {saved.meta.dim} dimensions"
     with explaining(repo, revision):
-        return _commit(repo, files, private, token, revision or _MAIN, commit_message or summary)
+        return _commit(repo, files, private, token, revision or "main", commit_message or summary)
 
 
 def _check_members(specs: Sequence[EncoderSpec], *, allow_local: bool) -> None:
     """Raise an InputError if others cannot open a member, or if a member's name holds a password."""
     for spec in specs:
         if _PASSWORD.search(spec.name):
-            raise InputError(
-                f"the name of member {_PASSWORD.sub('//***@', spec.name)!r} holds a user or a password, which "
-                "everybody could read on the hub: fit the model again with a member that is named without it"
-            )
+            hidden = _PASSWORD.sub("//***@", spec.name)
+            raise InputError(f"the name of member {hidden!r} holds a user or a password: fit with a name without it")
     local = [f"{member.spec.name!r} ({member.local})" for member in map(member_of, specs) if member.local]
     if local and not allow_local:
         raise InputError(
             f"the model would not open elsewhere, since these members are on this machine alone: {', '.join(local)}. "
-            "Put them on the hub and fit on them by that name, as in st:ORG/NAME; or, if those who load the model have "
-            "them too, set allow_local_members=True (--allow-local-members): the names above will be public, and "
-            "loading takes from_pretrained(..., encoders={NAME: THEIR OWN})"
+            "Put them on the hub and fit on st:ORG/NAME; or, if others have them, set allow_local_members=True "
+            "(--allow-local-members): their names become public, and loading takes encoders={NAME: THEIR OWN}"
         )
 
 
@@ -128,13 +111,9 @@ def _commit(
     api.create_repo(repo, private=private, exist_ok=True)
     if private and not api.model_info(repo).private:
         raise InputError(f"{repo} is on the hub already, and public: make it private in its settings, then push again")
-    if branch != _MAIN:
+    if branch != "main":
         api.create_branch(repo, branch=branch, exist_ok=True)
-    done = api.create_commit(
-        repo,
-        [CommitOperationAdd(name, content) for name, content in files.items()],
-        commit_message=message,
-        revision=branch,
-        parent_commit=api.model_info(repo, revision=branch).sha,  # refused if somebody else commits in between
-    )
+    operations = [CommitOperationAdd(name, content) for name, content in files.items()]
+    parent = api.model_info(repo, revision=branch).sha  # refused if somebody else commits in between
+    done = api.create_commit(repo, operations, commit_message=message, revision=branch, parent_commit=parent)
     return Pushed(repo, str(done.oid), str(done.commit_url))

@@ -16,8 +16,7 @@ from langchain_core.embeddings import Embeddings  # noqa: E402 - the check above
 class EnsembedEmbeddings(Embeddings):  # type: ignore[misc] # its types are not read
     """A model for LangChain's vector stores, retrievers and caches.
 
-    Queries and documents are embedded in the same way. The vectors are lists of Python floats, equal to those of
-    `model.encode`. The asynchronous methods run in LangChain's executor.
+    Queries and documents are embedded in the same way, as lists of Python floats.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.

@@ -15,26 +15,22 @@ import_extra("llama_index.core", "llama-index", "ensembed.integrations.llama_ind
 from llama_index.core.base.embeddings.base import BaseEmbedding  # noqa: E402 - the check above says what to install
 from llama_index.core.bridge.pydantic import Field, PrivateAttr  # noqa: E402 - checked above
 
-# The number that an encoder takes at a time itself; LlamaIndex's 10 are for remote APIs.
-_BATCH = 512
+_BATCH = 512  # what an encoder takes at a time itself; LlamaIndex's 10 are for remote APIs
 
 
 class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are not read
     """A model for LlamaIndex's indexes, retrievers and ingestion pipelines.
 
-    Queries and texts are embedded in the same way. The vectors are lists of Python floats, equal to those of
-    `model.encode`. The asynchronous methods run in a thread, so that the event loop goes on.
+    Queries and texts are embedded in the same way, as lists of Python floats; asynchronous methods run in a thread.
 
     `to_dict` and pickle keep the model's folder or name and its fingerprint; `from_dict` refuses a model that has
-    changed. A model in memory has no name: its `to_dict` identifies it, as an ingestion cache needs it, but cannot be
-    read back.
+    changed. The `to_dict` of a model in memory serves an ingestion cache, but cannot be read back.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
         embed_batch_size: texts per call, at most 2048.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: also open encoders that run their own code or send sentences away, as in `ensembed.load`. It is not
-            kept by `to_dict`.
+        trust: also open encoders that run their own code or send sentences away; `to_dict` does not keep it.
         fingerprint: the fingerprint that the model must have; for `from_dict`.
         **settings: the other fields of `BaseEmbedding`.
     """
@@ -62,14 +58,8 @@ class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are no
                 f"the model {source.name or spec.name!r} has changed: its fingerprint was {fingerprint} and is "
                 f"{spec.key}, so its vectors do not fit those made before; use the former model, or embed again"
             )
-        super().__init__(
-            model=source.name,
-            fingerprint=spec.key,
-            threads=threads,
-            trust=trust,
-            embed_batch_size=embed_batch_size,
-            **({"model_name": spec.name} | settings),
-        )
+        settings = {"model_name": spec.name, "embed_batch_size": embed_batch_size} | settings
+        super().__init__(model=source.name, fingerprint=spec.key, threads=threads, trust=trust, **settings)
         self._source = source
 
     @classmethod
@@ -88,8 +78,7 @@ class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are no
     def _get_text_embedding(self, text: str) -> list[float]:
         return self._get_text_embeddings([text])[0]
 
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return self._get_text_embedding(query)
+    _get_query_embedding = _get_text_embedding
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return await asyncio.to_thread(self._get_text_embeddings, texts)
@@ -97,8 +86,7 @@ class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are no
     async def _aget_text_embedding(self, text: str) -> list[float]:
         return await asyncio.to_thread(self._get_text_embedding, text)
 
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await asyncio.to_thread(self._get_text_embedding, query)
+    _aget_query_embedding = _aget_text_embedding
 
     # LlamaIndex drops what cannot be pickled; without its model this object would be broken.
     def __getstate__(self) -> dict[str, Any]:

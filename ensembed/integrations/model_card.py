@@ -24,26 +24,21 @@ from ensembed.support.version import __version__
 
 Describable: TypeAlias = MetaEncoder | SavedModel | str | Path
 Scores: TypeAlias = Result | Sequence[Any] | Mapping[str, Any]
+Licences: TypeAlias = Mapping[str, str] | None
 
-# The hub's identifiers of licences that models have: SPDX names in lower case, apart from these.
-_HUB_LICENCES = {"pddl-1.0": "pddl"}
+# The hub's identifiers of licences that models have: SPDX names in lower case, apart from pddl.
 _PLAIN_LICENCES = re.compile(
     r"apache-2\.0|mit|isc|zlib|unlicense|wtfpl|pddl|postgresql|bsd(-[23]-clause)?|bsl-1\.0|mpl-2\.0|cc0-1\.0|"
     r"(a|l)?gpl-[23]\.[01]|cc-by(-nc)?(-nd|-sa)?-[234]\.0|eupl-1\.[12]|gemma|llama2|llama3(\.[1-3])?|"
     r"openrail(\+\+)?|bigscience-openrail-m"
 )
 _UNKNOWN = "unknown"
-# Facts of a fitted method that the card tells in a sentence, or not at all.
-_TOLD_ELSEWHERE = ("name", "weights", "weights_from", "trusted", "decided", "sure")
+_TOLD_ELSEWHERE = ("name", "weights", "weights_from", "trusted", "decided", "sure")  # in a sentence, or not at all
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#$&])")
-# The revision of a model from the hub: its commit, and perhaps those of the repositories with its code.
-_COMMIT = re.compile(r"([0-9a-f]{40})(\+[0-9a-f]{40})*")
+_COMMIT = re.compile(r"([0-9a-f]{40})(\+[0-9a-f]{40})*")  # of a model on the hub, and of repositories with its code
 _ORIGINAL = re.compile(r"([\w.-]+/[\w.-]+):")
 _FRONT = re.compile(r"\A---\r?\n(.*?)\r?\n---", re.DOTALL)
-_SCORES = (
-    "scores are what `ensembed evaluate --json` prints, read as JSON, or results of ensembed.sts.evaluate: one, a "
-    "list, or lists by the names of models"
-)
+_SCORES = "scores are what `ensembed evaluate --json` prints, or results of ensembed.sts.evaluate, also by model"
 _LIMITS = """\
 The vectors are meant for comparing sentences and short paragraphs: similarity, search, clustering, finding duplicates.
 Compare them by cosine.
@@ -60,23 +55,15 @@ source, under its own licence."""
 
 
 def model_card(
-    model: Describable,
-    scores: Scores | None = None,
-    *,
-    repo: str | None = None,
-    licences: Mapping[str, str] | None = None,
+    model: Describable, scores: Scores | None = None, *, repo: str | None = None, licences: Licences = None
 ) -> str:
     """Return the text of README.md for a model: YAML for the hub, then Markdown. Equal calls give equal texts.
 
     Args:
         model: a fitted model, or the folder of a saved one; its members are not opened.
-        scores: STS scores, if there are any: what `ensembed evaluate --json` prints (read as JSON), or results of
-            `ensembed.sts.evaluate`: one, a list, or lists by the names of models.
+        scores: the JSON of `ensembed evaluate --json`, or results of `ensembed.sts.evaluate`: one, a list, or by model.
         repo: the model's future name on the hub, as `org/name`.
         licences: licences of members that neither the catalogue nor the hub's cache knows, by the members' names.
-
-    Raises:
-        InputError: the scores do not have that form.
 
     Example:
         >>> from ensembed import Ensemble
@@ -115,17 +102,14 @@ def model_card(
 
 def facts_of(model: Describable) -> SavedModel:
     """Return what a card tells about a model, without opening its members."""
-    match model:
-        case SavedModel():
-            return model
-        case MetaEncoder():
-            return SavedModel(model.meta, tuple(member.spec for member in model.ensemble.encoders), (), model.corpus)
-        case str() | Path():
-            return read_model(Path(model))
-    raise InputError(
-        f"a fitted model or the folder of a saved one is wanted, not {type(model).__name__}: make a model of a single "
-        "encoder by Ensemble([encoder]).fit(sentences, Concat())"
-    )
+    if isinstance(model, SavedModel):
+        return model
+    if isinstance(model, MetaEncoder):
+        return SavedModel(model.meta, tuple(member.spec for member in model.ensemble.encoders), (), model.corpus)
+    if isinstance(model, (str, Path)):
+        return read_model(Path(model))
+    single = "make a model of a single encoder by Ensemble([encoder]).fit(sentences, Concat())"
+    raise InputError(f"a fitted model or the folder of a saved one is wanted, not {type(model).__name__}: {single}")
 
 
 def escaped(text: str) -> str:
@@ -140,10 +124,7 @@ def escaped(text: str) -> str:
 
 @dataclass(frozen=True)
 class Member:
-    """A member as others see it; a text is empty if the licence is unknown, or if it has no name on the hub.
-
-    `local` says why others cannot open it by its name.
-    """
+    """A member as others see it; unknown texts are empty, and `local` says why others cannot open it by its name."""
 
     spec: EncoderSpec
     licence: str
@@ -151,7 +132,7 @@ class Member:
     local: str = ""
 
 
-def member_of(spec: EncoderSpec, licences: Mapping[str, str] | None = None) -> Member:
+def member_of(spec: EncoderSpec, licences: Licences = None) -> Member:
     """Return what the spec, the user's licences, the catalogue and the hub's cache tell; nothing is fetched."""
     licence = (licences or {}).get(spec.name, "")
     if spec.kind in ("object", "meta"):
@@ -198,27 +179,24 @@ def _cached_licence(repo: str, commit: str) -> str:
         front = _FRONT.match(Path(card).read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return ""
-    lines = re.finditer(r"(?m)^(license|license_name): *[\"']?([\w.+-]+)", front[1] if front else "")
-    values = {line[1]: line[2] for line in lines}
+    values: dict[str, str] = dict(
+        re.findall(r"(?m)^(license|license_name): *[\"']?([\w.+-]+)", front[1] if front else "")
+    )
     licence = values.get("license", "")
     return values.get("license_name", licence) if licence == "other" else licence
 
 
 class _Score(NamedTuple):
-    """The two correlations on a data set, as fractions."""
-
     dataset: str
     protocol: str
-    pearson: float
+    pearson: float  # a fraction
     spearman: float
 
 
 class _ScoreTable(NamedTuple):
-    """Scores by the names of models, the card's own name among them (None if unclear), and the version of ensembed."""
-
-    rows: Mapping[str, tuple[_Score, ...]]
-    own: str | None
-    version: str
+    rows: Mapping[str, tuple[_Score, ...]]  # by the names of models
+    own: str | None  # the card's own name among them, None if unclear
+    version: str  # of ensembed
 
 
 def _read_scores(scores: Scores, name: str, members: Sequence[str]) -> _ScoreTable:
@@ -229,21 +207,17 @@ def _read_scores(scores: Scores, name: str, members: Sequence[str]) -> _ScoreTab
         version = str(provenance.get("ensembed", "")) if isinstance(provenance, Mapping) else ""
         scores = scores["models"]
     by_name = scores if isinstance(scores, Mapping) and "dataset" not in scores else {name: scores}
-    rows = {str(key): tuple(map(_read_score, _as_list(value))) for key, value in by_name.items()}
+    rows = {}
+    for key, value in by_name.items():
+        several = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+        results: Any = value if several else [value]
+        rows[str(key)] = tuple(map(_read_score, results))
     if not rows or not all(rows.values()):
         empty = [key for key, row in rows.items() if not row]
         raise InputError(f"the scores {f'of {empty[0]!r} ' if empty else ''}are empty: {_SCORES}")
     others = [key for key in rows if key not in members]
     own = name if name in rows else others[0] if len(others) == 1 else None
     return _ScoreTable(rows, own, version)
-
-
-def _as_list(value: object) -> Sequence[object]:
-    if isinstance(value, (Result, Mapping)):
-        return [value]
-    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        return value
-    raise InputError(f"{_SCORES}; got {type(value).__name__}")
 
 
 def _read_score(result: object) -> _Score:
@@ -272,27 +246,20 @@ def _front_matter(members: Sequence[Member], name: str, table: _ScoreTable | Non
         facts["base_model"] = bases
     if table is not None and table.own is not None:
         facts["model_name"] = name
-        facts["eval_results"] = [
-            EvalResult(
-                task_type="semantic-similarity",
-                task_name="Semantic textual similarity",
-                dataset_type=score.dataset,
-                dataset_name=score.dataset,
-                dataset_args={"protocol": score.protocol},
-                metric_type=metric,
-                metric_value=round(100 * getattr(score, metric), 2),
-            )
-            for score in table.rows[table.own]
-            for metric in ("pearson", "spearman")
-        ]
+        facts["eval_results"] = []
+        for score in table.rows[table.own]:
+            data: dict[str, Any] = {"dataset_type": score.dataset, "dataset_name": score.dataset}
+            data |= {"task_type": "semantic-similarity", "task_name": "Semantic textual similarity"}
+            data |= {"dataset_args": {"protocol": score.protocol}}
+            for metric, value in (("pearson", score.pearson), ("spearman", score.spearman)):
+                facts["eval_results"].append(EvalResult(**data, metric_type=metric, metric_value=round(100 * value, 2)))
     return str(ModelCardData(**facts).to_yaml()).strip()
 
 
 def _licence(members: Sequence[Member]) -> dict[str, str]:
     """Return the licence for the hub: the members' if all have the same one, else that each has its own."""
     licences = {member.licence.lower() for member in members}
-    licence = licences.pop()
-    licence = _HUB_LICENCES.get(licence, licence)
+    licence = licences.pop().replace("pddl-1.0", "pddl")
     if not licences and _PLAIN_LICENCES.fullmatch(licence):
         return {"license": licence}
     return {"license": "other", "license_name": "those-of-the-members"}
@@ -302,10 +269,8 @@ def _summary(saved: SavedModel) -> str:
     count = len(saved.members)
     members = "one frozen encoder" if count == 1 else f"{count} frozen encoders"
     labels = "used to choose it, except those of the tuning below." if "tuned" in saved.meta.method else "used."
-    return (
-        f"One sentence embedding of {saved.meta.dim} dimensions out of {members}, combined by "
-        f"{escaped(str(saved.meta.method['name']))} with ensembed. No labels were {labels}"
-    )
+    method = f"combined by {escaped(str(saved.meta.method['name']))} with ensembed"
+    return f"One sentence embedding of {saved.meta.dim} dimensions out of {members}, {method}. No labels were {labels}"
 
 
 def _members(saved: SavedModel, members: Sequence[Member]) -> list[str]:
@@ -320,10 +285,8 @@ def _members(saved: SavedModel, members: Sequence[Member]) -> list[str]:
         rows.append([*texts, str(spec.dim), *([f"{weights[j]:.3g}"] if numbers else [])])
     headers = ["member", "kind", "revision", "licence", "dimensions", *(["weight"] if numbers else [])]
     parts = [markdown_table(headers, rows, left=4), _MEMBERS_APART]
-    if unclear := [escaped(member.spec.name) for member in members if not member.licence]:
-        parts.append(
-            f"The licence of {', '.join(unclear)} is not known to ensembed: check it before you use the model."
-        )
+    if unclear := ", ".join(escaped(member.spec.name) for member in members if not member.licence):
+        parts.append(f"The licence of {unclear} is not known to ensembed: check it before you use the model.")
     if local := [f"{escaped(member.spec.name)}: {member.local}" for member in members if member.local]:
         parts.append(f"These members cannot be fetched by their name: {'; '.join(local)}. You need your own.")
     if not numbers:
@@ -371,9 +334,9 @@ def _scores(table: _ScoreTable) -> list[str]:
 def _usage(saved: SavedModel, members: Sequence[Member], repo: str | None) -> str:
     local = [f"{member.spec.name!r}: YOUR_OWN" for member in members if member.local]
     encoders = f", encoders={{{', '.join(local)}}}" if local else ""
-    pulled = list(dict.fromkeys(spec.name.partition("?")[0] for spec in saved.members))
-    pulled = [name for name in pulled if name in catalog()]
-    install = ["pip install ensembed", *([f"ensembed pull {' '.join(pulled)}"] if pulled else [])]
+    names = dict.fromkeys(spec.name.partition("?")[0] for spec in saved.members)
+    pulled = " ".join(name for name in names if name in catalog())
+    install = ["pip install ensembed", *([f"ensembed pull {pulled}"] if pulled else [])]
     if repo:
         module = "from ensembed.integrations.hub import from_pretrained"
         opening = f'from_pretrained("{repo}"{encoders})  # revision="…" pins a commit'

@@ -31,13 +31,11 @@ class Source:
     def __init__(self, given: ModelLike, *, threads: int | None = None, trust: bool = False) -> None:
         if given is None or (isinstance(given, str) and not given):
             raise InputError(
-                f"a model is an encoder, the folder of a saved model or an encoder's name, not {given!r}. A "
-                "configuration has none where the model was an object in memory: pass that object again"
+                f"a model is an encoder, the folder of a saved model or an encoder's name, not {given!r}; if it was an "
+                "object in memory, pass that object again"
             )
         self.name = str(given) if isinstance(given, (str, Path)) else None
-        self._given = given
-        self._threads = threads
-        self._trust = trust
+        self._given, self._threads, self._trust = given, threads, trust
         self._lock = threading.Lock()
         self._model: Encoder | None = None
 
@@ -59,18 +57,15 @@ class Source:
     def require_name(self, what: str) -> str:
         """Return the folder or name; raise an InputError, which says that `what` needs one, for an object in memory."""
         if self.name is None:
-            raise InputError(
-                f"{what} keeps a model by its folder or name, and this one is an object in memory "
-                f"({type(self._given).__name__}): save it with model.save(folder) and pass the folder instead"
-            )
+            problem = f"{what} keeps a model by its folder or name, and this one is an object in memory"
+            raise InputError(f"{problem} ({type(self._given).__name__}): model.save(folder), then pass the folder")
         return self.name
 
-    def __deepcopy__(self, _memo: dict[int, Any]) -> Source:
+    def __deepcopy__(self, _memo: object = None) -> Source:
         """Return the source itself: a model is frozen, and one in memory could not be opened a second time."""
         return self
 
-    def __copy__(self) -> Source:
-        return self
+    __copy__ = __deepcopy__
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the name, which opens the model again, and not the weights."""

@@ -1,7 +1,4 @@
-"""MTEB 2: a model as an encoder for `mteb.evaluate`, and MTEB's STS tasks on local data.
-
-result = mteb.evaluate(MtebModel(ensembed.load("my-model")), tasks)
-"""
+"""MTEB 2: a model for `mteb.evaluate(MtebModel(ensembed.load("my-model")), tasks)`, and STS tasks on local data."""
 
 from __future__ import annotations
 
@@ -13,8 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ensembed.encoders import Encoder
-from ensembed.encoders.base import FloatArray
+from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import DatasetError, InputError
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import ModelLike, open_model
@@ -35,23 +31,16 @@ Task: TypeAlias = Any
 """A task of the library, whose types are not read."""
 
 # MTEB's names of the libraries that compute, by the kind of encoder; numpy combines the vectors.
-_FRAMEWORKS = {
-    "onnx": ("ONNX",),
-    "st": ("Sentence Transformers", "PyTorch"),
-    "tfhub": ("TensorFlow",),
-    "openai": ("API",),
-}
+_FRAMEWORKS = {"onnx": ["ONNX"], "st": ["Sentence Transformers", "PyTorch"], "tfhub": ["TensorFlow"], "openai": ["API"]}
 
 
 class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # the library's types are not read
     """An `EncoderProtocol` for `mteb.evaluate` that gives the model's vectors, compared by cosine.
 
-    MTEB keeps results under the name and the revision, which is the key of everything that determines the vectors:
-    another fit is another revision.
+    MTEB keeps results under the name and the revision, which is the key of everything that determines the vectors.
 
     Args:
-        model: a meta-encoder or any other encoder, the folder of a saved model, or a name. Options in the name
-            (`minilm?prefix=query: `) apply to all texts; MTEB's own prompts are not used.
+        model: an encoder, the folder of a saved model, or a name, whose options replace MTEB's own prompts.
         name: the name in results, as `organization/name`; by default `ensembed/` and the model's name.
         trust: also open encoders that run code which comes with them, or that send sentences away.
         progress: reports encoded rows.
@@ -72,35 +61,22 @@ class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # 
         self._progress = progress
         members = [member.spec for member in _members(self.model)]
         frameworks = [framework for member in members for framework in _FRAMEWORKS.get(member.kind, ())]
-        self.mteb_model_meta = mteb.models.ModelMeta.create_empty(
-            {
-                "name": name,
-                "revision": spec.key,
-                "embed_dim": spec.dim,
-                "max_tokens": min((m.max_length for m in members if m.max_length is not None), default=None),
-                "framework": list(dict.fromkeys([*frameworks, "NumPy"])),
-                "similarity_fn_name": _abs_encoder.ScoringFunction.COSINE,
-                "use_instructions": False,
-            }
-        )
+        facts = {"name": name, "revision": spec.key, "embed_dim": spec.dim, "use_instructions": False}
+        facts["max_tokens"] = min((m.max_length for m in members if m.max_length is not None), default=None)
+        facts["framework"] = list(dict.fromkeys([*frameworks, "NumPy"]))
+        facts["similarity_fn_name"] = _abs_encoder.ScoringFunction.COSINE
+        self.mteb_model_meta = mteb.models.ModelMeta.create_empty(facts)
 
     def encode(self, inputs: Iterable[Mapping[str, Any]], *, task_metadata: Any, **options: Any) -> FloatArray:  # noqa: ANN401 - the library's
-        """Return the vectors of all texts; MTEB's batch size does not matter, each distinct text is encoded once.
-
-        Raises:
-            InputError: the task is not about texts, or asks for rounded vectors.
-        """
+        """Return the vectors of all texts, each distinct text encoded once; other inputs are an InputError."""
         precision = options.get("precision")
-        if precision not in (None, "float32"):
-            # MTEB writes it into the results: it must not be ignored.
-            raise InputError(
-                f"precision={precision!r} is not made here: give mteb.evaluate what to_sentence_transformer makes"
-            )
+        if precision not in (None, "float32"):  # MTEB writes it into the results: it must not be ignored
+            raise InputError(f"precision={precision!r} is not made here: evaluate what to_sentence_transformer makes")
         texts: list[str] = []
         for batch in inputs:
             if "text" not in batch:
                 raise InputError(
-                    f"task {task_metadata.name!r} has batches of {sorted(batch)}, and this encoder reads only texts"
+                    f"task {task_metadata.name!r} has batches of {sorted(batch)}; this encoder reads texts"
                 )
             texts += batch["text"]
         return self.model.encode(texts, progress=self._progress)
@@ -109,16 +85,12 @@ class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # 
 def local_sts(task: str, data: Dataset | Mapping[str, Dataset]) -> Task:
     """Return one of MTEB's STS tasks with pairs from this machine, so that `mteb.evaluate` needs no hub.
 
-    All parts of a data set become one list of pairs, as in MTEB: that is the protocol `all` of `ensembed.sts`. The
-    task's name ends with a hash of these pairs, since MTEB keeps results by name: they are not confused with results on
-    other pairs, or on the hub's.
+    All parts of a data set become one list of pairs, as in the protocol `all` of `ensembed.sts`. The task's name ends
+    with a hash of these pairs, since MTEB keeps results by name.
 
     Args:
-        task: MTEB's name of the task, for instance `STSBenchmark` or `STS14`.
+        task: MTEB's name of the task, for instance `STSBenchmark` or `STS14`; an unknown one is an InputError.
         data: the pairs of the split `test`, for instance `find_sts("stsb-test")`, or pairs by the name of the split.
-
-    Raises:
-        InputError: MTEB has no STS task of that name, or it has no such split.
     """
     splits = {"test": data} if isinstance(data, Dataset) else dict(data)
     if not splits:
@@ -136,7 +108,6 @@ def local_sts(task: str, data: Dataset | Mapping[str, Dataset]) -> Task:
     local.dataset = {"default": {split: datasets.Dataset.from_dict(_columns(pairs)) for split, pairs in splits.items()}}
     local.data_loaded = True
     revision = "+".join(pairs.fingerprint for pairs in splits.values())
-    # MTEB keeps results by the task's name, and ignores the data's revision if all splits are there.
     name = f"{task}-local-{hashlib.sha256(revision.encode()).hexdigest()[:12]}"
     source = {"path": "local", "revision": revision}
     local.metadata = local.metadata.model_copy(update={"name": name, "dataset": dict(local.metadata.dataset) | source})

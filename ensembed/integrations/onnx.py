@@ -32,24 +32,19 @@ __all__ = ["OnnxModel", "export_meta", "export_model"]
 CONFIG = "config.json"
 KIND = "ensembed-onnx"
 VERSION = 1
-# Every runtime since the end of 2020 understands these operations.
-_OPSET = 13
+_APART = "they cannot be in one graph; leave merged out"
+_OPSET = 13  # every runtime since the end of 2020 understands these operations
 
 
 def export_meta(meta: Meta, path: str | Path) -> None:
     """Write a fitted meta-embedding as one ONNX graph.
 
-    The inputs `view_0`, `view_1`, ... are the members' vectors, float32 [batch, d_j], for any batch; views that the
-    result does not depend on (weight 0) have no input. The output `vector` is [batch, d]. NaN and Inf, which
-    `meta.transform` refuses, pass through the graph, and no view can be left out.
+    The inputs `view_0`, `view_1`, ... are the members' vectors, float32 [batch, d_j], for any batch; views of weight 0
+    have no input. The output `vector` is [batch, d]. NaN and Inf pass through, and no view can be left out.
 
     Args:
         meta: a fitted meta-embedding: `GCCA(...).fit(views)`, or `model.meta`.
-        path: the file to write.
-
-    Raises:
-        MissingError: the package `onnx` is not installed.
-        ModelError: the file cannot be written.
+        path: the file to write; one that cannot be written is a ModelError.
 
     Example:
         >>> import tempfile
@@ -58,9 +53,8 @@ def export_meta(meta: Meta, path: str | Path) -> None:
     """
     if not isinstance(meta, Meta):
         raise InputError(f"export_meta takes a fitted meta-embedding, such as model.meta, not a {type(meta).__name__}")
-    data = _combiner(meta)
     try:
-        write_atomically(Path(path), data)
+        write_atomically(Path(path), _combiner(meta))
     except OSError as error:
         raise ModelError(f"cannot write {path}: {error}") from error
 
@@ -73,16 +67,9 @@ def export_model(model: ModelLike, folder: str | Path, *, merged: bool = False) 
     `tokenizer_0.json` and so on; and `config.json`, which describes them. Members of weight 0 are left out.
 
     Args:
-        model: a meta-encoder, the folder of a saved one, or an ONNX encoder or its name.
-        folder: the folder to write; it is created. An earlier export is replaced; a folder with any other
-            `config.json` is refused.
-        merged: write one graph `model.onnx` instead, from tokens to the model's vector. Members with equal tokens share
-            the inputs; others have a pair each, `input_ids_0`, `attention_mask_0` and so on.
-
-    Raises:
-        InputError: a member is not an ONNX encoder, or the members' graphs cannot be merged.
-        MissingError: the package `onnx` is not installed.
-        ModelError: the folder cannot be written to.
+        model: a meta-encoder, the folder of a saved one, or an ONNX encoder or its name; others are an InputError.
+        folder: the folder to write; an earlier export is replaced, any other `config.json` is a ModelError.
+        merged: write one graph `model.onnx` from tokens to the model's vector; its inputs have numbers if they differ.
     """
     folder = Path(folder)
     graphs.onnx_package()
@@ -91,22 +78,10 @@ def export_model(model: ModelLike, folder: str | Path, *, merged: bool = False) 
     members = [graphs.member_of(encoder.ensemble.encoders[j], j) for j in used_views(meta)]
     texts = list(dict.fromkeys(member.text for member in members))
     _check_folder(folder)
-    config: dict[str, Any] = {
-        "kind": KIND,
-        "version": VERSION,
-        "ensembed": __version__,
-        "name": encoder.spec.name,
-        "method": dict(meta.method),
-        "dim": meta.dim,
-        "texts": [
-            {"tokenizer": f"tokenizer_{t}.json"}
-            | {"prompt": text.prompt, "max_length": text.max_length, "length": text.length}
-            for t, text in enumerate(texts)
-        ],
-        "graphs": [],
-        "combiner": None if merged else "combiner.onnx",
-        "sha256": {},
-    }
+    config: dict[str, Any] = {"kind": KIND, "version": VERSION, "ensembed": __version__, "name": encoder.spec.name}
+    config |= {"method": dict(meta.method), "dim": meta.dim}
+    config["texts"] = [text._asdict() | {"tokenizer": f"tokenizer_{t}.json"} for t, text in enumerate(texts)]
+    config |= {"graphs": [], "combiner": None if merged else "combiner.onnx", "sha256": {}}
 
     def write(name: str, data: bytes) -> None:
         config["sha256"][name] = hashlib.sha256(data).hexdigest()
@@ -154,10 +129,7 @@ def _combiner(meta: Meta) -> bytes:
 
 
 def _tokens_to_vectors(members: list[Member], texts: list[Text], meta: Meta | None) -> tuple[dict[str, Any], bytes]:
-    """Return a graph from tokens to vectors, and its entry in the configuration.
-
-    The vectors are the combination of the members' vectors by `meta` or, without it, those of the only member.
-    """
+    """Return the entry in the configuration of a graph from tokens to vectors (combined by `meta`), and the graph."""
     models = [graphs.read_member(member) for member in members]
     operations = _common_operations(members, models)
     nodes = Nodes(operations.versions[""])
@@ -199,17 +171,13 @@ def _common_operations(members: list[Member], models: list[Any]) -> Operations:
     for member, model in zip(members, models, strict=True):
         for domain, version in graphs.versions_of(model).items():
             if versions.setdefault(domain, version) != version:
-                raise InputError(
-                    f"member {member.spec.name!r} has ONNX operations {domain!r} of version {version}, one before it "
-                    f"of {versions[domain]}: they cannot be in one graph; leave merged out"
-                )
+                problem = f"ONNX operations {domain!r} of version {version}, one before it of {versions[domain]}"
+                raise InputError(f"member {member.spec.name!r} has {problem}: {_APART}")
         for function in model.functions:
             key = (function.domain, function.name, getattr(function, "overload", ""))
             if functions.setdefault(key, function) != function:
-                raise InputError(
-                    f"member {member.spec.name!r} and one before it have different functions {function.name!r}: they "
-                    "cannot be in one graph; leave merged out"
-                )
+                problem = f"have different functions {function.name!r}"
+                raise InputError(f"member {member.spec.name!r} and one before it {problem}: {_APART}")
     return Operations(versions, list(functions.values()), max(model.ir_version for model in models))
 
 
@@ -219,11 +187,8 @@ class OnnxModel(Encoder):
     Sentences with the same number of tokens run together, so that nothing is padded.
 
     Args:
-        folder: the exported folder.
+        folder: the exported folder; any other, or a damaged one, is a ModelError.
         threads: threads per run; None takes all cores. Graphs that round their activations run on one.
-
-    Raises:
-        ModelError: the folder is not such a model, or damaged.
     """
 
     def __init__(self, folder: str | Path, *, threads: int | None = None) -> None:
@@ -236,14 +201,12 @@ class OnnxModel(Encoder):
             name = config["combiner"]
             self._combiner = None if name is None else open_session(folder / _checked_name(name), 1, folder.name)
             dim = (self._combiner or self._graphs[0].session).get_outputs()[0].shape[1]
-            recorded_dim = config["dim"]
+            recorded = config["dim"]
             self._spec = EncoderSpec(str(config["name"]), KIND, dim, digest[:16], pooling=str(config["method"]["name"]))
         except (ArithmeticError, AttributeError, EncoderError, LookupError, TypeError, ValueError) as error:
             raise ModelError(f"{folder / CONFIG} is damaged: {error!r}; export again") from error
-        if recorded_dim != dim:
-            raise ModelError(
-                f"{folder / CONFIG} is damaged: its dim is {recorded_dim!r}, and the graph gives {dim}; export again"
-            )
+        if recorded != dim:
+            raise ModelError(f"{folder / CONFIG} is damaged: its dim is {recorded!r}, the graph's {dim}; export again")
 
     @property
     def spec(self) -> EncoderSpec:

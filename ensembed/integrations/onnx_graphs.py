@@ -17,10 +17,8 @@ from ensembed.support.extras import import_extra
 
 # From this version on, an operation takes the axes that it reduces as an input, not as an attribute.
 _AXES_AS_INPUT = {"ReduceSum": 13, "ReduceMax": 18}
-# The operations that are added here mean the same from this version on.
-_OLDEST_OPSET = 11
-# The limit of a protobuf message.
-_MAX_BYTES = 2**31 - 1
+_OLDEST_OPSET = 11  # the operations that are added here mean the same from this version on
+_MAX_BYTES = 2**31 - 1  # the limit of a protobuf message
 
 
 def onnx_package() -> Any:  # noqa: ANN401 - its types take longer to read than all of our code
@@ -51,7 +49,7 @@ class Nodes:
         return name
 
     def number(self, value: float) -> str:
-        """Add a float32 that can be combined with any tensor; return its name."""
+        """Add a float32; return its name."""
         return self.constant(np.array([value], np.float32))
 
     def integers(self, *values: int) -> str:
@@ -73,12 +71,9 @@ class Nodes:
         return self.add("Slice", X, *map(self.integers, (0, columns, 1)))
 
     def unit_rows(self, X: str) -> str:
-        """Scale the rows of X [n, d] to length one; zero rows stay zero.
-
-        They are divided by their largest entry first, so that no square overflows or underflows.
-        """
+        """Scale the rows of X [n, d] to length one; zero rows stay zero."""
         zero, one = self.number(0), self.number(1)
-        largest = self.reduce("ReduceMax", self.add("Abs", X), 1)
+        largest = self.reduce("ReduceMax", self.add("Abs", X), 1)  # divided by it, no square over- or underflows
         X = self.add("Div", X, self.add("Where", self.add("Equal", largest, zero), one, largest))
         lengths = self.add("Sqrt", self.reduce("ReduceSum", self.add("Mul", X, X), 1))
         return self.add("Div", X, self.add("Where", self.add("Equal", lengths, zero), one, lengths))
@@ -95,10 +90,7 @@ class Nodes:
         metadata: Mapping[str, str],
         operations: Operations | None = None,
     ) -> Any:  # noqa: ANN401 - a ModelProto
-        """Return the checked model, whose output `vector` has the name and length of `vectors`.
-
-        The inputs are descriptions made by `value`; without `operations` the graph has standard operations alone.
-        """
+        """Return the checked model, whose output `vector` has the name and length of `vectors`; see `value`."""
         onnx = self.onnx
         self.add("Identity", vectors[0], output="vector")
         output = self.value("vector", onnx.TensorProto.FLOAT, ["batch", vectors[1]])
@@ -106,13 +98,9 @@ class Nodes:
             self.nodes, name, list(inputs), [output], self.constants, sparse_initializer=self.sparse
         )
         used = operations or Operations({"": self.opset}, [], 7)
-        model = onnx.helper.make_model(
-            graph,
-            opset_imports=[onnx.helper.make_opsetid(*pair) for pair in used.versions.items()],
-            functions=used.functions,
-            ir_version=used.ir_version,
-            producer_name="ensembed",
-        )
+        imports = [onnx.helper.make_opsetid(*pair) for pair in used.versions.items()]
+        facts = {"functions": used.functions, "ir_version": used.ir_version, "producer_name": "ensembed"}
+        model = onnx.helper.make_model(graph, opset_imports=imports, **facts)
         onnx.helper.set_model_props(model, dict(metadata))
         if model.ByteSize() > _MAX_BYTES:
             raise InputError(f"the graph {name!r} has {model.ByteSize()} bytes; an ONNX file holds at most 2 GB")
@@ -129,34 +117,22 @@ class Operations(NamedTuple):
 
 
 class Text(NamedTuple):
-    """How a sentence becomes a graph's input; members with equal values share it.
+    """How a sentence becomes a graph's input; members with equal values share it."""
 
-    `tokenizer` is the content of a `tokenizer.json`, truncation and lower case included; `prompt` precedes the
-    sentence; `length` is the number of tokens that the graph was made for, None for any.
-    """
-
-    tokenizer: str
+    tokenizer: str  # the content of a `tokenizer.json`, truncation and lower case included
     prompt: str
     max_length: int
-    length: int | None
+    length: int | None  # the number of tokens that the graph was made for, None for any
 
 
 @dataclass(frozen=True)
 class Member:
-    """A member that is an ONNX graph.
+    """A member that is an ONNX graph."""
 
-    Attributes:
-        place: its place in the ensemble.
-        spec: the spec of the member.
-        inner: the encoder with the graph.
-        steps: what happens to a pooled vector: truncation to so many dimensions, or, for None, scaling to length one.
-        text: how its sentences become tokens.
-    """
-
-    place: int
+    place: int  # in the ensemble
     spec: EncoderSpec
-    inner: OnnxEncoder
-    steps: tuple[int | None, ...]
+    inner: OnnxEncoder  # the encoder with the graph
+    steps: tuple[int | None, ...]  # after pooling: truncation to so many dimensions or, for None, scaling to length one
     text: Text
 
     @property
@@ -185,10 +161,8 @@ def member_of(encoder: Encoder, place: int) -> Member:
         steps[:0] = [*cut, None] if inner.spec.normalize else cut
         inner = below
     if not isinstance(inner, OnnxEncoder):
-        raise InputError(
-            f"member {encoder.spec.name!r} is a {inner.spec.kind!r} encoder, not an ONNX graph, and cannot be exported "
-            "as one; export_meta exports the combination of the members' vectors"
-        )
+        problem = f"member {encoder.spec.name!r} is a {inner.spec.kind!r} encoder, not an ONNX graph"
+        raise InputError(f"{problem}; export_meta exports the combination of the members' vectors")
     text = Text(inner._tokenizer.to_str(), encoder.spec.prompt, inner._max_length, inner._graph.length)
     return Member(place, encoder.spec, inner, (None, *steps) if inner.spec.normalize else tuple(steps), text)
 
@@ -198,10 +172,8 @@ def read_member(member: Member) -> Any:  # noqa: ANN401 - a ModelProto
     model = onnx_package().load(str(member.inner._graph._model))
     version = versions_of(model).get("", 1)
     if version < _OLDEST_OPSET:
-        raise InputError(
-            f"member {member.spec.name!r} has ONNX operations of version {version}: export the original again with "
-            f"{_OLDEST_OPSET} or later"
-        )
+        problem = f"member {member.spec.name!r} has ONNX operations of version {version}"
+        raise InputError(f"{problem}: export the original again with {_OLDEST_OPSET} or later")
     _add_prefix(model.graph, member.prefix)
     return model
 
@@ -212,10 +184,7 @@ def versions_of(model: Any) -> dict[str, int]:  # noqa: ANN401 - a ModelProto
 
 
 def add_member(nodes: Nodes, member: Member, graph: Any, *, ids: str, mask: str) -> str:  # noqa: ANN401 - a GraphProto
-    """Add a member's graph, pooling and scaling; return the name of its vectors [n, d].
-
-    `ids` names the tokens [n, l], and `mask` a tensor with 1 for the sentence's tokens and 0 for padding behind them.
-    """
+    """Add a member's graph on the tokens `ids` [n, l] and their mask; return the name of its vectors [n, d]."""
     kinds = nodes.onnx.TensorProto
     inputs, pooling = member.inner._graph._inputs, member.inner.spec.pooling
     types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
@@ -264,10 +233,7 @@ def _pool(nodes: Nodes, member: Member, hidden: str, shares: str, count: str, po
 
 
 def _add_prefix(graph: Any, prefix: str) -> None:  # noqa: ANN401 - a GraphProto
-    """Put a prefix before every name of a graph, and of graphs within it; an empty name stays empty.
-
-    `onnx.compose.add_prefix` leaves out constants of the outer graph that a nested graph uses.
-    """
+    """Prefix every name, also of nested graphs that use outer constants, unlike `onnx.compose.add_prefix`."""
     for node in graph.node:
         node.name = prefix + node.name if node.name else ""
         for names in (node.input, node.output):

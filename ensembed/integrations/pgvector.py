@@ -27,10 +27,8 @@ Column: TypeAlias = Literal["vector", "halfvec"]
 INDEXED = {"vector": 2000, "halfvec": 4000}
 """The most dimensions that pgvector can index, by the type of the column."""
 _ALLOWED: stores.Allowed = {"column": get_args(Column), "index": (bool,), "truncate": (int, None), "ef_search": (int,)}
-# The most dimensions that pgvector can store.
-_MAX_DIM = 16000
-# The largest value of hnsw.ef_search: a search for more hits has to compare every row.
-_MAX_EF = 1000
+_MAX_DIM = 16000  # the most dimensions that pgvector can store
+_MAX_EF = 1000  # the largest value of hnsw.ef_search: a search for more hits has to compare every row
 
 
 class PgvectorStore(stores.DatabaseStore):
@@ -44,7 +42,6 @@ class PgvectorStore(stores.DatabaseStore):
     _errors = (psycopg.Error,)
 
     def __init__(self, model: Encoder, facts: StoreFacts, database: str | Any, table: str) -> None:  # noqa: ANN401 - a psycopg.Connection
-        """Connect to a database; `create` and `open` do the rest."""
         self._identifier = _identifier(table)
         self.connection = _connection(database)
         # In a query with parameters psycopg takes % for a parameter, even in a quoted name.
@@ -70,8 +67,7 @@ class PgvectorStore(stores.DatabaseStore):
         """Create an empty table, and the extension `vector` if the database does not have it.
 
         Args:
-            database: a connection string or URL, or an open psycopg connection, which is not closed with the store. In
-                a transaction that is open on it, everything waits for its commit.
+            database: a connection string or URL, or an open psycopg connection, which is not closed with the store.
             model: a model, the folder of a saved one, or an encoder's name.
             table: the table's name, `table` or `schema.table`.
             column: "vector" keeps a number in 4 bytes, "halfvec" in 2.
@@ -81,52 +77,36 @@ class PgvectorStore(stores.DatabaseStore):
             ef_construction: breadth of the search for links.
             ef_search: breadth of the search for hits.
 
-        Raises:
-            DimensionError: the model has more dimensions than can be indexed.
-            StoreError: the table exists already, or the database cannot be used.
-            MissingError: the server has no pgvector.
+        A table that exists is a StoreError, no pgvector a MissingError, too many dimensions a DimensionError.
         """
         settings = {"column": column, "index": index, "truncate": truncate, "ef_search": ef_search}
         checked_settings(settings, _ALLOWED)
         encoder = _truncated(stores.store_model(model), truncate)
         _check_dim(encoder, column, index=index)
         store = cls(encoder, StoreFacts.of(cls.backend, encoder, settings), database, table)
-        with store._closed_on_failure(), store._failures(), store.connection.transaction():
+        with store._failures(close=True), store.connection.transaction():
             _make_extension(store.connection)
-            parts = {
-                "table": store._identifier,
-                "type": sql.SQL(column),
-                "operators": sql.SQL(f"{column}_cosine_ops"),
-                "dim": sql.Literal(store.facts.dim),
-                "m": sql.Literal(int(connectivity)),
-                "ef": sql.Literal(int(ef_construction)),
-                "facts": sql.Literal(json.dumps(store.facts.to_json())),
-            }
+            numbers = {"dim": store.facts.dim, "m": int(connectivity), "ef": int(ef_construction)}
+            values = numbers | {"facts": json.dumps(store.facts.to_json())}
+            parts = {name: sql.Literal(value) for name, value in values.items()}
+            parts |= {"table": store._identifier, "type": sql.SQL(column), "operators": sql.SQL(f"{column}_cosine_ops")}
             queries = [
                 "CREATE TABLE {table} (id bigint PRIMARY KEY, text text NOT NULL, embedding {type}({dim}) NOT NULL)",
                 "COMMENT ON TABLE {table} IS {facts}",
+                "CREATE INDEX ON {table} USING hnsw (embedding {operators}) WITH (m = {m}, ef_construction = {ef})",
             ]
-            if index:
-                queries.append(
-                    "CREATE INDEX ON {table} USING hnsw (embedding {operators}) WITH (m = {m}, ef_construction = {ef})"
-                )
-            for query in queries:
+            for query in queries if index else queries[:-1]:
                 store.connection.execute(sql.SQL(query).format(**parts))
             _adapters.register_vector(store.connection)
         return store
 
     @classmethod
     def open(cls, database: str | Any, model: ModelLike, *, table: str = "ensembed") -> PgvectorStore:  # noqa: ANN401 - as `create`
-        """Open a table that `create` made; a model that was truncated then is truncated again.
-
-        Raises:
-            InputError: it holds another model's vectors.
-            StoreError: the table does not exist or is not a store of ensembed, or the database cannot be used.
-        """
+        """Open a table that `create` made, and truncate the model again; another model's is an InputError."""
         encoder = stores.store_model(model)
         store = cls(encoder, StoreFacts.of(cls.backend, encoder), database, table)
-        with store._closed_on_failure():
-            with store._failures(), store.connection.transaction():
+        with store._failures(close=True):
+            with store.connection.transaction():
                 name = store._identifier.as_string(store.connection)
                 exists, comment = store.connection.execute(
                     "SELECT to_regclass(%s) IS NOT NULL, obj_description(to_regclass(%s), 'pg_class')", (name, name)
@@ -134,7 +114,11 @@ class PgvectorStore(stores.DatabaseStore):
                 if not exists:
                     raise StoreError(f"there is no table {table!r}: create the store")
                 _adapters.register_vector(store.connection)
-            store.facts = StoreFacts.from_json(_parsed(comment), cls.backend, store.where)
+            try:
+                recorded = json.loads(comment or "null")
+            except (ValueError, RecursionError):
+                recorded = None
+            store.facts = StoreFacts.from_json(recorded, cls.backend, store.where)
             truncate = checked_settings(store.facts.settings, _ALLOWED, store.where)["truncate"]
             if truncate is not None and encoder.spec.dim > truncate:
                 store.model = _truncated(encoder, truncate)
@@ -142,13 +126,7 @@ class PgvectorStore(stores.DatabaseStore):
         return store
 
     def search(self, queries: Sequence[str], k: int = 10, *, exact: bool = False) -> Hits:
-        """Return the k sentences with the largest cosine to each query, or all sentences if there are fewer.
-
-        Args:
-            queries: the queries.
-            k: the number of hits; for more than 1,000 every row is compared.
-            exact: compare every row instead of using the index.
-        """
+        """Return the k sentences nearest to each query; compare every row if `exact`, or if k is above 1,000."""
         self._exact = exact
         return super().search(queries, k)
 
@@ -168,8 +146,7 @@ class PgvectorStore(stores.DatabaseStore):
             with self._failures(), self.connection.transaction(), self.connection.cursor() as cursor:
                 cursor.executemany(query, rows)
         except StoreError as error:
-            # Another connection may have added the same ids since they were checked.
-            if isinstance(error.__cause__, psycopg.errors.UniqueViolation):
+            if isinstance(error.__cause__, psycopg.errors.UniqueViolation):  # another connection has added the same ids
                 self._refuse_taken(ids)
             raise
 
@@ -232,26 +209,18 @@ def _truncated(model: Encoder, dim: int | None) -> Encoder:
     if dim is None:
         return model
     if not isinstance(model, MetaEncoder):
-        raise InputError(
-            f"{model.spec.name!r} is not a meta-encoder and cannot be truncated here: open it with truncate_dim, as in "
-            f"minilm?truncate_dim={dim}"
-        )
+        raise InputError(f"{model.spec.name!r} is no meta-encoder: open it as in minilm?truncate_dim={dim}")
     return model.truncate(dim)
 
 
 def _check_dim(model: Encoder, column: Column, *, index: bool) -> None:
     dim, limit = model.spec.dim, INDEXED[column]
     if dim > _MAX_DIM:
-        raise DimensionError(
-            f"{model.spec.name!r} has {dim} dimensions; pgvector keeps {_MAX_DIM}: set truncate={_MAX_DIM}"
-        )
+        raise DimensionError(f"{model.spec.name!r} has {dim} dimensions; set truncate={_MAX_DIM}, pgvector's limit")
     if index and dim > limit:
         half = "column='halfvec', or " if column == "vector" and dim <= INDEXED["halfvec"] else ""
-        raise DimensionError(
-            f"{model.spec.name!r} has {dim} dimensions; pgvector indexes at most {limit} of a {column}: set "
-            f"truncate={limit}, or {half}index=False to compare every row",
-            limit,
-        )
+        problem = f"{model.spec.name!r} has {dim} dimensions; pgvector indexes at most {limit} of a {column}"
+        raise DimensionError(f"{problem}: set truncate={limit}, or {half}index=False to compare every row", limit)
 
 
 def _connection(database: str | Any) -> Any:  # noqa: ANN401 - a psycopg.Connection
@@ -261,8 +230,7 @@ def _connection(database: str | Any) -> Any:  # noqa: ANN401 - a psycopg.Connect
     if not isinstance(database, str):
         raise InputError(f"a database is a connection string or a psycopg.Connection, not {database!r}")
     try:
-        # Without autocommit the first query would open a transaction that nobody ends.
-        return psycopg.connect(database, autocommit=True)
+        return psycopg.connect(database, autocommit=True)  # or the first query would open a transaction for good
     except psycopg.Error as error:
         raise StoreError(f"cannot connect to the database: {str(error).strip()}") from error
 
@@ -274,14 +242,7 @@ def _make_extension(connection: Any) -> None:  # noqa: ANN401 - a psycopg.Connec
                 connection.execute("CREATE EXTENSION vector")
     except (psycopg.errors.UndefinedFile, psycopg.errors.FeatureNotSupported) as error:
         raise MissingError(
-            "this PostgreSQL has no pgvector: install it on the server (on Debian postgresql-VERSION-pgvector)"
+            "this PostgreSQL has no pgvector: install it (Debian: postgresql-VERSION-pgvector)"
         ) from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise StoreError(f"CREATE EXTENSION vector needs an administrator of the database: {error}") from error
-
-
-def _parsed(comment: str | None) -> object:
-    try:
-        return json.loads(comment or "null")
-    except (ValueError, RecursionError):
-        return None

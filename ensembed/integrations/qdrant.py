@@ -26,10 +26,8 @@ _ApiException = import_extra("qdrant_client.http.exceptions", "qdrant", _WHAT).A
 MEMORY = ":memory:"
 TEXT = "text"
 _FACTS = "ensembed"
-# Points per request: a server refuses requests of more than 32 MiB.
-_POINTS = 256
-# The module with the client's data classes.
-_DATA_CLASSES = "qdrant_client.http.models"
+_POINTS = 256  # per request: a server refuses requests of more than 32 MiB
+_DATA_CLASSES = "qdrant_client.http.models"  # the module with the client's data classes
 
 
 class QdrantStore(DatabaseStore):
@@ -50,7 +48,6 @@ class QdrantStore(DatabaseStore):
     _errors = (_ApiException, OSError, ValueError, RuntimeError)
 
     def __init__(self, model: Encoder, location: str | Path | Any, collection: str) -> None:  # noqa: ANN401 - a QdrantClient
-        """Connect to a location; `create` and `open` do the rest."""
         self.client = _client(location)
         self.collection = collection
         facts = StoreFacts.of(self.backend, model)
@@ -59,27 +56,20 @@ class QdrantStore(DatabaseStore):
 
     @classmethod
     def create(cls, location: str | Path | Any, model: ModelLike, *, collection: str = "ensembed") -> QdrantStore:  # noqa: ANN401 - a QdrantClient
-        """Create an empty collection.
+        """Create an empty collection; one that exists is a StoreError, a folder that is in use a StoreBusyError.
 
         Args:
-            location: ":memory:", a folder, the URL of a server, or your own `QdrantClient`, for instance with an API
-                key; your own is not closed with the store.
+            location: ":memory:", a folder, a server's URL, or your own `QdrantClient`, not closed with the store.
             model: a model, the folder of a saved one, or an encoder's name.
             collection: the collection's name.
-
-        Raises:
-            StoreError: the collection exists already, or the server cannot be reached.
-            StoreBusyError: another process has the folder open.
         """
         store = cls(store_model(model), location, collection)
-        with store._closed_on_failure(), store._failures():
+        with store._failures(close=True):
             if store.client.collection_exists(collection):
                 raise StoreError(f"there is a collection {collection!r} already: open it, or choose another name")
-            store.client.create_collection(
-                collection,
-                vectors_config=qdrant.models.VectorParams(size=store.facts.dim, distance=qdrant.models.Distance.COSINE),
-                metadata={_FACTS: store.facts.to_json()},
-            )
+            vectors = qdrant.models.VectorParams(size=store.facts.dim, distance=qdrant.models.Distance.COSINE)
+            metadata = {_FACTS: store.facts.to_json()}
+            store.client.create_collection(collection, vectors_config=vectors, metadata=metadata)
             if not store._recorded_facts():
                 store.client.delete_collection(collection)
                 raise StoreError("this Qdrant server keeps no metadata of collections: update it to 1.16 or later")
@@ -87,23 +77,15 @@ class QdrantStore(DatabaseStore):
 
     @classmethod
     def open(cls, location: str | Path | Any, model: ModelLike, *, collection: str = "ensembed") -> QdrantStore:  # noqa: ANN401 - a QdrantClient
-        """Open a collection that `create` made.
-
-        Raises:
-            InputError: it holds another model's vectors.
-            StoreError: it does not exist, is not a store of ensembed, or the server cannot be reached.
-            StoreBusyError: another process has the folder open.
-        """
+        """Open a collection that `create` made; another model's is an InputError, otherwise as `create`."""
         encoder = store_model(model)
         if isinstance(location, (str, Path)) and not _is_url(location) and not Path(location).exists():
             raise StoreError(f"there is no qdrant folder {location}: create the store")
         store = cls(encoder, location, collection)
-        with store._closed_on_failure():
-            with store._failures():
-                if not store.client.collection_exists(collection):
-                    raise StoreError(f"there is no collection {collection!r}: create the store")
-                recorded = store._recorded_facts()
-            store.facts = StoreFacts.from_json(recorded, cls.backend, store.where)
+        with store._failures(close=True):
+            if not store.client.collection_exists(collection):
+                raise StoreError(f"there is no collection {collection!r}: create the store")
+            store.facts = StoreFacts.from_json(store._recorded_facts(), cls.backend, store.where)
             store.facts.check_model(encoder, store.where)
         return store
 
@@ -121,12 +103,10 @@ class QdrantStore(DatabaseStore):
             with self._failures():
                 for start in range(0, len(ids), _POINTS):
                     part = slice(start, start + _POINTS)
-                    batch = qdrant.models.Batch(
-                        ids=ids[part].tolist(),
-                        vectors=vectors[part].tolist(),
-                        payloads=[{TEXT: sentence} for sentence in sentences[part]],
-                    )
-                    done += batch.ids
+                    payloads = [{TEXT: sentence} for sentence in sentences[part]]
+                    numbers = ids[part].tolist()
+                    batch = qdrant.models.Batch(ids=numbers, vectors=vectors[part].tolist(), payloads=payloads)
+                    done += numbers
                     self.client.upsert(self.collection, points=batch, wait=True)
         except BaseException:
             # Qdrant has no transactions. New points are deleted again; replaced points cannot be restored.
@@ -172,22 +152,18 @@ def _client(location: str | Path | Any) -> Any:  # noqa: ANN401 - a QdrantClient
     if str(location) == MEMORY:
         return qdrant.QdrantClient(MEMORY)
     if _is_url(location):
-        # The check would ask the server, and warn, too early.
-        return qdrant.QdrantClient(url=str(location), check_compatibility=False)
+        return qdrant.QdrantClient(url=str(location), check_compatibility=False)  # which would ask the server too early
     if Path(location).is_dir():
         _check_pickles(Path(location))
     try:
         return qdrant.QdrantClient(path=str(location))
     except RuntimeError as error:
-        raise StoreBusyError(
-            f"another process, or another store of this one, has {location} open: close it, or use a Qdrant server"
-        ) from error
+        problem = f"another process, or another store of this one, has {location} open"
+        raise StoreBusyError(f"{problem}: close it, or use a Qdrant server") from error
     except OSError as error:
         raise StoreError(f"cannot keep a store in {location}: {error}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:  # from reading its own files
-        raise StoreError(
-            f"the qdrant folder {location} is damaged: {error!r}; restore a copy of it, or create it again"
-        ) from error
+        raise StoreError(f"the qdrant folder {location} is damaged: {error!r}; restore a copy of it") from error
 
 
 class _DataUnpickler(pickle.Unpickler):

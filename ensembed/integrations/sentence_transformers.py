@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import check_sentences
-from ensembed.encoders import AdjustedEncoder, Encoder, EncoderLike, open_encoder
-from ensembed.encoders.base import EncoderSpec
+from ensembed.encoders import AdjustedEncoder, Encoder, EncoderLike, EncoderSpec, open_encoder
 from ensembed.encoders.st_encoder import SentenceTransformerEncoder
 from ensembed.errors import EncoderError, InputError, MissingError, ModelError
 from ensembed.integrations.model_card import model_card
@@ -43,8 +42,7 @@ SentenceTransformer: TypeAlias = Any
 _WHAT = "the integration with sentence-transformers"
 _LEAST_VERSION = 6
 _SETTINGS, _MODULES, _CARD = "config_sentence_transformers.json", "modules.json", "README.md"
-# Where saved folders say that the module is, since version 0.1: it stays importable from there.
-_SAVED_MODULE = "ensembed.integrations.st_modules"
+_SAVED_MODULE = "ensembed.integrations.st_modules"  # where saved folders say that the module is, since version 0.1
 _OURS = f"{_SAVED_MODULE}.MetaEncoderModule"
 # The types of the library's settings that are kept beside the modules.
 _SETTING_TYPES = {"prompts": dict, "default_prompt_name": str, "similarity_fn_name": str, "truncate_dim": int}
@@ -66,10 +64,8 @@ try:
 except PackageNotFoundError:
     _installed = ""  # the import below says what to install
 if _installed and int(_installed.partition(".")[0]) < _LEAST_VERSION:
-    raise MissingError(
-        f"{_WHAT} needs version {_LEAST_VERSION} of it, and {_installed} is installed; upgrade it with: "
-        f"pip install 'ensembed[st]' 'sentence-transformers>={_LEAST_VERSION}'"
-    )
+    _upgrade = f"pip install 'ensembed[st]' 'sentence-transformers>={_LEAST_VERSION}'"
+    raise MissingError(f"{_WHAT} needs version {_LEAST_VERSION}, and {_installed} is installed; upgrade: {_upgrade}")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the libraries' own, when they are imported
     _library = import_extra("sentence_transformers", "st", _WHAT)
@@ -78,13 +74,7 @@ with warnings.catch_warnings():
 
 
 class MetaEncoderModule(base_modules.InputModule):  # type: ignore[misc, name-defined] # the library's types are not read
-    """The only module of a model: `preprocess` keeps the sentences, `forward` calls the meta-encoder.
-
-    It has no weights that could be trained.
-
-    Args:
-        encoder: the meta-encoder.
-    """
+    """The only module of a model, a meta-encoder without weights to train."""
 
     save_in_root = True
 
@@ -124,11 +114,7 @@ class MetaEncoderModule(base_modules.InputModule):  # type: ignore[misc, name-de
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> MetaEncoderModule:  # noqa: ANN401 - whatever the library passes
-        """Open a folder for `SentenceTransformer(folder, trust_remote_code=True)`; this class does not need that flag.
-
-        Members that run their own code or send sentences away are not opened: `load` of this module opens them with
-        `trust=True`.
-        """
+        """Open a folder for `SentenceTransformer(folder, trust_remote_code=True)`; only `load` takes `trust=True`."""
         places = ("token", "cache_folder", "revision", "local_files_only")
         where = {name: options[name] for name in places if name in options}
         paths = [cls.load_file_path(model_name_or_path, name, subfolder, **where) for name in (TENSORS, CONFIG)]
@@ -162,15 +148,12 @@ def _recipe(encoder: Encoder) -> _Recipe:
     except Exception as error:  # whatever an object's own pickling raises
         if named:  # the encoder of a plug-in
             return _opened_again, (encoder.spec,)
-        raise EncoderError(
-            f"encoder {encoder.spec.name!r} is an object that cannot be copied to another process: {error}; encode "
-            "without a pool, or make it picklable"
-        ) from error
+        problem = f"encoder {encoder.spec.name!r} is an object that cannot be copied to another process: {error}"
+        raise EncoderError(f"{problem}; encode without a pool, or make it picklable") from error
 
 
 def _made(recipe: _Recipe) -> Any:  # noqa: ANN401 - an Encoder
-    function, arguments = recipe
-    return function(*arguments)
+    return recipe[0](*recipe[1])
 
 
 def _made_meta(members: tuple[_Recipe, ...], meta: Any, name: str, missing: Missing, corpus: str) -> MetaEncoder:  # noqa: ANN401 - a Meta
@@ -198,13 +181,11 @@ def to_sentence_transformer(
 
     Args:
         model: a meta-encoder or any other encoder, the folder of a saved model, or an encoder's name.
-        prompts: texts to put before sentences, by name; `encode_query` and `encode_document` take those named `query`
-            and `document`.
+        prompts: texts to put before sentences, by name; `query` and `document` are for `encode_query` and so on.
         default_prompt_name: the prompt that `encode` takes.
         similarity_fn_name: `cosine` (also for None), `dot`, `euclidean` or `manhattan`.
         truncate_dim: the number of dimensions to keep; None for all.
-        device: where the library puts the vectors. The members compute where they were opened
-            (`st:NAME?device=cuda`).
+        device: where the library puts the vectors; members compute where they were opened (`st:NAME?device=cuda`).
         trust: also open encoders that run code which comes with them, or that send sentences away.
 
     Example:
@@ -214,14 +195,9 @@ def to_sentence_transformer(
         >>> to_sentence_transformer(model).encode(["a dog barks"]).shape
         (1, 14)
     """
-    return _build(
-        [MetaEncoderModule(as_meta_encoder(open_model(model, trust=trust, from_file=True)))],
-        prompts=dict(prompts or {}),
-        default_prompt_name=default_prompt_name,
-        similarity_fn_name=similarity_fn_name,
-        truncate_dim=truncate_dim,
-        device=device,
-    )
+    module = MetaEncoderModule(as_meta_encoder(open_model(model, trust=trust, from_file=True)))
+    names = {"default_prompt_name": default_prompt_name, "similarity_fn_name": similarity_fn_name}
+    return _build([module], prompts=dict(prompts or {}), truncate_dim=truncate_dim, device=device, **names)
 
 
 def load(
@@ -236,7 +212,8 @@ def load(
 ) -> SentenceTransformer:
     """Open a folder in which a meta-encoder, or the `SentenceTransformer` of one, was saved.
 
-    No code runs that the folder names or holds: the first module is ours, and those behind it must be the library's.
+    No code runs that the folder names or holds: the first module is ours, and those behind it must be the library's;
+    other modules, or a damaged folder, are a ModelError.
 
     Args:
         folder: the folder that `SentenceTransformer.save` or `MetaEncoder.save` wrote.
@@ -246,9 +223,6 @@ def load(
         trust: also open members that run code which comes with them or send sentences away, as for `ensembed.load`.
         device: where the library puts the vectors.
         progress: receives long work that opening a member takes.
-
-    Raises:
-        ModelError: the folder holds no model, is damaged, or names a module that is neither ours nor the library's.
     """
     folder = Path(folder)
     settings = _settings(folder)
@@ -256,7 +230,9 @@ def load(
     model = load_model(folder, encoders=encoders, threads=threads, missing=missing, trust=trust, progress=progress)
     modules = [MetaEncoderModule(model)]
     for kind, path in kinds:
-        _check_activation(folder / path)
+        activation = _read(folder / path / "config.json", dict, {}).get("activation_function", "torch.")
+        if not str(activation).startswith("torch."):  # the library would silently replace it by another one
+            raise ModelError(f"{folder / path} has the activation {activation!r}, not torch's own, and it is not run")
         try:
             modules.append(kind.load(str(folder), subfolder=path, local_files_only=True, trust_remote_code=False))
         except Exception as error:  # each module raises its own errors
@@ -277,26 +253,15 @@ def _build(modules: list[Any], **settings: Any) -> SentenceTransformer:  # noqa:
     return transformer
 
 
-def _check_activation(folder: Path) -> None:
-    """Refuse a module whose activation the library would silently replace by another one."""
-    activation = _read(folder / "config.json", dict, {}).get("activation_function", "torch.")
-    if not str(activation).startswith("torch."):
-        raise ModelError(
-            f"{folder} has the activation {activation!r}, which is not torch's own and is not run from a file"
-        )
-
-
 def _settings(folder: Path) -> dict[str, Any]:
     """Return the library's settings; none if a meta-encoder was saved without it."""
     path = folder / _SETTINGS
     saved = _read(path, dict, {})
     settings = {name: saved[name] for name in _SETTING_TYPES if saved.get(name) is not None}
-    for name, value in settings.items():
-        if not isinstance(value, _SETTING_TYPES[name]):
-            raise ModelError(f"{path} is damaged: {name} is {value!r}")
-    for name, prompt in settings.get("prompts", {}).items():
-        if not isinstance(prompt, str):
-            raise ModelError(f"{path} is damaged: the prompt {name!r} is {prompt!r}")
+    wrong = {name: value for name, value in settings.items() if not isinstance(value, _SETTING_TYPES[name])}
+    wrong = wrong or {f"prompt {k!r}": v for k, v in settings.get("prompts", {}).items() if not isinstance(v, str)}
+    for name, value in wrong.items():
+        raise ModelError(f"{path} is damaged: {name} is {value!r}")
     return settings
 
 
@@ -307,12 +272,9 @@ def _modules(folder: Path) -> list[tuple[Any, str]]:
         raise ModelError(f"{folder / _MODULES} is damaged: it is no list of modules")
     if not modules or (modules[0]["type"], modules[0]["path"]) != (_OURS, ""):
         first = modules[0]["type"] if modules else None
-        raise ModelError(
-            f"{folder} holds no meta-encoder: its first module is {first!r}; a model of the library's own is opened "
-            "with SentenceTransformer(folder), or as an encoder by st:FOLDER"
-        )
-    root = folder.resolve()
-    followers = []
+        other = "open a model of the library's own with SentenceTransformer(folder), or as st:FOLDER"
+        raise ModelError(f"{folder} holds no meta-encoder: its first module is {first!r}; {other}")
+    root, followers = folder.resolve(), []
     for module in modules[1:]:
         path = str(module["path"])
         if not path or "\0" in path or root not in (root / path).resolve().parents:
@@ -351,41 +313,31 @@ def _read(path: Path, kind: type, default: object) -> Any:  # noqa: ANN401 - a `
 def to_stock_sentence_transformer(model: MetaEncoder, *, device: str | None = None) -> SentenceTransformer:
     """Return a `SentenceTransformer` of the library's own modules that gives the same vectors, to 1e-6 of their length.
 
-    Saved, it opens anywhere as `SentenceTransformer(folder)`, without ensembed and without trust_remote_code. Its
-    weights are a copy.
-
-    The library runs its modules one after the other, and none of them adds or joins the vectors of two encoders
-    (`Router` sends each input one way). So this is possible only where the vectors depend on one member.
+    Saved, it opens anywhere as `SentenceTransformer(folder)`, without ensembed and without trust_remote_code. It is an
+    InputError if stock modules cannot express the model: none of them joins the vectors of two members.
 
     Args:
-        model: a meta-encoder whose vectors depend on one member, a float32 `st:` model: it is the only one, or the
-            others have weight 0.
+        model: a meta-encoder whose vectors depend on one member, a float32 `st:` model; others have weight 0.
         device: where to put it; None takes a GPU if there is one.
-
-    Raises:
-        InputError: stock modules cannot express it; the message gives the reason.
     """
     if not isinstance(model, MetaEncoder):
         raise InputError(f"stock modules are made from a meta-encoder, not from a {type(model).__name__}")
     counted = model.meta.counted
     if len(counted) != 1:
         names = ", ".join(repr(model.ensemble.encoders[j].spec.name) for j in counted)
-        raise InputError(
-            f"{len(counted)} members count ({names}), and no module of sentence-transformers joins the vectors of two: "
-            "use to_sentence_transformer, or fit on one member"
+        problem = (
+            f"{len(counted)} members count ({names}), and no module of sentence-transformers joins the vectors of two"
         )
+        raise InputError(f"{problem}: use to_sentence_transformer, or fit on one member")
     (j,) = counted
     member = model.ensemble.encoders[j]
     modules = [*_member_modules(member), *([base_modules.Normalize()] if model.meta.normalize else [])]
     modules += _projection_modules(model.meta.projections[j], model.meta.dim)
     # `encode_query` and `encode_document` would take the model's own prompts, and a member has one prompt for all.
     prompt = member.spec.prompt
-    return _library.SentenceTransformer(
-        modules=modules,
-        prompts={"query": prompt, "document": prompt} | ({_PROMPT: prompt} if prompt else {}),
-        default_prompt_name=_PROMPT if prompt else None,
-        device=device,
-    )
+    prompts = {"query": prompt, "document": prompt} | ({_PROMPT: prompt} if prompt else {})
+    default = _PROMPT if prompt else None
+    return _library.SentenceTransformer(modules=modules, prompts=prompts, default_prompt_name=default, device=device)
 
 
 def _member_modules(member: Encoder) -> Iterator[Any]:
@@ -398,10 +350,8 @@ def _member_modules(member: Encoder) -> Iterator[Any]:
         if key in extra:
             raise InputError(f"member {name!r} {reason}: that needs more than stock modules")
     if extra["precision"] != "float32":
-        raise InputError(
-            f"member {name!r} has {extra['precision']} weights, to which the library would round the projection: "
-            "open it with precision=float32"
-        )
+        problem = f"member {name!r} has {extra['precision']} weights, to which the library would round the projection"
+        raise InputError(f"{problem}: open it with precision=float32")
     if "prompt" in extra and member.spec.prompt != inner.spec.prompt:
         raise InputError(f"member {name!r} has a prompt that is not pooled and a prefix that is: leave one out")
     yield from (copy.deepcopy(module) for module in inner._model)
@@ -427,10 +377,6 @@ def _projection_modules(projection: Projection, dim: int) -> Iterator[Any]:
 
 def _linear(matrix: NDArray[np.float32], bias: NDArray[np.float32] | None = None, activation: object = None) -> Any:  # noqa: ANN401 - a module
     """Return the library's dense layer x -> activation(x' matrix + bias)."""
-    return base_modules.Dense(
-        *matrix.shape,
-        bias=bias is not None,
-        activation_function=activation,
-        init_weight=torch.from_numpy(np.ascontiguousarray(matrix.T)),
-        init_bias=None if bias is None else torch.from_numpy(np.array(bias)),
-    )
+    weight = torch.from_numpy(np.ascontiguousarray(matrix.T))
+    initial = {"init_weight": weight, "init_bias": None if bias is None else torch.from_numpy(np.array(bias))}
+    return base_modules.Dense(*matrix.shape, bias=bias is not None, activation_function=activation, **initial)

@@ -31,8 +31,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E40
 
 ViewDims: TypeAlias = Sequence[int] | None
 
-# The types to compute with; numbers of any other type become the first.
-_DTYPES = [np.float64, np.float32]
+_DTYPES = [np.float64, np.float32]  # to compute with; numbers of any other type become the first
 
 
 def _mergeable(transformer: ViewTransformer) -> bool:
@@ -82,11 +81,7 @@ class ViewTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return self._method_class(**{name: value for name, value in parameters.items() if name != "view_dims"})
 
     def fit(self, X: object, y: object = None) -> ViewTransformer:  # noqa: ARG002 - scikit-learn's signature
-        """Fit the method on the rows of X [n, D] and forget any earlier fit.
-
-        Raises:
-            ValueError: X is not such a matrix, or the method cannot be fitted on it (`InputError`).
-        """
+        """Fit the method on the rows of X [n, D] and forget any earlier fit; an unusable X is a ValueError."""
         method = self.method
         views, dims = self._validated(X, method, reset=True, least_rows=2 if method.needs_rows else 1)
         moments = _moments_of(method, views) if _by_moments(method) else None
@@ -97,11 +92,7 @@ class ViewTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     @available_if(_mergeable)  # type: ignore[untyped-decorator] # the library has no types
     def partial_fit(self, X: object, y: object = None) -> ViewTransformer:  # noqa: ARG002 - as in `fit`
-        """Add the rows of X [n, D] to those seen before; batches in any order give what `fit` gives, to rounding.
-
-        Raises:
-            ValueError: X is not such a matrix; the rows seen before are kept.
-        """
+        """Add the rows of X [n, D] to those seen before; batches in any order give what `fit` gives, to rounding."""
         method = self.method
         first = not self.__sklearn_is_fitted__()
         views, dims = self._validated(X, method, reset=first, least_rows=1)
@@ -119,8 +110,7 @@ class ViewTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def transform(self, X: object) -> FloatArray:
         """Return the vectors [n, d] of the rows of X [n, D], float32."""
         check_is_fitted(self)
-        meta = self.meta_
-        return meta.transform(_split(validate_data(self, X, reset=False, dtype=_DTYPES), self.view_dims_))
+        return self.meta_.transform(_split(validate_data(self, X, reset=False, dtype=_DTYPES), self.view_dims_))
 
     @property
     def meta_(self) -> Meta:
@@ -141,10 +131,8 @@ class ViewTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     ) -> tuple[list[NDArray[Any]], tuple[int, ...]]:
         """Return the views in X and their dimensions."""
         dims = None if self.view_dims is None else _checked_dims(self.view_dims)
-        least_columns = self._least_columns if reset and method.needs_rows else 1
-        checked = validate_data(
-            self, X, reset=reset, dtype=_DTYPES, ensure_min_samples=least_rows, ensure_min_features=least_columns
-        )
+        least = {"ensure_min_features": self._least_columns if reset and method.needs_rows else 1}
+        checked = validate_data(self, X, reset=reset, dtype=_DTYPES, ensure_min_samples=least_rows, **least)
         columns = checked.shape[1]
         if dims is None:
             dims = (columns - columns // 2, columns // 2) if self._halves else (columns,)
@@ -190,8 +178,7 @@ def _fitted(method: Method, fit: Callable[[Any], Meta]) -> Meta:
     except DimensionError as error:
         if getattr(method, "dim", 0) is not None or not error.supported:
             raise
-        supported: Any = replace(method, dim=error.supported)  # type: ignore[call-arg] # those that have one
-        return fit(supported)
+        return fit(replace(method, dim=error.supported))  # type: ignore[call-arg] # those that have one
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -199,8 +186,7 @@ class GCCATransformer(ViewTransformer):
     """Generalised canonical correlation analysis of the views, `ensembed.methods.GCCA`.
 
     Args:
-        view_dims: the columns of each view, from left to right. None takes two halves, the left one with the odd
-            column: one view has nothing to correlate with.
+        view_dims: the columns of each view, from left to right; None takes two halves, the left with the odd column.
         dim: the length of a vector; None takes the largest view's, or the largest that the rows support.
         tau: the regularisation.
         weights: the weight of each view: "equal", "reliability" (no `partial_fit` then), or a number per view.

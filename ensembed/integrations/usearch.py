@@ -18,10 +18,8 @@ usearch: Any = import_extra("usearch.index", "usearch", "a usearch index")
 
 Precision: TypeAlias = Literal["f32", "f16", "i8"]
 
-_ALLOWED: Allowed = {
-    "dtype": get_args(Precision),
-    **dict.fromkeys(("connectivity", "expansion_add", "expansion_search"), (int,)),
-}
+_NUMBERS = ("connectivity", "expansion_add", "expansion_search")
+_ALLOWED: Allowed = {"dtype": get_args(Precision), **dict.fromkeys(_NUMBERS, (int,))}
 EXACT_UP_TO = 1000
 """Stores of up to so many vectors are searched exactly: that is fast, and a small graph may not reach all of them."""
 
@@ -62,22 +60,14 @@ class UsearchStore(FolderStore):
             expansion_add: breadth of the search for links.
             expansion_search: breadth of the search for hits.
         """
-        settings = {
-            "dtype": dtype,
-            "connectivity": connectivity,
-            "expansion_add": expansion_add,
-            "expansion_search": expansion_search,
-        }
-        return cls._created(folder, model, checked_settings(settings, _ALLOWED))
+        values = (dtype, connectivity, expansion_add, expansion_search)
+        return cls._created(folder, model, checked_settings(dict(zip(_ALLOWED, values, strict=True)), _ALLOWED))
 
     @classmethod
     def open(cls, folder: str | Path, model: ModelLike, *, view: bool = False) -> UsearchStore:
-        """Open the store that was saved in a folder; another model's is an InputError, a damaged one a StoreError.
+        """Open a saved store; another model's is an InputError, a damaged one a StoreError.
 
-        Args:
-            folder: the folder.
-            model: the model that made its vectors.
-            view: read the index from disk when it is needed, instead of into memory; the store is read only.
+        With `view` the index is read from disk when it is needed, instead of into memory; the store is read only.
         """
         return cls._opened(folder, model, read_only=view)
 
@@ -113,8 +103,7 @@ class UsearchStore(FolderStore):
     @classmethod
     def _read_index(cls, facts: StoreFacts, file: Path, *, read_only: bool) -> Any:  # noqa: ANN401 - usearch is optional
         checked_settings(facts.settings, _ALLOWED, str(file.parent))
-        # Not `Index.restore`: it does not restore the breadth of the search.
-        index = cls._empty_index(facts)
+        index = cls._empty_index(facts)  # `Index.restore` does not restore the breadth of the search
         try:
             index.view(str(file)) if read_only else index.load(str(file))
         except (RuntimeError, ValueError) as error:

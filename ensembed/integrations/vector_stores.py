@@ -41,8 +41,7 @@ _MAX_ID = 2**63 - 1
 _MAX_NUMBER = 1_000_000  # no library can use more links or a wider search
 _REMEDY = "restore a copy of the store, or create it again"
 _FIELDS: dict[str, type] = {"format": int, "backend": str, "model": str, "key": str, "dim": int, "settings": dict}
-# How often a reader tries again when a writer replaces the index that it was about to read.
-_TRIES = 5
+_TRIES = 5  # of a reader whose index a writer replaces
 
 
 class Hits(NamedTuple):
@@ -64,15 +63,11 @@ class Hits(NamedTuple):
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """What a store records about itself: the library, the model, the length of a vector, and the library's settings.
-
-    `model` is the model's name at creation, which may differ now; `key` is the key of its spec: equal keys mean equal
-    vectors.
-    """
+    """What a store records about itself: the library, the model, the length of a vector, and the library's settings."""
 
     backend: str
-    model: str
-    key: str
+    model: str  # its name at creation, which may differ now
+    key: str  # of its spec: equal keys mean equal vectors
     dim: int
     settings: Mapping[str, Any]
 
@@ -91,9 +86,7 @@ class StoreFacts:
         if not isinstance(data, dict) or data.get("format") is None:
             raise StoreError(f"{where} is not a vector store of ensembed: it does not say whose vectors it holds")
         if data["format"] != FORMAT_VERSION:
-            raise StoreError(
-                f"{where} has format {data['format']!r}; this version of ensembed reads {FORMAT_VERSION}: update it"
-            )
+            raise StoreError(f"{where} has format {data['format']!r}; this ensembed reads {FORMAT_VERSION}: update it")
         for name, kind in _FIELDS.items():
             if not isinstance(data.get(name), kind):
                 raise StoreError(f"{where} is damaged: its {name!r} is {data.get(name)!r}; {_REMEDY}")
@@ -104,11 +97,9 @@ class StoreFacts:
     def check_model(self, model: Encoder, where: str) -> None:
         """Raise an InputError, which names both models, unless this model made the store's vectors."""
         if model.spec.key != self.key:
-            raise InputError(
-                f"{where} holds vectors of {self.model!r} (key {self.key}, {self.dim} dimensions), and "
-                f"{model.spec.name!r} (key {model.spec.key}, {model.spec.dim} dimensions) is another model: open the "
-                "store with the model that filled it, or create another store"
-            )
+            former = f"{self.model!r} (key {self.key}, {self.dim} dimensions)"
+            this = f"{model.spec.name!r} (key {model.spec.key}, {model.spec.dim} dimensions)"
+            raise InputError(f"{where} holds vectors of {former}, and {this} is another model: open it with the first")
         if model.spec.dim != self.dim:
             raise StoreError(f"{where} is damaged: its 'dim' is {self.dim}, not {model.spec.dim}; {_REMEDY}")
 
@@ -130,9 +121,7 @@ class VectorStore(ABC):
     backend: ClassVar[str]
 
     def __init__(self, model: Encoder, facts: StoreFacts, where: str) -> None:
-        self.model = model
-        self.facts = facts
-        self.where = where
+        self.model, self.facts, self.where = model, facts, where
         self._closed = self._read_only = self._unsaved = False
 
     def add(
@@ -141,14 +130,10 @@ class VectorStore(ABC):
         """Encode the sentences and keep their vectors under these ids.
 
         Args:
-            ids: one id per sentence.
-            sentences: the sentences.
+            ids: one id per sentence; one that is invalid or given twice is an InputError.
+            sentences: the sentences; one that is no string, or whose vector is zero, is a SentenceError.
             replace: replace the vectors of ids that are in the store already, instead of refusing them.
             progress: reports encoded rows.
-
-        Raises:
-            InputError: an id is invalid, is given twice, or is in the store already.
-            SentenceError: a sentence is not a string, or its vector is zero because the model knows nothing in it.
         """
         self._check_usable(write=True)
         checked, numbers = check_sentences(sentences), checked_ids(ids)
@@ -162,10 +147,7 @@ class VectorStore(ABC):
         self._unsaved = True
 
     def search(self, queries: Sequence[str], k: int = 10) -> Hits:
-        """Return the k sentences with the largest cosine to each query, or all sentences if there are fewer.
-
-        A query whose vector is zero, because the model knows nothing in it, is a SentenceError.
-        """
+        """Return the k sentences with the largest cosine to each query, or all; a zero vector is a SentenceError."""
         self._check_usable()
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
             raise InputError(f"k must be a whole number of at least 1, not {k!r}")
@@ -181,8 +163,7 @@ class VectorStore(ABC):
         numbers = checked_ids(ids)
         if not len(numbers):
             return
-        unknown = numbers[~self._present(numbers)]
-        if len(unknown):
+        if len(unknown := numbers[~self._present(numbers)]):
             raise InputError(f"{self.where} has no {_some(unknown)}: nothing was deleted")
         self._delete(numbers)
         self._unsaved = True
@@ -233,20 +214,14 @@ class VectorStore(ABC):
         """Delete ids that are in the store, all or none."""
 
     def _refuse_taken(self, ids: IdArray) -> None:
-        taken = ids[self._present(ids)]
-        if len(taken):
-            raise InputError(
-                f"{self.where} has {_some(taken)} already: nothing was added; leave these out, or set replace=True"
-            )
+        if len(taken := ids[self._present(ids)]):
+            raise InputError(f"{self.where} has {_some(taken)} already: leave these out, or set replace=True")
 
     def _unit_vectors(self, sentences: list[str], progress: Progress) -> FloatArray:
         vectors = unit_rows(self.model.encode(sentences, progress=progress))
-        empty = np.flatnonzero(~vectors.any(axis=1))
-        if len(empty):
-            raise SentenceError(
-                f"the vector of sentence {empty[0]}, {shorten(sentences[empty[0]])}, is zero: it has no cosine with "
-                "anything; leave the sentence out"
-            )
+        if len(empty := np.flatnonzero(~vectors.any(axis=1))):
+            sentence = f"sentence {empty[0]}, {shorten(sentences[empty[0]])}"
+            raise SentenceError(f"the vector of {sentence}, is zero: it has no cosine with anything; leave it out")
         return vectors
 
     def _check_usable(self, *, write: bool = False) -> None:
@@ -259,9 +234,8 @@ class VectorStore(ABC):
 class FolderStore(VectorStore):
     """A store whose library keeps an index in memory; `save`, or the end of a `with`, writes it to the folder.
 
-    The folder holds `index-NUMBER` and `store.json`, which names it. The index is written before `store.json` is, so
-    that an interrupted save leaves the store as it was. If two processes open a store, change it and save it, the
-    second save is refused: the first one's changes stay.
+    The folder holds `index-NUMBER`, and `store.json`, which names it and is written last: an interrupted save leaves
+    the store as it was. If two processes change a store, the second save is refused.
 
     Attributes:
         index: the library's index.
@@ -269,8 +243,7 @@ class FolderStore(VectorStore):
 
     def __init__(self, model: Encoder, facts: StoreFacts, folder: Path | None, index: Any) -> None:  # noqa: ANN401 - of an optional library
         super().__init__(model, facts, f"the {self.backend} store in {'memory' if folder is None else folder}")
-        self.index = index
-        self._folder = folder
+        self.index, self._folder = index, folder
         self._on_disk: bytes | None = None  # `store.json` as this object last read or wrote it
 
     @classmethod
@@ -300,10 +273,7 @@ class FolderStore(VectorStore):
         return store
 
     def save(self) -> None:
-        """Write the index to the folder.
-
-        Raise a StoreBusyError if another process has saved since this one opened the store, or is saving now.
-        """
+        """Write the index to the folder; raise a StoreBusyError if another process has saved meanwhile."""
         self._check_usable(write=True)
         if self._folder is None:
             raise StoreError(f"{self.where} has no folder to be saved in: create it with one")
@@ -351,10 +321,8 @@ class FolderStore(VectorStore):
 
     def _write(self, folder: Path) -> None:
         if _content(folder / STORE) != self._on_disk:
-            raise StoreBusyError(
-                f"another process has saved {self.where} since it was opened here: nothing was written, so that its "
-                "changes are not lost; open the store again and repeat yours"
-            )
+            problem = f"another process has saved {self.where} since it was opened here: nothing was written"
+            raise StoreBusyError(f"{problem}; open the store again and repeat your changes")
         name = f"index-{secrets.token_hex(8)}"
         with new_file(folder / name) as temporary:
             self._write_index(temporary)
@@ -374,9 +342,8 @@ class DatabaseStore(VectorStore):
     _errors: ClassVar[tuple[type[Exception], ...]]
 
     def __init__(self, model: Encoder, facts: StoreFacts, where: str, owned: Any) -> None:  # noqa: ANN401 - of an optional library
-        """Take the connection to close with the store, or None for one that belongs to the user."""
         super().__init__(model, facts, where)
-        self._owned = owned
+        self._owned = owned  # the connection to close with the store; None for one that belongs to the user
 
     def texts(self, ids: Sequence[int]) -> list[str]:
         """Return the sentences of these ids; raise an InputError if one is not in the store."""
@@ -384,9 +351,8 @@ class DatabaseStore(VectorStore):
         wanted = checked_ids(ids).tolist()
         with self._failures():
             texts = self._texts(wanted)
-        for number in wanted:
-            if number not in texts:
-                raise InputError(f"{self.where} has no id {number}")
+        if absent := [number for number in wanted if number not in texts]:
+            raise InputError(f"{self.where} has no id {absent[0]}")
         return [texts[number] for number in wanted]
 
     def close(self) -> None:
@@ -400,22 +366,15 @@ class DatabaseStore(VectorStore):
         """Return the sentences of those ids that are in the store."""
 
     @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Turn the library's errors into a StoreError."""
+    def _failures(self, *, close: bool = False) -> Iterator[None]:
+        """Turn the library's errors into a StoreError; `close` a store that cannot be made, as nobody else could."""
         try:
             yield
-        except EnsembedError:
-            raise
-        except self._errors as error:
-            raise StoreError(f"{self.where} cannot be used: {str(error).strip()}") from error
-
-    @contextmanager
-    def _closed_on_failure(self) -> Iterator[None]:
-        """Close the store if it cannot be created or opened: nobody else could close it."""
-        try:
-            yield
-        except BaseException:  # also after an interrupt
-            self.close()
+        except BaseException as error:  # also after an interrupt
+            if close:
+                self.close()
+            if isinstance(error, self._errors) and not isinstance(error, EnsembedError):
+                raise StoreError(f"{self.where} cannot be used: {str(error).strip()}") from error
             raise
 
 
@@ -423,18 +382,13 @@ def store_model(model: ModelLike) -> Encoder:
     """Open a model whose vectors are to be stored; raise a StoreError if its vectors can vary."""
     encoder = open_model(model, from_file=True)
     if not encoder.cacheable:
-        raise StoreError(
-            f"the vectors of {encoder.spec.name!r} are not always the same (missing='drop'): they cannot be kept in a "
-            "store; open the model with missing='error'"
-        )
+        problem = f"the vectors of {encoder.spec.name!r} are not always the same (missing='drop')"
+        raise StoreError(f"{problem}: open the model with missing='error'")
     return encoder
 
 
 def checked_settings(settings: Mapping[str, Any], allowed: Allowed, where: str | None = None) -> Mapping[str, Any]:
-    """Return the settings if each has an allowed value.
-
-    Otherwise raise an InputError for a new store, and a StoreError for the store `where` they were read.
-    """
+    """Return allowed settings; others are an InputError or, if they were read from a store `where`, a StoreError."""
     for name, choices in allowed.items():
         value = settings.get(name)
         if name in settings and any(_fits(value, choice) for choice in choices):
@@ -458,10 +412,9 @@ def checked_ids(ids: Sequence[Any]) -> IdArray:
     if isinstance(ids, (str, bytes)) or not hasattr(ids, "__len__"):
         raise InputError(f"ids are a list of whole numbers, not {ids!r}")
     for number in ids:
-        if isinstance(number, (bool, np.bool_)) or not isinstance(number, (int, np.integer)):
-            raise InputError(f"an id is a whole number, not {number!r}")
-        if not 0 <= number <= _MAX_ID:
-            raise InputError(f"an id is a whole number from 0 to 2**63 - 1, not {number}")
+        whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+        if not whole or not 0 <= number <= _MAX_ID:
+            raise InputError(f"an id is a whole number from 0 to 2**63 - 1, not {number!r}")
     numbers = np.array([int(number) for number in ids], np.int64)
     distinct, counts = np.unique(numbers, return_counts=True)
     if (counts > 1).any():

@@ -20,14 +20,10 @@ Kind: TypeAlias = Literal["single", "up", "meta"]
 Metric: TypeAlias = Literal["pearson", "spearman"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 
-DEV = "stsb-dev"
-"""The data set on which everything is chosen. Every other one is a test set."""
-MEAN = "mean"
-"""Stands for the plain mean over the test sets where a data set's name could stand."""
-NO_CORPUS = "none"
-"""Stands for the corpus of methods that learn nothing."""
-OWN = "meta:auto"
-"""The meta-embedding that is this library's own; all others are the paper's."""
+DEV = "stsb-dev"  # the data set on which everything is chosen; every other one is a test set
+MEAN = "mean"  # stands for the plain mean over the test sets where a data set's name could stand
+NO_CORPUS = "none"  # stands for the corpus of methods that learn nothing
+OWN = "meta:auto"  # the meta-embedding that is this library's own; all others are the paper's
 
 
 @dataclass(frozen=True)
@@ -114,11 +110,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A meta-embedding against the member that is best on the same data set by the same metric, on the same resamples.
-
-    p is that of a two-sided paired bootstrap test of "no difference". p_holm is corrected (Holm) for the number of
-    meta-embeddings tested on this data set by this metric.
-    """
+    """A meta-embedding against the best member on the same data set by the same metric, on the same resamples."""
 
     label: str
     member: str
@@ -127,8 +119,8 @@ class Comparison:
     difference: float  # meta-embedding minus member
     low: float  # of the 95% interval of the difference
     high: float
-    p: float
-    p_holm: float
+    p: float  # of a two-sided paired bootstrap test of "no difference"
+    p_holm: float  # corrected (Holm) for the number of meta-embeddings tested on this data set by this metric
 
 
 @dataclass(frozen=True)
@@ -184,11 +176,7 @@ class Scatter:
 
 @dataclass(frozen=True)
 class Change:
-    """A pair whose rank in its sub-testset differs between the best member and a meta-embedding.
-
-    Places are ranks from 0 (least alike) to 1. `gain` says how much nearer the meta-embedding's place is to the gold
-    place: |member_place - gold_place| - |meta_place - gold_place|.
-    """
+    """A pair whose rank in its sub-testset, from 0 (least alike) to 1, differs from the best member's."""
 
     dataset: str
     part: str
@@ -197,7 +185,7 @@ class Change:
     gold_place: float
     member_place: float
     meta_place: float
-    gain: float
+    gain: float  # how much nearer the meta-embedding's place is to the gold place
     sentences: tuple[str, str] | None  # None where they are left out, since the data is not ours to pass on
 
 

@@ -32,10 +32,8 @@ from ensembed.support.progress import Progress, silent
 from ensembed.support.provenance import provenance
 from ensembed.views import View, ViewStore
 
-# Fitted meta-embeddings in memory, so that one that is tried at several lengths is fitted once.
-_FITTED = 24
-# Rows read at a time.
-_BLOCK = 4096
+_FITTED = 24  # meta-embeddings in memory, so that one that is tried at several lengths is fitted once
+_BLOCK = 4096  # rows read at a time
 
 
 @dataclass(frozen=True)
@@ -151,15 +149,10 @@ class Laboratory:
             [view] = views
             vectors = view[:, : trial.keep]
         predicted = predict(lambda _sentences: vectors, datasets)
-        return Outcome(
-            vectors.shape[1],
-            {
-                dataset.name: tuple(tuple(part.tolist()) for part in parts)
-                for dataset, parts in zip(datasets, predicted, strict=True)
-            },
-            None if meta is None or meta.spectrum is None else tuple(meta.spectrum.tolist()),
-            round(fitting, 3),
-        )
+        cosines = [tuple(tuple(part.tolist()) for part in parts) for parts in predicted]
+        predictions = {dataset.name: parts for dataset, parts in zip(datasets, cosines, strict=True)}
+        spectrum = None if meta is None or meta.spectrum is None else tuple(meta.spectrum.tolist())
+        return Outcome(vectors.shape[1], predictions, spectrum, round(fitting, 3))
 
     def _fit(self, trial: Trial) -> Meta:
         """Return the fitted method of a trial, in all its dimensions; the last ones fitted stay in memory."""
@@ -176,8 +169,7 @@ class Laboratory:
             except DimensionError as error:
                 if error.supported is None:
                     raise
-                # As many dimensions as the data supports; what raises this has a `dim`.
-                fewer: dict[str, Any] = {"dim": error.supported}
+                fewer: dict[str, Any] = {"dim": error.supported}  # what raises this has a `dim`
                 meta = self._fit_on_rows(trial, replace(method, **fewer))
             self._metas[trial] = meta
             if len(self._metas) > _FITTED:
@@ -227,8 +219,7 @@ class _SharedMoments(LocalPasses):
     """Passes that take the moments of a trial's views from the laboratory, which computes them once for all trials."""
 
     def __init__(self, views: Views, shared: Callable[[bool], Moments]) -> None:
-        self._views = views
-        self._shared = shared
+        self._views, self._shared = views, shared
 
     def moments(self, views: Views, how: Pass = Pass(), *, normalize: bool = False) -> Moments:
         """Return the moments of these views, shared if they are the trial's."""

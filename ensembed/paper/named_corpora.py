@@ -37,10 +37,6 @@ def open_corpora(
         data: the data folder.
         layout: the version of STS-B's text; None takes the first that is found.
         errors: what to do with bytes that are not UTF-8.
-
-    Raises:
-        InputError: two have one name.
-        CorpusError: a file cannot be read.
     """
     if not sources:
         sources = (*([BILLION_WORD] if _billion_word(data) else []), STSB_TRAIN)
@@ -54,10 +50,8 @@ def open_corpora(
 def _open(source: str, data: Path | None, layout: str | None, errors: BadBytes) -> NamedCorpus:
     if source == STSB_TRAIN:
         train = find_sts(STSB_TRAIN, data, layout)
-        what = (
-            f"the distinct sentences of STS-B train ({text_version([train])}), whose texts overlap with STS12-16, "
-            "since STS-B is drawn from STS12-17 (no score was used)"
-        )
+        overlap = "whose texts overlap with STS12-16, since STS-B is drawn from STS12-17 (no score was used)"
+        what = f"the distinct sentences of STS-B train ({text_version([train])}), {overlap}"
         return NamedCorpus(STSB_TRAIN, what, ListCorpus(distinct_sentences([train])))
     if source == BILLION_WORD:
         path = _billion_word(data)

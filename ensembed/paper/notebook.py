@@ -60,11 +60,7 @@ def to_json(kind: type[T], record: T, *, indent: int | None = None) -> bytes:
 
 
 def from_json(kind: type[T], text: bytes) -> T:
-    """Read what `to_json` wrote.
-
-    Raises:
-        InputError: the text is not a record of that kind.
-    """
+    """Read what `to_json` wrote; raise InputError for anything else."""
     try:
         return _adapter(kind).validate_json(text)
     except ValueError as error:  # pydantic's ValidationError is one

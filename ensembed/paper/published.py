@@ -1,8 +1,4 @@
-"""The printed figures of the paper that this library follows, for our tables to quote.
-
-Nina Poerner, Ulli Waltinger and Hinrich Schütze, "Sentence Meta-Embeddings for Unsupervised Semantic Textual
-Similarity", ACL 2020. All figures are x 100, as printed; only `mean_over` computes one.
-"""
+"""The printed figures of the paper that this library follows (`CITATION`), x 100, for our tables to quote."""
 
 from __future__ import annotations
 
@@ -61,22 +57,14 @@ def table2() -> tuple[Row, ...]:
 
 
 def appendix(method: str, dataset: str) -> Mapping[str, Printed]:
-    """The appendix: a method's figures on every sub-testset of a year.
-
-    Args:
-        method: `ParaNMT`, `SBERT`, `USE`, `conc`, `avg`, `svd`, `gcca` or `ae`.
-        dataset: `sts12` to `sts16`.
-    """
+    """The appendix: the figures of a method (`ParaNMT`, `USE`, `gcca`, ...) on every sub-testset of a year."""
     years: dict[str, dict[str, dict[str, list[float]]]] = _DATA["appendix"]
     parts = _pick(years, dataset, "data set in the paper's appendix")
     return _printed({part: _pick(row, method, "method in the paper's appendix") for part, row in parts.items()})
 
 
 def mean_over(method: str, dataset: str, parts: Sequence[str]) -> Printed:
-    """Return the unweighted mean of the appendix' figures over some sub-testsets of a year.
-
-    Table 2 has STS13 with its licensed part SMT: scores without it can only be compared with this.
-    """
+    """Return the unweighted mean of the appendix' figures over some sub-testsets, such as STS13 without SMT."""
     if not parts:
         raise InputError(f"no sub-testset of {dataset} was named, so there is no mean")
     known = appendix(method, dataset)

@@ -23,27 +23,6 @@ from ensembed.sts.protocol import (
     spearman,
 )
 
-__all__ = [
-    "LAYOUTS",
-    "NAMES",
-    "PARTS",
-    "PROTOCOLS",
-    "Dataset",
-    "Pairs",
-    "PartScore",
-    "Protocol",
-    "Result",
-    "Score",
-    "aggregate",
-    "cosine",
-    "distinct_sentences",
-    "evaluate",
-    "evaluate_all",
-    "load_sts",
-    "pearson",
-    "predict",
-    "read_pairs",
-    "read_stsb",
-    "score",
-    "spearman",
-]
+__all__ = ["LAYOUTS", "NAMES", "PARTS", "Dataset", "Pairs", "load_sts", "read_pairs", "read_stsb"]
+__all__ += ["PROTOCOLS", "PartScore", "Protocol", "Result", "Score", "aggregate", "cosine", "distinct_sentences"]
+__all__ += ["evaluate", "evaluate_all", "pearson", "predict", "score", "spearman"]

@@ -45,27 +45,19 @@ LAYOUTS = ("tsv", "raw", "tok")
 _FILE_NAMES = {("sts12", "OnWN"): "surprise.OnWN", ("sts12", "SMTnews"): "surprise.SMTnews"}
 # The Linguistic Data Consortium licenses the sentences of this one, so most people have its gold scores alone.
 _OPTIONAL = {("sts13", "SMT")}
-# SentEval's STS folders below the folder that a user names: a data folder with both versions, SentEval's `data`, its
-# checkout, its `downstream`, the STS folder itself.
+# SentEval's STS folders below the folder that a user names.
 _SENTEVAL_ROOTS = {"raw": "senteval/downstream/STS", "tok": "senteval_tok/downstream/STS"}
 _ANY_ROOTS = ("downstream/STS", "data/downstream/STS", "STS", ".")
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """One sub-testset: sentence pairs and their gold scores, row by row.
+    """One sub-testset: sentence pairs and their gold scores, row by row."""
 
-    Attributes:
-        name: its name in tables, for instance `MSRpar`.
-        sentences1: the first sentence of every pair.
-        sentences2: the second sentence of every pair.
-        scores: gold similarity [n], float64 and read-only, on any scale.
-    """
-
-    name: str
+    name: str  # in tables, for instance `MSRpar`
     sentences1: tuple[str, ...]
     sentences2: tuple[str, ...]
-    scores: NDArray[np.float64]
+    scores: NDArray[np.float64]  # gold similarity [n], read-only, on any scale
 
     def __post_init__(self) -> None:
         scores = np.array(self.scores, np.float64)  # a copy, which nobody else can change
@@ -88,19 +80,12 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """One STS data set.
+    """One STS data set."""
 
-    Attributes:
-        name: one of `NAMES`, or the user's own.
-        parts: the sub-testsets, in the order of the paper's appendix.
-        missing: sub-testsets that belong to the set but could not be read; every result repeats them.
-        layout: `tsv`, `raw` or `tok` (the version of the text changes the scores), or `pairs` for a user's own file.
-    """
-
-    name: str
-    parts: tuple[Pairs, ...]
-    missing: tuple[str, ...] = ()
-    layout: str = "pairs"
+    name: str  # one of `NAMES`, or the user's own
+    parts: tuple[Pairs, ...]  # the sub-testsets, in the order of the paper's appendix
+    missing: tuple[str, ...] = ()  # sub-testsets that belong to the set but could not be read
+    layout: str = "pairs"  # `tsv`, `raw` or `tok` (the text changes the scores), or `pairs` for a user's own file
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -150,16 +135,12 @@ def load_sts(name: str, folder: Path | str | None = None, layout: str | None = N
         if any(path.is_file() for paths in files.values() for path in paths):
             dataset = _load(name, style, files)
             if layout not in (None, dataset.layout):
-                raise AbsentDatasetError(
-                    f"{place} holds {name} as {dataset.layout!r}, not as {layout!r} (text without a single upper-case "
-                    f"letter is 'tok', other text 'raw'); leave the layout out, or point at another folder"
-                )
+                what = f"as {dataset.layout!r}, not as {layout!r} (text without upper-case letters is 'tok')"
+                raise AbsentDatasetError(f"{place} holds {name} {what}; leave the layout out, or name another folder")
             return dataset
         looked.append(next(iter(files.values()))[0])
-    raise AbsentDatasetError(
-        f"{name} is not in {root}{f' as {layout}' if layout else ''}: none of these files is there: "
-        + ", ".join(str(path) for path in looked)
-    )
+    where = f"{root} as {layout}" if layout else str(root)
+    raise AbsentDatasetError(f"{name} is not in {where}: none of these files is there: {', '.join(map(str, looked))}")
 
 
 def read_stsb(folder: Path | str, split: str) -> Dataset:
@@ -176,12 +157,8 @@ def read_pairs(path: Path | str, name: str | None = None) -> Pairs:
     The first line may be a header, whose first column is `score`. Blank lines are left out, lines end with `\n` or
     `\r\n`, and blanks around a sentence are dropped.
 
-    Args:
-        path: the file.
-        name: the name in tables; None takes the file's name without its endings.
-
-    Raises:
-        DatasetError: names the file, the line and what was seen there.
+    `name` is the name in tables; None takes the file's name without its endings. A DatasetError names the file, the
+    line and what was seen there.
     """
     path = Path(path)
 
@@ -260,10 +237,8 @@ def _load(name: str, style: str, files: dict[str, tuple[Path, ...]]) -> Dataset:
 def _read_senteval(name: str, sentences: Path, gold: Path) -> Pairs:
     inputs, scores = _lines(sentences), _lines(gold)
     if len(inputs) != len(scores):
-        raise DatasetError(
-            f"{sentences} has {len(inputs)} lines but {gold} has {len(scores)}; a line of one belongs to the same line "
-            "of the other, so restore both from the same archive (an empty gold line means a pair without a score)"
-        )
+        lengths = f"{sentences} has {len(inputs)} lines but {gold} has {len(scores)}"
+        raise DatasetError(f"{lengths}; restore both from the same archive (unscored pairs have an empty gold line)")
 
     def rows() -> Iterator[tuple[float, str, str]]:
         for number, (line, score) in enumerate(zip(inputs, scores, strict=True), 1):

@@ -40,8 +40,7 @@ class _Remembering(Encoder):
     """An encoder with a memory."""
 
     def __init__(self, encoder: Encoder, rows: dict[str, FloatArray]) -> None:
-        self._encoder = encoder
-        self._rows = rows
+        self._encoder, self._rows = encoder, rows
 
     @property
     def spec(self) -> EncoderSpec:

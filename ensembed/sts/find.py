@@ -21,12 +21,7 @@ YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 TESTS = (*YEARS, "stsb-test")
 """The test sets of the paper's Table 2."""
 
-_TEXTS = {
-    "tsv": "raw",
-    "raw": "raw",
-    "tok": "tokenised and lower-cased (SentEval's)",
-    "pairs": "as given",
-}
+_TEXTS = {"tsv": "raw", "raw": "raw", "tok": "tokenised and lower-cased (SentEval's)", "pairs": "as given"}
 
 
 def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -> Dataset:
@@ -52,11 +47,8 @@ def find_available(folder: Path | None = None, layout: str | None = None) -> lis
     years = []
     nowhere = folder is None and not data_dirs()
     if nowhere:
-        print(
-            "without sts12 to sts16: set ENSEMBED_DATA to a folder that has them, or fetch them with: "
-            f"ensembed data fetch {' '.join(YEARS)}",
-            file=sys.stderr,
-        )
+        way = f"set ENSEMBED_DATA to a folder that has them, or fetch them with: ensembed data fetch {' '.join(YEARS)}"
+        print(f"without sts12 to sts16: {way}", file=sys.stderr)
     for name in () if nowhere else YEARS:
         try:
             years.append(find_sts(name, folder, layout))
@@ -124,18 +116,16 @@ def fetch_data(
         reasons = textwrap.indent(str(error), "  ")
         raise DatasetError(f"{name} could not be fetched:\n{reasons}\n{by_hand(data_set, root)}") from error
     except OSError as error:
+        ways = f"name another folder with --data, or unset ENSEMBED_DATA to fetch into {fetched_dir()}"
         raise DatasetError(
-            f"{name} cannot be written to {root}: {error}; make room or set its rights, name another folder "
-            f"with --data, or unset ENSEMBED_DATA to fetch into {fetched_dir()}"
+            f"{name} cannot be written to {root}: {error}; make room or set its rights, {ways}"
         ) from error
     place = root / data_set.folder
     try:
         _is_in(data_set, root)
     except DatasetError as error:
-        raise DatasetError(
-            f"{name} was fetched to {place}, but {root} holds another copy that is read first, and damaged: "
-            f"{error}; remove that one"
-        ) from error
+        what = f"{root} holds another copy that is read first, and damaged: {error}; remove that one"
+        raise DatasetError(f"{name} was fetched to {place}, but {what}") from error
     return Fetched(name, place, source)
 
 

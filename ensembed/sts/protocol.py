@@ -32,7 +32,7 @@ Encode: TypeAlias = SupportsEncode | Callable[[list[str]], Any]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 # Values that differ by less than this share of their size are equal but for rounding (scipy warns at the same ratio).
-_ROUNDING = 1e-13
+ROUNDING = 1e-13
 # Rows of float64 at a time: bounds the memory of `cosine` whatever the number of pairs.
 _BLOCK = 1024
 
@@ -68,25 +68,15 @@ class PartScore:
 
 @dataclass(frozen=True)
 class Result:
-    """The score of a data set, with everything that a table has to say beside it.
-
-    Attributes:
-        dataset: its name.
-        layout: which version of the text was read.
-        fingerprint: the hash of the sentences and scores.
-        protocol: how the parts became one score.
-        score: the overall score.
-        parts: the score of every sub-testset.
-        missing: sub-testsets that belong to the data set but could not be read.
-    """
+    """The score of a data set, with everything that a table has to say beside it."""
 
     dataset: str
-    layout: str
-    fingerprint: str
-    protocol: Protocol
-    score: Score
+    layout: str  # which version of the text was read
+    fingerprint: str  # the hash of the sentences and scores
+    protocol: Protocol  # how the parts became one score
+    score: Score  # the overall score
     parts: tuple[PartScore, ...]
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # sub-testsets that belong to the data set but could not be read
 
     @property
     def pairs(self) -> int:
@@ -95,24 +85,15 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; correlations are fractions."""
-        return {
-            "dataset": self.dataset,
-            "layout": self.layout,
-            "fingerprint": self.fingerprint,
-            "protocol": self.protocol,
-            "pairs": self.pairs,
-            **self.score.to_json(),
-            "missing": list(self.missing),
-            "parts": [part.to_json() for part in self.parts],
-        }
+        names = ("dataset", "layout", "fingerprint", "protocol", "pairs")
+        facts = {name: getattr(self, name) for name in names} | self.score.to_json()
+        return {**facts, "missing": list(self.missing), "parts": [part.to_json() for part in self.parts]}
 
 
 def pearson(predictions: ArrayLike, gold: ArrayLike) -> float:
     """Return Pearson's r of predictions [n] with gold scores [n], in float64; never NaN.
 
-    Constant predictions give 0.0: r has no value there, but they tell nothing about the gold scores, which is what an
-    r of 0 says. Constant gold scores are a fault of the data and an error. "Constant" allows for rounding: a spread
-    below 1e-13 of the largest value.
+    Constant predictions (a spread below 1e-13 of the largest value) give 0.0; constant gold scores are an error.
 
     Raises:
         DatasetError: fewer than two pairs, or constant gold scores.
@@ -184,10 +165,8 @@ def aggregate(predictions: Sequence[ArrayLike], dataset: Dataset, protocol: Prot
         return _score(np.concatenate(cosines), gold, dataset.name)
     scores = _part_scores(cosines, dataset)
     weights = [len(part) if protocol == "wmean" else 1 for part in dataset.parts]
-    return Score(
-        float(np.average([score.pearson for score in scores], weights=weights)),
-        float(np.average([score.spearman for score in scores], weights=weights)),
-    )
+    columns = ([score.pearson for score in scores], [score.spearman for score in scores])
+    return Score(*(float(np.average(column, weights=weights)) for column in columns))
 
 
 def distinct_sentences(datasets: Sequence[Dataset]) -> list[str]:
@@ -297,7 +276,7 @@ def _checked(predictions: ArrayLike, gold: ArrayLike) -> tuple[NDArray[np.float6
 
 def _constant(values: NDArray[np.float64]) -> bool:
     scaled = _scaled(values)
-    return bool(np.ptp(scaled) <= _ROUNDING * np.abs(scaled).max())
+    return bool(np.ptp(scaled) <= ROUNDING * np.abs(scaled).max())
 
 
 def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
@@ -308,20 +287,14 @@ def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
 
 
 def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ranks from 1, equal values sharing their average.
-
-    scipy.stats.rankdata gives the same in 1.3 to 2.5 times the time, and importing it takes a second.
-    """
+    """Return ranks from 1, equal values sharing their average; importing scipy.stats.rankdata takes a second."""
     _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2
     return ranks[group]
 
 
 def _scaled(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale the values, or each row of them, by a power of two that brings the largest into [0.5, 1).
-
-    That is exact, and squares neither overflow nor vanish.
-    """
+    """Scale the values, or each row, by a power of two: that is exact, and squares neither overflow nor vanish."""
     exponents = np.frexp(np.abs(values).max(axis=-1, keepdims=True, initial=0.0))[1]
     scaled: NDArray[np.float64] = np.ldexp(values, -exponents)
     return scaled

@@ -19,9 +19,8 @@ from ensembed.errors import MissingError
 from ensembed.paper import published as paper
 from ensembed.paper.findings import DEV, MEAN, Cost, Findings, Likeness, System
 from ensembed.paper.report.cost_figure import cost, pareto
+from ensembed.paper.report.dev_figures import likeness, sizes, spectrum
 from ensembed.paper.report.drawing import Figure, figure, look, short, spread
-from ensembed.paper.report.heat_maps import likeness
-from ensembed.paper.report.line_figures import sizes, spectrum
 from ensembed.paper.report.page import all_figures
 from ensembed.paper.report.score_figures import bars, significance
 from ensembed.sts.protocol import Score

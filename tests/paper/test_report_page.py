@@ -17,8 +17,7 @@ from ensembed.errors import MissingError
 from ensembed.paper.findings import DEV, MEAN, Changes, Comparison, Findings, Likeness, Metric
 from ensembed.paper.report import page as page_module
 from ensembed.paper.report.drawing import Figure
-from ensembed.paper.report.headline import headline
-from ensembed.paper.report.page import all_figures, report_html
+from ensembed.paper.report.page import all_figures, headline, report_html
 from ensembed.paper.tables.table_formats import all_tables
 
 VOID = {"meta", "br", "hr", "img", "input", "link", "wbr"}

@@ -3,10 +3,9 @@
 Every system is scored on the same resamples (Efron and Tibshirani 1993, chapters 6 and 13). A resample is held as
 counts, how often each pair was drawn, and both correlations are exactly those of the repeated rows.
 
-The data sets share pairs (the STS Benchmark is drawn from the others), so a pair has to be drawn as often in one as in
-all. Its counts therefore depend on the seed, its two sentences and the number of the resample alone: they are a hash
-of these. Counts are Poisson(1), independent of each other, instead of summing up to the number of pairs (Hanley and
-MacGibbon 2006, "Creating non-parametric bootstrap samples using Poisson frequencies").
+The data sets share pairs (the STS Benchmark is drawn from the others), so a pair is drawn as often in one as in all:
+its counts are a hash of the seed, its two sentences and the number of the resample. They are Poisson(1), independent
+of each other (Hanley and MacGibbon 2006, "Creating non-parametric bootstrap samples using Poisson frequencies").
 """
 
 from __future__ import annotations
@@ -23,21 +22,16 @@ from numpy.typing import NDArray
 from ensembed.errors import InputError
 from ensembed.paper.findings import DEV, MEAN, METRICS, Comparison, Interval, Metric, mean_score
 from ensembed.sts.datasets import Dataset, Pairs
-from ensembed.sts.protocol import Protocol, Score, aggregate
+from ensembed.sts.protocol import ROUNDING, Protocol, Score, aggregate
 from ensembed.support.progress import Progress, part_of, silent
 
 Array: TypeAlias = NDArray[np.float64]
-Predictions: TypeAlias = Mapping[str, Sequence[Array]]
-"""By data set: one array of cosines per part, in the order of `Dataset.parts`."""
+Predictions: TypeAlias = Mapping[str, Sequence[Array]]  # by data set: an array of cosines per part
 
-ALPHA = 0.05
-"""A difference counts where its p, after Holm's correction, is below this."""
-
+ALPHA = 0.05  # a difference counts where its p, after Holm's correction, is below this
 _PERCENTILES = (2.5, 97.5)
 # Drawn pairs at a time: a few arrays of this many float64 stay within a core's cache.
 _BLOCK = 1 << 15
-# Predictions that differ by less than this share of their size are constant, as in `ensembed.sts.protocol`.
-_ROUNDING = 1e-13
 # P(count <= k), up to where nothing is left of 1 in float64.
 _POISSON = np.cumsum([math.exp(-1) / math.factorial(k) for k in range(18)])
 # The constants of SplitMix64 (Steele, Lea and Flood 2014).
@@ -49,26 +43,10 @@ _ATTEMPT = 1 << 32
 
 @dataclass(frozen=True, eq=False)
 class Resampled:
-    """The scores of every system on the same resamples; `resample` makes it.
+    """The scores of every system on the same resamples, by system and data set (and `mean`); `resample` makes it."""
 
-    Attributes:
-        points: by system and data set (and `mean`), the score on the data themselves.
-        scores: by system and data set (and `mean`), Pearson and Spearman [resamples, 2].
-
-    Example:
-        >>> gold = np.arange(50.0)
-        >>> dataset = Dataset.of(Pairs("toy", tuple(map(str, range(50))), ("b",) * 50, gold))
-        >>> noise = np.random.default_rng(0).normal(size=50)
-        >>> systems = {"single:a": {"toy": [gold + 40 * noise]}, "meta:b": {"toy": [gold + 10 * noise]}}
-        >>> resampled = resample(systems, [dataset], "mean", resamples=500)
-        >>> resampled.points["meta:b"]["toy"].pearson > resampled.interval("meta:b", "toy").low.pearson
-        True
-        >>> [test.p_holm < 0.05 for test in resampled.comparisons(["meta:b"], ["single:a"])]
-        [True, True, True, True]
-    """
-
-    points: Mapping[str, Mapping[str, Score]]
-    scores: Mapping[str, Mapping[str, Array]]
+    points: Mapping[str, Mapping[str, Score]]  # on the data themselves
+    scores: Mapping[str, Mapping[str, Array]]  # Pearson and Spearman [resamples, 2]
 
     def interval(self, label: str, dataset: str) -> Interval:
         """Return the percentile interval of a system's score on a data set, or `mean`."""
@@ -78,27 +56,19 @@ class Resampled:
         return Interval(label, dataset, Score(*low), Score(*high))
 
     def comparisons(self, metas: Sequence[str], members: Sequence[str]) -> tuple[Comparison, ...]:
-        """Compare every meta-embedding with the best member, on each test set and on their mean, by both metrics.
+        """Compare every meta-embedding with the best member of each test set (and the mean) by each metric.
 
-        The best member is the one with the highest score on that data set by that metric: the hardest to beat.
         STS-B dev is left out: hyper-parameters were chosen there.
         """
         if not members:
             raise InputError("a comparison needs at least one member to compare with")
         resamples = min(len(self._of(label)[dataset]) for label in (*metas, *members) for dataset in self._of(label))
         if (least := 2 * len(metas) / (resamples + 1)) >= ALPHA:
-            raise InputError(
-                f"{resamples} resamples are too few to compare {len(metas)} meta-embeddings: no p could fall below "
-                f"{least:.2g} after Holm's correction, and {ALPHA:g} is needed; take at least "
-                f"{round(2 * len(metas) / ALPHA)}"
-            )
-        return tuple(
-            comparison
-            for dataset in self.scores[members[0]]
-            if dataset != DEV
-            for metric in METRICS
-            for comparison in self._compared(metas, members, dataset, metric)
-        )
+            why = f"no p could fall below {least:.2g} after Holm's correction, and {ALPHA:g} is needed"
+            few = f"{resamples} resamples are too few to compare {len(metas)} meta-embeddings"
+            raise InputError(f"{few}: {why}; take at least {round(2 * len(metas) / ALPHA)}")
+        cells = [(dataset, metric) for dataset in self.scores[members[0]] if dataset != DEV for metric in METRICS]
+        return tuple(comparison for cell in cells for comparison in self._compared(metas, members, *cell))
 
     def _compared(
         self, metas: Sequence[str], members: Sequence[str], dataset: str, metric: Metric
@@ -129,15 +99,13 @@ def resample(
 ) -> Resampled:
     """Score every system on the same resamples of the data sets.
 
-    A system's figures depend neither on other systems nor on other data sets. Sub-testsets keep the weights that the
-    protocol gives them. Constant predictions score 0. Where all drawn gold scores of a sub-testset (or of a data set,
-    for `all`) are the same, or none is drawn, there is no correlation, and its pairs are drawn again in this resample,
-    there alone; that happens to tiny ones only.
+    A system's figures depend neither on other systems nor on other data sets. Constant predictions score 0. Where the
+    drawn gold scores of a sub-testset (or of a data set, for `all`) do not differ, its pairs are drawn again.
 
     Args:
         systems: the cosines of every system, by label.
-        datasets: what they are the cosines of. Those other than STS-B dev make the `mean`.
-        protocol: how sub-testsets become a score.
+        datasets: what they are the cosines of; those other than STS-B dev make the `mean`.
+        protocol: how sub-testsets become a score; they keep its weights.
         resamples: how many resamples.
         seed: seed of the draws.
         progress: told of drawn pairs.
@@ -179,24 +147,14 @@ def paired_p(differences: Array) -> float:
     """Return the two-sided p of no difference, from the differences on each resample.
 
     It is twice the share of resamples on the rarer side of 0, with one more resample counted on that side, so that it
-    is never 0 (Davison and Hinkley 1997, chapter 4). But for that one it is below 0.05 where the 95% interval of the
-    differences leaves out 0.
-
-    Example:
-        >>> paired_p(np.array([0.1] * 99)), paired_p(np.zeros(99))
-        (0.02, 1.0)
+    is never 0 (Davison and Hinkley 1997, chapter 4).
     """
     rarer = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     return min(1.0, 2 * (rarer + 1) / (len(differences) + 1))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's step-down correction (1979) for the number of tests.
-
-    Example:
-        >>> holm([0.01, 0.5, 0.02])
-        [0.03, 0.5, 0.04]
-    """
+    """Return Holm's step-down correction (1979) for the number of tests."""
     order = np.argsort(p_values, kind="stable")
     steps = np.asarray(p_values, np.float64)[order] * np.arange(len(order), 0, -1)
     corrected = np.empty(len(order))
@@ -205,12 +163,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def pair_keys(parts: Iterable[Pairs], seed: int) -> NDArray[np.uint64]:
-    """Return a number for each pair [n], the same wherever its two sentences stand together, in either order.
-
-    >>> there, back = Pairs("one", ("a", "b"), ("b", "c"), [1, 2]), Pairs("two", ("b",), ("a",), [5])
-    >>> pair_keys([there], seed=0)[:1] == pair_keys([back], seed=0)
-    array([ True])
-    """
+    """Return a number for each pair [n], the same wherever its two sentences stand together, in either order."""
     keys = []
     for pair in (pair for part in parts for pair in zip(part.sentences1, part.sentences2, strict=True)):
         # surrogatepass: any text that could be read has a key.
@@ -229,11 +182,7 @@ def counts(keys: NDArray[np.uint64], resamples: Sequence[int] | NDArray[np.int64
 
 
 def stream(keys: NDArray[np.uint64], steps: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the numbers at these steps, from 0, of SplitMix64 begun at each key [steps, keys].
-
-    >>> stream(np.array([1234567], np.uint64), np.arange(2, dtype=np.uint64)).ravel().tolist()
-    [6457827717110365317, 3203168211198807973]
-    """
+    """Return the numbers at these steps, from 0, of SplitMix64 begun at each key [steps, keys]."""
     state = keys + ((steps + np.uint64(1)) * _GAMMA)[:, None]  # everything is modulo 2**64
     for shift, factor in _MIX:
         state = (state ^ (state >> np.uint64(shift))) * factor
@@ -269,10 +218,7 @@ def _add_up(
 
 
 def _draw(keys: NDArray[np.uint64], gold: _Column, rows: NDArray[np.int64]) -> Array:
-    """Return how often each pair is drawn in these resamples [rows, n]; draw again where the gold scores do not differ.
-
-    Both the lowest and the highest score are drawn in 40% of the attempts at least.
-    """
+    """Return how often each pair is drawn in these resamples [rows, n]; again where the gold scores do not differ."""
     drawn, attempt = counts(keys, rows, 0), 0
     while (bad := gold.constant(drawn)).any():
         attempt += 1
@@ -295,7 +241,7 @@ class _Column:
         """Return whether all drawn values are the same but for rounding, or there are none [rows]."""
         drawn = counts[:, self.order] > 0
         low, high = self.sorted[drawn.argmax(axis=1)], self.sorted[::-1][drawn[:, ::-1].argmax(axis=1)]
-        constant: NDArray[np.bool_] = high - low <= _ROUNDING * np.maximum(np.abs(low), np.abs(high))
+        constant: NDArray[np.bool_] = high - low <= ROUNDING * np.maximum(np.abs(low), np.abs(high))
         return constant | ~drawn.any(axis=1)
 
     def deviations(self, counts: Array, totals: Array) -> tuple[Array, Array]:

@@ -17,9 +17,7 @@ from ensembed.sts.protocol import distinct_sentences
 from ensembed.support.provenance import provenance
 
 # Encoders and combinations are timed on a random sample of the sentences that are scored.
-_SENTENCES = 500
-_REPEATS = 3
-_WARM_UP = 32
+_SENTENCES, _REPEATS, _WARM_UP = 500, 3, 32
 
 
 @dataclass(frozen=True)
@@ -44,12 +42,9 @@ def measure(
     encoders = laboratory.ensemble.encoders
 
     def recorded(trials: Mapping[str, Trial], *, with_encoders: bool) -> Times:
-        facts = [
-            [encoder.spec.key for encoder in encoders],
-            {label: laboratory.facts(trial) for label, trial in trials.items()},
-            sentences,
-            [provenance()["processor"], provenance()["onnxruntime"], threads],
-        ]
+        keys, facts_of = [encoder.spec.key for encoder in encoders], laboratory.facts
+        machine = [provenance()["processor"], provenance()["onnxruntime"], threads]
+        facts = [keys, {label: facts_of(trial) for label, trial in trials.items()}, sentences, machine]
         return laboratory.notebook.record(Times, facts, lambda: timed(trials, with_encoders=with_encoders))
 
     def timed(trials: Mapping[str, Trial], *, with_encoders: bool) -> Times:
@@ -69,9 +64,8 @@ def measure(
     own = {label: trial for label, trial in trials.items() if isinstance(trial.method, Auto)}
     rest = {label: trial for label, trial in trials.items() if label not in own}
     times = recorded(rest, with_encoders=True)
-    if not own:
-        return times
-    return replace(times, combining=times.combining | recorded(own, with_encoders=False).combining)
+    combining = recorded(own, with_encoders=False).combining if own else {}
+    return replace(times, combining=times.combining | combining)
 
 
 def costs(

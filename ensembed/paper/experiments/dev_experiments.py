@@ -24,12 +24,9 @@ UNTRAINED = "untrained"
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 LEAST_DIM = 16
 
-# For two cores: 840 batches of 256 are as many as a search over twelve autoencoders has time for in a quarter of an
-# hour, by the time of a step. No score was used to choose them.
-_BATCH = 256
-_STEPS = 840
-# A learning rate that leaves the random weights as they are.
-_NO_LEARNING = 1e-20
+# As much as a search over twelve autoencoders has time for in 15 minutes on two cores. No score decided.
+_BATCH, _STEPS = 256, 840
+_NO_LEARNING = 1e-20  # a learning rate that leaves the random weights as they are
 
 
 def autoencoder(training: Training, rows: int, *, dim: int, hidden_layers: int, loss: Loss) -> Autoencoder:
@@ -37,10 +34,6 @@ def autoencoder(training: Training, rows: int, *, dim: int, hidden_layers: int, 
 
     The training `reduced` has the number of epochs, at least one, that comes nearest to 215,000 sentences, on the CPU;
     `paper` has the paper's 500 epochs of batches of 10,000, on a GPU if there is one.
-
-    Example:
-        >>> autoencoder("reduced", 10_536, dim=512, hidden_layers=0, loss="kld").epochs
-        20
     """
     # Losses that could be solved from moments are trained, too, since the search compares trainings.
     method = Autoencoder(dim, hidden_layers, loss=loss, solver="batches")
@@ -51,12 +44,7 @@ def autoencoder(training: Training, rows: int, *, dim: int, hidden_layers: int, 
 
 
 def describe(method: Autoencoder, rows: int) -> str:
-    """Describe a training in words.
-
-    Example:
-        >>> describe(autoencoder("reduced", 10_536, dim=512, hidden_layers=0, loss="kld"), 10_536)
-        'kld, hidden layers: 0, 20 epochs of batches of 256 (840 steps), seed 0'
-    """
+    """Describe a training in words: loss, depth, epochs, batches and seed."""
     steps = method.epochs * -(-rows // method.batch_size)
     epochs = f"{method.epochs} epoch{'s' if method.epochs > 1 else ''}"
     training = f"{epochs} of batches of {method.batch_size} ({steps} steps), seed {method.seed}"
@@ -147,11 +135,10 @@ class DevExperiments:
         for method in methods:
             scores[method.name, total] = [self._score(self._outcome(self._trial(method)))]
         points = []
-        for method in methods:
-            for size in (*sizes, total):
-                same = scores[method.name, size]
-                spread = deviation(same) if len(same) > 1 else None
-                points.append(CurvePoint(f"meta:{method.name}", size, mean_score(same), spread, len(same)))
+        for name, size in ((method.name, size) for method in methods for size in (*sizes, total)):
+            same = scores[name, size]
+            spread = deviation(same) if len(same) > 1 else None
+            points.append(CurvePoint(f"meta:{name}", size, mean_score(same), spread, len(same)))
         return points
 
     def _for_rows(self, method: Method, rows: int) -> Method:
@@ -183,8 +170,6 @@ def best_tau(points: Sequence[TauPoint]) -> float:
 
 def best_autoencoder(points: Sequence[AutoencoderPoint]) -> tuple[int, Loss]:
     """Return the depth and loss with the highest Pearson correlation on STS-B dev."""
-    trained = [
-        (point.score.pearson, point.hidden_layers, loss) for point in points for loss in LOSSES if loss == point.loss
-    ]
-    _, layers, loss = max(trained, key=lambda cell: cell[0])
-    return layers, loss
+    trained = [(point, loss) for point in points for loss in LOSSES if loss == point.loss]
+    best, loss = max(trained, key=lambda cell: cell[0].score.pearson)
+    return best.hidden_layers, loss

@@ -9,16 +9,10 @@ from ensembed.errors import InputError
 from ensembed.fetch.catalog import catalog
 from ensembed.methods import GCCA, SVD, Average, Concat, Method
 from ensembed.methods.autoencoder.autoencoder_method import Loss
+from ensembed.paper.experiments import dev_experiments
 from ensembed.paper.experiments.bootstrap import resample
-from ensembed.paper.experiments.cost_per_sentence import Times, costs, measure
-from ensembed.paper.experiments.dev_experiments import (
-    TAUS,
-    DevExperiments,
-    Training,
-    best_autoencoder,
-    best_tau,
-    describe,
-)
+from ensembed.paper.experiments.cost_per_sentence import costs, measure
+from ensembed.paper.experiments.dev_experiments import TAUS, DevExperiments, Training, best_tau, describe
 from ensembed.paper.experiments.scored_systems import Scored, Scorer, changes, scatters
 from ensembed.paper.findings import (
     DEV,
@@ -123,9 +117,7 @@ def run_experiments(laboratory: Laboratory, plan: Plan, corpora: Sequence[str]) 
             resampled.interval(label, name) for label, by_set in resampled.scores.items() for name in by_set
         ),
         comparisons=resampled.comparisons(metas, members),
-        spectrum=next(
-            (scored.outcome.spectrum or () for scored in main.metas if scored.system.label == "meta:gcca"), ()
-        ),
+        spectrum=next((meta.outcome.spectrum or () for meta in main.metas if meta.system.label == "meta:gcca"), ()),
         changes=Changes(main.best_on_dev.system.label, main.best_member.system.label, (), ()),
     )
     return findings if plan.main_only else _beyond(findings, laboratory, plan, main, dev, tests)
@@ -151,11 +143,10 @@ def corpus_facts(laboratory: Laboratory, what: Sequence[str]) -> tuple[CorpusFac
 
 def dataset_facts(laboratory: Laboratory) -> tuple[DatasetFacts, ...]:
     """Describe every data set."""
+    sizes = [{part.name: len(part) for part in data.parts} for data in laboratory.datasets]
     return tuple(
-        DatasetFacts(
-            data.name, data.layout, data.fingerprint, {part.name: len(part) for part in data.parts}, data.missing
-        )
-        for data in laboratory.datasets
+        DatasetFacts(data.name, data.layout, data.fingerprint, parts, data.missing)
+        for data, parts in zip(laboratory.datasets, sizes, strict=True)
     )
 
 
@@ -175,10 +166,8 @@ def _split(laboratory: Laboratory) -> tuple[Dataset, list[Dataset]]:
     for dataset in laboratory.datasets:
         score([part.scores for part in dataset.parts], dataset)  # is there a correlation with the gold scores at all?
     for name in laboratory.corpora:
-        if laboratory.sentences(name) < _LEAST_SENTENCES:
-            raise InputError(
-                f"the corpus {name} has {laboratory.sentences(name)} sentences; at least {_LEAST_SENTENCES} are needed"
-            )
+        if (count := laboratory.sentences(name)) < _LEAST_SENTENCES:
+            raise InputError(f"the corpus {name} has {count} sentences; at least {_LEAST_SENTENCES} are needed")
     for encoder, vectors in zip(laboratory.ensemble.encoders, laboratory.evaluation, strict=True):
         if (vectors == vectors[0]).all():
             raise InputError(f"member {encoder.spec.name!r} returns the same vector for every sentence: leave it out")
@@ -192,23 +181,13 @@ def _main_table(laboratory: Laboratory, plan: Plan, dev: Dataset) -> _MainTable:
     on_dev = DevExperiments(laboratory, dev, corpus, plan.training or "reduced")
     taus = on_dev.taus()
     autoencoders = on_dev.autoencoders() if plan.training and not plan.main_only else ()
-    cell = (best_autoencoder(autoencoders) if autoencoders else AUTOENCODER) if plan.training else None
+    cell = (dev_experiments.best_autoencoder(autoencoders) if autoencoders else AUTOENCODER) if plan.training else None
     chosen = _chosen(on_dev, best_tau(taus), cell, corpus if autoencoders else None)
     scorer = Scorer(laboratory, plan.protocol)
-    return _MainTable(
-        taus,
-        autoencoders,
-        cell,
-        tuple(method for method, _ in chosen),
-        tuple(scorer.singles()),
-        tuple(scorer.up_projections(on_dev.dim, plan.seeds)),
-        (
-            scorer.meta(Concat()),
-            scorer.meta(Average()),
-            *(scorer.meta(method, corpus, note) for method, note in chosen),
-            scorer.own(corpus),
-        ),
-    )
+    singles, ups = tuple(scorer.singles()), tuple(scorer.up_projections(on_dev.dim, plan.seeds))
+    learned = [scorer.meta(method, corpus, note) for method, note in chosen]
+    metas = (scorer.meta(Concat()), scorer.meta(Average()), *learned, scorer.own(corpus))
+    return _MainTable(taus, autoencoders, cell, tuple(method for method, _ in chosen), singles, ups, metas)
 
 
 def _chosen(
@@ -235,6 +214,8 @@ def _beyond(
     on_dev = DevExperiments(laboratory, dev, corpus, plan.training or "reduced")
     ablations = on_dev.ablations(main.methods)
     times = measure(laboratory, main.metas, main.methods, corpus, plan.threads)
+    cores = "all cores" if plan.threads is None else f"{plan.threads} threads per encoder"
+    timed = f"{times.sentences} sentences in one call, the best of three, warm, {cores} of the machine named here"
     scattered = next((test for test in tests if test.name == _SCATTERED), tests[0])
     return replace(
         findings,
@@ -242,7 +223,7 @@ def _beyond(
         dimensions=tuple(on_dev.dimensions(main.methods)),
         sizes=tuple(on_dev.sizes(main.methods, plan.draws)),
         domains=(*(scored.system for scored in main.metas), *_other_domains(laboratory, plan, main, dev)),
-        settings=findings.settings | {"cost": _how_timed(times, plan)},
+        settings=findings.settings | {"cost": timed},
         costs=costs(times, main.singles, main.metas, ablations, laboratory.names),
         likeness=_likeness(laboratory, corpus),
         scatters=scatters([main.best_member, *main.metas], scattered),
@@ -280,11 +261,6 @@ def _likeness(laboratory: Laboratory, corpus: str) -> Likeness:
         return Likeness(tuple(names), {name: tuple(map(tuple, matrix.tolist())) for name, matrix in measures.items()})
 
     return laboratory.notebook.record(Likeness, [names, keys, laboratory.corpus_key(corpus)], compute)
-
-
-def _how_timed(times: Times, plan: Plan) -> str:
-    cores = "all cores" if plan.threads is None else f"{plan.threads} threads per encoder"
-    return f"{times.sentences} sentences in one call, the best of three, warm, {cores} of the machine named here"
 
 
 def _settings(laboratory: Laboratory, plan: Plan, main: _MainTable) -> dict[str, str]:

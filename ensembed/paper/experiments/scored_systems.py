@@ -1,7 +1,4 @@
-"""Table 2 and the appendix: every member, its up-projections and every meta-embedding, scored on every data set.
-
-Beside the paper's methods stands this library's own, `Auto`, whose weights are estimated on a corpus without a score.
-"""
+"""Table 2 and the appendix: members, their up-projections and meta-embeddings, our own too, on every data set."""
 
 from __future__ import annotations
 
@@ -16,17 +13,7 @@ from numpy.typing import NDArray
 
 import ensembed.reliability as reliability_package
 from ensembed.methods import Auto, Method, UpProjection
-from ensembed.paper.findings import (
-    DEV,
-    MEAN,
-    NO_CORPUS,
-    Change,
-    Changes,
-    Kind,
-    Scatter,
-    System,
-    mean_score,
-)
+from ensembed.paper.findings import DEV, MEAN, NO_CORPUS, Change, Changes, Kind, Scatter, System, mean_score
 from ensembed.paper.laboratory import Laboratory, Outcome, Trial
 from ensembed.reliability import reliability
 from ensembed.reliability.estimate import Decided
@@ -39,10 +26,8 @@ _BY: dict[Decided, str] = {
     "words": "it trusts {} most (of those that lead alike it follows the words least, {})",
     "nothing": "nothing told which member to trust most",
 }
-# How many decimals of a cosine a picture needs.
-_DECIMALS = 4
-# How many changed pairs are kept in each direction.
-_MOST_CHANGES = 10
+_DECIMALS = 4  # of a cosine, which a picture needs
+_MOST_CHANGES = 10  # pairs that are kept in each direction
 
 
 @dataclass(frozen=True)
@@ -129,17 +114,7 @@ class Trusted:
     method: Auto  # with the estimated weights
 
     def note(self, names: Sequence[str], corpus: str) -> str:
-        """Describe the method for the reader of a table: which of the members of these names it trusts, how much.
-
-        Example:
-            >>> trust = Trusted(1, "lead", 0.98, Auto(weights=(0.052, 1.0), whitened=(0,)))
-            >>> for part in trust.note(["small", "large"], "news").split("; "):
-            ...     print(part)
-            this library's own, not the paper's
-            it trusts large most (by its lead, in 98% of the bootstrap samples)
-            weights: small 0.052, large 1, found on news without a score
-            softly whitened: small
-        """
+        """Describe the method for the reader of a table: which of the members of these names it trusts, how much."""
         weights, whitened = self.method.weights, self.method.whitened
         numbers = [1.0] * len(names) if isinstance(weights, str) else weights
         counts = ", ".join(f"{name} {number:.2g}" for name, number in zip(names, numbers, strict=True))
@@ -161,12 +136,8 @@ def trusted(laboratory: Laboratory, corpus: str) -> Trusted:
     facts = [[spec.key for spec in specs], laboratory.corpus_key(corpus), corpus in laboratory.texts, made_with, code()]
 
     def estimate() -> Trusted:
-        trust = reliability(
-            laboratory.corpora[corpus],
-            sentences=laboratory.texts.get(corpus),
-            names=[spec.name for spec in specs],
-            progress=laboratory.progress,
-        )
+        views, texts, names = laboratory.corpora[corpus], laboratory.texts.get(corpus), laboratory.names
+        trust = reliability(views, sentences=texts, names=names, progress=laboratory.progress)
         return Trusted(int(trust.best), trust.decided, trust.sure, Auto().trusting(trust))
 
     return laboratory.notebook.record(Trusted, facts, estimate)
@@ -194,14 +165,11 @@ def scatters(systems: Sequence[Scored], dataset: Dataset) -> tuple[Scatter, ...]
 
 def changes(meta: Scored, member: Scored, datasets: Sequence[Dataset], *, texts: bool) -> Changes:
     """Return the pairs of these data sets whose rank in their sub-testset improved most, or got worse most."""
-    moved = [
-        change
-        for dataset in datasets
-        for part, ours, theirs in zip(
-            dataset.parts, meta.outcome.cosines(dataset.name), member.outcome.cosines(dataset.name), strict=True
-        )
-        for change in _changes_of_part(dataset.name, part, ours, theirs, texts=texts)
-    ]
+    moved: list[Change] = []
+    for dataset in datasets:
+        cosines = (scored.outcome.cosines(dataset.name) for scored in (meta, member))
+        for part, ours, theirs in zip(dataset.parts, *cosines, strict=True):
+            moved += _changes_of_part(dataset.name, part, ours, theirs, texts=texts)
     moved.sort(key=lambda change: change.gain)
     better = [change for change in reversed(moved[-_MOST_CHANGES:]) if change.gain > 0]
     worse = [change for change in moved[:_MOST_CHANGES] if change.gain < 0]

@@ -69,21 +69,11 @@ def cost(findings: Findings) -> Figure | None:
             style, part = look(cost.label, findings), " without " in cost.label
             if text:
                 line = {"arrowstyle": "-", "color": drawing.FAINT, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 5}
-                letters: Style = {
-                    "color": drawing.MUTED if part else drawing.INK,
-                    "weight": "bold" if cost in front else "normal",
-                }
-                axes.annotate(
-                    text,
-                    dot,
-                    xycoords="axes pixels",
-                    xytext=(box.left, (box.bottom + box.top) / 2),
-                    textcoords="axes pixels",
-                    va="center",
-                    fontsize=drawing.SMALL,
-                    arrowprops={**line, "relpos": (_near_end(dot[0], box), 0.5)},
-                    **letters,
-                )
+                weight, color = "bold" if cost in front else "normal", drawing.MUTED if part else drawing.INK
+                letters: Style = {"va": "center", "fontsize": drawing.SMALL, "color": color, "weight": weight}
+                place: Style = {"xytext": (box.left, (box.bottom + box.top) / 2), "textcoords": "axes pixels"}
+                arrow = {**line, "relpos": (_near_end(dot[0], box), 0.5)}
+                axes.annotate(text, dot, xycoords="axes pixels", arrowprops=arrow, **place, **letters)
             mark: Style = {"markerfacecolor": "white" if part else style.face, "markersize": 6 if part else 9}
             axes.plot([cost.milliseconds], [100 * cost.dev.pearson], style.marker, color=style.color, zorder=3, **mark)
         plain_axes(axes, drawing.DEV_AXIS, "milliseconds per sentence", _ticks(low, high))
@@ -138,11 +128,9 @@ def _scaled(values: Sequence[float], ends: tuple[float, float], pixels: float) -
 
 
 def _labels(dots: Sequence[tuple[float, float]], texts: Sequence[str]) -> list[Box]:
-    """Return a place for each text that is not empty.
+    """Return a place for each text: in a column for the dots furthest to the right, otherwise near its dot.
 
-    What lies furthest to the right are the meta-embeddings, which cost nearly the same: their texts form a column
-    beside them. Any other text gets the nearest place to its dot where it meets no dot and no other text, if possible
-    one to which the line crosses nothing; where there is none, among very many, it is set to the right all the same.
+    A text meets no dot and no other text, and its line crosses nothing, as far as there is room.
     """
     edge = max(x for x, _ in dots)
     column = [i for i, (x, _) in enumerate(dots) if texts[i] and x > edge - _COLUMN / 2]
@@ -156,12 +144,8 @@ def _labels(dots: Sequence[tuple[float, float]], texts: Sequence[str]) -> list[B
         near = [_beside(x, y, texts[i], away, turn) for away in range(12, 300, 6) for turn in range(_TURNS)]
         others = taken[:i] + taken[i + 1 :]
         free = [box for box in near if box.inside and not box.meets(others)]
-        clear = (
-            box
-            for box in free
-            if not box.meets(lines) and not any(step.meets([*others, *lines]) for step in _line(x, y, box))
-        )
-        placed[i] = next(clear, (free or near)[0])
+        clear = (box for box in free if not any(step.meets([*others, *lines]) for step in _line(x, y, box)))
+        placed[i] = next((box for box in clear if not box.meets(lines)), (free or near)[0])
         if texts[i]:
             taken.append(placed[i])
             lines += _line(x, y, placed[i])

@@ -1,8 +1,6 @@
 """How the report's figures look, and from what matplotlib draws to the SVG that stands in the page.
 
-Members are grey and hollow or hatched, meta-embeddings coloured and filled, the same in every figure; nothing is told
-by colour alone. Each SVG can stand in a page beside the others: its ids are its own, its text is text, and it refers
-to nothing outside.
+Members are grey and hollow or hatched, meta-embeddings coloured and filled; nothing is told by colour alone.
 """
 
 from __future__ import annotations
@@ -25,14 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-WIDTH = 960
-"""Pixels across the page. Figures that need less are narrower, with letters of the same size."""
+WIDTH = 960  # pixels across the page
 INK, MUTED, FAINT, GRID = "#222222", "#555555", "#999999", "#e4e4e4"
 SIZE, SMALL = 13, 11.5
-Style: TypeAlias = dict[str, Any]
-"""Keyword arguments of matplotlib."""
-DASHED: Style = {"color": INK, "linewidth": 1, "dashes": (4, 3)}
-"""The line of the best member, or of what others are compared with."""
+Style: TypeAlias = dict[str, Any]  # keyword arguments of matplotlib
+DASHED: Style = {"color": INK, "linewidth": 1, "dashes": (4, 3)}  # the best member, or what others are compared with
 GAP = "\N{EN SPACE}"  # browsers make one of several plain spaces
 DEV_AXIS = "Pearson’s r × 100 on STS-B dev"
 TEST_AXIS = "Pearson’s r × 100"
@@ -98,11 +93,7 @@ def look(label: str, findings: Findings) -> Look:
 
 
 def short(label: str) -> str:
-    """Return a label without `single:` or `meta:`, which the look tells, and not too long.
-
-    >>> short("meta:svd without st:sentence-transformers/all-MiniLM-L6-v2")
-    'svd without st:senten…LM-L6-v2'
-    """
+    """Return a label without `single:` or `meta:`, which the look tells, and not too long."""
     name = label.partition(":")[2] if label.startswith(("single:", "meta:")) else label
     # A figure's text has one line and is written as XML, which has no place for control characters.
     name = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
@@ -111,48 +102,28 @@ def short(label: str) -> str:
 
 
 def figure(value: float) -> str:
-    """Return a correlation x 100 with one decimal, with a true minus.
-
-    >>> figure(0.7831), figure(-0.00001)
-    ('78.3', '0.0')
-    """
+    """Return a correlation x 100 with one decimal, with a true minus."""
     return marked_table.figure(value).replace("-", "−")
 
 
 def signed(value: float) -> str:
-    """Return a difference of correlations x 100 with its sign.
-
-    >>> signed(0.0042), signed(-0.0042), signed(0)
-    ('+0.4', '−0.4', '0.0')
-    """
+    """Return a difference of correlations x 100 with its sign."""
     return marked_table.figure(value, signed=True).replace("-", "−")
 
 
 def versus(value: float) -> str:
-    """Return a difference in words.
-
-    >>> versus(0.0042), versus(-0.0042), versus(0)
-    ('0.4 above', '0.4 below', 'level with')
-    """
+    """Return a difference in words."""
     text = figure(abs(value))
     return "level with" if text == "0.0" else f"{text} {'above' if value > 0 else 'below'}"
 
 
 def listing(names: Sequence[str]) -> str:
-    """Return names for a sentence.
-
-    >>> listing(["a"]), listing(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
+    """Return names for a sentence."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def spread(values: Sequence[float], gap: float) -> list[float]:
-    """Return places for the values' labels: in the same order, `gap` apart, as near to the values as can be.
-
-    >>> spread([0, 2, 2, 5], 1)
-    [0.0, 1.5, 2.5, 5.0]
-    """
+    """Return places for the values' labels: in the same order, `gap` apart, as near to the values as can be."""
     order = sorted(range(len(values)), key=lambda i: values[i])
     blocks: list[list[float]] = []  # of labels that touch: their wishes, each as for the lowest of the block
     for i in order:
@@ -204,14 +175,9 @@ def plain_axes(axes: Axes, title: str, label: str, ticks: Sequence[float] | None
 
 
 def draw(name: str, title: str, caption: str, size: tuple[int, int], paint: Callable[[Canvas], None]) -> Figure:
-    """Return a figure of this width and height in pixels as `paint` draws it on matplotlib's figure.
-
-    Raises:
-        MissingError: matplotlib is not installed.
-    """
+    """Return a figure of this width and height in pixels as `paint` draws it on matplotlib's figure."""
     what = "drawing the report's figures"
-    matplotlib = import_extra("matplotlib.figure", "report", what)
-    style = import_extra("matplotlib.style", "report", what)
+    matplotlib, style = (import_extra(f"matplotlib.{name}", "report", what) for name in ("figure", "style"))
     # Our settings on top of matplotlib's own, whatever the user's are, and the user's back afterwards.
     sheet = files("ensembed.paper.report").joinpath("report.mplstyle")
     with style.context(["default", str(sheet)]), warnings.catch_warnings():
@@ -226,11 +192,7 @@ def draw(name: str, title: str, caption: str, size: tuple[int, int], paint: Call
 
 
 def _page_svg(text: str, name: str, title: str, description: str) -> str:
-    """Return matplotlib's SVG document as an element for a page that holds others of its kind.
-
-    It loses prolog, metadata, ids that nothing refers to, needless decimals and repeated styles. It gains ids that
-    begin with the figure's name, a width that follows the page's, and a title and a description for screen readers.
-    """
+    """Return matplotlib's SVG as a smaller element with its own ids, the page's width and words for screen readers."""
     root = ET.fromstring(text)  # noqa: S314 - matplotlib has just written it
     for metadata in root.findall(f"{_SVG}metadata"):
         root.remove(metadata)
@@ -241,14 +203,9 @@ def _page_svg(text: str, name: str, title: str, description: str) -> str:
         element.tag = element.tag.removeprefix(_SVG)
         _tidy(element, ids)
     box, label = root.attrib["viewBox"], f"svg-{name}-title svg-{name}-description"
-    root.attrib = {
-        "xmlns": _SVG.strip("{}"),
-        "viewBox": box,
-        "width": "100%",
-        "style": f"display: block; max-width: {float(box.split()[2]):g}px; height: auto",
-        "role": "img",
-        "aria-labelledby": label,
-    }
+    style = f"display: block; max-width: {float(box.split()[2]):g}px; height: auto"
+    root.attrib = {"xmlns": _SVG.strip("{}"), "viewBox": box, "width": "100%", "style": style, "role": "img"}
+    root.attrib["aria-labelledby"] = label
     for place, (tag, words) in enumerate((("title", title), ("desc", description))):
         element = ET.Element(tag, {"id": label.split()[place]})
         element.text, element.tail = words, "\n"

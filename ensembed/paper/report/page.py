@@ -1,8 +1,4 @@
-"""The report: one HTML file with tables, figures and all that is needed to trust them, and the folder around it.
-
-The page loads nothing: style, script and figures are in it, and its content security policy forbids the rest. All text
-of a run is escaped, since members, corpora and sentences may hold anything.
-"""
+"""The report: one HTML file, which loads nothing and escapes all text of a run, and the folder around it."""
 
 from __future__ import annotations
 
@@ -20,27 +16,23 @@ from typing import Any
 from ensembed.errors import InputError
 from ensembed.paper import published
 from ensembed.paper.experiments.bootstrap import ALPHA
-from ensembed.paper.findings import Findings
+from ensembed.paper.findings import MEAN, OWN, Comparison, Findings
 from ensembed.paper.report.cost_figure import cost
-from ensembed.paper.report.drawing import Figure
-from ensembed.paper.report.headline import headline
-from ensembed.paper.report.heat_maps import autoencoders, likeness
-from ensembed.paper.report.line_figures import dimensions, sizes, spectrum, tau
+from ensembed.paper.report.dev_figures import autoencoders, dimensions, likeness, sizes, spectrum, tau
+from ensembed.paper.report.drawing import Figure, listing, short
 from ensembed.paper.report.score_figures import ablation, bars, domains, scatter, significance
-from ensembed.paper.tables.marked_table import Aside, Piece, Table
+from ensembed.paper.tables import table_notes
+from ensembed.paper.tables.marked_table import Aside, Piece, Table, points
 from ensembed.paper.tables.table_formats import all_tables, table_files, write_tables
-from ensembed.paper.tables.table_notes import READ, absences, choices, shared_notes
+from ensembed.paper.tables.table_notes import READ, VERBS, absences, choices, outcome, shared_notes
 from ensembed.support.atomic_files import why_not_writable, write_all_atomically
 from ensembed.support.extras import import_extra
 
-FORMATS = {"Markdown": "md", "CSV": "csv", "JSON": "json", "LaTeX": "tex"}
-"""The files of every table, in the folder `tables` beside the page."""
+FORMATS = {"Markdown": "md", "CSV": "csv", "JSON": "json", "LaTeX": "tex"}  # of every table, in the folder `tables`
 
-_FIGURES = (
-    *(bars, significance, scatter),
-    *(tau, autoencoders, spectrum),
-    *(ablation, likeness, dimensions, sizes, domains, cost),
-)
+_SCORES = (bars, significance, scatter)
+_FIGURES = (*_SCORES, tau, autoencoders, spectrum, ablation, likeness, dimensions, sizes, domains, cost)
+_NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 
 
 @dataclass(frozen=True)
@@ -55,12 +47,7 @@ class Section:
 
 
 def check_before(folder: Path, *, training: bool) -> None:
-    """Refuse now what would fail after hours: a folder that cannot be written to, a library that is not installed.
-
-    Raises:
-        InputError: the report cannot be written there.
-        MissingError: says how to install what is missing.
-    """
+    """Refuse now what would fail after hours: a folder that cannot be written to, a library that is not installed."""
     if problem := why_not_writable(folder):
         raise InputError(f"the report cannot be written to {folder}: {problem}")
     for module in ("pydantic", "jinja2", "matplotlib"):
@@ -92,47 +79,40 @@ def write_report(findings: Findings, folder: Path) -> list[Path]:
 
 
 def all_figures(findings: Findings) -> tuple[Figure, ...]:
-    """Return every figure that the findings have data for; equal findings give equal bytes.
-
-    Raises:
-        MissingError: matplotlib is not installed.
-    """
-    drawn = (figure(findings) for figure in _FIGURES)
-    return tuple(figure for figure in drawn if figure is not None)
+    """Return every figure that the findings have data for; equal findings give equal bytes."""
+    return tuple(figure for draw in _FIGURES if (figure := draw(findings)) is not None)
 
 
 def report_html(findings: Findings, figures: Sequence[Figure] | None = None) -> str:
-    """Return the whole page, without the sections that have no data; `figures` None draws them.
-
-    Raises:
-        MissingError: the extra `report` is not installed.
-    """
+    """Return the whole page, without the sections that have no data; `figures` None draws them."""
     jinja2: Any = import_extra("jinja2", "report", "the report")
     markup = jinja2.utils.markupsafe.Markup
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    strict = {"autoescape": True, "undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     style, script = (_read(name) for name in ("report.css", "report.js"))
     sections = page_sections(findings, all_figures(findings) if figures is None else figures)
-    page: str = environment.from_string(_read("template.html")).render(
-        findings=findings,
-        headline=headline(findings),
-        sections=sections,
-        contents={section.id: section.title for section in sections},
-        main="main-table",
-        formats=FORMATS,
-        unit=READ,
-        shared_notes=shared_notes(findings),
-        fine_print=[*choices(findings), *absences(findings)],
-        specs=json.dumps([member.spec for member in findings.members], indent=1, ensure_ascii=False),
-        citation=published.CITATION,
-        level=ALPHA,
-        policy=_policy(script),
-        style=markup(style),
-        script=markup(script),
-        inline=lambda figure: markup(figure.svg),  # the figures' texts are escaped where they are drawn
-        page_rows=page_rows,
-        word_columns=word_columns,
+    page: str = (
+        jinja2.Environment(**strict)
+        .from_string(_read("template.html"))
+        .render(
+            findings=findings,
+            headline=headline(findings),
+            sections=sections,
+            contents={section.id: section.title for section in sections},
+            main="main-table",
+            formats=FORMATS,
+            unit=READ,
+            shared_notes=shared_notes(findings),
+            fine_print=[*choices(findings), *absences(findings)],
+            specs=json.dumps([member.spec for member in findings.members], indent=1, ensure_ascii=False),
+            citation=published.CITATION,
+            level=ALPHA,
+            policy=_policy(script),
+            style=markup(style),
+            script=markup(script),
+            inline=lambda figure: markup(figure.svg),  # the figures' texts are escaped where they are drawn
+            page_rows=page_rows,
+            word_columns=word_columns,
+        )
     )
     return page.lstrip() + "\n"
 
@@ -167,15 +147,7 @@ class PageRow:
 
 
 def page_rows(table: Table) -> list[list[PageRow]]:
-    """Return the rows in groups, ours and printed ones: sorting leaves them apart.
-
-    Example:
-        >>> from ensembed.paper.tables.marked_table import Row, Score
-        >>> table = Table("toy", "A toy", ("system", "dev"), (Row("single", ("a", Score(0.7, 0.72))),))
-        >>> [[row]] = page_rows(table)
-        >>> [(piece.text, piece.role) for piece in row.cells[1]]
-        [('70.0', 'r'), ('/', 'slash'), ('72.0', 'rho')]
-    """
+    """Return the rows in groups, ours and printed ones: sorting leaves them apart."""
     kinds = [row.kind for row in table.rows]
     rows = [
         PageRow(
@@ -205,7 +177,105 @@ def _read(name: str) -> str:
 def _policy(script: str) -> str:
     """Return a policy that loads nothing and runs our script only; figures need 'unsafe-inline' style attributes."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    loads = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
+    return f"{loads}; base-uri 'none'; form-action 'none'"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a meta-embedding did against its best member."""
+
+    outcome: str  # `above`, `below` or `undecided`
+    name: str  # the meta-embedding, without its kind: `gcca`
+    difference: str  # in points of Pearson's r
+    sentences: tuple[str, ...]  # the verdict, the paired test, and on how many test sets it holds
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The first thing a reader sees: one line, a few sentences, and a verdict per meta-embedding, the best first."""
+
+    title: str
+    lead: str
+    verdicts: tuple[Verdict, ...]
+
+
+def headline(findings: Findings) -> Headline:
+    """Put the paired tests into words; Pearson's r decides, as in the paper, and rho is named where it disagrees."""
+    by_r = sorted(table_notes.deciding(findings, "pearson"), key=lambda test: -test.difference)
+    if not by_r:
+        return Headline("What the encoders score on their own", "No meta-embedding was compared with a member.", ())
+    lead = [
+        f"On {table_notes.place(findings)}, {_grouped(by_r)}.",
+        *_by_rho(by_r, table_notes.deciding(findings, "spearman")),
+    ]
+    if any(test.label == OWN for test in by_r) and len(by_r) > 1:
+        lead.append(f"Of these {short(OWN)} is this library's own method; the others are the paper's.")
+    return Headline(_title(by_r), " ".join(lead), tuple(_verdict(test, findings) for test in by_r))
+
+
+def _verdict(comparison: Comparison, findings: Findings) -> Verdict:
+    difference, low, high = table_notes.difference_texts(comparison)
+    sentences = [
+        _beats(comparison, short(comparison.member)),
+        f"{low} to {high} (95%)",
+        table_notes.p_text(comparison.p_holm),
+    ]
+    tests = [test for test in findings.comparisons if test.dataset != MEAN and test.metric == "pearson"]
+    on_sets = [outcome(test) for test in tests if test.label == comparison.label]
+    if len(on_sets) > 1:
+        counts = f"{on_sets.count('above')} of {len(on_sets)} test sets above"
+        sentences.append(f"{counts}, {on_sets.count('below')} below" if "below" in on_sets else counts)
+    return Verdict(outcome(comparison), short(comparison.label), difference, tuple(sentences))
+
+
+def _title(by_r: Sequence[Comparison]) -> str:
+    member, total = short(by_r[0].member), len(by_r)
+    winners = sum(outcome(test) == "above" for test in by_r)
+    if total == 1:
+        return f"{short(by_r[0].label)} {_beats(by_r[0], member)}, the best of its members"
+    if winners == total:
+        every = "Both" if total == 2 else f"All {_count(total).lower()}"
+        return f"{every} meta-embeddings beat their best member, {member}"
+    if winners == 0:
+        none = "Neither" if total == 2 else "None"
+        return f"{none} of the {_count(total).lower()} meta-embeddings beats its best member, {member}"
+    verb = "beats its" if winners == 1 else "beat their"
+    return f"{_count(winners)} of {_count(total).lower()} meta-embeddings {verb} best member, {member}"
+
+
+def _grouped(by_r: Sequence[Comparison]) -> str:
+    """Return `svd (+2.1) and gcca (+1.4) beat minilm; avg (-0.3) cannot be told from it`."""
+    clauses: list[str] = []
+    for result, (singular, plural) in VERBS.items():
+        if named := [_named(test) for test in by_r if outcome(test) == result]:
+            member = "it" if clauses else short(by_r[0].member)
+            clauses.append(f"{listing(named)} {plural if len(named) > 1 else singular} {member}")
+    return "; ".join(clauses)
+
+
+def _by_rho(by_r: Sequence[Comparison], by_rho: Sequence[Comparison]) -> list[str]:
+    """Say so where Spearman's rho leads to another verdict, or has another best member."""
+    if not by_rho:
+        return []
+    outcomes = {test.label: outcome(test) for test in by_r}
+    others = [f"{_named(test)} {_beats(test, 'it')}" for test in by_rho if outcome(test) != outcomes[test.label]]
+    member = "" if by_rho[0].member == by_r[0].member else short(by_rho[0].member)
+    if others:
+        where = f", whose best member is {member}," if member else ""
+        return [f"That is by Pearson's r; by Spearman's rho{where} {listing(others)}."]
+    if member:
+        return [f"By Spearman's rho the best member is {member}, and the verdicts are the same."]
+    return ["Pearson's r and Spearman's rho agree on that."]
+
+
+def _beats(comparison: Comparison, member: str) -> str:
+    return f"{VERBS[outcome(comparison)][0]} {member}"
+
+
+def _named(comparison: Comparison) -> str:
+    return f"{short(comparison.label)} ({points(comparison.difference).text})"
+
+
+def _count(number: int) -> str:
+    return _NUMBERS[number] if number < len(_NUMBERS) else str(number)

@@ -18,15 +18,11 @@ _WIDTH = 820
 def reliability_svg(report: TrustReport) -> str:
     """Draw the members in the order of trust as an SVG document; raise a MissingError without matplotlib."""
     estimate, order = report.estimate, report.order
+    leads = (estimate.lead, estimate.lead_low, estimate.lead_high)
+    weights = (estimate.weights, estimate.weights_low, estimate.weights_high)
     panels = (
-        (
-            "lead",
-            "predicts more of its strongest rival than that of it →",
-            estimate.lead,
-            estimate.lead_low,
-            estimate.lead_high,
-        ),
-        ("weight", "what its cosines count", estimate.weights, estimate.weights_low, estimate.weights_high),
+        ("lead", "predicts more of its strongest rival than that of it →", *leads),
+        ("weight", "what its cosines count", *weights),
     )
 
     def paint(page: Canvas) -> None:

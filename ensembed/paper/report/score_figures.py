@@ -12,18 +12,7 @@ from ensembed.paper import published
 from ensembed.paper.experiments.bootstrap import ALPHA
 from ensembed.paper.findings import MEAN, NO_CORPUS, Comparison, Findings
 from ensembed.paper.report import drawing
-from ensembed.paper.report.drawing import (
-    Figure,
-    Style,
-    draw,
-    edge_text,
-    figure,
-    listing,
-    look,
-    row_panels,
-    short,
-    signed,
-)
+from ensembed.paper.report.drawing import Figure, Style, draw, edge_text, figure, listing, look, short, signed
 from ensembed.paper.tables.marked_table import with_mean
 from ensembed.paper.tables.table_notes import outcome
 
@@ -32,7 +21,6 @@ if TYPE_CHECKING:
 
 # A corpus is no system, so it has marks of its own.
 _CORPUS_MARKS = (("#0072b2", "o"), ("#d55e00", "X"), ("#009e73", "P"), ("#cc79a7", "*"), ("#e69f00", "h"))
-_NO_CORPUS_MARK = (drawing.FAINT, "d")
 _SCATTER_COLUMNS = 3
 
 
@@ -51,7 +39,8 @@ def bars(findings: Findings) -> Figure | None:
     best_members = {name: max(findings.singles, key=lambda system: system.score(name).pearson) for name in datasets}
 
     def paint(page: Canvas) -> None:
-        for axes, dataset in row_panels(page, datasets, [short(system.label) for system in systems], drawing.TEST_AXIS):
+        rows = [short(system.label) for system in systems]
+        for axes, dataset in drawing.row_panels(page, datasets, rows, drawing.TEST_AXIS):
             best = max(scores[system.label, dataset] for system in systems)
             for place, system in enumerate(systems):
                 style, value = look(system.label, findings), scores[system.label, dataset]
@@ -86,11 +75,8 @@ def bars(findings: Findings) -> Figure | None:
 
 def significance(findings: Findings) -> Figure | None:
     """Draw a forest plot: meta-embedding minus best member, on the mean and on every test set."""
-    compared = {
-        (test.dataset, test.label): test
-        for test in findings.comparisons
-        if test.metric == "pearson" and test.dataset in with_mean(findings.tests)
-    }
+    tests = [test for test in findings.comparisons if test.metric == "pearson"]
+    compared = {(test.dataset, test.label): test for test in tests if test.dataset in with_mean(findings.tests)}
     if not compared:
         return None
     labels = list(dict.fromkeys(label for _, label in compared))
@@ -101,7 +87,7 @@ def significance(findings: Findings) -> Figure | None:
     axis = "difference of Pearson’s r × 100; right of 0 the meta-embedding is better"
 
     def paint(page: Canvas) -> None:
-        for axes, dataset in row_panels(page, datasets, [short(label) for label in labels], axis):
+        for axes, dataset in drawing.row_panels(page, datasets, [short(label) for label in labels], axis):
             axes.axvline(0, color=drawing.INK, linewidth=1)
             for place, label in enumerate(labels):
                 if (test := compared.get((dataset, label))) is None:
@@ -194,7 +180,7 @@ def ablation(findings: Findings) -> Figure | None:
     room = high - low or 1
 
     def paint(page: Canvas) -> None:
-        for axes, method in row_panels(page, methods, rows, drawing.DEV_AXIS):
+        for axes, method in drawing.row_panels(page, methods, rows, drawing.DEV_AXIS):
             style, full = look(f"meta:{method}", findings), 100 * scores[method, ""]
             axes.axvline(full, **drawing.DASHED)
             axes.plot([full], [0], style.marker, color=style.color, markersize=9)
@@ -209,11 +195,8 @@ def ablation(findings: Findings) -> Figure | None:
             axes.set_xlim(low - 0.08 * room, high + 0.75 * room)  # numbers stand at the right edge
 
     worst, best = (pick(changes, key=lambda key: changes[key]) for pick in (min, max))
-    gain = (
-        f"{best[0]} is better without {short(best[1])} ({signed(changes[best])})"
-        if changes[best] > 0
-        else "no method is better without any of its members"
-    )
+    gain = f"{best[0]} is better without {short(best[1])} ({signed(changes[best])})"
+    gain = gain if changes[best] > 0 else "no method is better without any of its members"
     printed = {
         (method, without): (row.pearson - rows["full"].pearson) / 100
         for method, rows in published.table3().items()
@@ -238,7 +221,7 @@ def domains(findings: Findings) -> Figure | None:
     labels = list(dict.fromkeys(label for label, _ in scores))
     marks = {corpus: _CORPUS_MARKS[i % len(_CORPUS_MARKS)] for i, corpus in enumerate(corpora)}
     if any(corpus == NO_CORPUS for _, corpus in scores):
-        marks[NO_CORPUS] = _NO_CORPUS_MARK
+        marks[NO_CORPUS] = (drawing.FAINT, "d")
     member = findings.best_member
 
     def paint(page: Canvas) -> None:

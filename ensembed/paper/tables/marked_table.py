@@ -1,8 +1,4 @@
-"""A table before it is text: cells that still hold their numbers, and marks for the best of them.
-
-Correlations are fractions here. `Table.pieces` gives a cell's text (x 100) and which parts of it are marked; every
-format that can show marks takes them from there.
-"""
+"""A table before it is text: cells that still hold their numbers, correlations as fractions, and marks for the best."""
 
 from __future__ import annotations
 
@@ -56,18 +52,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headers, with a name for its files.
-
-    Example:
-        >>> rows = (Row("single", ("a", Score(0.7, 0.72))), Row("meta", ("b", Score(0.75, 0.72))))
-        >>> table = Table("toy", "A toy", ("system", "stsb-dev"), rows)
-        >>> [piece.text for piece in table.pieces(1, 1)]
-        ['75.0', '/', '72.0']
-        >>> [piece.best for piece in table.pieces(1, 1)], [piece.best for piece in table.pieces(0, 1)]
-        ([True, False, True], [False, False, True])
-        >>> [piece.best_member for piece in table.pieces(0, 1)]
-        [True, False, True]
-    """
+    """Rows under headers, with a name for its files."""
 
     name: str  # the stem of its files, such as `table2-main`
     title: str
@@ -82,9 +67,8 @@ class Table:
             raise InputError(f"the headers of table {self.name!r} are not all different: {', '.join(self.headers)}")
         for row in self.rows:
             if len(row.cells) != len(self.headers):
-                raise InputError(
-                    f"table {self.name!r} has {len(self.headers)} columns, but a row of {len(row.cells)}: {row.cells}"
-                )
+                counts = f"{len(self.headers)} columns, but a row of {len(row.cells)}"
+                raise InputError(f"table {self.name!r} has {counts}: {row.cells}")
 
     def pieces(self, row: int, column: int) -> list[Piece]:
         """Return a cell's text in parts, Pearson and Spearman apart, each with its marks; none for an empty cell."""
@@ -109,27 +93,20 @@ class Table:
 
     def _highest(self, rows: Sequence[Row]) -> list[dict[str, str]]:
         """Return for each column and correlation the highest printed figure: what reads the same is equal."""
-        columns = [
-            [row.cells[j] for row in rows if isinstance(row.cells[j], Score) and self.marks != "none"]
-            for j in range(len(self.headers))
-        ]
+        rows = [] if self.marks == "none" else rows
+        cells = [[row.cells[j] for row in rows] for j in range(len(self.headers))]
+        columns = [[cell for cell in column if isinstance(cell, Score)] for column in cells]
         if self.marks == "table":
             columns = [[score for column in columns for score in column]] * len(columns)
+        metrics = {"r": "pearson", "rho": "spearman"}
         return [
-            {
-                role: figure(max((getattr(score, metric) for score in column), default=None))
-                for role, metric in (("r", "pearson"), ("rho", "spearman"))
-            }
+            {role: figure(max((getattr(score, m) for score in column), default=None)) for role, m in metrics.items()}
             for column in columns
         ]
 
 
 def cell_text(cell: Cell) -> str:
-    """Return a cell's text, without marks.
-
-    >>> [cell_text(cell) for cell in (Score(0.7, 0.725), Aside(0.675, None, "*"), Aside(-0.012, 0.003, "+"), None)]
-    ['70.0/72.5', '67.5/-*', '-1.2/+0.3', '']
-    """
+    """Return a cell's text, without marks."""
     return "".join(piece.text for piece in cell_pieces(cell))
 
 
@@ -150,11 +127,7 @@ def spread(score: Score | None) -> Aside | None:
 
 
 def with_mean(tests: Sequence[str]) -> list[str]:
-    """Return the columns of the test sets and their mean; a single one is its own mean.
-
-    >>> with_mean(["sts12", "sts13"]), with_mean(["sts12"])
-    (['sts12', 'sts13', 'mean'], ['sts12'])
-    """
+    """Return the columns of the test sets and their mean; a single one is its own mean."""
     return [*tests, MEAN] if len(tests) > 1 else list(tests)
 
 
@@ -164,20 +137,12 @@ def points(value: float) -> Number:
 
 
 def probability(value: float) -> Number:
-    """Return a p-value as a cell.
-
-    >>> probability(0.0123).text, probability(0.0002).text
-    ('0.012', '< 0.001')
-    """
+    """Return a p-value as a cell."""
     return Number(value, "< 0.001" if value < 0.001 else f"{value:.3f}")
 
 
 def figure(value: float | None, *, signed: bool = False) -> str:
-    """Return x 100 with one digit, as papers print correlations; a dash for None.
-
-    >>> figure(0.7831), figure(0.0042, signed=True), figure(-0.00001), figure(None)
-    ('78.3', '+0.4', '0.0', '-')
-    """
+    """Return x 100 with one digit, as papers print correlations; a dash for None."""
     if value is None:
         return "-"
     text = f"{100 * value:+.1f}" if signed else f"{100 * value:.1f}"

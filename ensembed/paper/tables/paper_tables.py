@@ -1,4 +1,4 @@
-"""The paper's own tables for any ensemble, the paper's figures beside ours."""
+"""The paper's tables for any ensemble, its figures beside ours, and those beyond: significance, curves, cost, data."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from typing import Literal
 
 from ensembed.errors import InputError
 from ensembed.paper import published
-from ensembed.paper.findings import DEV, METRICS, DatasetFacts, Findings
+from ensembed.paper.experiments.bootstrap import ALPHA
+from ensembed.paper.findings import DEV, MEAN, METRICS, NO_CORPUS, OWN, CurvePoint, DatasetFacts, Findings
 from ensembed.paper.published import Printed
+from ensembed.paper.tables import marked_table
 from ensembed.paper.tables.marked_table import Aside, Number, Row, Table, spread, with_mean
-from ensembed.paper.tables.table_notes import literature, verdicts
+from ensembed.paper.tables.table_notes import literature, outcome, verdicts
 
 OTHERS = f"The paper's figures are of other members and another corpus: {published.CITATION}"
+_DRAWN = "Pairs are drawn with replacement, and one that is in several data sets as often in each of them."
 
 
 def paper_tables(findings: Findings) -> list[Table]:
     """Return Tables 1 to 3 and the appendix; those for which nothing was run have no rows."""
     years = [dataset for dataset in findings.datasets if tuple(dataset.parts) != (dataset.name,)]
-    return [
-        tau_table(findings),
-        autoencoder_table(findings),
-        main_table(findings),
-        ablation_table(findings),
-        *(appendix_table(findings, year) for year in years),
-    ]
+    numbered = (tau_table, autoencoder_table, main_table, ablation_table)
+    return [*(table(findings) for table in numbered), *(appendix_table(findings, year) for year in years)]
 
 
 def tau_table(findings: Findings) -> Table:
@@ -168,3 +166,164 @@ def _mean(figures: Sequence[Aside | None]) -> Aside | None:
     columns = ([getattr(figure, metric) for figure in figures] for metric in METRICS)
     r, rho = (None if None in column else sum(column) / len(column) for column in columns)
     return None if r is rho is None else Aside(r, rho)
+
+
+def tables_beyond_paper(findings: Findings) -> list[Table]:
+    """Return all of them; those for which nothing was run have no rows."""
+    curves = (
+        curve_table("dimensions", f"Truncated to fewer dimensions, on {DEV}", findings.dimensions, "dimensions"),
+        curve_table("corpus-size", f"Fitted on fewer sentences, on {DEV}", findings.sizes, "sentences"),
+    )
+    others = (domain_table, cost_table, worth_table, members_table, datasets_table, likeness_table)
+    tests = (significance_table(findings), intervals_table(findings))
+    return [*tests, *curves, *(table(findings) for table in others)]
+
+
+def significance_table(findings: Findings) -> Table:
+    """Every meta-embedding against the member that is best on the same data set by the same metric."""
+    shown = with_mean(findings.tests)
+    rows = []
+    for test in (test for name in shown for test in findings.comparisons if test.dataset == name):
+        numbers = map(marked_table.points, (test.difference, test.low, test.high))
+        p_values = map(marked_table.probability, (test.p, test.p_holm))
+        names = (test.dataset, test.label, test.member, test.metric, outcome(test))
+        rows.append(Row("meta", (*names, *numbers, *p_values)))
+    headers = ("data set", "system", "best member", "metric", "outcome", "difference", "low", "high", "p", "p Holm")
+    notes = (
+        "best member: the one with the highest score on the data set by the metric.",
+        "difference: meta-embedding minus best member; low and high: of its 95% bootstrap interval.",
+        "p: two-sided, of a paired bootstrap test on the same resampled pairs that there is no difference.",
+        "p Holm: corrected for the number of meta-embeddings tested on a data set by a metric.",
+        f"outcome: above or below where p Holm is under {ALPHA:g}; undecided otherwise.",
+        _DRAWN,
+    )
+    return Table("significance", "Meta-embeddings against their best member", headers, rows, notes, left=5)
+
+
+def intervals_table(findings: Findings) -> Table:
+    """The interval of every score; the mean comes last."""
+    systems = {system.label: system for system in findings.systems}
+    order = list(dict.fromkeys([*(data.name for data in findings.datasets), *with_mean(findings.tests)]))
+    rows = [
+        Row(systems[end.label].kind, (end.dataset, end.label, systems[end.label].score(end.dataset), end.low, end.high))
+        for name in order
+        for end in findings.intervals
+        if end.dataset == name
+    ]
+    notes = ("low and high: of the 95% bootstrap interval.", _DRAWN)
+    headers = ("data set", "system", "score", "low", "high")
+    return Table("intervals", "95% bootstrap intervals", headers, rows, notes, left=2, marks="none")
+
+
+def curve_table(name: str, title: str, curve: Sequence[CurvePoint], what: str) -> Table:
+    """A row per system, a column per point; below it the spread over draws, where there are several."""
+    by_place = {(point.label, point.x): point for point in curve}
+    xs = sorted({point.x for point in curve})
+    rows = []
+    for label in dict.fromkeys(point.label for point in curve):
+        on_row = [by_place.get((label, x)) for x in xs]
+        rows.append(Row(_kind(label), (label, *(point.score if point else None for point in on_row))))
+        spreads = [spread(point.spread) if point else None for point in on_row]
+        if any(spreads):
+            rows.append(Row(_kind(label), (f"{label}, spread", *spreads)))
+    notes = [f"Columns: {what}."]
+    if draws := sorted({point.draws for point in curve if point.spread is not None}):
+        several = " or ".join(map(str, draws))
+        notes.append(f"spread: the standard deviation over {several} draws, of which the row above is the mean.")
+    return Table(name, title, ("system", *map(str, xs)), rows, notes)
+
+
+def domain_table(findings: Findings) -> Table:
+    """Scores by the corpus that methods were fitted on."""
+    columns = [*with_mean(findings.tests), DEV]
+    labels = list(dict.fromkeys(system.label for system in findings.domains))
+    rows = [
+        Row(system.kind, (system.label, system.corpus, system.dim, *map(system.score, columns)))
+        for system in sorted(findings.domains, key=lambda system: labels.index(system.label))
+    ]
+    headers = ("system", "corpus", "d", *columns)
+    notes = tuple(_domain_notes(findings, labels))
+    return Table("corpus-domain", "By the corpus that was fitted on", headers, rows, notes, left=2)
+
+
+def cost_table(findings: Findings) -> Table:
+    """Milliseconds beside quality."""
+    rows = []
+    for cost in findings.costs:
+        times = map(_two_digits, (cost.milliseconds, cost.combining))
+        rows.append(Row(_kind(cost.label), (cost.label, *times, cost.dim, cost.dev, cost.mean)))
+    facts = findings.provenance
+    machine = facts.get("processor") or facts.get("system") or "an unknown machine"
+    headers = ("system", "ms per sentence", "of which combining", "d", DEV, MEAN)
+    notes = (f"mean: over the test sets. Times were taken on {machine}.",)
+    return Table("cost", "What a sentence costs", headers, rows, notes)
+
+
+def worth_table(findings: Findings) -> Table:
+    """What each member adds: the ensemble with it against the ensemble without it."""
+    costs = {cost.label: cost for cost in findings.costs}
+    rows = []
+    for cost in findings.costs:
+        label, without, member = cost.label.partition(" without ")
+        if not without or label not in costs:
+            continue
+        whole = costs[label]
+        gain = Aside(whole.dev.pearson - cost.dev.pearson, whole.dev.spearman - cost.dev.spearman, "+")
+        milliseconds = _two_digits(whole.milliseconds - cost.milliseconds)
+        rows.append(Row("meta", (member, label, whole.dev, cost.dev, gain, milliseconds)))
+    headers = ("member", "system", "with it", "without it", "gain", "ms per sentence")
+    notes = ("gain: with the member minus without it. ms per sentence: the same difference of times.",)
+    return Table("cost-members", f"What each member buys, on {DEV}", headers, rows, notes, left=2, marks="none")
+
+
+def members_table(findings: Findings) -> Table:
+    """The ensemble."""
+    rows = [
+        Row("single", (member.name, member.dim, member.licence or "unknown", member.key)) for member in findings.members
+    ]
+    notes = ("key: the hash of everything that changes a member's numbers; its parts are in the JSON file.",)
+    return Table("members", "The members", ("member", "d", "licence", "key"), rows, notes)
+
+
+def datasets_table(findings: Findings) -> Table:
+    """The data sets that were scored."""
+    rows = []
+    for data in findings.datasets:
+        rows += [Row("", (data.name, part, n, data.layout, data.fingerprint)) for part, n in data.parts.items()]
+        rows += [Row("", (data.name, part, None, "missing", None)) for part in data.missing]
+    notes = ("fingerprint: the hash of a data set's sentences and scores.",)
+    headers = ("data set", "sub-testset", "pairs", "layout", "fingerprint")
+    return Table("datasets", "The data sets", headers, rows, notes, left=2)
+
+
+def likeness_table(findings: Findings) -> Table:
+    """How alike the members are, by every measure."""
+    likeness = findings.likeness
+    rows = [
+        Row("single", (measure, name, *map(_two_digits, values)))
+        for measure, matrix in likeness.measures.items()
+        for name, values in zip(likeness.names, matrix, strict=True)
+    ]
+    headers = ("measure", "member", *(f"with {name}" for name in likeness.names))
+    notes = ("1 is as alike as can be; these are no scores, and not x 100.",)
+    return Table("likeness", "How alike the members are", headers, rows, notes, left=2)
+
+
+def _domain_notes(findings: Findings, labels: Sequence[str]) -> Iterator[str]:
+    if any(system.corpus == NO_CORPUS for system in findings.domains):
+        yield f"{NO_CORPUS}: methods that learn nothing."
+    if "meta:gcca" in labels:
+        yield f"GCCA's tau is chosen anew on each corpus, on {DEV}."
+    if "meta:ae" in labels and findings.corpora:
+        yield f"The autoencoder's depth and loss are those of the search on {findings.corpora[0].name}, on {DEV}."
+    if OWN in labels:
+        yield "The weights of auto, which is this library's own, are found anew on each corpus, without a score."
+    yield from (f"{system.label}, {system.corpus}: {system.note}." for system in findings.domains if system.note)
+
+
+def _kind(label: str) -> marked_table.RowKind:
+    return "single" if label.startswith("single:") else "meta"
+
+
+def _two_digits(value: float) -> Number:
+    return Number(value, f"{value:.2f}")

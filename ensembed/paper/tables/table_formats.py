@@ -1,7 +1,6 @@
 """All tables of a run as files, and a table as text for a terminal, Markdown, CSV, JSON and LaTeX.
 
-People get correlations x 100 with one digit; CSV and JSON hold them as fractions with every digit. Everything but CSV,
-which has no place for it, names the command, the settings and the provenance.
+People get correlations x 100 with one digit; CSV and JSON hold them as fractions with every digit.
 """
 
 from __future__ import annotations
@@ -12,14 +11,15 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from ensembed.paper.findings import METRICS, Findings
 from ensembed.paper.tables.marked_table import Aside, Cell, Number, Piece, Table, cell_text
-from ensembed.paper.tables.paper_tables import main_table, paper_tables
+from ensembed.paper.tables.paper_tables import main_table, paper_tables, tables_beyond_paper
 from ensembed.paper.tables.table_notes import HELD, READ, shared_notes
-from ensembed.paper.tables.tables_beyond_paper import tables_beyond_paper
 from ensembed.sts.protocol import Score
 from ensembed.support.atomic_files import write_all_atomically
 from ensembed.support.text_tables import markdown_table, text_table
@@ -50,10 +50,7 @@ def main_text(findings: Findings) -> str:
 
 
 def write_tables(findings: Findings, folder: Path) -> list[Path]:
-    """Write every table as Markdown, CSV, JSON and LaTeX, and return the files in the order of the tables.
-
-    Nothing in the folder changes before all of them are made and safely on the disk.
-    """
+    """Write every table as Markdown, CSV, JSON and LaTeX, all or none, and return the files in the tables' order."""
     contents = {folder / name: text.encode() for name, text in table_files(findings).items()}
     folder.mkdir(parents=True, exist_ok=True)
     write_all_atomically(contents)
@@ -62,17 +59,11 @@ def write_tables(findings: Findings, folder: Path) -> list[Path]:
 
 def table_files(findings: Findings) -> dict[str, str]:
     """Return the text of every table in every format, by the name of its file."""
-    formats: dict[str, Callable[[Table, Findings], str]] = {
-        "md": to_markdown,
-        "csv": lambda table, _: to_csv(table),
-        "json": to_json,
-        "tex": to_latex,
-    }
-    return {
-        f"{table.name}.{ending}": write(table, findings)
-        for table in all_tables(findings)
-        for ending, write in formats.items()
-    }
+    texts: dict[str, str] = {}
+    for table in all_tables(findings):
+        texts |= {f"{table.name}.md": to_markdown(table, findings), f"{table.name}.csv": to_csv(table)}
+        texts |= {f"{table.name}.json": to_json(table, findings), f"{table.name}.tex": to_latex(table, findings)}
+    return texts
 
 
 def to_text(table: Table, findings: Findings) -> str:
@@ -108,8 +99,7 @@ def to_markdown(table: Table, findings: Findings) -> str:
 def to_csv(table: Table) -> str:
     """Write every number with every digit, correlations as fractions in two columns: `sts12 pearson`, `sts12 spearman`.
 
-    The first column is the kind of the row. Where some figures are over other sub-testsets than ours, a third column,
-    such as `sts13 star`, holds a `*` beside them.
+    The first column is the kind of the row; `sts13 star` holds a `*` where a figure is over other sub-testsets.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -133,24 +123,12 @@ def to_csv(table: Table) -> str:
 
 def to_json(table: Table, findings: Findings) -> str:
     """Write the table as data, with its origin; correlations are fractions."""
-    data = {
-        "name": table.name,
-        "title": table.title,
-        "command": findings.command,
-        "provenance": findings.provenance,
-        "settings": findings.settings,
-        "protocol": findings.protocol,
-        "members": [asdict(member) for member in findings.members],
-        "corpora": [asdict(corpus) for corpus in findings.corpora],
-        "datasets": [asdict(dataset) for dataset in findings.datasets],
-        "unit": HELD,
-        "columns": table.headers,
-        "rows": [
-            {"kind": row.kind, "cells": dict(zip(table.headers, map(_data, row.cells), strict=True))}
-            for row in table.rows
-        ],
-        "notes": [*shared_notes(findings), *table.notes],
-    }
+    cells = [dict(zip(table.headers, map(_data, row.cells), strict=True)) for row in table.rows]
+    facts = {name: getattr(findings, name) for name in ("command", "provenance", "settings", "protocol")}
+    parts = {name: list(map(asdict, getattr(findings, name))) for name in ("members", "corpora", "datasets")}
+    data = {"name": table.name, "title": table.title, **facts, **parts, "unit": HELD, "columns": table.headers}
+    data["rows"] = [{"kind": row.kind, "cells": by_name} for row, by_name in zip(table.rows, cells, strict=True)]
+    data["notes"] = [*shared_notes(findings), *table.notes]
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -162,28 +140,16 @@ def to_latex(table: Table, findings: Findings) -> str:
         if _starts_a_group(table, i):
             rows.append(r"\midrule")
         rows.append(" & ".join(_cells(table, i, _latex_piece)) + r" \\")
-    columns = "l" * table.left + "r" * (len(table.headers) - table.left)
     notes = [READ, *shared_notes(findings), *table.notes, *_marks(table, "underlined")]
-    lines = [
-        *(f"% {line}" for comment in comments for line in comment.splitlines()),
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{escape_latex(table.title)}}}",
-        rf"\label{{tab:{table.name}}}",
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\toprule",
-        " & ".join(map(escape_latex, table.headers)) + r" \\",
-        r"\midrule",
-        *rows,
-        r"\bottomrule",
-        r"\end{tabular}",
-        "",
-        r"\raggedright\footnotesize",
-        *(rf"{escape_latex(note)}\par" for note in notes),
-        r"\end{table}",
-        "",
-    ]
-    return "\n".join(lines)
+    return Template(files("ensembed.paper.tables").joinpath("table.tex").read_text("utf-8")).substitute(
+        comments="\n".join(f"% {line}" for comment in comments for line in comment.splitlines()),
+        title=escape_latex(table.title),
+        name=table.name,
+        columns="l" * table.left + "r" * (len(table.headers) - table.left),
+        headers=" & ".join(map(escape_latex, table.headers)),
+        rows="".join(f"{row}\n" for row in rows),
+        notes="\n".join(rf"{escape_latex(note)}\par" for note in notes),
+    )
 
 
 def escape_markdown(text: str) -> str:
@@ -204,8 +170,7 @@ def escape_latex(text: str) -> str:
     >>> print(escape_latex("<odd> & 'name' \\ 100%_$ -0.5"))
     \textless{}odd\textgreater{} \& 'name' \textbackslash{} 100\%\_\$ $-$0.5
     """
-    escaped = _one_line(text).translate(_LATEX)
-    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
+    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", _one_line(text).translate(_LATEX))
 
 
 def _cells(table: Table, i: int, write: Callable[[Piece], str]) -> list[str]:

@@ -1,7 +1,4 @@
-"""The words under tables: how figures were made, whose the quoted ones are, and what the paired tests say.
-
-The report uses the same words.
-"""
+"""The words under tables and in the report: how figures were made, whose quoted ones are, what paired tests say."""
 
 from __future__ import annotations
 
@@ -14,13 +11,10 @@ from ensembed.paper.tables.marked_table import points, probability
 from ensembed.sts.find import text_version
 from ensembed.sts.protocol import Protocol
 
+# The units of the formats for people and for programs.
 READ = "Scores are Pearson's r / Spearman's rho, x 100; differences of scores are in the same points."
-"""The unit of the formats for people."""
-HELD = (
-    "Scores (Pearson's r and Spearman's rho) and differences of scores are fractions; "
-    "where a note quotes one, it is x 100."
-)
-"""The unit of the formats for programs."""
+_FRACTIONS = "Scores (Pearson's r and Spearman's rho) and differences of scores are fractions"
+HELD = f"{_FRACTIONS}; where a note quotes one, it is x 100."
 
 _PROTOCOLS: dict[Protocol, str] = {
     "mean": "the unweighted mean over a year's sub-testsets",
@@ -29,12 +23,12 @@ _PROTOCOLS: dict[Protocol, str] = {
 }
 
 Outcome: TypeAlias = Literal["above", "undecided", "below"]
+# The verb for one meta-embedding against a member, and for several.
 VERBS: dict[Outcome, tuple[str, str]] = {
     "above": ("beats", "beat"),
     "undecided": ("cannot be told from", "cannot be told from"),
     "below": ("is below", "are below"),
 }
-"""The verb for one meta-embedding against a member, and for several."""
 
 
 def shared_notes(findings: Findings) -> list[str]:
@@ -58,10 +52,8 @@ def choices(findings: Findings) -> list[str]:
     """Return on what everything was chosen, and how many pairs of the test sets are in it."""
     notes = [f"All that was chosen was chosen on {DEV} alone."]
     if shared := [f"{pairs} of {name}" for name, pairs in findings.shared_pairs.items() if pairs]:
-        notes.append(
-            f"Pairs of the test sets that are in {DEV}, too: {', '.join(shared)}; "
-            "the STS Benchmark is drawn from the shared tasks of 2012 to 2017."
-        )
+        drawn = "the STS Benchmark is drawn from the shared tasks of 2012 to 2017"
+        notes.append(f"Pairs of the test sets that are in {DEV}, too: {', '.join(shared)}; {drawn}.")
     return notes
 
 
@@ -98,11 +90,7 @@ def place(findings: Findings) -> str:
 
 
 def p_text(value: float) -> str:
-    """Return a p-value for a sentence.
-
-    >>> p_text(0.0123), p_text(0.0002)
-    ('p = 0.012', 'p < 0.001')
-    """
+    """Return a p-value for a sentence: `p = 0.012` or `p < 0.001`."""
     text = probability(value).text
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
@@ -127,19 +115,15 @@ def _verdict(system: System, findings: Findings) -> str:
         member = findings.best_member
         result = "above" if system.score(MEAN).pearson > member.score(MEAN).pearson else "below"
     tested = "; ".join(_tested(test, member, systems[test.member]) for test in tests)
-    return (
-        f"{_scored(system)} {VERBS[result][0]} its best member {_scored(member)} "
-        f"on {place(findings)}{f' ({tested})' if tested else ''}."
-    )
+    where = f"{place(findings)} ({tested})" if tested else place(findings)
+    return f"{_scored(system)} {VERBS[result][0]} its best member {_scored(member)} on {where}."
 
 
 def _tested(comparison: Comparison, named: System, member: System) -> str:
     difference, low, high = difference_texts(comparison)
     against = "" if member == named else f", where the best member is {_scored(member)},"
-    return (
-        f"{comparison.metric.capitalize()}{against} {difference} [{low}, {high}], {p_text(comparison.p)}, "
-        f"corrected {probability(comparison.p_holm).text}"
-    )
+    p = f"{p_text(comparison.p)}, corrected {probability(comparison.p_holm).text}"
+    return f"{comparison.metric.capitalize()}{against} {difference} [{low}, {high}], {p}"
 
 
 def _scored(system: System) -> str:

@@ -1,9 +1,9 @@
-"""Line figures: the search for GCCA's tau, its spectrum, and dev scores against dimensions and corpus size."""
+"""Figures of the searches on STS-B dev, GCCA's spectrum, the likeness of members, and curves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -11,9 +11,15 @@ from ensembed.paper import published
 from ensembed.paper.findings import DEV, CurvePoint, Findings, System
 from ensembed.paper.report import drawing
 from ensembed.paper.report.drawing import Figure, Style, draw, figure, listing, look, plain_axes, short, signed, spread
+from ensembed.support import heatmap
+from ensembed.support.extras import import_extra
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
+
+Cell: TypeAlias = tuple[float, str]
+"""The number behind a cell's colour, and the text in it."""
 
 _HEIGHT = 420
 _AXES = _HEIGHT - 80  # what is left of it for the curves themselves, about
@@ -26,8 +32,7 @@ def tau(findings: Findings) -> Figure | None:
     if not findings.taus:
         return None
     ours = {point.tau: point.score.pearson for point in sorted(findings.taus, key=lambda point: point.tau)}
-    printed = published.table1_gcca()
-    theirs = {float(key): row.pearson / 100 for key, row in printed.items() if row.pearson is not None}
+    theirs = {float(tau): row.pearson / 100 for tau, row in published.table1_gcca().items() if row.pearson is not None}
     chosen, best_printed = (max(curve, key=lambda key: curve[key]) for curve in (ours, theirs))
 
     def paint(page: Canvas) -> None:
@@ -42,9 +47,8 @@ def tau(findings: Findings) -> Figure | None:
                 letters: Style = {"fontsize": drawing.SMALL, "weight": "bold" if key == best else "normal"}
                 above: Style = {"xytext": (0, 12), "textcoords": "offset points", "ha": "center"}
                 axes.annotate(figure(value), (key, 100 * value), **above, **letters)
-        axes.plot(
-            [chosen], [100 * ours[chosen]], "o", markersize=17, color="none", markeredgecolor=drawing.INK, zorder=3
-        )
+        ring: Style = {"markersize": 17, "color": "none", "markeredgecolor": drawing.INK, "zorder": 3}
+        axes.plot([chosen], [100 * ours[chosen]], "o", **ring)
         axes.set_xscale("log")
         axes.margins(x=0.06, y=0.2)
         plain_axes(axes, drawing.DEV_AXIS, "τ, how strongly GCCA is regularised", sorted({*ours, *theirs}))
@@ -88,11 +92,8 @@ def spectrum(findings: Findings) -> Figure | None:
         axes.set_ylim(min(0, *values) - 0.06 * ceiling, max(ceiling, *values) + 0.13 * ceiling)
         plain_axes(axes, "eigenvalue", "dimension of the meta-embedding")
 
-    rest = (
-        "in the others the members contradict each other"
-        if positive < len(values)
-        else "so every one of them holds something that members share"
-    )
+    shared = "so every one of them holds something that members share"
+    rest = "in the others the members contradict each other" if positive < len(values) else shared
     caption = (
         f"GCCA's eigenvalues, largest first: how much the {len(findings.members)} members agree in each dimension, "
         f"from {ceiling} where all of them say the same to 0 where they share nothing. {positive} of {len(values)} "
@@ -127,10 +128,8 @@ def sizes(findings: Findings) -> Figure | None:
     curves = _curves(findings.sizes)
     if not curves:
         return None
-    gains = [
-        f"{short(label)} {signed(points[-1].score.pearson - points[0].score.pearson)}"
-        for label, points in curves.items()
-    ]
+    ends = {label: (points[0].score.pearson, points[-1].score.pearson) for label, points in curves.items()}
+    gains = [f"{short(label)} {signed(last - first)}" for label, (first, last) in ends.items()]
     smallest, largest = (pick(point.x for point in findings.sizes) for pick in (min, max))
     band = "; bands are one standard deviation over draws" if any(point.spread for point in findings.sizes) else ""
     caption = (
@@ -159,10 +158,9 @@ def _draw_curves(
 ) -> Figure:
     """Draw curves, bands, the best member's line, and names at the right edge instead of a legend."""
     member = _best_on_dev(findings)
-    reference = 100 * member.score(DEV).pearson
 
     def paint(page: Canvas) -> None:
-        axes = page.subplots()
+        axes, reference = page.subplots(), 100 * member.score(DEV).pearson
         axes.axhline(reference, **drawing.DASHED)
         ends = [(f"{short(member.label)}, whole", np.nan, reference)]
         for label, points in curves.items():
@@ -176,9 +174,8 @@ def _draw_curves(
             ends.append((short(label), x[-1], y[-1]))
         axes.set_xscale("log", base=2)
         axes.margins(x=0.03, y=0.08)
-        plain_axes(
-            axes, drawing.DEV_AXIS, axis, _apart(sorted({point.x for points in curves.values() for point in points}))
-        )
+        ticks = sorted({point.x for points in curves.values() for point in points})
+        plain_axes(axes, drawing.DEV_AXIS, axis, _apart(ticks))
         (bottom, top), right = axes.get_ylim(), axes.get_xlim()[1]
         axes.set_ylim(bottom, top)
         axes.set_xlim(axes.get_xlim())
@@ -199,3 +196,131 @@ def _apart(ticks: list[int]) -> list[int]:
         if kept[-1] / tick >= (ticks[-1] / ticks[0]) ** 0.07:
             kept.append(tick)
     return kept[::-1]
+
+
+def autoencoders(findings: Findings) -> Figure | None:
+    """Draw depth by loss as two heat maps, the paper's beside ours."""
+    if not findings.autoencoders:
+        return None
+    ours = {
+        (point.hidden_layers, point.loss): (100 * r, f"{figure(r)}\n{figure(rho)}")
+        for point in findings.autoencoders
+        for r, rho in [(point.score.pearson, point.score.spearman)]
+    }
+    theirs = {
+        (int(layers), loss): (cell.pearson, f"{cell.pearson:.1f}\n{cell.spearman:.1f}")
+        for layers, row in published.table1_autoencoder().items()
+        for loss, cell in row.items()
+        if cell.pearson is not None
+    }
+    losses, printed_losses = (list(dict.fromkeys(loss for _, loss in cells)) for cells in (ours, theirs))
+    depths = sorted({layers for layers, _ in (*ours, *theirs)})
+
+    def paint(page: Canvas) -> None:
+        both = page.subplots(1, 2, width_ratios=(len(losses), len(printed_losses)), sharey=True)
+        maps = (("here", losses, ours), ("the paper", printed_losses, theirs))
+        for axes, (title, columns, cells) in zip(both, maps, strict=True):
+            grid = [[cells.get((depth, loss)) for loss in columns] for depth in depths]
+            shown = [value for value, _ in cells.values()]
+            heat(axes, grid, list(map(_layers, depths)), columns, (min(shown), max(shown)), mark=max(shown))
+            axes.set_title(title)
+
+    trained = {key: cell for key, cell in ours.items() if key[1] != "untrained"} or ours
+    untrained = {key: cell for key, cell in ours.items() if key not in trained}
+    best, printed = _best(trained), _best(theirs)
+    rise = ours[best][0] - ours[_best(untrained)][0] if untrained else 0.0
+    beside_untrained = f", {drawing.versus(rise / 100)} the best untrained" if untrained else ""
+    caption = (
+        "Autoencoders on STS-B dev by depth and loss: Pearson's r above, Spearman's rho below, both × 100; in each map "
+        f"light is best, and the frame marks the highest r. Of those trained here {best[1]} with {_layers(best[0])} is "
+        f"best ({ours[best][0]:.1f}{beside_untrained}); in the paper, with other members, {printed[1]} with "
+        f"{_layers(printed[0])} ({theirs[printed][0]:.1f})."
+    )
+    return draw(
+        "autoencoders", "The search for the autoencoder", caption, (drawing.WIDTH, 74 * len(depths) + 70), paint
+    )
+
+
+def likeness(findings: Findings) -> Figure | None:
+    """Draw one heat map for each measure of how alike the members are."""
+    names, measures = findings.likeness.names, findings.likeness.measures
+    if len(names) < 2 or not measures:
+        return None
+    columns = min(len(measures), 3 if len(names) < 6 else 2)
+    rows = -(-len(measures) // columns)
+    # A correlation may be negative, and has to look so.
+    low = min(0.0, *(value for matrix in measures.values() for row in matrix for value in row))
+    numbers = [str(i) for i in range(1, len(names) + 1)]
+    labels = [f"{short(name)}{drawing.GAP}{number}" for number, name in zip(numbers, names, strict=True)]
+
+    def paint(page: Canvas) -> None:
+        grid = list(page.subplots(rows, columns, squeeze=False, sharey=True).flat)
+        for blank in grid[len(measures) :]:
+            blank.set_axis_off()
+        for axes, (measure, matrix) in zip(grid, measures.items(), strict=False):
+            cells = [[(value, heatmap.figure(value)) for value in row] for row in matrix]
+            heat(axes, cells, labels, numbers, (low, 1))
+            axes.set_title(measure, fontsize=drawing.SMALL, color=drawing.MUTED)
+
+    measure, matrix = next(iter(measures.items()))
+    pairs = {
+        f"{short(names[j])} and {short(names[i])} ({heatmap.figure(matrix[i][j])})": matrix[i][j]
+        for i in range(len(names))
+        for j in range(i)
+    }
+    most, least = (pick(pairs, key=lambda pair: pairs[pair]) for pick in (max, min))
+    several = f"Most alike by {measure} are {most}, least alike {least}."
+    finding = several if len(pairs) > 1 else f"By {measure} that is {most}."
+    caption = (
+        f"How alike the members are, from {heatmap.figure(low) if low else 0} (dark) to 1 (light): rows carry names, "
+        f"columns the same members' numbers. {finding} Members that differ have more to tell each other."
+    )
+    return draw("likeness", "How alike the members are", caption, (drawing.WIDTH, rows * (46 * len(names) + 60)), paint)
+
+
+def heat(
+    axes: Axes,
+    cells: Sequence[Sequence[Cell | None]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    scale: tuple[float, float],
+    mark: float | None = None,
+) -> None:
+    """Paint cells [rows, columns] on a scale from low to high, as rectangles; `mark` is the value that gets a frame."""
+    # cividis grows lighter all the way: it reads without colours, too.
+    cividis = import_extra("matplotlib", "report", "a heat map").colormaps["cividis"]
+    low, high = scale
+    for i, row in enumerate(cells):
+        for j, cell in enumerate(row):
+            if cell is None:
+                axes.text(j, i, "–", ha="center", va="center", color=drawing.FAINT)
+                continue
+            value, text = cell
+            share = min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.5
+            color = cividis(0.12 + 0.88 * share)
+            light = 0.299 * color[0] + 0.587 * color[1] + 0.114 * color[2]
+            x, y = [j - 0.48, j + 0.48, j + 0.48, j - 0.48], [i - 0.47, i - 0.47, i + 0.47, i + 0.47]
+            axes.fill(x, y, color=color)
+            marked = value == mark
+            letters: Style = {
+                "color": drawing.INK if light > 0.5 else "white",
+                "weight": "bold" if marked else "normal",
+            }
+            axes.text(j, i, text, ha="center", va="center", fontsize=drawing.SIZE, **letters)
+            if marked:
+                axes.plot([*x, x[0]], [*y, y[0]], color=drawing.INK, linewidth=2.5, solid_joinstyle="miter")
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_xlim(-0.55, len(columns) - 0.45)
+    axes.set_ylim(len(rows) - 0.45, -0.55)
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+
+
+def _best(cells: Mapping[tuple[int, str], Cell]) -> tuple[int, str]:
+    return max(cells, key=lambda key: cells[key][0])
+
+
+def _layers(depth: int) -> str:
+    return f"{depth or 'no'} hidden layer{'s' if depth > 1 else ''}"

@@ -11,7 +11,7 @@ from ensembed.cli.console import print_json, read_batches
 from ensembed.cli.options import FILE, How, how_options
 from ensembed.encoders import Encoder
 from ensembed.errors import CorpusError, InputError
-from ensembed.support.npy_files import write_rows
+from ensembed.support.atomic_files import write_rows
 
 
 @click.command()

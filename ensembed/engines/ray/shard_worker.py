@@ -30,8 +30,7 @@ from ensembed.views.view_folder import Listing, Repeats, ViewFiles
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A folder is listed again when the last listing took less than this part of the time since then.
-_LISTING_SHARE = 0.02
+_LISTING_SHARE = 0.02  # a folder is listed again when that takes less than this part of the time since the last time
 
 
 class BlockError(EncoderError):
@@ -44,11 +43,7 @@ class DiedError(BlockError):
 
 @dataclass
 class Result:
-    """What became of one shard of view number `job`: the row that a worker sends to the driver.
-
-    `name` is the file of a finished shard; `pending` is whether rows of it are open. `kind` and `error` are class and
-    message of an error; `everywhere` is whether it stops the whole run, `died` whether processes die on the shard.
-    """
+    """What became of one shard of view number `job`; `everywhere` is whether an error stops the whole run."""
 
     job: int
     start: int
@@ -128,11 +123,7 @@ class Work:
 
 
 class ShardEncoder:
-    """An actor that holds one loaded encoder, and takes a table with one row per shard.
-
-    Every error is returned as a result, so that the driver knows what it is; only the death of the process is left to
-    Ray.
-    """
+    """An actor with one loaded encoder, which takes a table of one row per shard; errors are returned as results."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -219,12 +210,11 @@ class ShardEncoder:
 
     def _known(self, repeats: Repeats, start: int) -> bool:
         """Return whether the shards with the first occurrences exist, as far as this worker knows."""
-        if _has_origins(self._files, repeats, start, self._finished, self._pending):
-            return True
-        if self._listing_took >= _LISTING_SHARE * (time.perf_counter() - self._listed):
-            return False
-        self._list_folders()
-        return _has_origins(self._files, repeats, start, self._finished, self._pending)
+        known = _has_origins(self._files, repeats, start, self._finished, self._pending)
+        if not known and self._listing_took < _LISTING_SHARE * (time.perf_counter() - self._listed):
+            self._list_folders()
+            known = _has_origins(self._files, repeats, start, self._finished, self._pending)
+        return known
 
 
 def fill(block: pa.Table, work: Work) -> Iterator[pa.Table]:
@@ -269,34 +259,30 @@ def _path(finished: Listing, pending: Listing, start: int) -> Path:
 
 def _culprit(encode: Callable[[list[str]], FloatArray], sentences: list[str]) -> int | None:
     """Return the number of a sentence that the encoder fails on by itself, or None if no sentence is the reason."""
+
+    def fails(part: list[str]) -> bool:
+        try:
+            encode(part)
+        except EnsembedError:
+            return True
+        return False
+
     first, last = 0, len(sentences)
     while last - first > 1:
         middle = (first + last) // 2
-        if _fails(encode, sentences[first:middle]):
+        if fails(sentences[first:middle]):
             last = middle
-        elif _fails(encode, sentences[middle:last]):
+        elif fails(sentences[middle:last]):
             first = middle
         else:
             return None
     # An encoder that fails on everything, for instance a server that is down, fails on the neighbour too.
     others = sentences[first - 1 : first] or sentences[last : last + 1]
-    return None if others and _fails(encode, others) else first
-
-
-def _fails(encode: Callable[[list[str]], FloatArray], sentences: list[str]) -> bool:
-    try:
-        encode(sentences)
-    except EnsembedError:
-        return True
-    return False
+    return None if others and fails(others) else first
 
 
 class Reader:
-    """Reads the sentences of ranges of rows, in any order.
-
-    Rows after the last range can be reached by reading on or by starting anew. Which is faster depends on the corpus
-    (gzip has to be unpacked from its beginning, plain text does not), so both are timed.
-    """
+    """Reads the sentences of ranges of rows, in any order: by reading on or starting anew, whichever took less time."""
 
     def __init__(self, corpus: Corpus, rows: int) -> None:
         self._corpus, self._rows = corpus, rows
@@ -326,8 +312,7 @@ class Tries:
     """Counts how often a shard was begun, by marks in a folder: a process that dies cannot report it.
 
     Ray takes a block to another process as long as processes die on it, which would never end if a sentence kills them
-    all. So a worker writes a mark into the shared store before it begins a shard and removes it at the end; a worker
-    that finds as many marks as there are attempts gives the shard up.
+    all. So a worker that finds as many marks of a shard as there are attempts gives it up.
     """
 
     def __init__(self, folder: Path, most: int) -> None:
@@ -338,10 +323,8 @@ class Tries:
         """Begin the shard of that first row; a DiedError if it was begun too often and never ended."""
         marks = [self._folder / f"try-{start:09d}-{k}" for k in range(self._most)]
         if not any(_create(mark) for mark in marks):
-            raise DiedError(
-                f"its process died each of the {self._most} times that it was tried (a crash, no memory left, or "
-                "nodes that went away); the cluster's logs say more"
-            )
+            reasons = "a crash, no memory left, or nodes that went away"
+            raise DiedError(f"its process died {self._most} times ({reasons}); the cluster's logs say more")
         try:
             yield
         finally:  # an exception is an end, too

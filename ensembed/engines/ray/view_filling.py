@@ -1,8 +1,7 @@
 """Filling views on a cluster: Ray Data takes shards to pools of actors, each of which holds a loaded encoder.
 
-One row of the dataset is one shard of one view. The actor reads the shard's sentences, encodes them and writes the
-file; a small row about it comes back. The views are branches of one dataset, so that Ray Data gives the actors that
-one view no longer needs to another.
+One row of the dataset is one shard of one view; a small row about its file comes back. The views are branches of one
+dataset, so that Ray Data gives the actors that one view no longer needs to another.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -34,14 +33,10 @@ if TYPE_CHECKING:
 
     from ensembed.engines.ray.ray_engine import Ray
 
-# Largest number of blocks that a view is cut into: enough for any cluster, few enough for one driver.
-_BLOCKS = 4096
-# Blocks on which processes die before a run ends: an encoder that kills them all must not go through a whole corpus.
-_DEATHS = 8
-# Blocks that Ray may lose before it gives up; they are run once more at the end.
-_LOST_BLOCKS = 16
-# Up to so many shards are filled in this process: other processes would take longer to start.
-_FILL_HERE = 32
+_BLOCKS = 4096  # largest number of blocks that a view is cut into: enough for any cluster, few enough for one driver
+_DEATHS = 8  # blocks on which processes die before a run ends: an encoder may kill them all
+_LOST_BLOCKS = 16  # blocks that Ray may lose before it gives up; they are run once more at the end
+_FILL_HERE = 32  # up to so many shards are filled in this process: other processes would take longer to start
 
 
 def embed_all(
@@ -50,13 +45,7 @@ def embed_all(
     """Fill the views of several encoders on a cluster, with the same bytes as `ViewStore.embed_all`.
 
     All nodes must see the store and the corpus under the same paths. Encoders are opened by name on the nodes if
-    possible, and otherwise sent there.
-
-    Raises:
-        StoreBusyError: another process is writing one of the views.
-        StoreError: the disk is full, not writable or not shared. What was written stays.
-        EncoderError: an encoder fails on some block, which is named; all others are written and kept.
-        EngineError: the cluster does not have the resources that are asked for, or was lost.
+    possible, and otherwise sent there. Whatever error is raised, what was written is kept.
     """
     asked = resources_for(engine.resources, [encoder.spec.name for encoder in encoders])
     by_key = {encoder.spec.key: resources for encoder, resources in zip(encoders, asked, strict=True)}
@@ -73,29 +62,20 @@ def embed_all(
             run.encode([job for job in jobs if job.missing])
             run.fill(jobs)
         corpus.check_unchanged()
-        _finish(jobs)
+        failures: list[str] = []
+        for job in jobs:  # complete the views that are whole
+            try:
+                job.finish()
+            except EncoderError as error:
+                failures.append(str(error))
+        if failures:
+            raise EncoderError("; ".join(failures))
     return [store.view(corpus, encoder.spec) for encoder in encoders]
-
-
-def _finish(jobs: Iterable[Job]) -> None:
-    """Complete the views that are whole, and raise an EncoderError with what the others lack."""
-    failures: list[str] = []
-    for job in jobs:
-        try:
-            job.finish()
-        except EncoderError as error:
-            failures.append(str(error))
-    if failures:
-        raise EncoderError("; ".join(failures))
 
 
 @dataclass
 class Job:
-    """One view that is being filled: what is missing, what came back, and what it took.
-
-    `names` are the finished shards and `failures` the encoder's error messages, both by first row; `pending` are the
-    first rows of shards with open rows.
-    """
+    """One view that is being filled; shards are named by their first rows, `pending` are those with open rows."""
 
     number: int
     files: ViewFiles
@@ -132,7 +112,7 @@ class Job:
         """As many actors as allowed, and as there are blocks for."""
         least, most = self.resources.actors
         blocks = -(-len(self.missing) // (self.resources.shards or 1))
-        return max(least, min(blocks, most if most is not None else blocks))
+        return max(least, min(blocks, most or blocks))
 
     def begin(self) -> None:
         """Start the clock."""
@@ -213,7 +193,7 @@ def waves(jobs: Sequence[Job], room: Callable[[], Room]) -> Iterator[list[tuple[
     """Yield the views that are filled at the same time, with the number of actors that each begins with.
 
     Views whose minimum demands fit into the cluster together run together; what is left is shared out in turns. `room`
-    returns what the cluster has; it is called before each wave, because nodes may have gone.
+    is called before each wave, because nodes may have gone.
     """
     left = list(jobs)
     while left:
@@ -278,7 +258,9 @@ class _Run:
                         job.take(*Result.of_table(table))
         else:
             before = {job.number: set(job.workers) for job in left}
-            reason = self._consume([self._filling(job) for job in left], left, 0)
+            blocks = {job.number: job.blocks(sorted(job.pending), most=64) for job in left}
+            made = [self._dataset(blocks[k], fill, fn_kwargs={"work": self._work[k]}) for k in blocks]
+            reason = self._consume(made, left, 0)
             if reason is not None:
                 raise EngineError(f"the rows of repeated sentences could not be filled: {reason}; run again to go on")
             workers = {worker for job in left for worker in job.workers - before[job.number]}
@@ -296,12 +278,9 @@ class _Run:
             for start in job.missing:
                 job.failures[start] = reason or "it got lost twice; the cluster's logs say more"
 
-    def _filling(self, job: Job) -> Callable[[], Any]:
-        """Return what makes the dataset of a view's pending shards."""
-        blocks = job.blocks(sorted(job.pending), most=64)
-        return lambda: self._data.from_arrow(blocks).map_batches(
-            fill, fn_kwargs={"work": self._work[job.number]}, batch_size=None, batch_format="pyarrow"
-        )
+    def _dataset(self, blocks: list[pa.Table], function: Any, **options: Any) -> Callable[[], Any]:  # noqa: ANN401 - Ray's own
+        make = self._data.from_arrow
+        return lambda: make(blocks).map_batches(function, batch_size=None, batch_format="pyarrow", **options)
 
     def _encoding(self, job: Job, count: int, *, alone: bool = False) -> Callable[[], Any]:
         """Return what makes the dataset of a view's missing shards, with a pool of `count` actors to begin with."""
@@ -312,15 +291,10 @@ class _Run:
             else {"min_size": min(resources.actors[0], count), "initial_size": count, "max_size": job.most_actors}
         )
         blocks = job.blocks(job.missing, size=1 if alone else None)
-        return lambda: self._data.from_arrow(blocks).map_batches(
-            ShardEncoder,
-            fn_constructor_args=(self._work[job.number],),
-            batch_size=None,
-            batch_format="pyarrow",
-            compute=self._data.ActorPoolStrategy(**pool),
-            num_cpus=resources.num_cpus,
-            num_gpus=resources.num_gpus,
-        )
+        demand = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
+        compute = self._data.ActorPoolStrategy(**pool)
+        arguments = (self._work[job.number],)
+        return self._dataset(blocks, ShardEncoder, fn_constructor_args=arguments, compute=compute, **demand)
 
     def _consume(self, make: Sequence[Callable[[], Any]], jobs: Sequence[Job], lost_blocks: int) -> str | None:
         """Run datasets as one and give the results to the jobs; return why Ray gave up, or None.
@@ -355,15 +329,12 @@ class _Run:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep Ray Data's log off the terminal; its file has it, and errors are reported by this package."""
-    handlers = [one for one in logging.getLogger("ray.data").handlers if type(one).__name__ == "PlainRayHandler"]
-
-    def drop(_record: logging.LogRecord) -> bool:
-        return False
-
+    handlers = [h for h in logging.getLogger("ray.data").handlers if type(h).__name__ == "PlainRayHandler"]
+    levels = [handler.level for handler in handlers]
     for handler in handlers:
-        handler.addFilter(drop)
+        handler.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        for handler in handlers:
-            handler.removeFilter(drop)
+        for handler, level in zip(handlers, levels, strict=True):
+            handler.setLevel(level)

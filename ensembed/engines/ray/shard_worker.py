@@ -323,8 +323,9 @@ class Tries:
         """Begin the shard of that first row; a DiedError if it was begun too often and never ended."""
         marks = [self._folder / f"try-{start:09d}-{k}" for k in range(self._most)]
         if not any(_create(mark) for mark in marks):
+            problem = f"its process died each of the {self._most} times that it was tried"
             reasons = "a crash, no memory left, or nodes that went away"
-            raise DiedError(f"its process died {self._most} times ({reasons}); the cluster's logs say more")
+            raise DiedError(f"{problem} ({reasons}); the cluster's logs say more")
         try:
             yield
         finally:  # an exception is an end, too

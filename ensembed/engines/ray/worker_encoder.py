@@ -105,7 +105,8 @@ class Source:
             return
         name = self.spec.name
         if "batch_size" in parse_name(name).query:
-            raise InputError(f"{name!r} sets a batch_size, and its resources set {self.batch_size}: set it once")
+            problem = f"the name of {name!r} sets a batch_size, and its resources set {self.batch_size}"
+            raise InputError(f"{problem}: set it once")
         if "batch_size" in dict(self.spec.extra):
             raise InputError(
                 f"the vectors of {name!r} depend on its batch_size, which is therefore a part of its name: add "

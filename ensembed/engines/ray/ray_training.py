@@ -57,22 +57,15 @@ def train(engine: Ray, method: Autoencoder, views: Sequence[Matrix], dim: int, h
     """Return the trained encoders of all views; an EngineError if workers were lost again and again."""
     import_extra("torch", "ae", "training an autoencoder")
     import_extra("ray.train.torch", "ray", "training an autoencoder on Ray")
-    strategies = import_extra("ray.util.scheduling_strategies", "ray", "training an autoencoder on Ray")
     began = time.monotonic()
     ray = engine.connected()
     cluster = Cluster.of(ray)
     blocks = equal_parts(views[0].shape[0], engine.train_workers)
     workers = len(blocks)
     supply = Supply(ray, views)
-    on_gpu = method.device is not None and method.device.startswith("cuda")
-    if on_gpu and cluster.gpus < workers:
-        have = f"and the Ray cluster has {cluster.gpus}"
-        raise EngineError(f"{workers} workers on device={method.device!r} need a GPU each, {have}")
-    gpu = cluster.gpus >= workers if method.device is None else on_gpu
+    gpu = _takes_gpu(method, cluster, workers)
     threads = _cores(ray, workers, min(how.threads or cluster.slots(1) // workers or 1, cluster.smallest), gpu)
-    # Workers report before they return to an actor on this machine.
-    here = strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    mailbox = ray.remote(_Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
+    mailbox = _make_mailbox(ray)
     folder = None if how.checkpoint is None else Path(how.checkpoint).absolute()
     parts = [supply.block(start, stop) for start, stop in blocks]
     work = _Work(method, dim, threads, folder, parts, gpu, engine.keep_every, mailbox)
@@ -83,7 +76,7 @@ def train(engine: Ray, method: Autoencoder, views: Sequence[Matrix], dim: int, h
     finally:
         ray.kill(mailbox)
     engine.note(Stage("train", views[0].shape[0], time.monotonic() - began, *Usage.total(usages)))
-    return cast("tuple[Network, ...]", networks)
+    return networks
 
 
 def _cores(ray: Any, workers: int, threads: int, gpu: bool) -> int:  # noqa: ANN401 - a module without types
@@ -102,18 +95,25 @@ def _trainer(work: _Work, workers: int, attempts: int, storage: Path) -> Any:  #
     from ray.train.torch import TorchConfig, TorchTrainer
 
     resources = {"CPU": work.threads} | ({"GPU": 1} if work.gpu else {})
-    failures = FailureConfig(max_failures=attempts)
     return TorchTrainer(
         cast("Any", _work),  # Ray has no types for what a worker returns
         train_loop_config={"work": work},
         scaling_config=ScalingConfig(num_workers=workers, use_gpu=work.gpu, resources_per_worker=resources),
         torch_config=TorchConfig(backend="nccl" if work.gpu else "gloo"),
-        run_config=RunConfig(name="run", storage_path=str(storage), failure_config=failures),
+        run_config=RunConfig(
+            name="run", storage_path=str(storage), failure_config=FailureConfig(max_failures=attempts)
+        ),
     )
 
 
-def _watched(ray: Any, trainer: Any, mailbox: Any, progress: Progress, attempts: int) -> tuple[Any, list[Usage]]:  # noqa: ANN401 - Ray's own
-    """Run the trainer, pass on its workers' reports, and return the first worker's networks and what all used.
+def _watched(
+    ray: Any,  # noqa: ANN401 - a module without types
+    trainer: Any,  # noqa: ANN401 - Ray's own
+    mailbox: Any,  # noqa: ANN401 - an actor
+    progress: Progress,
+    attempts: int,
+) -> tuple[tuple[Network, ...], list[Usage]]:
+    """Run the trainer, pass on its workers' reports, and return what the first worker returns.
 
     Ray Train waits in a thread of its own: in this one it would catch the interrupts and not pass them on.
     """
@@ -141,13 +141,30 @@ def _watched(ray: Any, trainer: Any, mailbox: Any, progress: Progress, attempts:
     if isinstance(failure, BaseException):
         raise failure
     if isinstance(outcome[0], ray.train.TrainingFailedError):
-        cause = next(iter(getattr(outcome[0], "worker_failures", {}).values()), outcome[0])  # of the first worker
-        reason = (str(cause).strip().splitlines() or [repr(cause)])[0]
-        way_out = "the last checkpoint is kept, the same call goes on"
-        raise EngineError(f"training stopped after {attempts + 1} failures: {reason}; {way_out}") from outcome[0]
+        raise EngineError(
+            f"training stopped after {attempts + 1} failures: {_reason(outcome[0])}; the last checkpoint is kept, the "
+            "same call goes on"
+        ) from outcome[0]
     if isinstance(outcome[0], BaseException):
         raise outcome[0]
     return outcome[0], usages
+
+
+def _reason(error: Any) -> str:  # noqa: ANN401 - Ray's own
+    """Return the message of the first worker that failed."""
+    causes = list(getattr(error, "worker_failures", {}).values()) or [error]
+    return (str(causes[0]).strip().splitlines() or [repr(causes[0])])[0]
+
+
+def _takes_gpu(method: Autoencoder, cluster: Cluster, workers: int) -> bool:
+    """Return whether workers have a GPU each: if the method asks for it, or if there are enough of them."""
+    if method.device is None:
+        return cluster.gpus >= workers
+    if method.device.startswith("cuda") and cluster.gpus < workers:
+        raise EngineError(
+            f"{workers} workers on device={method.device!r} need a GPU each, and the Ray cluster has {cluster.gpus}"
+        )
+    return method.device.startswith("cuda")
 
 
 @contextmanager
@@ -165,6 +182,14 @@ def _storage(checkpoint: Path | None) -> Iterator[Path]:
         shutil.rmtree(storage, ignore_errors=True)
         with suppress(OSError):  # it contains a checkpoint
             checkpoint.rmdir()
+
+
+def _make_mailbox(ray: Any) -> Any:  # noqa: ANN401 - a module without types
+    """Return an actor on this machine, for reports of workers before they return."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(_Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
 
 
 class _Mailbox:
@@ -187,15 +212,19 @@ class _Mailbox:
         return reports
 
     def fail(self, error: BaseException) -> None:
+        """Take an error; the first one counts."""
         self._failure = self._failure or error
 
     def add_usage(self, usage: Usage) -> None:
+        """Take what a worker used."""
         self._usages.append(usage)
 
     def end(self) -> tuple[BaseException | None, list[Usage]]:
+        """Return the error, if there was one, and what the workers used."""
         return self._failure, self._usages
 
     def stop(self) -> None:
+        """Stop the training: the caller no longer waits."""
         self._stopped = True
         self.fail(KeyboardInterrupt())
 
@@ -243,9 +272,15 @@ def _work(config: Mapping[str, Any]) -> tuple[Network, ...] | None:
     views = [ray.get(part) if isinstance(part, ray.ObjectRef) else part for part in work.parts[group.rank]]
     progress: Progress = _Reports(ray, work.mailbox) if group.rank == 0 else silent
     try:
-        how = Pass(threads=work.threads, progress=progress, checkpoint=work.checkpoint)
-        settings: dict[str, Any] = {"group": group, "device": _device(work), "keep_every": work.keep_every}
-        networks = train_here(work.method, views, work.d, how, **settings)
+        networks = train_here(
+            work.method,
+            views,
+            work.d,
+            Pass(threads=work.threads, progress=progress, checkpoint=work.checkpoint),
+            group=group,
+            device=_device(work),
+            keep_every=work.keep_every,
+        )
     except (EnsembedError, KeyboardInterrupt) as error:
         together = isinstance(error, DivergedError)
         ray.get(work.mailbox.fail.remote(TrainingError(str(error)) if together else error))

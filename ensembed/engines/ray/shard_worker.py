@@ -30,7 +30,8 @@ from ensembed.views.view_folder import Listing, Repeats, ViewFiles
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LISTING_SHARE = 0.02  # a folder is listed again when that takes less than this part of the time since the last time
+# A folder is listed again when the last listing took less than this part of the time since then.
+_LISTING_SHARE = 0.02
 
 
 class BlockError(EncoderError):
@@ -210,11 +211,12 @@ class ShardEncoder:
 
     def _known(self, repeats: Repeats, start: int) -> bool:
         """Return whether the shards with the first occurrences exist, as far as this worker knows."""
-        known = _has_origins(self._files, repeats, start, self._finished, self._pending)
-        if not known and self._listing_took < _LISTING_SHARE * (time.perf_counter() - self._listed):
-            self._list_folders()
-            known = _has_origins(self._files, repeats, start, self._finished, self._pending)
-        return known
+        if _has_origins(self._files, repeats, start, self._finished, self._pending):
+            return True
+        if self._listing_took >= _LISTING_SHARE * (time.perf_counter() - self._listed):
+            return False
+        self._list_folders()
+        return _has_origins(self._files, repeats, start, self._finished, self._pending)
 
 
 def fill(block: pa.Table, work: Work) -> Iterator[pa.Table]:
@@ -259,26 +261,26 @@ def _path(finished: Listing, pending: Listing, start: int) -> Path:
 
 def _culprit(encode: Callable[[list[str]], FloatArray], sentences: list[str]) -> int | None:
     """Return the number of a sentence that the encoder fails on by itself, or None if no sentence is the reason."""
-
-    def fails(part: list[str]) -> bool:
-        try:
-            encode(part)
-        except EnsembedError:
-            return True
-        return False
-
     first, last = 0, len(sentences)
     while last - first > 1:
         middle = (first + last) // 2
-        if fails(sentences[first:middle]):
+        if _fails(encode, sentences[first:middle]):
             last = middle
-        elif fails(sentences[middle:last]):
+        elif _fails(encode, sentences[middle:last]):
             first = middle
         else:
             return None
     # An encoder that fails on everything, for instance a server that is down, fails on the neighbour too.
     others = sentences[first - 1 : first] or sentences[last : last + 1]
-    return None if others and fails(others) else first
+    return None if others and _fails(encode, others) else first
+
+
+def _fails(encode: Callable[[list[str]], FloatArray], sentences: list[str]) -> bool:
+    try:
+        encode(sentences)
+    except EnsembedError:
+        return True
+    return False
 
 
 class Reader:
@@ -312,7 +314,8 @@ class Tries:
     """Counts how often a shard was begun, by marks in a folder: a process that dies cannot report it.
 
     Ray takes a block to another process as long as processes die on it, which would never end if a sentence kills them
-    all. So a worker that finds as many marks of a shard as there are attempts gives it up.
+    all. So a worker writes a mark into the shared store before it begins a shard and removes it at the end; a worker
+    that finds as many marks as there are attempts gives the shard up.
     """
 
     def __init__(self, folder: Path, most: int) -> None:
@@ -323,9 +326,10 @@ class Tries:
         """Begin the shard of that first row; a DiedError if it was begun too often and never ended."""
         marks = [self._folder / f"try-{start:09d}-{k}" for k in range(self._most)]
         if not any(_create(mark) for mark in marks):
-            problem = f"its process died each of the {self._most} times that it was tried"
-            reasons = "a crash, no memory left, or nodes that went away"
-            raise DiedError(f"{problem} ({reasons}); the cluster's logs say more")
+            raise DiedError(
+                f"its process died each of the {self._most} times that it was tried (a crash, no memory left, or "
+                "nodes that went away); the cluster's logs say more"
+            )
         try:
             yield
         finally:  # an exception is an end, too

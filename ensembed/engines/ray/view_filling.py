@@ -1,7 +1,8 @@
 """Filling views on a cluster: Ray Data takes shards to pools of actors, each of which holds a loaded encoder.
 
-One row of the dataset is one shard of one view; a small row about its file comes back. The views are branches of one
-dataset, so that Ray Data gives the actors that one view no longer needs to another.
+One row of the dataset is one shard of one view. The actor reads the shard's sentences, encodes them and writes the
+file; a small row about it comes back. The views are branches of one dataset, so that Ray Data gives the actors that
+one view no longer needs to another.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -62,15 +63,20 @@ def embed_all(
             run.encode([job for job in jobs if job.missing])
             run.fill(jobs)
         corpus.check_unchanged()
-        failures: list[str] = []
-        for job in jobs:  # complete the views that are whole
-            try:
-                job.finish()
-            except EncoderError as error:
-                failures.append(str(error))
-        if failures:
-            raise EncoderError("; ".join(failures))
+        _finish(jobs)
     return [store.view(corpus, encoder.spec) for encoder in encoders]
+
+
+def _finish(jobs: Iterable[Job]) -> None:
+    """Complete the views that are whole, and raise an EncoderError with what the others lack."""
+    failures: list[str] = []
+    for job in jobs:
+        try:
+            job.finish()
+        except EncoderError as error:
+            failures.append(str(error))
+    if failures:
+        raise EncoderError("; ".join(failures))
 
 
 @dataclass
@@ -112,7 +118,7 @@ class Job:
         """As many actors as allowed, and as there are blocks for."""
         least, most = self.resources.actors
         blocks = -(-len(self.missing) // (self.resources.shards or 1))
-        return max(least, min(blocks, most or blocks))
+        return max(least, min(blocks, most if most is not None else blocks))
 
     def begin(self) -> None:
         """Start the clock."""
@@ -193,7 +199,7 @@ def waves(jobs: Sequence[Job], room: Callable[[], Room]) -> Iterator[list[tuple[
     """Yield the views that are filled at the same time, with the number of actors that each begins with.
 
     Views whose minimum demands fit into the cluster together run together; what is left is shared out in turns. `room`
-    is called before each wave, because nodes may have gone.
+    returns what the cluster has; it is called before each wave, because nodes may have gone.
     """
     left = list(jobs)
     while left:
@@ -258,9 +264,7 @@ class _Run:
                         job.take(*Result.of_table(table))
         else:
             before = {job.number: set(job.workers) for job in left}
-            blocks = {job.number: job.blocks(sorted(job.pending), most=64) for job in left}
-            made = [self._dataset(blocks[k], fill, fn_kwargs={"work": self._work[k]}) for k in blocks]
-            reason = self._consume(made, left, 0)
+            reason = self._consume([self._filling(job) for job in left], left, 0)
             if reason is not None:
                 raise EngineError(f"the rows of repeated sentences could not be filled: {reason}; run again to go on")
             workers = {worker for job in left for worker in job.workers - before[job.number]}
@@ -278,9 +282,12 @@ class _Run:
             for start in job.missing:
                 job.failures[start] = reason or "it got lost twice; the cluster's logs say more"
 
-    def _dataset(self, blocks: list[pa.Table], function: Any, **options: Any) -> Callable[[], Any]:  # noqa: ANN401 - Ray's own
-        make = self._data.from_arrow
-        return lambda: make(blocks).map_batches(function, batch_size=None, batch_format="pyarrow", **options)
+    def _filling(self, job: Job) -> Callable[[], Any]:
+        """Return what makes the dataset of a view's pending shards."""
+        blocks = job.blocks(sorted(job.pending), most=64)
+        return lambda: self._data.from_arrow(blocks).map_batches(
+            fill, fn_kwargs={"work": self._work[job.number]}, batch_size=None, batch_format="pyarrow"
+        )
 
     def _encoding(self, job: Job, count: int, *, alone: bool = False) -> Callable[[], Any]:
         """Return what makes the dataset of a view's missing shards, with a pool of `count` actors to begin with."""
@@ -291,10 +298,15 @@ class _Run:
             else {"min_size": min(resources.actors[0], count), "initial_size": count, "max_size": job.most_actors}
         )
         blocks = job.blocks(job.missing, size=1 if alone else None)
-        demand = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus}
-        compute = self._data.ActorPoolStrategy(**pool)
-        arguments = (self._work[job.number],)
-        return self._dataset(blocks, ShardEncoder, fn_constructor_args=arguments, compute=compute, **demand)
+        return lambda: self._data.from_arrow(blocks).map_batches(
+            ShardEncoder,
+            fn_constructor_args=(self._work[job.number],),
+            batch_size=None,
+            batch_format="pyarrow",
+            compute=self._data.ActorPoolStrategy(**pool),
+            num_cpus=resources.num_cpus,
+            num_gpus=resources.num_gpus,
+        )
 
     def _consume(self, make: Sequence[Callable[[], Any]], jobs: Sequence[Job], lost_blocks: int) -> str | None:
         """Run datasets as one and give the results to the jobs; return why Ray gave up, or None.
@@ -329,12 +341,15 @@ class _Run:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep Ray Data's log off the terminal; its file has it, and errors are reported by this package."""
-    handlers = [h for h in logging.getLogger("ray.data").handlers if type(h).__name__ == "PlainRayHandler"]
-    levels = [handler.level for handler in handlers]
+    handlers = [one for one in logging.getLogger("ray.data").handlers if type(one).__name__ == "PlainRayHandler"]
+
+    def drop(_record: logging.LogRecord) -> bool:
+        return False
+
     for handler in handlers:
-        handler.setLevel(logging.CRITICAL + 1)
+        handler.addFilter(drop)
     try:
         yield
     finally:
-        for handler, level in zip(handlers, levels, strict=True):
-            handler.setLevel(level)
+        for handler in handlers:
+            handler.removeFilter(drop)

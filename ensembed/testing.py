@@ -1,12 +1,11 @@
-"""Contract checks: what every encoder and every view store must do, for the tests of ensembed and of your own classes.
+"""Contract checks of encoders and view stores, for the tests of ensembed and of your own classes.
 
-They are plain functions that raise an AssertionError which says what does not hold.
+They are plain functions; an AssertionError says what does not hold.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -38,7 +37,7 @@ _UNUSABLE: dict[str, object] = {"None": None, "bytes": b"text", "an int": 3, "a 
 
 
 class Recorder(Encoder):
-    """Passes sentences on to an encoder and keeps them in `seen`: to count what is really encoded."""
+    """Passes sentences on to an encoder and keeps them in `seen`, to count how many are encoded."""
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
@@ -46,11 +45,11 @@ class Recorder(Encoder):
 
     @property
     def spec(self) -> EncoderSpec:
-        """The encoder's own."""
+        """The encoder's own spec."""
         return self.encoder.spec
 
     def embed(self, sentences: list[str]) -> NDArray[np.float32]:
-        """The encoder's vectors."""
+        """Return the encoder's vectors."""
         self.seen += sentences
         return self.encoder.encode(sentences)
 
@@ -65,7 +64,7 @@ def check_encoder(encoder: Encoder, *, tolerance: float = 1e-5) -> None:
     Example:
         >>> check_encoder(DemoEncoder())
     """
-    _check_spec(encoder.spec, lambda: encoder.spec)
+    _check_spec(encoder)
     sentences = list(SENTENCES)
     together = encoder.encode(sentences)
     expected = (len(sentences), encoder.spec.dim)
@@ -136,7 +135,7 @@ def check_store(store: ViewStore) -> None:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """The content of every file below a folder, by relative path: two stores are the same when these are equal."""
+    """Return the content of every file below a folder, by relative path; two stores are the same when these are."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
@@ -145,20 +144,21 @@ def _expect(holds: bool | np.bool_, message: str) -> None:
         raise AssertionError(message)
 
 
-def _check_spec(spec: EncoderSpec, again: Callable[[], EncoderSpec]) -> None:
+def _check_spec(encoder: Encoder) -> None:
+    spec = encoder.spec
     _expect(spec.name != "", "the spec has no name")
     _expect(spec.kind != "", "the spec has no kind")
     _expect(spec.revision != "", "the spec has no revision: nothing pins the weights")
     _expect(spec.dim >= 1, f"the spec's dim is {spec.dim}")
-    _expect(again() == spec, "the spec changes from one call to the next")
-    _expect(again().key == spec.key, "the spec's key changes from one call to the next")
+    _expect(encoder.spec == spec, "the spec changes from one call to the next")
+    _expect(encoder.spec.key == spec.key, "the spec's key changes from one call to the next")
     read = EncoderSpec.from_json(json.loads(json.dumps(spec.to_json())))
     _expect(read == spec, f"the spec does not survive JSON: {spec} became {read}")
     _expect(read.key == spec.key, "the spec's key does not survive JSON")
 
 
 def _check_threads(encoder: Encoder, sentences: list[str], expected: FloatArray, tolerance: float) -> None:
-    """Threads that encode at the same time, each in an order of its own, must get what one alone gets."""
+    """Raise an AssertionError unless threads that encode at the same time get the vectors that one alone gets."""
     orders = [np.roll(np.arange(len(sentences)), shift) for shift in range(4)]
     with ThreadPoolExecutor(len(orders)) as pool:
         jobs = [pool.submit(encoder.encode, [sentences[i] for i in order]) for order in orders * 2]

@@ -54,12 +54,7 @@ SUMMARIES = {
 
 
 class OnDemandGroup(click.Group):
-    """A group that imports a command when it is used, and knows the first sentence of its help.
-
-    Args:
-        summaries: these sentences; command NAME is called NAME in `ensembed.cli.NAME`.
-        settings: the arguments of `click.Group`.
-    """
+    """A group that imports a command when it is used, and knows the first sentence of its help."""
 
     def __init__(self, *, summaries: Mapping[str, str], **settings: Any) -> None:  # noqa: ANN401 - click's own
         super().__init__(**settings)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ensembed.cli.console import print_json, print_table
-from ensembed.cli.options import INPUT, How, how_options, members_options
+from ensembed.cli.options import INPUT, POSITIVE, How, how_options, members_options
 from ensembed.models.ensemble_costs import default_sentences, measure
 from ensembed.support.provenance import provenance
 
@@ -17,12 +17,7 @@ from ensembed.support.provenance import provenance
 @click.argument("file", required=False, type=INPUT)
 @members_options
 @click.option(
-    "--sentences",
-    "-n",
-    "count",
-    type=click.IntRange(min=1),
-    default=2000,
-    help="How many lines of FILE to encode at the most.",
+    "--sentences", "-n", "count", type=POSITIVE, default=2000, help="How many lines of FILE to encode at the most."
 )
 @how_options("errors", "threads", "quiet", "as_json")
 def bench(file: Path | None, encoders: tuple[str, ...], count: int, how: How) -> None:

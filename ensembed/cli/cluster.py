@@ -10,7 +10,7 @@ import click
 from ensembed.cli.console import print_json, print_sentence
 from ensembed.cli.options import INPUT, Columns, How, Out, check_apart, column_options, how_options, out_options
 from ensembed.corpora.record_files import write_records
-from ensembed.search.groups import Method, find_clusters
+from ensembed.search.groups import find_clusters
 
 
 @click.command()
@@ -24,25 +24,15 @@ from ensembed.search.groups import Method, find_clusters
     help="hdbscan finds the number itself and leaves sentences out, for at most 20,000.",
 )
 @click.option("--least", type=click.IntRange(min=2), default=5, help="Smallest cluster of hdbscan, in sentences.")
-@click.option("--sentences", "shown", type=click.IntRange(min=1), default=3, help="Sentences that describe it.")
+@click.option(
+    "--sentences", "representatives", type=click.IntRange(min=1), default=3, help="Sentences that describe it."
+)
 @click.option("--words", type=click.IntRange(min=0), default=8, help="Words that describe it.")
 @column_options
 @out_options("Write the cluster of every sentence")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of all random choices.")
 @how_options("store", "wait", "errors", "threads", "trust", "quiet", "as_json")
-def cluster(
-    model: str,
-    corpus: Path,
-    clusters: int | None,
-    method: Method,
-    least: int,
-    shown: int,
-    words: int,
-    columns: Columns,
-    out: Out,
-    seed: int,
-    how: How,
-) -> None:
+def cluster(model: str, corpus: Path, columns: Columns, out: Out, how: How, **settings: Any) -> None:  # noqa: ANN401 - the options above
     """Find out what the sentences of FILE are about.
 
     FILE is text (a sentence a line), CSV or TSV with a header, or JSON Lines, plain or gzipped; - is standard input.
@@ -60,18 +50,7 @@ def cluster(
     check_apart(file=corpus, out=out.path)
     with how.progress() as progress, columns.corpus(corpus, how.errors) as sentences:
         encoder = how.open_model(model, progress)
-        result = find_clusters(
-            sentences,
-            encoder,
-            clusters=clusters,
-            method=method,
-            least=least,
-            representatives=shown,
-            words=words,
-            seed=seed,
-            store=how.views,
-            progress=progress,
-        )
+        result = find_clusters(sentences, encoder, **settings, store=how.views, progress=progress)
         out.write(lambda file, form: write_records(result.records(), result.fields, file, form))
     facts = {"model": encoder.spec.name} | result.to_json()
     if how.as_json:

@@ -14,9 +14,8 @@ import numpy as np
 from ensembed.cli.console import print_json, print_table
 from ensembed.cli.options import FILE, INPUT, How, check_can_write, command_line, how_options
 from ensembed.corpora.corpus import Corpus, ListCorpus
-from ensembed.reliability.likeness import LEAST_ROWS, check_sample
+from ensembed.reliability.likeness import HEADERS, LEAST_ROWS, LikenessReport, check_sample
 from ensembed.reliability.likeness import compare as compare_views
-from ensembed.reliability.likeness_report import HEADERS, LikenessReport
 from ensembed.sts.find import find_sts
 from ensembed.sts.protocol import distinct_sentences
 from ensembed.support.atomic_files import write_atomically
@@ -82,15 +81,8 @@ def compare(
         distinct = np.flatnonzero(first == np.arange(len(first)))
         check_sample(len(distinct), rows, neighbours)  # before the work, and not after it
         members = [how.open_model(source, progress) for source in sources]
-        comparison = compare_views(
-            how.views_of(corpus, members, progress),
-            names=sources,
-            among=distinct,
-            rows=rows,
-            neighbours=neighbours,
-            seed=seed,
-            progress=progress,
-        )
+        views, sample = how.views_of(corpus, members, progress), {"rows": rows, "neighbours": neighbours, "seed": seed}
+        comparison = compare_views(views, names=sources, among=distinct, **sample, progress=progress)
     report = LikenessReport(comparison, _DEFAULT if path is None else str(corpus), corpus, members)
     if svg is not None:
         write_atomically(svg, report.svg().encode())

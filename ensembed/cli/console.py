@@ -6,24 +6,15 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ensembed.corpora.corpus import BadBytes, read_lines
-from ensembed.support.progress import Progress, bars
 from ensembed.support.text_tables import text_table
 
 STDIN = "standard input"
-
-
-@contextmanager
-def progress_bars(quiet: bool = False) -> Iterator[Progress]:
-    """Draw progress bars on standard error if it is a terminal."""
-    with bars(enabled=False if quiet else None) as progress:
-        yield progress
 
 
 def read_batches(path: Path, errors: BadBytes = "strict", size: int = 1024) -> Iterator[list[str]]:

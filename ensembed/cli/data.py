@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
-from ensembed.cli.console import human_bytes, print_json, print_table, progress_bars
-from ensembed.cli.options import FOLDER, json_option, quiet_option
+from ensembed.cli.console import human_bytes, print_json, print_table
+from ensembed.cli.options import FOLDER, How, json_option, quiet_option
 from ensembed.errors import DatasetError
 from ensembed.fetch.catalog import DataSet, data_set, data_sets
 from ensembed.fetch.fetcher import Fetched
@@ -38,7 +38,10 @@ def data(context: click.Context, as_json: bool) -> None:
     if as_json:
         print_json([_facts(entry, place) for entry, place in sets])
         return
-    rows = [[e.name, _where(place), e.holds, human_bytes(e.size), e.licence, e.title] for e, place in sets]
+    where = [f"{place.kind}{', damaged' if place.problem else ''}" if place else "-" for _, place in sets]
+    rows = [
+        [e.name, at, e.holds, human_bytes(e.size), e.licence, e.title] for (e, _), at in zip(sets, where, strict=True)
+    ]
     print_table(["name", "where", "holds", "size", "licence", "what"], rows, left=6)
     click.echo()
     for entry, place in sets:
@@ -57,18 +60,10 @@ def data(context: click.Context, as_json: bool) -> None:
     "--data", "folder", type=FOLDER, help="Folder to put them in. [default: $ENSEMBED_DATA, or `data` in the cache]"
 )
 @click.option("--force", is_flag=True, help="Fetch again what is there already, and replace it.")
-@click.option("--keep-archives", is_flag=True, help="Keep the downloaded archives in the cache.")
+@click.option("--keep-archives", "keep", is_flag=True, help="Keep the downloaded archives in the cache.")
 @quiet_option
 @json_option
-def fetch(
-    names: tuple[str, ...],
-    everything: bool,
-    folder: Path | None,
-    force: bool,
-    keep_archives: bool,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+def fetch(names: tuple[str, ...], everything: bool, quiet: bool, as_json: bool, **settings: Any) -> None:  # noqa: ANN401 - the options
     """Fetch data sets by NAME from their publishers and check every file against its pinned hash.
 
     The licences are shown first. Files are put in place when all files of a set are downloaded and checked. An
@@ -84,13 +79,14 @@ def fetch(
         raise click.UsageError("name what to fetch, or give --all; `ensembed data` lists the names")
     chosen = list(data_sets().values()) if everything else [data_set(name) for name in dict.fromkeys(names)]
     for entry in chosen:
-        click.echo(_licence(entry), err=True)
+        lines = [f"{entry.name}: {entry.title}", *entry.terms, *([entry.note] if entry.note else [])]
+        click.echo("\n  ".join(lines), err=True)
     done: list[Fetched] = []
     failures: dict[str, str] = {}
-    with progress_bars(quiet) as progress:
+    with How(quiet=quiet).progress() as progress:
         for entry in chosen:
             try:
-                done.append(fetch_data(entry, folder, force=force, keep=keep_archives, progress=progress))
+                done.append(fetch_data(entry, **settings, progress=progress))
             except DatasetError as error:
                 failures[entry.name] = str(error)
     if as_json:
@@ -104,22 +100,8 @@ def fetch(
         raise DatasetError("\n".join(failures.values()))
 
 
-def _licence(entry: DataSet) -> str:
-    return "\n  ".join([f"{entry.name}: {entry.title}", *entry.terms, *([entry.note] if entry.note else [])])
-
-
-def _where(place: Place | None) -> str:
-    if place is None:
-        return "-"
-    return f"{place.kind}{', damaged' if place.problem else ''}"
-
-
 def _facts(entry: DataSet, place: Place | None) -> dict[str, object]:
-    return {
-        "name": entry.name,
-        "title": entry.title,
-        "count": entry.count,
-        "unit": entry.unit,
+    return {name: getattr(entry, name) for name in ("name", "title", "count", "unit")} | {
         "bytes": entry.size,
         "licence": entry.licence,
         "terms": list(entry.terms),

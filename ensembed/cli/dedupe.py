@@ -10,7 +10,7 @@ import click
 from ensembed.cli.console import print_json, print_sentence
 from ensembed.cli.options import FILE, INPUT, Columns, How, Out, check_apart, column_options, how_options, out_options
 from ensembed.corpora.record_files import new_text_file
-from ensembed.search.groups import FALSE_PAIRS, Keep, find_duplicates, write_groups, write_kept
+from ensembed.search.groups import FALSE_PAIRS, find_duplicates, write_groups, write_kept
 
 
 @click.command()
@@ -41,19 +41,7 @@ from ensembed.search.groups import FALSE_PAIRS, Keep, find_duplicates, write_gro
 @click.option("--show", type=click.IntRange(min=0), default=10, help="Largest groups to print.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the sample for the threshold.")
 @how_options("store", "wait", "errors", "threads", "trust", "quiet", "as_json")
-def dedupe(
-    model: str,
-    corpus: Path,
-    threshold: float | None,
-    false_pairs: float,
-    keep: Keep,
-    kept_file: Path | None,
-    columns: Columns,
-    out: Out,
-    show: int,
-    seed: int,
-    how: How,
-) -> None:
+def dedupe(model: str, corpus: Path, columns: Columns, out: Out, how: How, **settings: Any) -> None:  # noqa: ANN401 - the options above
     """Find sentences of FILE that say the same.
 
     FILE is text (a sentence a line), CSV or TSV with a header, or JSON Lines, plain or gzipped; - is standard input.
@@ -69,19 +57,11 @@ def dedupe(
       ensembed dedupe my-model articles.csv --text-column title --id-column number --kept unique.csv
       ensembed dedupe my-model sentences.txt --keep longest --out groups.jsonl --json
     """
+    kept_file, show = settings.pop("kept_file"), settings.pop("show")
     check_apart(file=corpus, out=out.path, kept=kept_file)
     with how.progress() as progress, columns.corpus(corpus, how.errors) as sentences:
         encoder = how.open_model(model, progress)
-        duplicates = find_duplicates(
-            sentences,
-            encoder,
-            threshold=threshold,
-            false_pairs=false_pairs,
-            keep=keep,
-            seed=seed,
-            store=how.views,
-            progress=progress,
-        )
+        duplicates = find_duplicates(sentences, encoder, **settings, store=how.views, progress=progress)
         out.write(lambda file, form: write_groups(duplicates, file, form))
         if kept_file is not None:
             with new_text_file(kept_file) as file:

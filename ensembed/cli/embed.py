@@ -30,12 +30,7 @@ from ensembed.views import ViewStore
 @engine_options
 @how_options("store", "wait", "errors", "column", "threads", "quiet", "as_json")
 def embed(
-    corpus: Path | str,
-    encoders: tuple[str, ...],
-    shard_rows: int,
-    verify: bool,
-    engine: EngineChoice,
-    how: How,
+    corpus: Path | str, encoders: tuple[str, ...], shard_rows: int, verify: bool, engine: EngineChoice, how: How
 ) -> None:
     """Let encoders read CORPUS and keep their views of it.
 

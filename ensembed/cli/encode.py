@@ -11,7 +11,9 @@ from ensembed.cli.console import print_json, read_batches
 from ensembed.cli.options import FILE, How, how_options
 from ensembed.encoders import Encoder
 from ensembed.errors import CorpusError, InputError
+from ensembed.models.opening import open_model
 from ensembed.support.atomic_files import write_rows
+from ensembed.support.progress import bars
 
 
 @click.command()
@@ -42,8 +44,8 @@ def encode(model: str | None, file: str | None, name: str | None, out: Path | No
     source = Path(file or "-")
     if str(source) != "-" and not source.exists():  # better now than when the model is open
         raise CorpusError(f"there is no file {str(source)!r}")
-    with how.progress() as progress:
-        encoder = how.open_model(model, progress)
+    with bars(enabled=False if how.quiet else None) as progress:
+        encoder = open_model(model, threads=how.threads, progress=progress, trust=how.trust)
     if out is not None:
         facts = {"file": str(out), "rows": _write(encoder, source, out, how), "dim": encoder.spec.dim}
         if how.as_json:
@@ -64,7 +66,7 @@ def encode(model: str | None, file: str | None, name: str | None, out: Path | No
 
 def _write(encoder: Encoder, file: Path, out: Path, how: How) -> int:
     try:
-        with write_rows(out, encoder.spec.dim) as writer, how.progress() as progress:
+        with write_rows(out, encoder.spec.dim) as writer, bars(enabled=False if how.quiet else None) as progress:
             for sentences in read_batches(file, how.errors):
                 writer.append(encoder.encode(sentences))
                 progress("encode", writer.rows, None)

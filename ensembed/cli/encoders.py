@@ -6,7 +6,7 @@ import click
 
 from ensembed.cli.console import human_bytes, print_json, print_table
 from ensembed.cli.options import json_option
-from ensembed.encoders.kinds import describe_kinds
+from ensembed.encoders.names import describe_kinds
 from ensembed.fetch.catalog import catalog, folder_of, is_pulled
 
 
@@ -24,40 +24,18 @@ def encoders(as_json: bool) -> None:
     minilm?max_length=64&normalize=true. Every encoder takes prefix=TEXT (put before each sentence), truncate_dim=N (the
     first N dimensions) and normalize=true. Installed packages can add kinds of their own.
     """
-    entries = list(catalog().values())
-    kinds = describe_kinds()
+    entries, kinds = list(catalog().values()), describe_kinds()
     if as_json:
-        print_json(
-            {
-                "catalogue": [
-                    {
-                        "name": entry.name,
-                        "title": entry.title,
-                        "kind": entry.kind,
-                        "dim": entry.dim,
-                        "bytes": entry.size,
-                        "licence": entry.licence,
-                        "here": is_pulled(entry),
-                        "folder": str(folder_of(entry)),
-                        "sources": [source.label for source in entry.package_sources],
-                    }
-                    for entry in entries
-                ],
-                "kinds": kinds,
-            }
-        )
-        return
-    rows = [
-        [
-            entry.name,
-            "yes" if is_pulled(entry) else "no",
-            str(entry.dim or "-"),
-            human_bytes(entry.size),
-            entry.licence,
-            entry.title,
+        facts = [
+            {name: getattr(e, name) for name in ("name", "title", "kind", "dim")}
+            | {"bytes": e.size, "licence": e.licence, "here": is_pulled(e), "folder": str(folder_of(e))}
+            | {"sources": [source.label for source in e.package_sources]}
+            for e in entries
         ]
-        for entry in entries
-    ]
+        print_json({"catalogue": facts, "kinds": kinds})
+        return
+    here = {True: "yes", False: "no"}
+    rows = [[e.name, here[is_pulled(e)], str(e.dim or "-"), human_bytes(e.size), e.licence, e.title] for e in entries]
     print_table(["name", "here", "dim", "size", "licence", "what"], rows, left=6)
     click.echo()
     print_table(["kind", "opens", "from"], [[f"{k['scheme']}:", k["opens"], k["from"]] for k in kinds], left=3)

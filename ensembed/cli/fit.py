@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ensembed.cli.console import print_json
-from ensembed.cli.methods import errors_name_options, method_option
+from ensembed.cli.methods import errors_name_options, method_options
 from ensembed.cli.options import (
     FOLDER,
     EngineChoice,
@@ -25,6 +25,7 @@ from ensembed.models.ensemble import Ensemble
 from ensembed.models.saved_model import check_folder
 from ensembed.models.summary import spectrum, summary
 from ensembed.sts import read_pairs
+from ensembed.support.progress import bars
 from ensembed.support.text_tables import text_table
 from ensembed.views import ViewStore
 
@@ -32,7 +33,7 @@ from ensembed.views import ViewStore
 @click.command()
 @corpus_argument
 @members_options
-@method_option
+@method_options
 @click.option("--out", "-o", type=FOLDER, required=True, help="Folder for the model.")
 @click.option(
     "--tune",
@@ -88,10 +89,10 @@ def fit(
     """
     check_folder(out)  # before the work, and not after it
     labels = None if tune is None else read_pairs(tune)
-    with open_corpus(corpus, how.errors, how.column) as source, how.progress() as progress:
+    with open_corpus(corpus, how.errors, how.column) as source, bars(enabled=False if how.quiet else None) as progress:
         ensemble = Ensemble(encoders, threads=how.threads, progress=progress)
         with errors_name_options(usage=True):
-            ensemble.check(method)
+            method.check(ensemble.dims)
         with errors_name_options(), engine.open() as chosen:
             model = ensemble.fit(
                 source,

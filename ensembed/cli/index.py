@@ -108,7 +108,8 @@ def index(
         else:
             encoder = how.open_model(model, progress)
             opened = Index.create(folder, encoder, source=model, remake=True, wait=wait, **settings)
-        if ids := [*deleted, *_ids(delete_from)]:
+        lines = () if delete_from is None else itertools.chain.from_iterable(read_batches(Path(delete_from)))
+        if ids := [*deleted, *(line for line in lines if line.strip())]:
             changes["deleted"] = opened.delete(ids, progress=progress)
         if source is not None:
             changes |= asdict(add_file(opened, source, replace=replace, again=again, batch=batch, progress=progress))
@@ -132,10 +133,3 @@ def _source(file: str, columns: Columns, errors: BadBytes) -> RecordFile:
     if not path.exists() or path.is_dir():  # better now than when the model is open
         raise CorpusError(f"{file!r} is a folder, not a file" if path.is_dir() else f"there is no file {file!r}")
     return columns.file(path if path.is_file() else path.open("rb"), file, errors)  # a pipe can be read only once
-
-
-def _ids(file: str | None) -> list[str]:
-    """Return the ids in a file, without blank lines."""
-    if file is None:
-        return []
-    return [line for line in itertools.chain.from_iterable(read_batches(Path(file))) if line.strip()]

@@ -7,12 +7,13 @@ import functools
 import re
 import types
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 
+from ensembed.cli.options import Decorator, gathered
 from ensembed.errors import InputError
 from ensembed.methods import METHODS, Method, all_methods, make_method
 from ensembed.methods.weights import Weights, checked_weights
@@ -35,7 +36,7 @@ def weights(value: str) -> Weights:
 
 
 @functools.cache
-def parameters() -> dict[str, click.Option]:
+def parameters() -> dict[str, Decorator]:
     """Return one option for every hyper-parameter of any method that a command line can give.
 
     The type comes from the field's annotation, the help from the `Args` of the docstring. Bounds are checked by the
@@ -49,7 +50,7 @@ def parameters() -> dict[str, click.Option]:
     for name, kinds in users.items():
         value_type = _click_type(get_type_hints(kinds[0])[name])
         if value_type is not None:
-            made[name] = click.Option([f"--{name.replace('_', '-')}", name], type=value_type, help=_help(name, kinds))
+            made[name] = click.option(f"--{name.replace('_', '-')}", name, type=value_type, help=_help(name, kinds))
     return made
 
 
@@ -118,33 +119,30 @@ def errors_name_options(*, usage: bool = False) -> Iterator[None]:
         raise
 
 
-def method_option(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - what click's decorators return
-    """Add `--method` and the hyper-parameters of all methods, which a command gets as one `method`.
+def _method(method: str, **values: Any) -> Method:  # noqa: ANN401 - of any parameter
+    """Make the method of that name; a parameter that is given and that it does not have is refused."""
+    given = {name: value for name, value in values.items() if value is not None}
+    fields = METHODS[method].parameters()
+    for name in given:
+        if name not in [field.name for field in fields]:
+            takes = ", ".join(option(field.name) for field in fields if field.name in parameters())
+            raise click.UsageError(f"--method {method} does not take {option(name)}; it takes: {takes}")
+    for field in fields:
+        if field.default is dataclasses.MISSING and field.name not in given:
+            raise click.UsageError(f"--method {method} needs {option(field.name)}")
+    with errors_name_options(usage=True):
+        return make_method(method, **given)
 
-    A parameter that is given and that the method does not have is refused.
-    """
 
-    @functools.wraps(function)
-    def command(*arguments: Any, method: str, **values: Any) -> Any:  # noqa: ANN401 - whatever the command takes
-        given = {name: value for name in parameters() if (value := values.pop(name)) is not None}
-        fields = METHODS[method].parameters()
-        for name in given:
-            if name not in [field.name for field in fields]:
-                takes = ", ".join(option(field.name) for field in fields if field.name in parameters())
-                raise click.UsageError(f"--method {method} does not take {option(name)}; it takes: {takes}")
-        for field in fields:
-            if field.default is dataclasses.MISSING and field.name not in given:
-                raise click.UsageError(f"--method {method} needs {option(field.name)}")
-        with errors_name_options(usage=True):
-            made = make_method(method, **given)
-        return function(*arguments, method=made, **values)
-
-    chosen = click.Option(
-        ["--method"],
+method_options = gathered(
+    "method",
+    _method,
+    method=click.option(
+        "--method",
         type=click.Choice(list(all_methods())),
         default="auto",
         help="How the members are combined. auto is recommended: it finds out which members can be trusted.",
-    )
-    shown = [chosen, *parameters().values()]
-    command.__click_params__ = [*getattr(function, "__click_params__", []), *reversed(shown)]  # type: ignore[attr-defined]
-    return command
+    ),
+    **parameters(),
+)
+"""`--method` and the hyper-parameters of all methods, which a command receives as one `method`."""

@@ -39,17 +39,15 @@ Decorator: TypeAlias = Callable[[Any], Any]
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+POSITIVE = click.IntRange(min=1)
 INPUT = click.Path(path_type=Path, allow_dash=True)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program instead of a table.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Draw no progress bars.")
-threads_option = click.option("--threads", type=click.IntRange(min=1), help="Cores per encoder. [default: all]")
+threads_option = click.option("--threads", type=POSITIVE, help="Cores per encoder. [default: all]")
 store_option = click.option("--store", type=PATH, help="Where views are kept. [default: `views` in the cache]")
 errors_option = click.option(
-    "--errors",
-    type=click.Choice(["strict", "replace"]),
-    default="strict",
-    help="What to do with bytes that are not UTF-8.",
+    "--errors", type=click.Choice(["strict", "replace"]), default="strict", help="How to read bytes that are not UTF-8."
 )
 wait_option = click.option(
     "--wait", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait for another process on the same view."
@@ -60,20 +58,12 @@ trust_option = click.option(
     help="Let a saved model run code that comes with weights, and send sentences to servers it names.",
 )
 column_option = click.option(
-    "--column",
-    metavar="NAME",
-    help="The column of a Parquet file with the sentences. [default: the only one of strings]",
+    "--column", metavar="NAME", help="The column of a Parquet file with sentences. [default: the only one of strings]"
 )
 
 
 def gathered(name: str, make: Callable[..., object], **decorators: Decorator) -> Decorator:
-    """Return options as one decorator; the command receives `name=make(**values)` instead of their values.
-
-    Args:
-        name: the parameter of the command.
-        make: makes it of the values of the options.
-        decorators: the options by the names of their values.
-    """
+    """Return options as one decorator; the command receives `name=make(**values)` instead of their values."""
 
     def decorate(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - click's decorators turn functions into commands
         @functools.wraps(function)
@@ -205,10 +195,7 @@ def _members(encoders: tuple[str, ...], ensemble: str | None) -> tuple[str, ...]
 
 
 members_options = gathered(
-    "encoders",
-    _members,
-    encoders=_encoder,
-    ensemble=click.option("--ensemble", metavar="NAME[,NAME…]", help=_MEMBERS),
+    "encoders", _members, encoders=_encoder, ensemble=click.option("--ensemble", metavar="NAME[,NAME…]", help=_MEMBERS)
 )
 default_members_options = gathered(
     "encoders",
@@ -393,10 +380,7 @@ _ENGINE: dict[str, Decorator] = {
     ),
 }
 _train_workers = click.option(
-    "--train-workers",
-    type=click.IntRange(min=1),
-    default=1,
-    help="Processes that train an autoencoder together, with --engine ray.",
+    "--train-workers", type=POSITIVE, default=1, help="Processes that train an autoencoder together, with --engine ray."
 )
 engine_options = gathered("engine", _engine, **_ENGINE)
 """`--engine`, `--address` and `--resources`, which a command receives as one `engine`."""
@@ -406,29 +390,17 @@ training_engine_options = gathered("engine", _engine, **_ENGINE, train_workers=_
 
 def print_stages(stages: Sequence[Stage]) -> None:
     """Print the time of each stage and the memory of its largest worker to standard error."""
-    rows = [
-        [
-            stage.name,
-            str(stage.rows),
-            f"{stage.seconds:.1f} s",
-            f"{stage.rate:,.0f}",
-            str(stage.workers),
-            human_bytes(stage.memory) if stage.memory else "",
-        ]
-        for stage in stages
-    ]
+    rows = []
+    for stage in stages:
+        figures = [f"{stage.seconds:.1f} s", f"{stage.rate:,.0f}", str(stage.workers)]
+        rows.append([stage.name, str(stage.rows), *figures, human_bytes(stage.memory) if stage.memory else ""])
     click.echo(text_table(["stage", "rows", "time", "rows/s", "workers", "largest"], rows), err=True)
 
 
 def stages_json(stages: Sequence[Stage]) -> list[dict[str, Any]]:
     """Return the stages as plain JSON."""
     return [
-        {
-            "stage": stage.name,
-            "rows": stage.rows,
-            "seconds": round(stage.seconds, 3),
-            "workers": stage.workers,
-            "memory": stage.memory,
-        }
+        {"stage": stage.name, "rows": stage.rows, "seconds": round(stage.seconds, 3)}
+        | {"workers": stage.workers, "memory": stage.memory}
         for stage in stages
     ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ensembed.cli.console import print_json, print_table, progress_bars
-from ensembed.cli.options import json_option, quiet_option
+from ensembed.cli.console import print_json, print_table
+from ensembed.cli.options import How, json_option, quiet_option
 from ensembed.fetch.catalog import catalog
 from ensembed.fetch.fetcher import pull as pull_files
 
@@ -29,7 +29,7 @@ def pull(names: tuple[str, ...], everything: bool, force: bool, quiet: bool, as_
     """
     if not names and not everything:
         raise click.UsageError("name what to pull, or give --all; `ensembed encoders` lists the names")
-    with progress_bars(quiet) as progress:
+    with How(quiet=quiet).progress() as progress:
         results = pull_files(list(catalog()) if everything else list(names), progress=progress, force=force)
     if as_json:
         print_json([{"name": r.name, "source": r.source, "folder": str(r.folder)} for r in results])

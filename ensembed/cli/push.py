@@ -20,30 +20,14 @@ from ensembed.integrations.hub import push_to_hub
 @click.argument("repo")
 @click.option("--private", is_flag=True, help="Create a private repository.")
 @click.option("--revision", metavar="BRANCH", help="The branch to commit to. [default: main]")
-@click.option("--message", help="The message of the commit.")
-@click.option(
-    "--scores",
-    type=PATH,
-    help="Scores for the card: a file with the output of `ensembed evaluate --json`.",
-)
+@click.option("--message", "commit_message", help="The message of the commit.")
+@click.option("--scores", type=PATH, help="Scores for the card: a file with the output of `ensembed evaluate --json`.")
 @click.option("--no-card", is_flag=True, help="Leave the README on the hub as it is.")
 @click.option(
-    "--allow-local-members",
-    is_flag=True,
-    help="Push although members are files of this machine: others need their own.",
+    "--allow-local-members", is_flag=True, help="Push even if members are files of this machine: others need their own."
 )
 @json_option
-def push(
-    model: Path,
-    repo: str,
-    private: bool,
-    revision: str | None,
-    message: str | None,
-    scores: Path | None,
-    no_card: bool,
-    allow_local_members: bool,
-    as_json: bool,
-) -> None:
+def push(model: Path, repo: str, scores: Path | None, as_json: bool, **settings: Any) -> None:  # noqa: ANN401 - the options
     """Put the saved model in the folder MODEL on the Hugging Face hub as REPO (org/name).
 
     It is one commit, with a card (README.md) that describes the model. The members are named, not uploaded. The token
@@ -56,24 +40,12 @@ def push(
       ensembed push my-model me/my-model --scores scores.json
       ensembed similarity hub:me/my-model "A dog runs." "A puppy is running."
     """
-    pushed = push_to_hub(
-        model,
-        repo,
-        private=private,
-        revision=revision,
-        commit_message=message,
-        card=not no_card,
-        scores=None if scores is None else _read_scores(scores),
-        allow_local_members=allow_local_members,
-    )
+    try:
+        facts = None if scores is None else json.loads(scores.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"the scores in {scores} cannot be read as JSON: {error}") from error
+    pushed = push_to_hub(model, repo, card=not settings.pop("no_card"), scores=facts, **settings)
     if as_json:
         print_json(dataclasses.asdict(pushed))
     else:
         click.echo(f"{pushed.repo} is at revision {pushed.revision}: {pushed.url}")
-
-
-def _read_scores(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds; the card checks it
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"the scores in {path} cannot be read as JSON: {error}") from error

@@ -33,14 +33,7 @@ from ensembed.views import ViewStore
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the samples.")
 @click.option("--plot", type=FILE, help="Draw leads and weights, as an SVG file.")
 @how_options("store", "wait", "errors", "threads", "trust", "quiet", "as_json")
-def reliability(
-    corpus: Path,
-    encoders: tuple[str, ...],
-    rows: int,
-    seed: int,
-    plot: Path | None,
-    how: How,
-) -> None:
+def reliability(corpus: Path, encoders: tuple[str, ...], rows: int, seed: int, plot: Path | None, how: How) -> None:
     """Find out which members to trust on the unlabelled sentences of CORPUS. No label is read.
 
     lead: how much more a member predicts of what the others say than they predict of what it says, beyond what the

@@ -46,9 +46,7 @@ from ensembed.support.machine import cache_dir
 @click.option("--resamples", type=click.IntRange(min=1000), default=2000, help="Of the bootstrap.")
 @click.option("--texts/--no-texts", default=True, help="Quote the pairs that changed most, or only say where they are.")
 @click.option(
-    "--fresh",
-    is_flag=True,
-    help="Run all experiments again; views are kept. Leave it out to go on after an interruption.",
+    "--fresh", is_flag=True, help="Run all experiments again; views are kept. Omit it to go on after an interruption."
 )
 @how_options("store", "wait", "errors", "threads", "quiet", "as_json")
 def reproduce(

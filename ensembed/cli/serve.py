@@ -14,7 +14,7 @@ from ensembed.encoders import Encoder
 from ensembed.errors import InputError
 
 if TYPE_CHECKING:
-    from ensembed.serve.index_search import SupportsSearch
+    from ensembed.serve.app import SupportsSearch
 
 _MB = 1 << 20
 
@@ -68,12 +68,8 @@ def serve(how: How, **given: Any) -> None:  # noqa: ANN401 - the options above
 
     keys, host = read_keys(given["keys_file"]), given["host"]
     settings = Settings(
+        **{name: given[name] for name in ("max_items", "max_characters", "batch_texts", "wait_ms", "queue_texts")},
         max_body_bytes=given["max_body_mb"] * _MB,
-        max_items=given["max_items"],
-        max_characters=given["max_characters"],
-        batch_texts=given["batch_texts"],
-        wait_ms=given["wait_ms"],
-        queue_texts=given["queue_texts"],
         cache_bytes=given["cache_mb"] * _MB,
         request_seconds=given["timeout"],
         drain_seconds=given["drain"],
@@ -87,12 +83,8 @@ def serve(how: How, **given: Any) -> None:  # noqa: ANN401 - the options above
             click.echo(f"warning: {host} is open to others, and no API key is needed: see --keys", err=True)
         with how.progress() as progress:
             model = how.open_model(given["model"], progress)
-        app = create_app(
-            model,
-            name=given["name"] or Path(model.spec.name).name,
-            index=_open_index(given["index_folder"], model),
-            settings=settings,
-        )
+        name, index = given["name"] or Path(model.spec.name).name, _open_index(given["index_folder"], model)
+        app = create_app(model, name=name, index=index, settings=settings)
         click.echo(f"serving {given['model']} at {address_of(bound)}", err=True)
         answered = run(app, bound, settings)
     click.echo(f"stopped after {answered} requests", err=True)
@@ -113,11 +105,7 @@ def _log_to_stderr(*, requests: bool) -> None:
     """Log what this package and uvicorn report."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    for name, level in (
-        ("ensembed.serve", logging.INFO if requests else logging.WARNING),
-        ("uvicorn.error", logging.WARNING),
-    ):
+    for name in ("ensembed.serve", "uvicorn.error"):
         logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.setLevel(level)
-        logger.propagate = False
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.INFO if requests and name == "ensembed.serve" else logging.WARNING)

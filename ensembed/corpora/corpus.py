@@ -248,9 +248,7 @@ class Corpus(ABC):
         brief = self._known()
         if brief is not None and brief.key != key:
             raise CorpusError(f"{self} changed since its index was made; run again")
-        order, starts = _sorted_groups(np.frombuffer(digests, np.uint64).reshape(-1, 2))
-        del digests  # the largest piece: what follows needs memory too
-        return CorpusIndex(key, _first_rows(order, starts), np.array(marks, np.int64).reshape(-1, 2))
+        return CorpusIndex(key, _first_rows(digests), np.array(marks, np.int64).reshape(-1, 2))
 
     @property
     def key(self) -> str:
@@ -273,20 +271,17 @@ class Corpus(ABC):
         return {name: value for name, value in self.__dict__.items() if name != "index"} | {"_brief": self._known()}
 
 
-def _sorted_groups(digests: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the order [n] that brings equal rows of [n, 2] together, and where [n] in it a new group starts."""
-    order = np.lexsort(digests.T)
+def _first_rows(digests: bytearray) -> NDArray[np.int64]:
+    """Return for every row the first equal row [n]; the digests are emptied, since what follows needs memory, too."""
+    rows = np.frombuffer(digests, np.uint64).reshape(-1, 2)
+    order = np.lexsort(rows.T)  # stable, so that a group of equal rows starts with the first of them
     starts = np.ones(len(order), bool)
     for begin in range(1, len(order), _BLOCK):
-        ordered = digests[order[begin - 1 : begin + _BLOCK]]
+        ordered = rows[order[begin - 1 : begin + _BLOCK]]
         starts[begin : begin + _BLOCK] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    return order, starts
-
-
-def _first_rows(order: NDArray[np.int64], starts: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return for every row the first equal row [n]; the sort is stable, so a group starts with its first row."""
-    leaders = order[starts]
-    group = np.cumsum(starts)
+    del rows
+    digests.clear()
+    leaders, group = order[starts], np.cumsum(starts)
     first = np.empty(len(order), np.int64)
     for begin in range(0, len(order), _BLOCK):
         block = slice(begin, begin + _BLOCK)

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -20,9 +20,8 @@ from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.progress import Progress, silent
 
 FloatArray: TypeAlias = NDArray[np.float32]
-
-# Sentences per call of `embed`: enough for length-sorted batches to be even, few enough to bound memory.
-_CHUNK = 512
+_Encode: TypeAlias = Callable[[list[str]], Any]
+_CHUNK = 512  # sentences per call of `embed`: even length-sorted batches, in bounded memory
 
 
 @runtime_checkable
@@ -31,17 +30,6 @@ class SupportsEncode(Protocol):
 
     def encode(self, sentences: list[str], /) -> Any:  # noqa: ANN401 - arrays, tensors, lists: we convert
         """Encode the sentences."""
-
-
-def as_numbers(vectors: object, name: str) -> NDArray[Any]:
-    """Convert what an encoder returned (an array, a tensor, lists) to an array of real numbers."""
-    try:
-        array = np.asarray(vectors)
-    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; tensors of a GPU or with a gradient
-        raise EncoderError(f"encoder {name!r} returned a {type(vectors).__name__} that is no array: {error}") from error
-    if array.dtype.kind not in "fiub":
-        raise EncoderError(f"encoder {name!r} returned {array.dtype} of shape {array.shape}, not real numbers")
-    return array
 
 
 @dataclass(frozen=True)
@@ -97,29 +85,50 @@ def naming_failures(name: str) -> Iterator[None]:
         raise EncoderError(f"encoder {name!r} failed: {error!r}") from error
 
 
+def checked_rows(name: str, encode: _Encode, sentences: list[str], dim: int | None = None) -> NDArray[Any]:
+    """Return a model's finite row of numbers per sentence, in float32 if there must be `dim`; else an EncoderError."""
+    with naming_failures(name):
+        returned = encode(list(sentences))  # which it may change
+    try:
+        vectors = np.asarray(returned)
+    except Exception as error:  # ragged lists; tensors of a GPU or with a gradient
+        kind = type(returned).__name__
+        raise EncoderError(f"encoder {name!r} returned a {kind} that is no array: {error}") from error
+    shape = vectors.shape
+    if vectors.dtype.kind not in "fiub":
+        raise EncoderError(f"encoder {name!r} returned {vectors.dtype} of shape {shape}, not real numbers")
+    if len(shape) != 2 or shape[0] != len(sentences) or shape[1] != (dim or max(1, shape[1])):
+        expected = f"{len(sentences)} sentences; ({len(sentences)}, {dim or 'd'}) was expected"
+        raise EncoderError(f"encoder {name!r} returned an array of shape {shape} for {expected}")
+    if dim:
+        with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes Inf, which is reported below
+            vectors = vectors.astype(np.float32, copy=False)
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        bad = f"the sentence {shorten(sentences[int(np.argmin(finite))])}; remove it, or leave this encoder out"
+        raise EncoderError(f"encoder {name!r} returned NaN or Inf for {bad}")
+    return vectors
+
+
 class Encoder(ABC):
     """One frozen pre-trained model: `encode(list[str]) -> float32 [n, d]`.
 
     A subclass writes `embed`, and sets `_spec` or overrides `spec`. The checks, the removal of duplicates and the
     progress reports are here.
+
+    Attributes:
+        cacheable: whether equal specs mean equal vectors, so that views may be kept on disk.
+        concurrent: whether several threads may encode at once, without warnings: only one at a time can catch them.
     """
 
+    cacheable: bool = True
+    concurrent: bool = False
     _spec: EncoderSpec
 
     @property
     def spec(self) -> EncoderSpec:
         """Everything that changes the numbers."""
         return self._spec
-
-    @property
-    def cacheable(self) -> bool:
-        """Whether equal specs mean equal vectors, so that views may be kept on disk."""
-        return True
-
-    @property
-    def concurrent(self) -> bool:
-        """Whether several threads may encode at once, without warnings: only one thread at a time can catch them."""
-        return False
 
     @abstractmethod
     def embed(self, sentences: list[str]) -> NDArray[Any]:
@@ -132,13 +141,13 @@ class Encoder(ABC):
             SentenceError: a sentence is not a string or holds a lone surrogate.
             EncoderError: the encoder failed, or returned the wrong shape, NaN or Inf.
         """
-        checked = check_sentences(sentences)
+        spec, checked = self.spec, check_sentences(sentences)
         distinct = list(dict.fromkeys(checked))
-        result = np.empty((len(distinct), self.spec.dim), np.float32)
+        result = np.empty((len(distinct), spec.dim), np.float32)
         for start in range(0, len(distinct), _CHUNK):
             chunk = distinct[start : start + _CHUNK]
-            result[start : start + len(chunk)] = self._checked(chunk)
-            progress(self.spec.name, start + len(chunk), len(distinct))
+            result[start : start + len(chunk)] = checked_rows(spec.name, self.embed, chunk, spec.dim)
+            progress(spec.name, start + len(chunk), len(distinct))
         if len(distinct) == len(checked):
             return result
         row = {sentence: i for i, sentence in enumerate(distinct)}
@@ -147,23 +156,3 @@ class Encoder(ABC):
     def similarity(self, sentences1: Sequence[str], sentences2: Sequence[str]) -> FloatArray:
         """Return the cosines [n1, n2] of all pairs of sentences; a zero vector has cosine 0 with everything."""
         return np.asarray(unit_rows(self.encode(sentences1)) @ unit_rows(self.encode(sentences2)).T)
-
-    def _checked(self, sentences: list[str]) -> FloatArray:
-        spec = self.spec
-        with naming_failures(spec.name):
-            vectors = as_numbers(self.embed(sentences), spec.name)
-        if vectors.shape != (len(sentences), spec.dim):
-            raise EncoderError(
-                f"encoder {spec.name!r} returned an array of shape {vectors.shape} for {len(sentences)} sentences; "
-                f"{(len(sentences), spec.dim)} was expected"
-            )
-        with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes Inf, which is reported below
-            vectors = vectors.astype(np.float32, copy=False)
-        finite = np.isfinite(vectors).all(axis=1)
-        if not finite.all():
-            bad = int(np.argmin(finite))
-            raise EncoderError(
-                f"encoder {spec.name!r} returned NaN or Inf for the sentence {shorten(sentences[bad])}; "
-                "remove the sentence, or leave this encoder out"
-            )
-        return vectors

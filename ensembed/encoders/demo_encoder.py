@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from functools import lru_cache
 
 import numpy as np
 
@@ -33,31 +32,36 @@ class DemoEncoder(Encoder):
         (2, 4)
     """
 
-    concurrent = True  # only a cache is written, which has a lock of its own
+    concurrent = True  # only a cache is written, a word at a time
 
     def __init__(self, dim: int = 32, seed: int = 0, *, name: str | None = None) -> None:
         if not 1 <= dim <= _MOST:
             raise InputError(f"the demo encoder's dim must be from 1 to {_MOST}, not {dim}")
         if not -(2**63) <= seed < 2**63:
             raise InputError(f"the demo encoder's seed must fit in 64 bits, unlike {seed}")
-        self._spec = EncoderSpec(
-            name or f"demo?dim={dim}&seed={seed}", "demo", dim, revision="1", extra=(("seed", str(seed)),)
-        )
-        self._word_vector = lru_cache(maxsize=_MOST)(self._draw)
-        self._seed = seed
+        name = name or f"demo?dim={dim}&seed={seed}"
+        self._spec = EncoderSpec(name, "demo", dim, revision="1", extra=(("seed", str(seed)),))
+        self._vectors: dict[str, FloatArray] = {}
+        self._salt = seed.to_bytes(8, "little", signed=True)
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Return the mean of each sentence's word vectors; a sentence without words gets zeros."""
         result = np.zeros((len(sentences), self._spec.dim), np.float32)
         for row, sentence in zip(result, sentences, strict=True):
-            if words := _WORD.findall(sentence.lower()):
-                row[:] = np.mean([self._word_vector(word) for word in words], axis=0)
+            vectors = []
+            for word in _WORD.findall(sentence.lower()):
+                vector = self._vectors.get(word)
+                if vector is None:
+                    digest = hashlib.blake2b(word.encode(), digest_size=8, salt=self._salt).digest()
+                    generator = np.random.default_rng(int.from_bytes(digest, "little"))
+                    vector = generator.standard_normal(self._spec.dim, dtype=np.float32)
+                    if len(self._vectors) >= _MOST:
+                        self._vectors.clear()
+                    self._vectors[word] = vector
+                vectors.append(vector)
+            if vectors:
+                row[:] = np.mean(vectors, axis=0)
         return result
-
-    def _draw(self, word: str) -> FloatArray:
-        digest = hashlib.blake2b(word.encode(), digest_size=8, salt=self._seed.to_bytes(8, "little", signed=True))
-        generator = np.random.default_rng(int.from_bytes(digest.digest(), "little"))
-        return generator.standard_normal(self._spec.dim, dtype=np.float32)
 
 
 def open_demo(request: Request) -> DemoEncoder:

@@ -14,17 +14,12 @@ PROBES = ["A man is playing a guitar on the stage.", "Stock prices fell sharply 
 PROBED = "probed-"
 """The prefix of the revision of a server, which is a hash of the vectors that one machine received first."""
 
-# The largest distance of probe vectors from the saved ones, as a part of their length. Other machines and runtimes
-# round differently, int8 ones in the second digit; another revision of a model is much further away.
+# The largest distance of probe vectors from the saved ones, as a part of their length: machines round differently.
 _TOLERANCE = 0.2
 
 
 def same_settings(spec: EncoderSpec, saved: EncoderSpec) -> bool:
-    """Return whether everything that pins the numbers is the same.
-
-    Two revisions of a server that were found by probing count as the same: they hold the rounding noise of the machine
-    that saw the vectors first, and the probe vectors tell whether the model is still the same.
-    """
+    """Return whether all that pins the numbers is the same; probed revisions are, since they hold a machine's noise."""
     if saved.revision.startswith(PROBED) and spec.revision.startswith(PROBED) and spec.kind == saved.kind:
         spec = replace(spec, revision=saved.revision)
     return spec.key == saved.key

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 OPENS = "NAME-OR-PATH of a model2vec model"
 
-# Where the files are: model2vec's own layout, and the two that sentence-transformers saves a StaticEmbedding in.
-# Configuration, folder of the other files, name of the matrix.
+# Configuration, folder of the other files, name of the matrix: model2vec's layout, and sentence-transformers' two.
 _LAYOUTS = (
     ("config.json", ".", "embeddings"),
     ("config_sentence_transformers.json", ".", "embedding.weight"),
@@ -81,14 +80,9 @@ def open_model2vec(request: Request) -> Model2VecEncoder:
     if tensor not in tensors:
         raise EncoderError(f"{file} holds {', '.join(tensors) or 'nothing'}, not the {tensor} of a model2vec model")
     arrays = {name: read_tensor(file, name) for name in (tensor, "mapping", "weights") if name in tensors}
-    spec = EncoderSpec(
-        request.name,
-        "model2vec",
-        (0, *arrays[tensor].shape)[-1],
-        commit or revision_of_tensors(file, request),
-        max_length=options.get("max_length", config["max_length"]) or None,
-        normalize=config["normalize"],
-    )
+    length = options.get("max_length", config["max_length"]) or None
+    dim, revision = (0, *arrays[tensor].shape)[-1], commit or revision_of_tensors(file, request)
+    spec = EncoderSpec(request.name, "model2vec", dim, revision, max_length=length, normalize=config["normalize"])
     tokenizer = open_tokenizer(file.with_name("tokenizer.json"), request.name)
     return Model2VecEncoder(spec, tokenizer, arrays[tensor], arrays.get("mapping"), arrays.get("weights"))
 

@@ -16,9 +16,7 @@ from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
 
 _BLOCK = 1 << 20
-
-# The coarsest time stamp of a file system: a file that was just written may be written again with the same time.
-_TICK_NS = 2_000_000_000
+_TICK_NS = 2_000_000_000  # the coarsest time stamp of a file system: within it a file may be written twice
 
 
 def read_bytes(path: Path, hint: str) -> bytes:

@@ -1,23 +1,53 @@
-"""Names of encoders, parsed: `SCHEME:LOCATION?option=value&…`, or a short name of the catalogue with options."""
+"""Names of encoders, `SCHEME:LOCATION?option=value&…` or a short name of the catalogue, and the kinds that they open.
+
+A kind of ensembed's own is a module `SCHEME_encoder.py` in this folder, or in a folder of its own below (a hyphen of
+the scheme is an underscore there). It has `open_SCHEME(request: Request) -> Encoder`, and `OPENS`, a few words on what
+stands behind the colon. The file name is all the registration: a module is imported when its kind is opened or listed.
+
+A package that has, in its pyproject.toml::
+
+    [project.entry-points."ensembed.encoders"]
+    shout = "ensembed_shout:open_shout"
+
+makes `shout:…` a name like any other; `open_shout(request: Request) -> Encoder` is all it has to write.
+"""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from ensembed.errors import InputError, UnknownEncoderError
+from ensembed.encoders.base import Encoder, SupportsEncode, naming_failures
+from ensembed.encoders.wrappers import AdjustedEncoder, ObjectEncoder
+from ensembed.errors import EncoderError, InputError, UnknownEncoderError
 from ensembed.fetch.catalog import CatalogEntry, entry, require
 from ensembed.support.progress import Progress, silent
 
+EncoderLike: TypeAlias = str | Encoder | SupportsEncode
 Options: TypeAlias = dict[str, Any]
 Convert: TypeAlias = Callable[[str], Any]
 
-# At least two letters: a single one is a drive of Windows.
-_SCHEME = re.compile(r"([a-z][a-z0-9+_.-]+):(.*)", re.DOTALL)
+_GROUP = "ensembed.encoders"
+_FOLDER = Path(__file__).parent
+_FILES = {
+    path.stem.removesuffix("_encoder"): path.relative_to(_FOLDER).with_suffix("")
+    for path in _FOLDER.rglob("*_encoder.py")
+}
+
+# The opener of every kind of ensembed's own, by its scheme. A module is imported when its opener is loaded.
+KINDS = {
+    (scheme := kind.replace("_", "-")): EntryPoint(scheme, f"{__package__}.{'.'.join(path.parts)}:open_{kind}", _GROUP)
+    for kind, path in sorted(_FILES.items())
+}
+
+_SCHEME = re.compile(r"([a-z][a-z0-9+_.-]+):(.*)", re.DOTALL)  # a single letter is a drive of Windows
 
 
 @dataclass(frozen=True)
@@ -33,8 +63,7 @@ class Request:
         entry: the catalogue's entry, for a short name.
         threads: cores to use; None leaves it to the encoder.
         progress: receives long work, such as a conversion.
-        pinned: the revision that a saved model was fitted on: what is fetched by name is fetched at this revision,
-            even if the name stands for a later one now. None for the latest.
+        pinned: the revision that a saved model was fitted on, at which files are fetched; None for the latest.
     """
 
     name: str
@@ -54,17 +83,22 @@ class Request:
             >>> parse_name("demo?dim=3").options(dim=int, seed=int)
             {'dim': 3}
         """
-        result = dict(self.entry.settings) if self.entry else {}
-        for key, value in self.query.items():
-            if key not in types:
-                known = ", ".join([*types, *self.common]) or "none"
-                raise InputError(f"encoder {self.shown!r} has no option {key!r}; it has: {known}")
-            result[key] = self._converted(key, value, types[key])
-        return result
+        taken, rest = self.take(**types)
+        for key in rest.query:
+            known = ", ".join([*types, *self.common]) or "none"
+            raise InputError(f"encoder {self.shown!r} has no option {key!r}; it has: {known}")
+        return (dict(self.entry.settings) if self.entry else {}) | taken
 
     def take(self, **types: Convert) -> tuple[Options, Request]:
         """Return some of the options, converted, and the request without them."""
-        taken = {k: self._converted(k, self.query[k], types[k]) for k in types if k in self.query}
+        taken: Options = {}
+        for key, value in self.query.items():
+            try:
+                taken |= {key: types[key](value)} if key in types else {}
+            except (ValueError, KeyError):
+                wanted = getattr(types[key], "expects", _EXPECTED.get(types[key], ""))
+                problem = f"{value!r} is not a value for {key}{wanted and f', which is {wanted}'}"
+                raise InputError(f"encoder {self.shown!r}: {problem}") from None
         rest = {key: value for key, value in self.query.items() if key not in types}
         return taken, replace(self, query=rest, common=(*self.common, *types))
 
@@ -90,15 +124,6 @@ class Request:
         """What pins the weights of a short name; None where it depends on the files."""
         return self.entry.revision if self.entry else None
 
-    def _converted(self, key: str, value: str, convert: Convert) -> Any:  # noqa: ANN401 - whatever the option is
-        try:
-            return convert(value)
-        except (ValueError, KeyError):
-            wanted = getattr(convert, "expects", _EXPECTED.get(convert, ""))
-            raise InputError(
-                f"encoder {self.shown!r}: {value!r} is not a value for {key}{wanted and f', which is {wanted}'}"
-            ) from None
-
 
 def parse_name(name: str) -> Request:
     """Parse a name.
@@ -111,9 +136,7 @@ def parse_name(name: str) -> Request:
         'models/bge'
     """
     if not name.strip():
-        raise UnknownEncoderError(
-            "an encoder's name is empty: write a short name, minilm, or a kind and a place, onnx:DIR"
-        )
+        raise UnknownEncoderError("an encoder's name is empty: write a short name, minilm, or kind and place, onnx:DIR")
     head, hash_sign, tail = name.partition("#")
     last, _, query = (tail if hash_sign else head).partition("?")
     place = f"{head}#{last}" if hash_sign else last
@@ -129,9 +152,8 @@ def parse_name(name: str) -> Request:
     if match or place == "demo":
         return request
     if "/" in place or "\\" in place:
-        raise UnknownEncoderError(
-            f"{name!r} is a path without a kind: say how to read it, as in st:{place}, onnx:{place} or words:{place}"
-        )
+        examples = f"st:{place}, onnx:{place} or words:{place}"
+        raise UnknownEncoderError(f"{name!r} is a path without a kind: say how to read it, as in {examples}")
     listed = entry(place)
     if listed.kind == "dataset":
         raise InputError(f"{place!r} is a dataset, not an encoder")
@@ -180,3 +202,97 @@ def at_least(least: float) -> Convert:
 
 
 _EXPECTED: dict[Convert, str] = {int: "a whole number", float: "a number", flag: "true or false"}
+
+
+def open_encoder(
+    source: EncoderLike, *, threads: int | None = None, progress: Progress = silent, pinned: str | None = None
+) -> Encoder:
+    """Return the encoder of that name, or the object as an encoder.
+
+    Args:
+        source: a name, an encoder, or any object that has `encode`.
+        threads: cores to use; None leaves it to the encoder.
+        progress: receives long work, such as the conversion of a file of word vectors.
+        pinned: the revision at which to fetch what is fetched by name; None for the latest.
+
+    Raises:
+        UnknownEncoderError: there is no encoder of that name.
+        MissingError: its files have to be pulled, or its package installed, first.
+    """
+    if isinstance(source, Encoder):
+        return source
+    if isinstance(source, str):
+        request = replace(parse_name(source), threads=threads, progress=progress, pinned=pinned)
+        changes, request = request.take(prefix=str, truncate_dim=int, normalize=flag)
+        opener = KINDS.get(request.scheme)
+        encoder: Encoder = opener.load()(request) if opener else _open_plugin(request)
+        return AdjustedEncoder(encoder, **changes) if changes else encoder
+    if isinstance(source, SupportsEncode):
+        return ObjectEncoder(source)
+    raise InputError(f"an encoder is a name or an object with `encode`, not {type(source).__name__}")
+
+
+def effect_needing_consent(name: str) -> str | None:
+    """Return what opening an encoder of that name would do that needs the user's consent; None for most names.
+
+    A name out of a file may be anybody's, so code that opens such names asks here first. Two effects need consent:
+    running code that comes with weights, and sending sentences to a server, unless it is on this machine or its key is
+    set: setting the key was the consent. An InputError says that the name is malformed.
+
+    Example:
+        >>> effect_needing_consent("st:org/model?trust_remote_code=true")
+        'runs code that comes with its weights'
+        >>> effect_needing_consent("openai:https://example.org/v1#model")
+        'sends your sentences to https://example.org/v1/embeddings'
+    """
+    request = parse_name(name)
+    options, _ = request.take(trust_remote_code=flag)
+    if options.get("trust_remote_code"):
+        return "runs code that comes with its weights"
+    if request.scheme == "openai":
+        from ensembed.encoders.openai.api_servers import find_server
+
+        server = find_server(request.location.partition("#")[0], request.shown)
+        if not (server.nearby or server.key):
+            return f"sends your sentences to {server.place}"
+    return None
+
+
+def plugins() -> dict[str, list[EntryPoint]]:
+    """Return the schemes that installed packages add, each with every package's opener for it."""
+    openers: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=_GROUP):
+        if point.name not in KINDS:  # a package cannot take over a scheme of ours
+            openers.setdefault(point.name, []).append(point)
+    return openers
+
+
+def describe_kinds() -> list[dict[str, str]]:
+    """Return the scheme of every kind, what it opens in words, and where it comes from; ours first."""
+    kinds = [(scheme, import_module(point.module).OPENS, "ensembed") for scheme, point in KINDS.items()]
+    kinds += [(scheme, "a plugin", " and ".join(map(_package_of, points))) for scheme, points in plugins().items()]
+    return [dict(zip(("scheme", "opens", "from"), kind, strict=True)) for kind in kinds]
+
+
+def _open_plugin(request: Request) -> Encoder:
+    openers = plugins()
+    if request.scheme not in openers:
+        schemes = [*KINDS, *openers]
+        close = difflib.get_close_matches(request.scheme, schemes)
+        hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
+        known = f"there is no kind of encoder {request.scheme!r}{hint}; there are: {', '.join(schemes)}"
+        raise UnknownEncoderError(f"{request.name!r}: {known}")
+    point, *others = openers[request.scheme]
+    if others:
+        packages = " and ".join(map(_package_of, openers[request.scheme]))
+        raise InputError(f"{request.name!r}: the packages {packages} both open {request.scheme!r}; uninstall one")
+    with naming_failures(f"{request.name} (package {_package_of(point)})"):
+        encoder = point.load()(request)
+    if not isinstance(encoder, Encoder):
+        returned = f"returned a {type(encoder).__name__}, not an ensembed.encoders.Encoder"
+        raise EncoderError(f"encoder {request.name!r}: package {_package_of(point)} {returned}")
+    return encoder
+
+
+def _package_of(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value

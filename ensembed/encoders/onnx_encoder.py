@@ -23,31 +23,16 @@ from ensembed.support.machine import available_cores
 
 OPENS = "folder with model.onnx and tokenizer.json"
 
-# Tokens per run, padding included. MiniLM on one core, by CPU time: 286 to 292 sentences a second at 96 to 512 tokens,
-# which is the same within the noise, 262 at 1,024 and 180 at 4,096.
-_MOST = 384
-_LEAST = 96
-
-# Runs for each thread, so that all threads end at about the same time.
-_TURNS = 4
-
-# A single run of at least so many tokens gets all threads, in a session of its own, which takes 0.2 s to open and the
-# weights' memory again. Only long texts win that time back soon (256 tokens: 63 against 35 ms on two cores, 61 against
-# 11 on sixteen).
+# Tokens per run, padding included. MiniLM on one core: 286 to 292 sentences a second at 96 to 512, 180 at 4,096.
+_LEAST, _MOST = 96, 384
+_TURNS = 4  # runs for each thread, so that all threads end at about the same time
+# A single run of at least so many tokens gets all threads, in a session of its own (0.2 s to open, the weights again).
 _WIDE = 128
-
-# Tokens that every BERT-like model takes.
-_USUAL = 512
+_USUAL = 512  # tokens that every BERT-like model takes
 
 # The inputs that a graph may have, and their types.
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
-_TYPES = {
-    "tensor(int64)": np.int64,
-    "tensor(int32)": np.int32,
-    "tensor(float)": np.float32,
-    "tensor(float16)": np.float16,
-    "tensor(bool)": np.bool_,
-}
+_TYPES = {"int64": np.int64, "int32": np.int32, "float": np.float32, "float16": np.float16, "bool": np.bool_}
 
 # Functions of hidden states [b, l, d] and a mask [b, l] of the sentences' tokens, by the names that options have.
 POOLINGS: dict[str, Callable[[NDArray[Any], NDArray[np.bool_]], NDArray[Any]]] = {
@@ -64,14 +49,11 @@ class OnnxEncoder(Encoder):
     Args:
         model: the ONNX file; weights in files of their own are found beside it.
         tokenizer: the `tokenizer.json`.
-        settings: how the model is meant to be used. Without a pooling, it is that of the graph if this has an output
-            `sentence_embedding` or no token vectors, and the mean otherwise; without a length, 512 tokens.
+        settings: how the model is meant to be used. Without a pooling, it is the graph's own, or else the mean.
         name, revision: the encoder's name, and what pins the weights.
         batch_size: the most sentences per run.
-        rounds: whether the graph rounds its activations (see `GraphFacts.rounds`). Such a graph runs one sentence at a
-            time, or a sentence's vector would depend on its neighbours.
-        threads: runs at the same time, each on one thread; None takes all cores. Several threads in one run take 1.7
-            times as long where the cores are busy, and are no faster where they are not.
+        rounds: whether the graph rounds its activations: then it runs one sentence at a time, for equal vectors.
+        threads: runs at the same time, each on one thread, which is faster than several in a run; None for all cores.
     """
 
     concurrent = True  # sessions and tokenizers take several threads
@@ -119,23 +101,18 @@ class OnnxEncoder(Encoder):
         prompted = [self._spec.prompt + sentence for sentence in sentences]
         tokens = first_ids(self._tokenizer, prompted, self._max_length)
         result = np.zeros((len(sentences), self._spec.dim), np.float32)
-        runs = batches(
-            [len(ids) for ids in tokens],
-            size=self._batch_size,
-            threads=self._threads,
-            fixed=self._graph.length,
-            mixed=self._graph.masked,
-        )
+        lengths, graph = [len(ids) for ids in tokens], self._graph
+        runs = batches(lengths, size=self._batch_size, threads=self._threads, fixed=graph.length, mixed=graph.masked)
         # A graph that rounds stays on one thread: sums in another order may differ in their last bit.
         wide = len(runs) == 1 and not self._rounds and self._threads > 1
 
         def fill(rows: list[int]) -> None:
             # Any token does for padding, since no other token looks at it.
-            ids = np.zeros((len(rows), self._graph.length or len(tokens[rows[0]])), np.int64)
+            ids = np.zeros((len(rows), graph.length or lengths[rows[0]]), np.int64)
             for i, row in enumerate(rows):
-                ids[i, : len(tokens[row])] = tokens[row]
-            mask = np.arange(ids.shape[1]) < np.array([len(tokens[row]) for row in rows])[:, None]
-            output = self._graph.run(ids, mask, wide=wide and ids.size >= _WIDE)
+                ids[i, : lengths[row]] = tokens[row]
+            mask = np.arange(ids.shape[1]) < np.array([lengths[row] for row in rows])[:, None]
+            output = graph.run(ids, mask, wide=wide and ids.size >= _WIDE)
             result[rows] = output if self._spec.pooling == "model" else POOLINGS[self._spec.pooling](output, mask)
 
         if self._threads == 1 or len(runs) < 2:
@@ -150,9 +127,8 @@ class OnnxEncoder(Encoder):
 def batches(lengths: Sequence[int], *, size: int, threads: int, fixed: int | None, mixed: bool) -> list[list[int]]:
     """Return the row numbers of sentences, which have so many tokens, in batches of at most `size` and similar length.
 
-    The longest batches come first: a long one that starts last would keep the other threads waiting. Sentences without
-    a token are in none. Each is padded to `fixed` tokens, or to the longest of its batch. Unless lengths may be
-    `mixed`, a batch has only one.
+    The longest come first, so that no thread waits for a long one at the end. Sentences without a token are in none.
+    Each is padded to `fixed` tokens, or to the longest of its batch. Unless lengths may be `mixed`, a batch has one.
     """
     padded = [fixed or length if length else 0 for length in lengths]
     budget = min(_MOST, max(_LEAST, -(-sum(padded) // (threads * _TURNS))))
@@ -186,31 +162,26 @@ class _Graph:
     """A graph: token numbers in, token vectors or sentence vectors out."""
 
     def __init__(self, model: Path, *, name: str, threads: int) -> None:
-        self._model = model
-        self._name = name
-        self._threads = threads
+        self._model, self._name, self._threads = model, name, threads
         self._session = open_session(model, 1, name)  # several threads may use it at once
         self._wide_session: Any = None
         self._opening = threading.Lock()  # several threads may encode their first long text at once
         inputs = self._session.get_inputs()
-        self._inputs = {node.name: _TYPES.get(node.type) for node in inputs}
+        self._inputs = {node.name: _TYPES.get(node.type.removeprefix("tensor(").removesuffix(")")) for node in inputs}
         self._outputs = [node.name for node in self._session.get_outputs()]
         unusable = [key for key, dtype in self._inputs.items() if key not in _INPUTS or dtype is None]
         if unusable or "input_ids" not in self._inputs:
-            raise EncoderError(
-                f"encoder {name!r}: the graph of {model} wants {', '.join(unusable[:6]) or 'no input_ids'}; a sentence "
-                f"can be given as {', '.join(_INPUTS)}. Export the model for feature extraction"
-            )
+            wanted = ", ".join(unusable[:6]) or "no input_ids"
+            way_out = f"a sentence can be given as {', '.join(_INPUTS)}. Export the model for feature extraction"
+            raise EncoderError(f"encoder {name!r}: the graph of {model} wants {wanted}; {way_out}")
         shape = next(node.shape for node in inputs if node.name == "input_ids")
         sizes = [size if isinstance(size, int) else None for size in shape]
         self.masked = "attention_mask" in self._inputs  # it says which tokens are padding
         self.alone = sizes[:1] == [1]  # it takes one sentence at a time
         self.length = sizes[1] if len(sizes) == 2 else None  # the only number of tokens that it takes
         if len(sizes) != 2 or sizes[0] not in (None, 1) or (self.length and not self.masked):
-            raise EncoderError(
-                f"encoder {name!r}: the graph of {model} takes input_ids of shape {shape}"
-                f"{'' if self.masked else ' and no attention_mask'}; export it with axes of any length"
-            )
+            takes = f"input_ids of shape {shape}{'' if self.masked else ' and no attention_mask'}"
+            raise EncoderError(f"encoder {name!r}: the graph of {model} takes {takes}; export it with open axes")
 
     def choose(self, pooling: str | None) -> tuple[str, int]:
         """Choose the output that a pooling needs; return the pooling and the length of a vector."""
@@ -231,10 +202,9 @@ class _Graph:
             pooling = "model"
         chosen = pooled if pooling == "model" else tokens
         if not chosen:
-            raise (InputError if tokens else EncoderError)(
-                f"encoder {self._name!r}: the graph has no output for pooling={pooling}; of one token it makes "
-                + ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-            )
+            made = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            message = f"the graph has no output for pooling={pooling}; of one token it makes {made}"
+            raise (InputError if tokens else EncoderError)(f"encoder {self._name!r}: {message}")
         self._outputs = chosen[:1]
         return pooling, shapes[chosen[0]][-1]
 
@@ -281,36 +251,24 @@ def open_onnx(request: Request) -> OnnxEncoder:
         files = {"model.onnx": model, "tokenizer.json": tokenizer}
         files |= {f"data/{name}": model.parent / name for name in graph.external}
         revision = revision_of(files, label=f"hash {folder.name}", progress=request.progress)
-    encoder = OnnxEncoder(
-        model,
-        tokenizer,
-        settings,
-        name=request.name,
-        revision=revision,
-        batch_size=options.get("batch_size", 32),
-        rounds=graph.rounds,
-        threads=request.threads,
-    )
+    how_to_run: dict[str, Any] = {"batch_size": options.get("batch_size", 32), "rounds": graph.rounds}
+    how_to_run |= {"name": request.name, "revision": revision, "threads": request.threads}
+    encoder = OnnxEncoder(model, tokenizer, settings, **how_to_run)
     if options.get("pooling", encoder.spec.pooling) != encoder.spec.pooling:
-        raise InputError(
-            f"encoder {request.name!r}: the graph makes one vector of a sentence itself; leave pooling out"
-        )
+        raise InputError(f"encoder {request.name!r}: the graph pools by itself; leave pooling out")
     return encoder
 
 
 def _model_file(folder: Path, file: str | None) -> Path:
     """Return the ONNX file of a folder: the one asked for, the usual one, or the only one."""
     if folder.is_file():
-        raise InputError(
-            f"{folder} is a file; write onnx:{folder.parent}?file={folder.name}, with tokenizer.json there"
-        )
+        raise InputError(f"{folder} is a file; write onnx:{folder.parent}?file={folder.name}, beside tokenizer.json")
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}")
     present = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx") if path.is_file())
     choices = [file] if file else ["model.onnx", "onnx/model.onnx", *(present if len(present) == 1 else [])]
-    for choice in choices:
-        if (folder / choice).is_file():
-            return folder / choice
+    if chosen := next((folder / choice for choice in choices if (folder / choice).is_file()), None):
+        return chosen
     if file is None and present:
         raise InputError(f"{folder} has several ONNX files; say which, as file={present[0]}: {', '.join(present)}")
     way_out = f"it has: {', '.join(present)}" if present else "export a model to it"

@@ -19,17 +19,12 @@ from ensembed.errors import EncoderError
 _Value: TypeAlias = int | tuple[int, int]
 
 # Operations that round activations to few bits. `DynamicQuantize…` choose one scale for all the activations of a run,
-# so that a sentence's vector depends on its neighbours (cosines down to 0.97 seen). The others, and half precision,
-# have fixed scales or one per row. For them it is a precaution: if a matrix product of another shape differs in its
-# last bit, rounding makes a step of it. On x86 with onnxruntime 1.31 no bit of an fp16 model moved.
+# so that a sentence's vector depends on its neighbours (cosines down to 0.97 seen). The others are a precaution.
 _ROUNDING = ("DynamicQuantize", "QuantizeLinear", "MatMulInteger", "ConvInteger", "QLinear", "QAttention", "QGemm")
 _WEIGHT_ONLY = ("MatMulNBits", "MatMulBnb4", "GatherBlockQuantized")  # some have their activations rounded, too
+_HALVES = frozenset({10, 16, 17, 18, 19, 20})  # of TensorProto.DataType: floats of 16 bits and of 8
 
-# TensorProto.DataType: floats of 16 bits and of 8.
-_HALVES = frozenset({10, 16, 17, 18, 19, 20})
-
-# The messages inside each message, by field number: ModelProto, GraphProto, FunctionProto, NodeProto, AttributeProto,
-# TensorProto (whose entries say where its content is).
+# The messages inside each message, by field number. A tensor's entries say where its content is.
 _INSIDE = {
     "model": {7: "graph", 25: "function"},
     "graph": {1: "node", 5: "tensor"},
@@ -42,13 +37,12 @@ _INSIDE = {
 
 # sentence-transformers' flags for a pooling (up to version 5), and its names (from 6 on) with ours, where we have one.
 _FLAGS = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
+    "cls_token": "cls",
+    "max_tokens": "max",
+    "mean_tokens": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
 }
+_FLAGS |= {"weightedmean_tokens": "weightedmean", "lasttoken": "lasttoken"}
 _POOLINGS = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"}
 
 # Models whose positions start behind the padding token's number: with 514 embeddings they take 512 tokens.
@@ -56,10 +50,7 @@ _OFFSET_POSITIONS = (
     *("camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm"),
     *("xlm-roberta", "xlm-roberta-xl", "xmod"),
 )
-
-# transformers writes 10^30 for a tokenizer without a limit.
-_SANE = 1_000_000
-
+_SANE = 1_000_000  # transformers writes 10^30 for a tokenizer without a limit
 _HINT = "export or fetch the model again"
 
 
@@ -95,8 +86,7 @@ def read_graph(path: Path) -> GraphFacts:
 
 
 def _facts(data: mmap.mmap) -> GraphFacts:
-    operations, external = set[str](), set[str]()
-    types = set[int]()
+    operations, external, types = set[str](), set[str](), set[int]()
     messages: list[tuple[str, int, int]] = [("model", 0, len(data))]
     while messages:
         kind, start, end = messages.pop()
@@ -179,16 +169,13 @@ def read_settings(folder: Path, *, pooling: str | None = None) -> OnnxSettings:
         if kind not in ("Transformer", "Pooling", "Normalize") and pooling != "model":
             raise EncoderError(
                 f"{folder / 'modules.json'} puts a {kind} module ({path}) behind the transformer, which onnx: does not "
-                "run; open the original with st:, or export all of it as a graph with an output sentence_embedding "
-                "and say pooling=model"
+                "run; use st:, or export all of it with an output sentence_embedding and say pooling=model"
             )
     pooling_file = folder / next((path for kind, path in modules if kind == "Pooling"), "1_Pooling") / "config.json"
     prompt = _default_prompt(folder / "config_sentence_transformers.json")
     if prompt and _read_object(pooling_file).get("include_prompt") is False:
-        raise EncoderError(
-            f"{pooling_file} leaves the default prompt {prompt!r} out of the pooling, which onnx: does not do; open "
-            "the original with st:"
-        )
+        what = f"the default prompt {prompt!r} out of the pooling"
+        raise EncoderError(f"{pooling_file} leaves {what}, which onnx: does not do; open the original with st:")
     positions = _positions(_read_object(folder / "config.json"))
     limits = (_max_length(folder, transformer), positions)
     return OnnxSettings(
@@ -216,8 +203,7 @@ def _default_prompt(path: Path) -> str:
     name = config.get("default_prompt_name")
     if name is None:
         return ""
-    # As in sentence-transformers: every model has these two, empty if it does not define them.
-    prompts = {"query": "", "document": ""}
+    prompts = {"query": "", "document": ""}  # as in sentence-transformers, every model has these two
     try:
         prompt = (prompts | (config.get("prompts") or {}))[name]
     except (KeyError, TypeError) as error:
@@ -229,12 +215,11 @@ def _default_prompt(path: Path) -> str:
 
 def _pooling(path: Path) -> str | None:
     """Return our name of the pooling that a module's configuration asks for; None without a file."""
-    config = _read_object(path)
-    if not config:
+    if not (config := _read_object(path)):
         return None
     modes = config.get("pooling_mode")
     if modes is None:  # as in sentence-transformers: no flag at all means the mean
-        modes = [mode for flag, mode in _FLAGS.items() if config.get(flag)] or ["mean"]
+        modes = [mode for flag, mode in _FLAGS.items() if config.get(f"pooling_mode_{flag}")] or ["mean"]
     modes = [modes] if isinstance(modes, str) else modes
     pooling = _POOLINGS.get(modes[0]) if isinstance(modes, list) and len(modes) == 1 else None
     if pooling is None:

@@ -41,13 +41,9 @@ MEMBER = "ngram-word-concat-40.pickle"
 """The 600-dimensional trigram-word model, among others in the release's archive."""
 
 _UNKNOWN = "UUUNKKK"
-# Words or trigrams, and rows of vectors, at a time: they bound the memory that one very long sentence takes.
-_UNITS = 65536
-_ROWS = 4096
-# Vectors hardly compress: a pickle that unpacks to more times its size is made to fill the memory.
-_MOST_UNPACKED = 100
-# The tensors of a table in a converted file, and their dimensions.
-_PARTS = {"vectors": 2, "text": 1, "ends": 1, "rows": 1}
+_UNITS, _ROWS = 65536, 4096  # words or trigrams, and vectors, at a time: they bound the memory of a long sentence
+_MOST_UNPACKED = 100  # vectors hardly compress: a pickle that unpacks to more times its size would fill the memory
+_PARTS = {"vectors": 2, "text": 1, "ends": 1, "rows": 1}  # a table's tensors in a converted file, and their dimensions
 
 _WORD = re.compile(r"\S+")
 _Units: TypeAlias = Callable[[str], Iterator[str]]
@@ -68,8 +64,7 @@ class ParaNMTEncoder(Encoder):
 
     The sentence is lower-cased and split at white space. The model was trained on tokenised text, as `a dog , a cat .`
     is: give it such where you can. A word or trigram that is not in the table is looked up again without its
-    punctuation, so that `cat.` is found too; one that is still unknown has the vector of UUUNKKK. An empty sentence is
-    made of one unknown trigram, as in the authors' code, and of one unknown word, where theirs divides by zero.
+    punctuation; one that is still unknown has the vector of UUUNKKK. An empty sentence is one unknown unit.
 
     Args:
         tables: vectors of `trigrams`, of `words`, or of both.
@@ -129,8 +124,7 @@ def _mean(table: Table, units: _Units, phrase: str) -> NDArray[np.float64]:
     weights = np.fromiter(counts.values(), np.float64, len(counts))
     weights /= weights.sum()
     total = np.zeros(table.vectors.shape[1])
-    for start in range(0, len(ids), _ROWS):
-        some = slice(start, start + _ROWS)
+    for some in (slice(start, start + _ROWS) for start in range(0, len(ids), _ROWS)):
         total += weights[some] @ table.vectors[ids[some]].astype(np.float64)
     return total
 
@@ -138,8 +132,7 @@ def _mean(table: Table, units: _Units, phrase: str) -> NDArray[np.float64]:
 @cache
 def _punctuation() -> dict[int, None]:
     """Return the table for `str.translate` that removes the characters of Unicode's categories of punctuation."""
-    characters = range(sys.maxunicode + 1)
-    return dict.fromkeys(i for i in characters if unicodedata.category(chr(i)).startswith("P"))
+    return dict.fromkeys(i for i in range(sys.maxunicode + 1) if unicodedata.category(chr(i)).startswith("P"))
 
 
 def open_paranmt(request: Request) -> ParaNMTEncoder:
@@ -159,10 +152,7 @@ def open_paranmt(request: Request) -> ParaNMTEncoder:
 
 
 def _read_tables(path: Path, name: str, progress: Progress) -> tuple[dict[str, Table], str]:
-    """Return the tables `trigrams` and `words` (or one of them), and the hash over their content.
-
-    The hash does not depend on the format: a pickle, the archive it came in and the converted file have the same one.
-    """
+    """Return the tables `trigrams` and `words` (or one of them), and the hash over their content, in any format."""
     if path.suffix == ".safetensors":
         tensors = _load(path, name)
         return _tables(tensors, name), remembered(path, "paranmt", lambda: _hash(tensors))
@@ -190,10 +180,8 @@ def _convert(path: Path, name: str, progress: Progress) -> str:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, save(tensors))
     except OSError as error:
-        raise EncoderError(
-            f"{name} cannot be converted into {target.parent}: {error}; "
-            "make room or set its rights, or name another folder in ENSEMBED_CACHE"
-        ) from error
+        way_out = "make room, set its rights or name another in ENSEMBED_CACHE"
+        raise EncoderError(f"{name} cannot be converted into {target.parent}: {error}; {way_out}") from error
     return revision
 
 
@@ -222,10 +210,8 @@ def _member_of(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
         raise EncoderError(f"{name} should hold one {MEMBER}; its pickles: {names}; unpack one")
     packed, unpacked = chosen[0].compress_size, chosen[0].file_size
     if unpacked > _MOST_UNPACKED * max(packed, 1):
-        raise EncoderError(
-            f"{name} is refused: {chosen[0].filename} would unpack from {packed:,} to {unpacked:,} bytes, which no "
-            "vectors do"
-        )
+        sizes = f"{packed:,} to {unpacked:,} bytes"
+        raise EncoderError(f"{name} is refused: {chosen[0].filename} would unpack from {sizes}, which no vectors do")
     return chosen[0]
 
 
@@ -240,12 +226,13 @@ def _tensors(value: object, name: str) -> _Tensors:
         or not len(matrices) == len(indices) in (1, 2)
     ):
         arrays = sum(isinstance(matrix, np.ndarray) for matrix in matrices)
-        raise EncoderError(
-            f"{name} is another kind of model: it holds {arrays} arrays, where [vectors, words] or "
-            "[trigram vectors, word vectors, (trigrams, words)] is read; models with an LSTM are not"
-        )
+        expected = "[vectors, words] or [trigram vectors, word vectors, (trigrams, words)]"
+        way_out = f"where {expected} is read; models with an LSTM are not"
+        raise EncoderError(f"{name} is another kind of model: it holds {arrays} arrays, {way_out}")
     named = [_decoded(rows, name) for rows in indices]
-    tables = ["trigrams", "words"] if len(named) == 2 else ["trigrams" if _are_trigrams(named[0]) else "words"]
+    keys = [key for key in named[0] if key != _UNKNOWN]
+    trigrams = all(len(key) == 3 for key in keys) and any(" " in key for key in keys)
+    tables = ["trigrams", "words"] if len(named) == 2 else ["trigrams" if trigrams else "words"]
     tensors: _Tensors = {}
     for table, matrix, rows in zip(tables, matrices, named, strict=True):
         _check_table(matrix, rows, f"{name}: {table}")
@@ -261,21 +248,13 @@ def _decoded(rows: dict[Any, Any], name: str) -> dict[str, int]:
     """Return the index by text: a string of Python 2 is usually UTF-8; otherwise Latin-1 accepts any byte."""
     result: dict[str, int] = {}
     for key, row in rows.items():
-        if isinstance(key, bytes):
-            try:
-                key = key.decode()
-            except UnicodeDecodeError:
-                key = key.decode("latin-1")
+        with contextlib.suppress(UnicodeDecodeError):
+            key = key.decode() if isinstance(key, bytes) else key
+        key = key.decode("latin-1") if isinstance(key, bytes) else key
         if not isinstance(key, str) or type(row) is not int:
             raise EncoderError(f"{name}: an index has a {type(row).__name__} for a {type(key).__name__}, no row number")
         result[key] = row
     return result
-
-
-def _are_trigrams(rows: Mapping[str, int]) -> bool:
-    """Return whether a model of one table is of trigrams: all keys have three characters, and some have spaces."""
-    keys = [key for key in rows if key != _UNKNOWN]
-    return all(len(key) == 3 for key in keys) and any(" " in key for key in keys)
 
 
 def _check_table(matrix: NDArray[Any], rows: Mapping[str, int], name: str) -> None:
@@ -312,9 +291,7 @@ def _tables(tensors: _Tensors, name: str) -> dict[str, Table]:
     names = [table for table in ("trigrams", "words") if f"{table}.vectors" in tensors]
     expected = {f"{table}.{part}": ndim for table in names for part, ndim in _PARTS.items()}
     if not names or {key: tensor.ndim for key, tensor in tensors.items()} != expected:
-        raise EncoderError(
-            f"{name} holds the tensors {sorted(tensors)[:9]}, which no converted file of ParaNMT vectors has"
-        )
+        raise EncoderError(f"{name} holds the tensors {sorted(tensors)[:9]}, which no converted ParaNMT file has")
     tables = {}
     for table in names:
         vectors, text, ends, rows = (tensors[f"{table}.{part}"] for part in _PARTS)

@@ -1,10 +1,9 @@
 """Read pickles of arrays, dicts and lists without importing or calling anything that the file names.
 
-This is Python's own interpreter of pickles (`pickle._Unpickler`, the class in Python that joblib builds on, too), cut
-down to the operations that plain data and numpy arrays need. `find_class` returns stand-ins of ours, which check their
-arguments. The faster `pickle.Unpickler` in C with an allow-list would not do: a file of 20 bytes can make it allocate
-32 GB for its memo, overflow the stack by hashing nested tuples, or set attributes of the allowed functions. torch's
-weights-only loader needs torch and does not read numpy's arrays; numpy's own reader runs any pickle.
+This is Python's own interpreter of pickles (`pickle._Unpickler`), cut down to the operations that plain data and numpy
+arrays need. `find_class` returns stand-ins of ours, which check their arguments. The faster `pickle.Unpickler` in C
+with an allow-list would not do: a file of 20 bytes can make it allocate 32 GB for its memo, overflow the stack by
+hashing nested tuples, or set attributes of the allowed functions. numpy's own reader runs any pickle.
 """
 
 from __future__ import annotations
@@ -23,13 +22,10 @@ from numpy.typing import NDArray
 from ensembed.errors import EncoderError
 from ensembed.support.progress import Progress, silent
 
-# Bytes read at a time: a length that the file claims but does not have must not be allocated.
-_BLOCK = 1 << 24
+_BLOCK = 1 << 24  # bytes read at a time: a length that the file claims but does not have must not be allocated
 # No vocabulary comes near. Each operation costs a byte in the file but may cost a hundred in memory.
-_MOST_OPERATIONS = 30_000_000
-_MOST_CONTAINERS = 100_000
-# Bytes of arrays per byte of the file: the bytes of an array may be made first and the array then.
-_MOST_MADE = 4
+_MOST_OPERATIONS, _MOST_CONTAINERS = 30_000_000, 100_000
+_MOST_MADE = 4  # bytes of arrays per byte of the file: the bytes of an array may be made first and the array then
 _LONGEST_NAME = 256
 
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
@@ -41,8 +37,7 @@ _PLAIN = """
     BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 BINUNICODE SHORT_BINUNICODE BINUNICODE8
     EMPTY_LIST APPEND APPENDS EMPTY_DICT EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 GLOBAL STACK_GLOBAL
 """
-# The operations that make a list, a dict or a tuple, or nest.
-_CONTAINERS = "MARK EMPTY_LIST EMPTY_DICT EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3"
+_CONTAINERS = "MARK EMPTY_LIST EMPTY_DICT EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3"  # these make one, or nest
 _CODES = {operation.name: ord(operation.code) for operation in pickletools.opcodes}
 _CONTAINER_CODES = frozenset(_CODES[name] for name in _CONTAINERS.split())
 
@@ -88,8 +83,7 @@ class _BoundedFile:
         if count > self._left:
             raise EOFError
         if count <= _BLOCK:
-            data = self._stream.read(count)
-            if len(data) != count:
+            if len(data := self._stream.read(count)) != count:
                 raise EOFError
             self._left -= count
             return data
@@ -114,12 +108,11 @@ class _Operations(dict[int, Callable[["_DataUnpickler"], None]]):
 
     def __getitem__(self, code: int) -> Callable[[_DataUnpickler], None]:
         self.count += 1
+        self.containers += code in _CONTAINER_CODES
         if self.count > _MOST_OPERATIONS:
             raise _RefusedError(f"it has more than {_MOST_OPERATIONS:,} operations")
-        if code in _CONTAINER_CODES:
-            self.containers += 1
-            if self.containers > _MOST_CONTAINERS:
-                raise _RefusedError(f"it has more than {_MOST_CONTAINERS:,} lists, dicts, tuples and marks")
+        if self.containers > _MOST_CONTAINERS:
+            raise _RefusedError(f"it has more than {_MOST_CONTAINERS:,} lists, dicts, tuples and marks")
         return super().__getitem__(code)
 
     def __missing__(self, code: int) -> NoReturn:
@@ -137,15 +130,14 @@ class _DataUnpickler(_PythonUnpickler):  # type: ignore[misc] # see above
 
     def __init__(self, file: _BoundedFile, size: int) -> None:
         super().__init__(file, encoding="bytes")
-        self._size = size
-        self._made = 0
+        self._size, self._made = size, 0
         known = _PythonUnpickler.dispatch
         self.dispatch = _Operations({_CODES[name]: known[_CODES[name]] for name in _PLAIN.split()})
         self.dispatch[_CODES["BYTEARRAY8"]] = known[_CODES["BINBYTES8"]]  # pickle's would allocate what is claimed
         for name in ("SETITEM", "SETITEMS", "REDUCE", "BUILD", "INST", "STOP"):
             self.dispatch[_CODES[name]] = getattr(type(self), f"load_{name.lower()}")
 
-    def find_class(self, module: str, name: str) -> Callable[..., Any]:
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - a function or a class
         if f"{module}.{name}" not in _STAND_INS:
             raise _RefusedError(f"it asks for {module[:100]}.{name[:100]}, which word vectors do not need")
         return _STAND_INS[f"{module}.{name}"]
@@ -155,13 +147,11 @@ class _DataUnpickler(_PythonUnpickler):  # type: ignore[misc] # see above
         raise _RefusedError("it uses the pickle operation INST, which word vectors do not need")
 
     def load_setitem(self) -> None:
-        value, key = self.stack.pop(), self.stack.pop()
-        self._fill([key, value])
+        items = [self.stack.pop(), self.stack.pop()]
+        self.load_setitems(items[::-1])
 
-    def load_setitems(self) -> None:
-        self._fill(self.pop_mark())
-
-    def _fill(self, items: list[Any]) -> None:
+    def load_setitems(self, items: list[Any] | None = None) -> None:
+        items = self.pop_mark() if items is None else items
         target = self.stack[-1]
         if type(target) is not dict:  # an array would convert nested lists of any size
             raise TypeError(f"it fills a {type(target).__name__} as if it were a dict")
@@ -175,9 +165,8 @@ class _DataUnpickler(_PythonUnpickler):  # type: ignore[misc] # see above
         # Functions get on the stack by `find_class` alone.
         if not callable(function) or type(arguments) is not tuple:
             raise TypeError(f"it calls a {type(function).__name__}")
-        value = function(*arguments)
+        self.append(value := function(*arguments))
         self._count_made(value)
-        self.append(value)
 
     def load_build(self) -> None:
         state, target = self.stack.pop(), self.stack[-1]
@@ -210,8 +199,7 @@ class _Dtype:
             shown = text[:100] if isinstance(text, str) else type(text).__name__
             what = " (objects)" if shown.lstrip("|<>=").startswith("O") else ""
             raise _RefusedError(f"it has an array of dtype {shown!r}{what}, not of numbers")
-        self._code = text
-        self.dtype = np.dtype(text)
+        self._code, self.dtype = text, np.dtype(text)
 
     def set_order(self, state: object) -> None:
         if type(state) is not tuple or len(state) < 5 or any(part is not None for part in state[2:5]):
@@ -262,12 +250,7 @@ def _set_numbers(target: NDArray[Any], state: object) -> None:
     target.__setstate__((1, shape, dtype.dtype, bool(fortran), data))  # type: ignore[arg-type]  # wants numpy's bool
 
 
-_STAND_INS: dict[str, Callable[..., Any]] = {
-    "numpy.ndarray": _ndarray,
-    "numpy.dtype": _Dtype,
-    "_codecs.encode": _encode,
-    "numpy.core.multiarray._reconstruct": _reconstruct,
-    "numpy._core.multiarray._reconstruct": _reconstruct,
-    "numpy.core.numeric._frombuffer": _from_buffer,
-    "numpy._core.numeric._frombuffer": _from_buffer,
-}
+_STAND_INS: dict[str, Any] = {"numpy.ndarray": _ndarray, "numpy.dtype": _Dtype, "_codecs.encode": _encode}
+for _core in ("core", "_core"):  # before numpy 2, and since
+    _STAND_INS[f"numpy.{_core}.multiarray._reconstruct"] = _reconstruct
+    _STAND_INS[f"numpy.{_core}.numeric._frombuffer"] = _from_buffer

@@ -6,19 +6,13 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-# Characters read of a text. Only the first 128 pieces of a sentence count and a piece has at most 16 characters, so
-# this is four times as many as known pieces need. The cut changes only a sentence whose first 128 pieces hold thousands
-# of characters that no piece has, each run of which is one id. Without a cut, a line of 10 MB would take seconds, and
-# hours if it consists of combining marks: their normalisation is quadratic.
+# Characters read of a text: four times what 128 known pieces of at most 16 characters need. Without a cut, a line of
+# 10 MB would take seconds, and hours if it consists of combining marks: their normalisation is quadratic.
 MAX_CHARACTERS = 8192
+RESERVED = 6  # the unknown piece, control symbols and user-defined symbols come first and never match text
 
-# Ids of the unknown piece, control symbols and user-defined symbols come first and never match text.
-RESERVED = 6
-
-_UNKNOWN = 0
-_SPACE = "▁"
-# The key of a trie node's own piece, which no character can be.
-_PIECE = ""
+_UNKNOWN, _SPACE = 0, "▁"
+_PIECE = ""  # the key of a trie node's own piece, which no character can be
 
 
 class UnigramTokenizer:
@@ -73,17 +67,13 @@ class UnigramTokenizer:
 
     def _last_pieces(self, text: str) -> list[int]:
         """Return, for every end in 0..len(text), the last piece of the best segmentation of `text[:end]`."""
-        size = len(text)
-        best = [0.0] * (size + 1)
-        last = [_UNKNOWN] * (size + 1)
-        trie = self._trie
+        size, trie = len(text), self._trie
+        best, last = [0.0] * (size + 1), [_UNKNOWN] * (size + 1)
         # Starts ascend, so `best[start]` is final and, with `>=`, the shortest of equal pieces wins. An end that no
         # piece reaches keeps best 0 and the unknown id, as in the original.
         for start in range(size):
-            so_far = best[start]
-            node = trie.get(text[start])
-            end = start
-            known = False
+            so_far, node = best[start], trie.get(text[start])
+            end, known = start, False
             while node is not None:
                 end += 1
                 if _PIECE in node:
@@ -91,12 +81,10 @@ class UnigramTokenizer:
                     score, i = node[_PIECE]
                     score += so_far
                     if score >= best[end] or best[end] == 0.0:
-                        best[end] = score
-                        last[end] = i
+                        best[end], last[end] = score, i
                 if end == size:
                     break
                 node = node.get(text[end])
             if not known and (so_far >= best[start + 1] or best[start + 1] == 0.0):
-                best[start + 1] = so_far
-                last[start + 1] = _UNKNOWN
+                best[start + 1], last[start + 1] = so_far, _UNKNOWN
         return last

@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec
-from ensembed.encoders.names import Request, at_least, flag, one_of
+from ensembed.encoders.names import Convert, Request, at_least, flag, one_of
 from ensembed.encoders.st_loading import code_repositories, fetch, import_libraries, load, quiet, revision_of_model
 from ensembed.encoders.token_ids import cut
 from ensembed.errors import EncoderError, InputError
@@ -23,8 +23,7 @@ OPENS = "NAME-OR-PATH of a sentence-transformers model"
 # The prompts that the library's `encode_query` and `encode_document` look for, in this order.
 _TASKS = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
-# Tokenizers without a limit say that it is 1e30, or infinite.
-_NO_LIMIT = 10**9
+_NO_LIMIT = 10**9  # tokenizers without a limit say that it is 1e30, or infinite
 
 
 class SentenceTransformerEncoder(Encoder):
@@ -33,14 +32,12 @@ class SentenceTransformerEncoder(Encoder):
     Args:
         folder: the model's files. Nothing else is read and no request goes out, unless code from elsewhere is trusted.
         name, revision: the encoder's name, and what pins the weights.
-        prompt: the name of one of the model's prompts. `query` and `document` do what `encode_query` and
-            `encode_document` do, whether there is such a prompt or not. None means the model's default.
+        prompt: one of the model's prompts, or `query` or `document` for `encode_query` or `encode_document`.
         max_length: the most tokens to use, special ones included; None for the model's own limit.
         device: where to compute: `cpu`, `cuda`, `cuda:1`, `mps`; None takes a GPU if there is one.
         precision: of the weights: `float32`, `float16` or `bfloat16`. The vectors are float32.
-        batch_size: sentences per run; None for 32, or 1 for rounded weights on a CPU. Matrix products of other shapes
-            add in another order: that moves float32 vectors by 1e-6, but float16 and bfloat16 by 1e-3 and 1e-2, so that
-            a sentence's vector would depend on its neighbours. On a GPU it does: runs of one would waste it.
+        batch_size: sentences per run; None for 32, or 1 for rounded weights on a CPU: a sentence's neighbours move its
+            float32 vector by 1e-6, but float16 and bfloat16 ones by 1e-3 and 1e-2. Runs of one would waste a GPU.
         trust_remote_code: whether to run code that comes with the model. It can do anything that you can.
         threads: cores to use while encoding; None leaves torch's number alone.
     """
@@ -65,16 +62,14 @@ class SentenceTransformerEncoder(Encoder):
                 self._torch.empty(1, device=device)
             except (RuntimeError, AssertionError, NotImplementedError) as error:  # each kind of device has its own
                 raise InputError(f"encoder {name!r}: there is no device {device!r} here: {error}") from error
-        self._name = name
+        self._name, self._threads = name, threads
         self._model = load(name, folder, device=device, precision=precision, trust_remote_code=trust_remote_code)
-        self._threads = threads
         # Tokenizers keep truncation and padding as state, which calls from several threads would change together.
         self._lock = threading.Lock()
         task, text = self._find_prompt(prompt)
         encode = {"query": self._model.encode_query, "document": self._model.encode_document}.get(task or "")
         self._encode = encode or self._model.encode
-        on_cpu = self._model.device.type == "cpu"
-        batch_size = batch_size or (1 if precision != "float32" and on_cpu else 32)
+        batch_size = batch_size or (1 if precision != "float32" and self._model.device.type == "cpu" else 32)
         self._arguments = {"prompt": text, "batch_size": batch_size, "show_progress_bar": False}
         longest = self._model.max_seq_length
         self._max_length = int(longest) if longest is not None and longest < _NO_LIMIT else None
@@ -83,24 +78,19 @@ class SentenceTransformerEncoder(Encoder):
         extra = {"precision": precision}
         if precision != "float32":  # these change rounded vectors only: see `batch_size`
             extra |= {"batch_size": str(batch_size), "device": self._model.device.type}
-        if task and (trust_remote_code or self._uses_task()):
-            extra["task"] = task
-        if text and self._sets_prompt_apart():
-            extra["prompt"] = "apart"
+        chat = bool(getattr(self._tokenizer(), "chat_template", None))
+        settings = ("query_length", "document_length", "query_expansion")
+        by_task = any(getattr(self._model[0], key, None) for key in settings)
+        if task and (trust_remote_code or chat or by_task or self._is_router()):
+            extra["task"] = task  # queries and documents may differ by more than the prompt
+        if text and (chat or any(getattr(m, "include_prompt", True) is False for m in self._model.modules())):
+            extra["prompt"] = "apart"  # it is left out of the mean, or a chat message of its own
         if trust_remote_code:  # the model's code may compute something else than the library's
             extra["trust_remote_code"] = "true"
         normalized = type(self._model[-1]).__name__ == "Normalize" and self._model.truncate_dim is None
-        self._spec = EncoderSpec(
-            name,
-            "st",
-            self._probe("a").shape[1],
-            revision,
-            prompt=text,
-            max_length=self._max_length,
-            pooling="as in modules.json",
-            normalize=precision == "float32" and normalized,
-            extra=tuple(sorted(extra.items())),
-        )
+        normalized = normalized and precision == "float32"
+        dim, pooling, extras = self._probe("a").shape[1], "as in modules.json", tuple(sorted(extra.items()))
+        self._spec = EncoderSpec(name, "st", dim, revision, text, self._max_length, pooling, normalized, extras)
 
     def embed(self, sentences: list[str]) -> NDArray[Any]:
         """Return the library's vectors; it runs sentences of similar length together."""
@@ -136,9 +126,7 @@ class SentenceTransformerEncoder(Encoder):
             try:
                 self._probe("a " * max_length)
             except EncoderError as error:
-                raise InputError(
-                    f"encoder {self._name!r} cannot take {max_length} tokens: give a lower max_length"
-                ) from error
+                raise InputError(f"encoder {self._name!r} cannot take {max_length} tokens: lower max_length") from error
 
     def _tokenizer(self) -> Any:  # noqa: ANN401 - of transformers
         """Return the model's tokenizer, if it has a single one that cuts off the end of texts."""
@@ -159,19 +147,6 @@ class SentenceTransformerEncoder(Encoder):
 
     def _is_router(self) -> bool:
         return any(type(module).__name__ in ("Router", "Asym") for module in self._model)
-
-    def _uses_task(self) -> bool:
-        """Return whether the vectors of queries and documents may differ by more than the prompt."""
-        settings = ("query_length", "document_length", "query_expansion")
-        return self._is_router() or self._is_chat() or any(getattr(self._model[0], key, None) for key in settings)
-
-    def _sets_prompt_apart(self) -> bool:
-        """Return whether a prompt is more than text in front: left out of the mean, or a chat message of its own."""
-        unpooled = any(getattr(module, "include_prompt", True) is False for module in self._model.modules())
-        return unpooled or self._is_chat()
-
-    def _is_chat(self) -> bool:
-        return bool(getattr(self._tokenizer(), "chat_template", None))
 
     def _probe(self, sentence: str) -> NDArray[Any]:
         try:
@@ -202,15 +177,9 @@ def using_threads(torch: Any, threads: int) -> Iterator[None]:  # noqa: ANN401 -
 
 def open_st(request: Request) -> SentenceTransformerEncoder:
     """Open `st:NAME-OR-PATH`: a folder, or a hub model, without an organisation one of `sentence-transformers`."""
-    options = request.options(
-        prompt=str,
-        max_length=at_least(1),
-        device=str,
-        precision=one_of("float32", "float16", "bfloat16"),
-        batch_size=at_least(1),
-        revision=str,
-        trust_remote_code=flag,
-    )
+    types: dict[str, Convert] = {"prompt": str, "max_length": at_least(1), "device": str, "batch_size": at_least(1)}
+    precision = one_of("float32", "float16", "bfloat16")
+    options = request.options(**types, precision=precision, revision=str, trust_remote_code=flag)
     wanted = options.pop("revision", None)
     code = options.get("trust_remote_code", False)
     folder = request.path

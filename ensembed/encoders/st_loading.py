@@ -25,8 +25,7 @@ from ensembed.fetch import hub_files as hub
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress
 
-# Files that neither the library nor a model's own code reads: texts and pictures, the same weights for other programs,
-# what training left behind. A star crosses slashes.
+# Files that nobody reads: texts, pictures, weights for other programs, what training left. A star crosses slashes.
 _NOT_READ = (
     *("*.md", "LICENSE*", "NOTICE*", ".*", "*/.*", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.webp", "*.pdf"),
     *("*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.gguf", "*.mlmodel"),
@@ -61,10 +60,7 @@ _lock = threading.RLock()
 
 
 def revision_of_model(folder: Path, *, code: bool, progress: Progress) -> str:
-    """Return the hash over the files of a folder that change the vectors.
-
-    With `code`, the model's own code runs and may read any file: all of them count, except those that hold no data.
-    """
+    """Return the hash over the files that change the vectors; with `code`, which may read any file, all with data."""
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     files = {name: path for name, path in files.items() if not _matches(name, _NOT_READ)}
     if not code:
@@ -94,19 +90,13 @@ def import_libraries(name: str) -> tuple[Any, Any, Any]:
     """Import sentence-transformers, transformers and torch without their warnings."""
     with _lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        library, transformers, torch = (
-            import_extra(module, "st", f"encoder {name!r}")
-            for module in ("sentence_transformers", "transformers", "torch")
-        )
+        names = ("sentence_transformers", "transformers", "torch")
+        library, transformers, torch = (import_extra(module, "st", f"encoder {name!r}") for module in names)
     return library, transformers, torch
 
 
 def load(name: str, folder: Path, *, device: str | None, precision: str, trust_remote_code: bool) -> Any:  # noqa: ANN401 - the library's own class
-    """Load the model of a folder from nothing but the files in it and the code they name.
-
-    It is an EncoderError if the folder holds no model, or a damaged or incomplete one, or one that takes parts from
-    elsewhere, needs code of its own to run, or asks for something that the library would leave out.
-    """
+    """Load the model of a folder from nothing but the files in it and the code they name, or raise an EncoderError."""
     _refuse_outside_files(name, folder, code=trust_remote_code)
     if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
         raise EncoderError(f"encoder {name!r}: {folder} has neither modules.json nor config.json: it holds no model")
@@ -117,13 +107,9 @@ def load(name: str, folder: Path, *, device: str | None, precision: str, trust_r
     key = "dtype" if int(transformers.__version__.partition(".")[0]) >= 5 else "torch_dtype"
     with quiet() as messages:
         try:
-            model = library.SentenceTransformer(
-                str(folder),
-                device=device,
-                local_files_only=not trust_remote_code,  # its code may lie in another repository
-                trust_remote_code=trust_remote_code,
-                model_kwargs={key: dtype},
-            )
+            # Trusted code may lie in another repository.
+            trust = {"trust_remote_code": trust_remote_code, "local_files_only": not trust_remote_code}
+            model = library.SentenceTransformer(str(folder), device=device, model_kwargs={key: dtype}, **trust)
             # The other modules, too; their buffers stay as they are: rotary frequencies must not be rounded.
             for parameter in model.parameters():
                 if parameter.is_floating_point():
@@ -137,25 +123,18 @@ def load(name: str, folder: Path, *, device: str | None, precision: str, trust_r
 
 def _check_messages(name: str, folder: Path, messages: list[str]) -> None:
     """Raise an EncoderError if the libraries logged that they left something out or made up weights."""
-    ignored = next((message for message in messages if _IGNORED.search(message)), None)
-    if ignored:
+    if ignored := next((message for message in messages if _IGNORED.search(message)), None):
         hint = _code_hint(name) if "not trusted" in ignored else ""
         raise EncoderError(f"encoder {name!r}: the vectors would not be those of the model: {ignored}{hint}")
     text = "\n".join(messages)
     missing = _MISSING.findall(text) + re.findall(r"'([^']+)'", " ".join(_MISSING_BEFORE_5.findall(text)))
-    absent = [tensor for tensor in missing if _UNUSED not in tensor]
-    if absent:
-        raise EncoderError(
-            f"encoder {name!r}: the weights in {folder} lack {len(absent)} tensors, among them {absent[0]}: random "
-            "numbers would take their place; download the model again"
-        )
+    if absent := [tensor for tensor in missing if _UNUSED not in tensor]:
+        lack = f"{len(absent)} tensors, among them {absent[0]}: random numbers would take their place"
+        raise EncoderError(f"encoder {name!r}: the weights in {folder} lack {lack}; download the model again")
 
 
 def _refuse_outside_files(name: str, folder: Path, *, code: bool) -> None:
-    """Raise an EncoderError if a model takes files from elsewhere, which its key would not cover.
-
-    A model's own code may have other uses for such files in subfolders: with `code`, only the root's files count.
-    """
+    """Raise an EncoderError if a model takes files from elsewhere; a model's own `code` may do so in subfolders."""
     for file in sorted(folder.glob("*_config.json") if code else folder.rglob("*_config.json")):
         if _matches(file.relative_to(folder).as_posix(), _NOT_READ):
             continue
@@ -163,8 +142,7 @@ def _refuse_outside_files(name: str, folder: Path, *, code: bool) -> None:
         if file.name == "adapter_config.json":
             raise EncoderError(
                 f"encoder {name!r}: {file} makes the model an adapter of {config.get('base_model_name_or_path')!r}, "
-                "whose weights are not in the folder: merge the adapter into its base model first (peft: "
-                "merge_and_unload) and save that"
+                "whose weights are not in the folder: merge the two first (peft: merge_and_unload) and save that"
             )
         if file.name.startswith("sentence_") and config.get("tokenizer_name_or_path"):
             raise EncoderError(
@@ -174,11 +152,7 @@ def _refuse_outside_files(name: str, folder: Path, *, code: bool) -> None:
 
 
 def _refuse_code(name: str, folder: Path) -> None:
-    """Raise an EncoderError if a model names classes from outside the libraries.
-
-    Version 5 of sentence-transformers imports modules from any folder, and replaces an activation that it does not
-    import by another one.
-    """
+    """Raise an EncoderError if a model names classes from outside the libraries, which would import or replace them."""
     for file in sorted(folder.rglob("*.json")):
         if file.name not in ("modules.json", "config.json", "router_config.json", "wordembedding_config.json"):
             continue
@@ -186,8 +160,7 @@ def _refuse_code(name: str, folder: Path) -> None:
             content = read_json(file, "download the model again")
         except EncoderError as error:
             raise EncoderError(f"encoder {name!r}: {error}") from error
-        classes: list[object] = []
-        library = "sentence_transformers"
+        classes, library = list[object](), "sentence_transformers"
         if file.name == "modules.json":
             if not isinstance(content, list) or not all(isinstance(m, dict) and "type" in m for m in content):
                 raise EncoderError(f"encoder {name!r}: {file} is no list of modules; download the model again")
@@ -200,20 +173,14 @@ def _refuse_code(name: str, folder: Path) -> None:
             classes = [content.get("tokenizer_class")]
         elif {"in_features", "activation_function"} <= content.keys():  # a dense layer
             classes, library = [content["activation_function"]], "torch"
-        foreign = [cls for cls in classes if not str(cls).startswith(f"{library}.")]
-        if foreign:
-            raise EncoderError(
-                f"encoder {name!r}: {file} names {foreign[0]!r}, which is no part of "
-                f"{library.replace('_', '-')}.{_code_hint(name)}"
-            )
+        if foreign := [cls for cls in classes if not str(cls).startswith(f"{library}.")]:
+            outside = f"{foreign[0]!r}, which is no part of {library.replace('_', '-')}"
+            raise EncoderError(f"encoder {name!r}: {file} names {outside}.{_code_hint(name)}")
 
 
 def _code_hint(name: str) -> str:
-    more = "&" if "?" in name else "?"
-    return (
-        " The model brings code of its own, which would run on this machine. If you have read it and trust it, ask for "
-        f"{name + more}trust_remote_code=true"
-    )
+    wanted = f"{name}{'&' if '?' in name else '?'}trust_remote_code=true"
+    return f" The model brings code of its own, which would run here. If you have read and trust it, ask for {wanted}"
 
 
 def _weights(folder: Path) -> Iterator[Path]:
@@ -229,8 +196,8 @@ def _weights(folder: Path) -> Iterator[Path]:
 def _read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object; an empty one if there is none: the library reports damaged files."""
     with suppress(OSError, ValueError):
-        data = json.loads(path.read_bytes())
-        return data if isinstance(data, dict) else {}
+        if isinstance(data := json.loads(path.read_bytes()), dict):
+            return data
     return {}
 
 
@@ -240,11 +207,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 @contextmanager
 def quiet() -> Iterator[list[str]]:
-    """Keep progress bars, log lines and warnings of the libraries off the screen, and yield what they log.
-
-    That tensors are missing is only logged, so warnings are yielded even if the user has switched off loggers of the
-    libraries. Other loggers work as before.
-    """
+    """Keep bars, log lines and warnings of the libraries off the screen, and yield what they log, even if it is off."""
     messages: list[str] = []
     logger_class: Any = logging.Logger  # whose methods are replaced for a while
     handle, is_enabled = logger_class.handle, logger_class.isEnabledFor

@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 
 OPENS = "safetensors file of token vectors beside its tokenizer.json"
 
-# Tokens looked up at a time: bounds the memory that one very long sentence takes.
-_LOOKUP = 65536
-
-# The types of a safetensors file that hold real numbers.
-_NUMBERS = frozenset({"F64", "F32", "F16", "BF16", "I8", "U8", "I16", "I32", "I64"})
+_LOOKUP = 65536  # tokens looked up at a time: bounds the memory that one very long sentence takes
+_NUMBERS = frozenset({"F64", "F32", "F16", "BF16", "I8", "U8", "I16", "I32", "I64"})  # what safetensors calls them
 
 
 class StaticEncoder(Encoder):
@@ -51,29 +48,19 @@ class StaticEncoder(Encoder):
         *,
         dtype: type[np.floating] = np.float32,
     ) -> None:
-        self._spec = spec
-        self._tokenizer = tokenizer
+        self._spec, self._tokenizer, self._dtype = spec, tokenizer, dtype
         self._matrix, self._rows, self._weights = matrix, rows, weights
-        self._dtype = dtype
-        self._check_vocabulary(max(tokenizer.get_vocab().values(), default=-1) + 1)
-
-    def _check_vocabulary(self, size: int) -> None:
-        """Raise an EncoderError unless every token of a vocabulary of that size has a vector."""
-        name, rows = self._spec.name, self._rows
-        for what, array in (("a row", rows), ("a weight", self._weights)):
+        name, size = spec.name, max(tokenizer.get_vocab().values(), default=-1) + 1
+        for what, array in (("a row", rows), ("a weight", weights)):
             if array is not None and (array.ndim != 1 or len(array) < size):
-                raise EncoderError(
-                    f"encoder {name!r}: {what} for each of {size} tokens was expected, not {array.shape}"
-                )
+                expected = f"{what} for each of {size} tokens was expected"
+                raise EncoderError(f"encoder {name!r}: {expected}, not {array.shape}")
         if rows is not None and (rows.dtype.kind not in "iu" or rows.min(initial=0) < 0):
             raise EncoderError(f"encoder {name!r}: the mapping of tokens to rows holds something else than row numbers")
         needed = size if rows is None else int(rows.max(initial=-1)) + 1
-        shape = self._matrix.shape
-        if len(shape) != 2 or shape[1] == 0 or shape[0] < needed:
-            raise EncoderError(
-                f"encoder {name!r}: the vectors have shape {shape}, but the tokenizer's vocabulary needs {needed} "
-                "rows; they are not of one model"
-            )
+        if matrix.ndim != 2 or matrix.shape[1] == 0 or len(matrix) < needed:
+            problem = f"shape {matrix.shape}, but the tokenizer's vocabulary needs {needed} rows"
+            raise EncoderError(f"encoder {name!r}: the vectors have {problem}; they are not of one model")
 
     def embed(self, sentences: list[str]) -> NDArray[Any]:
         """Return the mean of each sentence's token vectors."""
@@ -108,14 +95,12 @@ def open_static(request: Request) -> StaticEncoder:
     tensors = tensor_names(file)
     tensor = options.get("tensor", tensors[0] if len(tensors) == 1 else None)
     if tensor not in tensors:
-        raise InputError(
-            f"{file} has {'several tensors' if tensor is None else f'no tensor {tensor!r}'}; say which one holds the "
-            f"vectors, as tensor=NAME: {', '.join(tensors)}"
-        )
+        problem = "several tensors" if tensor is None else f"no tensor {tensor!r}"
+        choices = f"say which one holds the vectors, as tensor=NAME: {', '.join(tensors)}"
+        raise InputError(f"{file} has {problem}; {choices}")
     matrix = read_tensor(file, tensor).astype(np.float32)
     tokenizer = open_tokenizer(file.with_name("tokenizer.json"), request.name)
-    # The hash of a file with one tensor covers the choice of the tensor.
-    extra = (("tensor", tensor),) if len(tensors) > 1 else ()
+    extra = (("tensor", tensor),) if len(tensors) > 1 else ()  # the hash of a file covers its only tensor
     spec = EncoderSpec(request.name, "static", (0, *matrix.shape)[-1], revision_of_tensors(file, request), extra=extra)
     return StaticEncoder(spec, tokenizer, matrix)
 
@@ -146,8 +131,7 @@ def read_tensor(file: Path, tensor: str) -> NDArray[Any]:
     with safe_open(file, framework="numpy") as tensors:
         kind = tensors.get_slice(tensor).get_dtype()
         if kind not in _NUMBERS:
-            known = ", ".join(sorted(_NUMBERS))
-            raise EncoderError(f"{file}: tensor {tensor!r} is of type {kind}; vectors are {known}")
+            raise EncoderError(f"{file}: tensor {tensor!r} is of type {kind}, not {', '.join(sorted(_NUMBERS))}")
         if kind != "BF16":
             return np.asarray(tensors.get_tensor(tensor))
     # numpy has no bfloat16, which is the upper half of a float32.

@@ -11,13 +11,8 @@ from ensembed.errors import EncoderError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# Characters tokenised together: the library takes up to 430 bytes for each (measured on punctuation).
-_CHARACTERS = 1_000_000
-
-# Where a long text is cut first: so many characters per token, about four times as many as in English, and at least so
-# many in all.
-_PER_TOKEN = 16
-_LEAST = 4096
+_CHARACTERS = 1_000_000  # tokenised together: the library takes up to 430 bytes for each (measured on punctuation)
+_PER_TOKEN, _LEAST = 16, 4096  # characters, where a long text is cut first: four times as many as in English
 _GROWTH = 4
 
 
@@ -26,10 +21,8 @@ def open_tokenizer(path: Path, name: str) -> Tokenizer:
     from tokenizers import Tokenizer
 
     if not path.is_file():
-        raise EncoderError(
-            f"encoder {name!r}: there is no {path}; save the model's tokenizer there, "
-            "in the format of the tokenizers library"
-        )
+        way_out = "save the model's tokenizer there, in the format of the tokenizers library"
+        raise EncoderError(f"encoder {name!r}: there is no {path}; {way_out}")
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
@@ -57,8 +50,7 @@ def _encode(tokenizer: Tokenizer, sentences: list[str], *, special: bool = True)
 def first_ids(tokenizer: Tokenizer, sentences: list[str], length: int) -> list[list[int]]:
     """Return the first tokens of each sentence, special ones included, by a tokenizer whose truncation is `length`.
 
-    The library tokenises all of a text before it truncates: 10 MB of punctuation take 15 s and 4 GB. It therefore gets
-    only the beginning of a long text.
+    The library tokenises all of a text (10 MB of punctuation in 15 s and 4 GB), so it gets only the beginning.
     """
     beginnings = [cut(sentence, length, lambda text: _encode(tokenizer, [text])[0]) for sentence in sentences]
     return list(all_ids(tokenizer, beginnings, special=True))
@@ -67,12 +59,9 @@ def first_ids(tokenizer: Tokenizer, sentences: list[str], length: int) -> list[l
 def cut(text: str, tokens: int, first_ids: Callable[[str], list[int]]) -> str:
     """Return a beginning of a text that has the same first tokens as the whole.
 
-    No number of characters is always enough: a megabyte of spaces may be no token, and one of letters a single token.
-    So the tokenizer decides. A cut changes only the tokens close to it: it may split a word, or an accent from its
-    letter. If a beginning and one four times as long have all the tokens, and the same ones, then these are far from
-    both cuts. A text that never has enough tokens is kept whole.
-
-    `first_ids` returns the tokens that the model reads of a text: the first `tokens` ones, with the special ones.
+    A megabyte may be one token, so the tokenizer decides: a cut changes only the tokens close to it, and if a beginning
+    and one four times as long have all the tokens, and the same ones, these are far from both cuts. A text that never
+    has enough tokens is kept whole. `first_ids` returns the first `tokens` tokens of a text, with the special ones.
 
     Example:
         >>> len(cut("word " * 2_000_000, 256, lambda text: [len(word) for word in text.split()[:256]]))

@@ -27,8 +27,7 @@ from ensembed.support.machine import available_cores
 
 OPENS = "folder with the TF.js Universal Sentence Encoder lite"
 
-# Token rows in one pass through the layers: enough for the matrix products to run at full speed, few enough for the
-# activations (up to 1,536 floats a row) to stay small.
+# Token rows in one pass through the layers: matrix products at full speed, and few activations (1,536 floats a row).
 _ROWS = 1024
 
 # Names in the graph.
@@ -41,12 +40,9 @@ _HEADS = f"{_STACK}/Layer_1/TransformerLayer/MultiheadAttention/split_heads/spli
 _LIMIT = f"{_KONA}/ClipToMaxLength/Less/y"
 _FLOOR = f"{_ENCODER}/hidden_layers/l2_normalize/Maximum/y"
 _TANH = "module/Encoder_en/hidden_layers/tanh_layer_0"
-
 _HINT = "pull the encoder again"
 
-# The number of BLAS threads belongs to the whole process: if two calls overlapped, the limit would stay.
-_blas_lock = Lock()
-
+_blas_lock = Lock()  # the number of BLAS threads belongs to the process: if calls overlapped, the limit would stay
 _Span = tuple[slice, int]
 _Constants = dict[str, FloatArray]
 
@@ -58,8 +54,7 @@ class UseLiteEncoder(Encoder):
         folder: where `model.json`, `vocab.json` and `group1-shard1of7` ... `group1-shard7of7` are.
         name, revision: the encoder's name, and what pins the files.
         max_length: pieces of a sentence to use; the model takes at most 128.
-        threads: batches that are computed at the same time, None for one per processor. BLAS gets one thread in each:
-            the matrix products are small, and two BLAS threads take longer for them than one.
+        threads: batches that are computed at the same time, each by one BLAS thread; None for one per processor.
     """
 
     concurrent = True  # calls take turns, since the number of BLAS threads belongs to the whole process
@@ -74,17 +69,14 @@ class UseLiteEncoder(Encoder):
         self._tokenizer = UnigramTokenizer(vocabulary)
         self._threads = threads or available_cores()
         if len(vocabulary) > len(self._network.tokens):
-            raise EncoderError(
-                f"{folder / 'vocab.json'} has {len(vocabulary)} pieces but the model only {len(self._network.tokens)} "
-                f"token vectors: the files are of different models; {_HINT}"
-            )
+            counts = f"{len(vocabulary)} pieces but the model only {len(self._network.tokens)} token vectors"
+            raise EncoderError(f"{folder / 'vocab.json'} has {counts}: the files are of different models; {_HINT}")
         limit = len(self._network.timing)
         if not 1 <= max_length <= limit:
             raise InputError(f"encoder {name!r}: max_length is {max_length}; the model takes 1 to {limit} pieces")
         extra = (("max_characters", str(MAX_CHARACTERS)),)
-        self._spec = EncoderSpec(
-            name, "use-lite", self._network.dim, revision, max_length=max_length, normalize=True, extra=extra
-        )
+        dim = self._network.dim
+        self._spec = EncoderSpec(name, "use-lite", dim, revision, max_length=max_length, normalize=True, extra=extra)
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Return vectors [n, 512]; a row does not depend on the other sentences, up to rounding."""
@@ -116,8 +108,7 @@ class _Dense(NamedTuple):
 
     def __call__(self, X: FloatArray) -> FloatArray:
         result: FloatArray = X @ self.weight
-        result += self.bias
-        return result
+        return np.add(result, self.bias, out=result)
 
     def after_norm(self, scale: FloatArray, shift: FloatArray) -> _Dense:
         """Return this map of `scale * x + shift` as a map of x, so that these parameters of a norm cost nothing."""
@@ -155,8 +146,7 @@ class _Layer:
         self._up = feed_forward("conv1").after_norm(*norm("FFN/"))
         self.down = feed_forward("conv2")
         self._shortcut = _Dense(variable("dense/kernel"), variable("dense/bias")) if layer == 0 else None
-        self._heads = int(constants[_HEADS])
-        self._epsilon = float(constants[_EPSILON])
+        self._heads, self._epsilon = int(constants[_HEADS]), float(constants[_EPSILON])
 
     def attend(self, X: FloatArray, spans: Sequence[_Span]) -> FloatArray:
         """Return the residual stream after attention, in which a token sees the tokens of its own sentence."""
@@ -170,9 +160,7 @@ class _Layer:
             np.exp(A, out=A)
             A /= A.sum(axis=-1, keepdims=True)
             mixed[rows] = (A @ V).swapaxes(1, 2).reshape(-1, mixed.shape[1])
-        result = self._out(mixed)
-        result += X if self._shortcut is None else self._shortcut(X)
-        return result
+        return self._out(mixed) + (X if self._shortcut is None else self._shortcut(X))
 
     def hidden(self, X: FloatArray) -> FloatArray:
         """Return the feed-forward block's hidden activations."""
@@ -195,13 +183,11 @@ class _Network:
             self._floor = float(constants[_FLOOR])
             self.dim = self.run([[], [0]]).shape[1]  # a trial run
         except KeyError as error:
-            raise EncoderError(
-                f"model.json has no constant {error}: this is not the TF.js Universal Sentence Encoder lite; {_HINT}"
-            ) from error
+            what = f"{error}: this is not the TF.js Universal Sentence Encoder lite"
+            raise EncoderError(f"model.json has no constant {what}; {_HINT}") from error
         except (ValueError, IndexError, TypeError) as error:
-            raise EncoderError(
-                f"the constants of {folder / 'model.json'} do not fit together ({error}); {_HINT}"
-            ) from error
+            file = folder / "model.json"
+            raise EncoderError(f"the constants of {file} do not fit together ({error}); {_HINT}") from error
 
     def run(self, ids: Sequence[Sequence[int]]) -> FloatArray:
         """Return vectors [n, d] of sentences given as token ids, shortest first."""
@@ -211,8 +197,7 @@ class _Network:
         if empty < len(ids):
             pooled[empty:] = self._pool(ids[empty:], lengths[empty:])
         result = np.tanh(self._tanh(pooled))
-        squares = np.einsum("ij,ij->i", result, result)
-        result /= np.sqrt(np.maximum(squares, self._floor))[:, None]
+        result /= np.sqrt(np.maximum(np.einsum("ij,ij->i", result, result), self._floor))[:, None]
         return result
 
     def _pool(self, ids: Sequence[Sequence[int]], lengths: NDArray[np.intp]) -> FloatArray:
@@ -243,8 +228,7 @@ def _means(X: FloatArray, spans: Sequence[_Span]) -> FloatArray:
 def _normalized(X: FloatArray, epsilon: float) -> FloatArray:
     """Return the rows with mean 0 and variance 1."""
     result: FloatArray = X - X.mean(axis=1, keepdims=True)
-    variance = np.einsum("ij,ij->i", result, result) / X.shape[1]
-    result /= np.sqrt(variance + np.float32(epsilon))[:, None]
+    result /= np.sqrt(np.einsum("ij,ij->i", result, result) / X.shape[1] + np.float32(epsilon))[:, None]
     return result
 
 
@@ -255,16 +239,13 @@ def _read_constants(folder: Path) -> _Constants:
         shards = b"".join(read_bytes(folder / path, _HINT) for path in paths)
         described = sum(4 * math.prod(shape) for _, _, shape, _ in weights)
         if described != len(shards):
-            raise EncoderError(
-                f"the shards in {folder} hold {len(shards)} bytes but model.json describes {described}; {_HINT}"
-            )
+            sizes = f"{len(shards)} bytes but model.json describes {described}"
+            raise EncoderError(f"the shards in {folder} hold {sizes}; {_HINT}")
         start = 0
         for name, dtype, shape, quantization in weights:
             if dtype not in {"float32", "int32"} or quantization is not None:
-                raise EncoderError(
-                    f"constant {name!r} in {folder} is of type {dtype} (quantization {quantization}); "
-                    "use the original files, which are float32 and int32"
-                )
+                kind = f"{dtype} (quantization {quantization})"
+                raise EncoderError(f"constant {name!r} in {folder} is of type {kind}; use the original files")
             size = math.prod(shape)
             array = np.frombuffer(shards, np.dtype(dtype).newbyteorder("<"), size, start)
             constants[name] = array.reshape(shape).astype(np.float32)
@@ -275,16 +256,14 @@ def _read_constants(folder: Path) -> _Constants:
 def _read_manifest(folder: Path) -> list[tuple[list[str], list[tuple[str, str, list[int], object]]]]:
     """Read the shards of each group in `model.json`, and name, type, shape and quantisation of its constants."""
     path = folder / "model.json"
+    groups = []
     try:
-        return [
-            (
-                [Path(shard).name for shard in group["paths"]],
-                [(w["name"], w["dtype"], w["shape"], w.get("quantization")) for w in group["weights"]],
-            )
-            for group in read_json(path, _HINT)["weightsManifest"]
-        ]
+        for group in read_json(path, _HINT)["weightsManifest"]:
+            weights = [(w["name"], w["dtype"], w["shape"], w.get("quantization")) for w in group["weights"]]
+            groups.append(([Path(shard).name for shard in group["paths"]], weights))
     except (KeyError, TypeError, AttributeError) as error:
         raise EncoderError(f"{path} is not a TF.js graph model ({error!r}); {_HINT}") from error
+    return groups
 
 
 def _read_vocabulary(path: Path) -> list[tuple[str, float | None]]:
@@ -298,12 +277,10 @@ def _read_vocabulary(path: Path) -> list[tuple[str, float | None]]:
 def open_use_lite(request: Request) -> UseLiteEncoder:
     """Open `use-lite`, or `use-lite:DIR` with the same files."""
     options = request.options(max_length=int)
-    folder = request.path
-    revision = request.revision
-    if revision is None:
+    folder, revision = request.path, request.revision
+    if revision is None:  # only the files that are read count: others in the folder do not make another encoder
         if not folder.is_dir():
             raise InputError(f"{folder} is not a folder")
-        # Only the files that are read: other files in the folder do not make another encoder.
         names = ["model.json", "vocab.json", *(shard for shards, _ in _read_manifest(folder) for shard in shards)]
         files = {name: folder / name for name in names}
         revision = revision_of(files, label=f"hash {folder.name}", progress=request.progress)

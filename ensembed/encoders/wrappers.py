@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode, as_numbers, naming_failures
+from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode, checked_rows
 from ensembed.encoders.identity import PROBED
-from ensembed.errors import EncoderError, InputError
+from ensembed.errors import InputError
 from ensembed.numerics.row_matrices import unit_rows
 
-# Short, with capitals and accents, and long: other weights, another tokenizer or another length limit change one of
-# the three vectors.
+# Other weights, another tokenizer or another length limit change the vector of one of these.
 _PROBES = [
     "Two dogs are running through the snow.",
     "Der Bäcker in ZÜRICH kostet 12,50 €!",
@@ -47,24 +46,13 @@ class AdjustedEncoder(Encoder):
             raise InputError(f"encoder {spec.name!r} has {spec.dim} dimensions: truncate_dim cannot be {dim}")
         if normalize is False and spec.normalize and dim == spec.dim:
             raise InputError(f"encoder {spec.name!r} itself gives vectors of length one: normalize cannot be false")
-        self._encoder = encoder
-        self._prefix = prefix
+        self.cacheable, self.concurrent = encoder.cacheable, encoder.concurrent
+        self._encoder, self._prefix = encoder, prefix
         # A part of a unit vector is no unit vector: a truncated encoder is normalised only on request.
         unit = normalize is True or (spec.normalize and dim == spec.dim)
         extra = dict(spec.extra) | ({} if dim == spec.dim else {"truncated_from": str(spec.dim)})
-        self._spec = replace(
-            spec, dim=dim, prompt=spec.prompt + prefix, normalize=unit, extra=tuple(sorted(extra.items()))
-        )
-
-    @property
-    def cacheable(self) -> bool:
-        """Whether the encoder is."""
-        return self._encoder.cacheable
-
-    @property
-    def concurrent(self) -> bool:
-        """Whether the encoder is."""
-        return self._encoder.concurrent
+        extras = tuple(sorted(extra.items()))
+        self._spec = replace(spec, dim=dim, prompt=spec.prompt + prefix, normalize=unit, extra=extras)
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Return the encoder's vectors of the prefixed sentences, cut and scaled."""
@@ -78,9 +66,8 @@ class ObjectEncoder(Encoder):
     Args:
         encoder: the object: a sentence-transformers model, or a class of your own.
         name: the encoder's name; by default the object's class.
-        revision: what pins its weights and settings. Without one, it is a hash of the vectors of three probe sentences,
-            so that another model does not read this one's cached views. A change that these vectors do not show (such
-            as a length limit beyond some 600 tokens) goes unnoticed: give a revision of your own then.
+        revision: what pins its weights and settings; by default a hash of the vectors of three probe sentences, which
+            does not notice every change (such as of a length limit beyond some 600 tokens).
 
     Example:
         >>> class Lengths:
@@ -93,29 +80,17 @@ class ObjectEncoder(Encoder):
     def __init__(self, encoder: SupportsEncode, *, name: str | None = None, revision: str | None = None) -> None:
         self._encoder = encoder
         name = name or type(encoder).__name__
-        with naming_failures(name):
-            raw = encoder.encode(list(_PROBES))
-        probes = as_numbers(raw, name).astype(np.float64)
-        if probes.ndim != 2 or probes.shape[0] != len(_PROBES) or probes.shape[1] == 0:
-            raise EncoderError(
-                f"encoder {name!r} returned an array of shape {probes.shape} for {len(_PROBES)} sentences; "
-                "its encode must return one row of numbers per sentence"
-            )
-        if not np.isfinite(probes).all():
-            raise EncoderError(f"encoder {name!r} returned NaN or Inf for one of the probe sentences {_PROBES}")
+        probes = checked_rows(name, encoder.encode, _PROBES).astype(np.float64)
         self._spec = EncoderSpec(name, "object", probes.shape[1], revision or _revision(probes), pooling="unknown")
 
     def embed(self, sentences: list[str]) -> NDArray[Any]:
         """Return what the object returns."""
-        return as_numbers(self._encoder.encode(list(sentences)), self._spec.name)
+        vectors: NDArray[Any] = self._encoder.encode(sentences)
+        return vectors
 
 
 def _revision(probes: NDArray[np.float64]) -> str:
-    """Return a hash of a few figures of the probe vectors, rounded to three digits.
-
-    Another batch, thread count or machine rounds differently and must not look like another model. If every entry was
-    hashed, one of them would always be close to a rounding limit.
-    """
+    """Return a hash of a few figures of the probe vectors, rounded to three digits: machines round differently."""
     half = probes.shape[1] // 2 or 1
     figures = [*np.square(probes).sum(axis=1), *probes[:, :half].sum(axis=1), *(probes[:-1] * probes[1:]).sum(axis=1)]
     return PROBED + hashlib.sha256(" ".join(f"{figure:.2e}" for figure in figures).encode()).hexdigest()[:16]

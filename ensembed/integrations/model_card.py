@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from ensembed.encoders.base import EncoderSpec
-from ensembed.encoders.kinds import built_in
-from ensembed.encoders.names import Request, parse_name
+from ensembed.encoders.names import KINDS, Request, parse_name
 from ensembed.errors import InputError
 from ensembed.fetch.catalog import catalog
 from ensembed.models.ensemble import MetaEncoder
@@ -182,7 +181,7 @@ def _why_local(request: Request) -> str:
         return ""
     # What follows the scheme of another package may be anything; but a path that exists here is a path.
     try:
-        path = request.scheme in built_in() or bool(request.location and Path(request.location).expanduser().exists())
+        path = request.scheme in KINDS or bool(request.location and Path(request.location).expanduser().exists())
     except (OSError, RuntimeError, ValueError):
         path = False
     return "it is a file or folder" if path else ""

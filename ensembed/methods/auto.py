@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods.base import MomentMethod
-from ensembed.methods.meta import Layer, Meta, Network, Placement, Projection
+from ensembed.methods.concat import concatenation
+from ensembed.methods.meta import Layer, Meta, Network, Projection
 from ensembed.methods.passes import Passes
-from ensembed.methods.weights import CountedMembers, Weights, checked_weights, scales
+from ensembed.methods.weights import CountedMembers, Weights, scales
 from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
@@ -23,7 +24,7 @@ from ensembed.support.checks import check_whole
 if TYPE_CHECKING:
     from ensembed.reliability import Reliability
 
-# Rows that a whitening is found on: a covariance of a thousand columns does not get better by more.
+# Rows that a whitening is estimated on: more do not improve a covariance of a thousand columns.
 _ROWS = 10_000
 
 
@@ -69,61 +70,54 @@ class Auto(MomentMethod):
     spectrum_of: ClassVar[str] = "mean square"
 
     def __post_init__(self) -> None:
-        if self.dim is not None:
-            check_whole("dim", self.dim, 1)
-        object.__setattr__(self, "weights", checked_weights(self.weights))
-        places = tuple(self.whitened)
-        for place in places:
+        super().__post_init__()
+        for place in self.whitened:
             check_whole("a place of `whitened`", place, 0)
-        object.__setattr__(self, "whitened", tuple(sorted({int(place) for place in places})))
+        object.__setattr__(self, "whitened", tuple(sorted({int(place) for place in self.whitened})))
 
     @property
     def needs_rows(self) -> bool:
-        """To find weights, directions or a whitening; a concatenation with given weights needs none."""
+        """Whether weights, directions or a whitening are estimated; a plain weighted concatenation needs no rows."""
         return self.dim is not None or self.wants_reliability or bool(self.whitened)
 
     @property
     def solvable(self) -> bool:
-        """Not with whitened members, which have moments of their own."""
+        """Whether no member is whitened: whitened vectors have moments of their own."""
         return super().solvable and not self.whitened
 
     def trusting(self, estimate: Reliability) -> Auto:
-        """The same with the weights, and the members to be whitened, that were found by reliability."""
+        """Return the same method with the weights, and the members to whiten, of a reliability estimate."""
         weights = tuple(float(weight) for weight in estimate.whitened_weights)
         return replace(self, weights=weights, whitened=estimate.whitened)
 
     def build(self, dims: Sequence[int]) -> Meta:
-        """The whole concatenation of views of these dimensions, where the weights are given."""
-        if self.needs_rows:
-            return super().build(dims)
-        return self._side_by_side(dims, {})
+        """Return the whole concatenation of views of these dimensions, where the weights are numbers."""
+        return super().build(dims) if self.needs_rows else self._side_by_side(dims, {})
 
     def combine(self, views: Views, how: Pass, passes: Passes) -> Meta:
-        """Find whitenings on a sample of the rows, and then the directions, if there are to be fewer."""
+        """Estimate whitenings on a sample of the rows, and then the leading directions, if `dim` asks for them."""
         dims = [view.shape[1] for view in views]
         if not self.needs_rows:
             return self.build(dims)
         if not self.whitened:
             return super().combine(views, how, passes)
         meta = self._side_by_side(dims, self._whitenings(views))
-        if self.dim is None:
-            return meta
-        return self._shortened(meta, passes.moments([Composed(meta, views)], how))
+        return meta if self.dim is None else self._shortened(meta, passes.moments([Composed(meta, views)], how))
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
-        """The meta-embedding of views of these dimensions whose concatenation has these moments; without whitening."""
+        """Return the meta-embedding of views whose concatenation has these moments; without whitening."""
         if self.whitened:
             raise InputError("whitened vectors have moments of their own: call `fit`")
         meta = self._side_by_side(dims, {})
         if self.dim is None:
             return meta
         counted = CountedMembers.of(self.weights, dims)
-        moments, factors = counted.moments(moments), counted.column_scales
-        scatter = moments.scatter * np.outer(factors, factors)
-        return self._shortened(meta, replace(moments, mean=moments.mean * factors, scatter=scatter))
+        moments = counted.moments(moments)
+        mean, scatter = moments.mean * counted.column_scales, counted.scaled(moments.scatter)
+        return self._shortened(meta, replace(moments, mean=mean, scatter=scatter))
 
     def _whitenings(self, views: Sequence[Matrix]) -> dict[int, tuple[NDArray[Any], NDArray[Any]]]:
-        """Matrix and offset of each member that is whitened, found on some thousand rows."""
+        """Return matrix and offset of each member that is whitened, estimated on some thousand rows."""
         from ensembed.reliability.estimate import sample_rows, sample_vectors  # most fits do without
         from ensembed.reliability.sufficiency import SoftWhitening
 
@@ -131,32 +125,26 @@ class Auto(MomentMethod):
             raise InputError(f"whitened has place {self.whitened[-1]}, but there are {len(views)} members")
         factors = scales(self.weights, len(views))
         rows = sample_rows(views[0].shape[0], None, _ROWS, 0)
-        found = {}
+        whitenings = {}
         for j in self.whitened:
             if factors[j]:
                 whitening = SoftWhitening.of(sample_vectors(views[j], rows, j))
                 matrix = whitening.matrix.astype(np.float32)
-                found[j] = (matrix, -(whitening.mean @ matrix.astype(np.float64)).astype(np.float32))
-        return found
+                whitenings[j] = (matrix, -(whitening.mean @ matrix.astype(np.float64)).astype(np.float32))
+        return whitenings
 
     def _side_by_side(self, dims: Sequence[int], whitenings: dict[int, tuple[NDArray[Any], NDArray[Any]]]) -> Meta:
-        """The concatenation of the members whose weight is not 0, each scaled, some whitened."""
-        projections: list[Projection] = []
-        start = 0
-        for j, (columns, factor) in enumerate(zip(dims, scales(self.weights, len(dims)), strict=True)):
-            if not factor:
-                projections.append(Placement(0, columns, 0.0))
-                continue
-            if j in whitenings:
-                last = Layer(np.eye(columns, dtype=np.float32) * np.float32(factor), np.zeros(columns, np.float32))
-                projections.append(Network((Layer(*whitenings[j]), last), "unit", start))
-            else:
-                projections.append(Placement(start, columns, float(factor)))
-            start += columns
-        return Meta(self.to_json(), start, tuple(projections), self.normalize)
+        """Return the concatenation of the members whose weight is not 0, each scaled, some whitened."""
+        dim, placements = concatenation(self.weights, dims)
+        projections: list[Projection] = list(placements)
+        for j, whitening in whitenings.items():
+            start, columns, scale = placements[j].start, dims[j], np.float32(placements[j].scale)
+            last = Layer(np.eye(columns, dtype=np.float32) * scale, np.zeros(columns, np.float32))
+            projections[j] = Network((Layer(*whitening), last), "unit", start)
+        return Meta(self.to_json(), dim, tuple(projections), self.normalize)
 
     def _shortened(self, meta: Meta, moments: Moments) -> Meta:
-        """The concatenation, whose moments these are, on the leading directions of its second moment."""
+        """Return the concatenation with these moments, projected on the leading directions of its second moment."""
         second, d = moments.covariance + np.outer(moments.mean, moments.mean), int(self.dim or meta.dim)
         if not second.any():
             raise ViewError("every row of the views is zero: there is nothing to learn from")
@@ -175,7 +163,7 @@ class Auto(MomentMethod):
 
 @dataclass(frozen=True, eq=False)
 class Composed:
-    """The rows [n, d] of a concatenation, made where they are asked for."""
+    """The rows [n, d] of a concatenation, computed when they are read."""
 
     meta: Meta
     views: Sequence[Matrix]
@@ -187,7 +175,7 @@ class Composed:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """What rows are made of."""
+        """The type of the numbers."""
         return np.dtype(np.float32)
 
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from ensembed.methods.base import NaiveMethod
 from ensembed.methods.meta import Meta, Placement
-from ensembed.methods.weights import CountedMembers, Weights, checked_weights
+from ensembed.methods.weights import CountedMembers, Weights
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,9 @@ class Average(NaiveMethod):
     name: ClassVar[str] = "avg"
     order: ClassVar[int] = 2
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", checked_weights(self.weights))
-
     def build(self, dims: Sequence[int]) -> Meta:
-        """The meta-embedding for views of these dimensions."""
+        """Return the meta-embedding for views of these dimensions."""
         counted = CountedMembers.of(self.weights, dims)
-        placed = [
-            Placement(0, dim, float(scale) / len(counted.dims))
-            for dim, scale in zip(counted.dims, counted.scales, strict=True)
-        ]
-        return Meta(self.to_json(), max(counted.dims), counted.projections(placed), normalize=True)
+        scales = counted.scales / len(counted.dims)
+        placements = [Placement(0, dim, float(scale)) for dim, scale in zip(counted.dims, scales, strict=True)]
+        return Meta(self.to_json(), max(counted.dims), counted.projections(placements), normalize=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from typing_extensions import Self
@@ -23,6 +23,7 @@ from ensembed.methods.weights import CountedMembers, Weights, checked_weights
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Views, check_views
+from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from ensembed.numerics.pass_options import PassOptions
     from ensembed.reliability import Reliability
-
-M = TypeVar("M", bound="Method")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +50,13 @@ class Method(ABC):
     spectrum_of: ClassVar[str] = "eigenvalue"
     """What the values of the spectrum are."""
 
+    def __post_init__(self) -> None:
+        parameters = vars(self)
+        if parameters.get("dim") is not None:
+            check_whole("dim", parameters["dim"], 1)
+        if "weights" in parameters:
+            object.__setattr__(self, "weights", checked_weights(parameters["weights"]))
+
     def fit(self, views: Sequence[Any], *, passes: Passes = LOCAL, **how: Unpack[PassOptions]) -> Meta:
         """Fit on row-aligned views [n, d_j]: arrays, memory maps, stored views or torch tensors.
 
@@ -58,8 +64,8 @@ class Method(ABC):
         `resolved`.
 
         Args:
-            views: what the members say about the same sentences, row by row.
-            passes: who makes the passes over all rows: this process or an engine.
+            views: the members' vectors of the same sentences, row by row.
+            passes: what makes the passes over all rows: this process or an engine.
             how: `precision`, `threads`, `device`, `progress` and `checkpoint`, the fields of `Pass`.
         """
         checked = check_views(views)
@@ -88,7 +94,7 @@ class Method(ABC):
 
         Args:
             views: the members' views, row-aligned.
-            sentences: what the rows are vectors of; with them weights by reliability are surer.
+            sentences: the sentences of the rows; with them weights by reliability are surer.
             names: the members' names.
             progress: receives the steps that are done.
         """
@@ -138,10 +144,13 @@ class Method(ABC):
         """
         if not self.needs_rows:
             self.build(dims)
+        weights: Weights = getattr(self, "weights", "equal")
+        dim = getattr(self, "dim", None)
+        if dim is None and isinstance(weights, str):
+            return
         # Which members will be left out is not known before weights are found.
-        weights: Weights = "equal" if self.wants_reliability else getattr(self, "weights", "equal")
-        counted = CountedMembers.of(weights, dims).dims
-        dim, most = getattr(self, "dim", None), self.largest_dim(counted)
+        counted = CountedMembers.of("equal" if weights == "reliability" else weights, dims).dims
+        most = self.largest_dim(counted)
         if dim is not None and most is not None and dim > most:
             raise DimensionError(
                 f"{self.name} with dim={dim}: the members have {most} dimensions together "

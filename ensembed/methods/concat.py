@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ensembed.methods.base import NaiveMethod
-from ensembed.methods.meta import Meta, Placement, Projection
-from ensembed.methods.weights import CountedMembers, Weights, checked_weights
+from ensembed.methods.meta import Meta, Placement
+from ensembed.methods.weights import Weights, scales
 
 
 @dataclass(frozen=True)
@@ -34,20 +33,16 @@ class Concat(NaiveMethod):
     name: ClassVar[str] = "conc"
     order: ClassVar[int] = 1
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", checked_weights(self.weights))
-
     def build(self, dims: Sequence[int]) -> Meta:
-        """The meta-embedding for views of these dimensions."""
+        """Return the meta-embedding for views of these dimensions."""
         return Meta(self.to_json(), *concatenation(self.weights, dims), normalize=True)
 
 
-def concatenation(weights: Weights, dims: Sequence[int]) -> tuple[int, tuple[Projection, ...]]:
-    """The dimension of a weighted concatenation, and its projections."""
-    counted = CountedMembers.of(weights, dims)
-    starts = [0, *itertools.accumulate(counted.dims)]
-    placed = [
-        Placement(start, dim, float(scale))
-        for start, dim, scale in zip(starts[:-1], counted.dims, counted.scales, strict=True)
-    ]
-    return sum(counted.dims), counted.projections(placed)
+def concatenation(weights: Weights, dims: Sequence[int]) -> tuple[int, tuple[Placement, ...]]:
+    """Return the dimension of a weighted concatenation, and its projections; members of weight 0 take no room."""
+    placements: list[Placement] = []
+    start = 0
+    for dim, scale in zip(dims, scales(weights, len(dims)), strict=True):
+        placements.append(Placement(start if scale else 0, dim, float(scale)))
+        start += dim if scale else 0
+    return start, tuple(placements)

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Dense, Meta
-from ensembed.methods.weights import CountedMembers, Weights, checked_weights
+from ensembed.methods.weights import CountedMembers, Weights
 from ensembed.numerics.eigen import Whitening, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.torch_device import gcca_on
-from ensembed.support.checks import check_whole
 
 Matrix64 = NDArray[np.float64]
 
@@ -68,15 +67,13 @@ class GCCA(MomentMethod):
     spectrum_of: ClassVar[str] = "rho"
 
     def __post_init__(self) -> None:
-        if self.dim is not None:
-            check_whole("dim", self.dim, 1)
+        super().__post_init__()
         real = isinstance(self.tau, (int, float, np.integer, np.floating))
         if not (real and math.isfinite(self.tau) and self.tau >= 0):
             raise InputError(f"tau must be a number that is not negative, not {self.tau!r}")
-        object.__setattr__(self, "weights", checked_weights(self.weights))
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
-        """The meta-embedding of views of these dimensions whose concatenation has these moments."""
+        """Return the meta-embedding of views of these dimensions whose concatenation has these moments."""
         counted = CountedMembers.of(self.weights, dims)
         moments, dims = counted.moments(moments), counted.dims
         if len(dims) < 2:
@@ -85,11 +82,10 @@ class GCCA(MomentMethod):
         d = int(self.dim or max(dims))
         columns = [slice(end - size, end) for end, size in zip(np.cumsum(dims), dims, strict=True)]
         if moments.device is not None and all(moments.varies(place) for place in columns):
-            found = gcca_on(
-                moments.device, moments.covariance, dims, tau=self.tau, dim=d, resolution=moments.resolution
-            )
-            if found is not None:
-                return self._meta(moments, counted, *found)
+            S, resolution = moments.covariance, moments.resolution
+            solution = gcca_on(moments.device, S, dims, tau=self.tau, dim=d, resolution=resolution)
+            if solution is not None:
+                return self._meta(moments, counted, *solution)
         whitenings = []
         for member, place, size in zip(counted.members, columns, dims, strict=True):
             if not moments.varies(place):
@@ -126,7 +122,7 @@ class GCCA(MomentMethod):
 
 
 def positive(rho: NDArray[np.float64]) -> int:
-    """How many of the falling eigenvalues rho [d] are positive: the dimensions along which the members agree.
+    """Return how many of the falling eigenvalues rho [d] are positive: the dimensions along which the members agree.
 
     Example:
         >>> positive(np.array([0.7, 0.2, 1e-17, -0.2]))

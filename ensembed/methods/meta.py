@@ -50,11 +50,6 @@ class BaseProjection(ABC):
     def onto(self, V: NDArray[np.float64]) -> Projection:
         """Return the projection followed by the product with directions V [D, d]."""
 
-    @property
-    def counts(self) -> bool:
-        """Whether the vectors depend on the view: not where its member has the weight 0."""
-        return True
-
     @abstractmethod
     def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Return what a saved model keeps: the facts for `config.json`, and the tensors by name."""
@@ -62,7 +57,7 @@ class BaseProjection(ABC):
     @classmethod
     @abstractmethod
     def restored(
-        cls, facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]]
+        cls, facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]], /
     ) -> Projection:
         """Return the projection of a view of `columns` columns on `dim` from what was saved.
 
@@ -98,28 +93,15 @@ class Placement(BaseProjection):
 
     def onto(self, V: NDArray[np.float64]) -> Projection:
         """Return the rows of V that belong to the view, scaled, as a matrix."""
-        if not self.counts:
-            return self
         rows = V[self.start : self.start + self.columns] * self.scale
-        return Dense.centred(rows, np.zeros(self.columns))
-
-    @property
-    def counts(self) -> bool:
-        """Whether the scale is not 0."""
-        return self.scale != 0
+        return Dense.centred(rows, np.zeros(self.columns)) if self.scale else self
 
     def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """Return its numbers: there are no tensors."""
         return {"kind": self.kind, "start": self.start, "columns": self.columns, "scale": self.scale}, {}
 
     @classmethod
-    def restored(
-        cls,
-        facts: Mapping[str, Any],
-        columns: int,  # noqa: ARG003 - the facts say it; the caller compares
-        dim: int,  # noqa: ARG003 - a placement may end behind the last column
-        take: Callable[..., NDArray[Any]],  # noqa: ARG003 - there are no tensors
-    ) -> Placement:
+    def restored(cls, facts: Mapping[str, Any], *_: object) -> Placement:
         """Return the placement from its facts."""
         return cls(facts["start"], facts["columns"], facts["scale"])
 
@@ -162,13 +144,7 @@ class Dense(BaseProjection):
         return {"kind": self.kind}, {"matrix": self.matrix, "offset": self.offset}
 
     @classmethod
-    def restored(
-        cls,
-        facts: Mapping[str, Any],  # noqa: ARG003 - only the kind
-        columns: int,
-        dim: int,
-        take: Callable[..., NDArray[Any]],
-    ) -> Dense:
+    def restored(cls, _: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]], /) -> Dense:
         """Return the projection from its tensors."""
         return cls(take("matrix", columns, dim), take("offset", dim))
 
@@ -235,7 +211,9 @@ class Network(BaseProjection):
         return {"kind": self.kind, "start": self.start, "activation": self.activation, "widths": widths}, tensors
 
     @classmethod
-    def restored(cls, facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]]) -> Network:
+    def restored(
+        cls, facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]], /
+    ) -> Network:
         """Return the network from its widths and tensors."""
         start, widths = facts["start"], facts["widths"]
         if type(start) is not int or start < 0 or not widths or (widths[-1] and start + widths[-1] > dim):
@@ -310,10 +288,10 @@ class Meta:
     @property
     def counted(self) -> tuple[int, ...]:
         """The places of the views that the vectors depend on: all but those of weight 0."""
-        return tuple(j for j, projection in enumerate(self.projections) if projection.counts)
+        return tuple(j for j, projection in enumerate(self.projections) if getattr(projection, "scale", 1.0))
 
     def transform(self, views: Sequence[Any]) -> FloatArray:
-        """Vectors [n, d] of row-aligned views [n, d_j]; a row does not depend on the rows around it.
+        """Return vectors [n, d] of row-aligned views [n, d_j]; a row does not depend on the rows around it.
 
         A view given as None is left out of the sum, as when its encoder is down. The inputs are not changed.
         """
@@ -344,14 +322,14 @@ class Meta:
         return result
 
     def update(self, digest: hashlib._Hash) -> None:
-        """Add all that changes the vectors to a hash."""
+        """Add everything that changes the vectors to a hash."""
         digest.update(f"{self.dim} {self.normalize}".encode())
         for projection in self.projections:
             digest.update(type(projection).__name__.encode())
             _update(digest, projection)
 
     def truncate(self, k: int) -> Meta:
-        """The meta-embedding of the first k dimensions."""
+        """Return the meta-embedding of the first k dimensions."""
         if not isinstance(k, (int, np.integer)):
             raise DimensionError(f"truncate takes a whole number of dimensions, not {k!r}")
         if not 1 <= k <= self.dim:
@@ -362,7 +340,7 @@ class Meta:
 
 
 def _update(digest: hashlib._Hash, value: object) -> None:
-    """Add numbers, arrays, and what is made of them, to a hash."""
+    """Add numbers and arrays, and tuples and dataclasses of them, to a hash."""
     if isinstance(value, np.ndarray):
         digest.update(repr(value.shape).encode() + np.ascontiguousarray(value).tobytes())
     elif isinstance(value, tuple):

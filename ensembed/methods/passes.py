@@ -1,4 +1,4 @@
-"""The passes over all rows that methods need, apart from who runs them: this process or an engine."""
+"""The passes over all rows that methods need; this process or an engine runs them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Passes(Protocol):
-    """Runs what takes long. What a method solves afterwards, from a few matrices, it does itself."""
+    """Runs the long part of a fit. A method solves the rest itself, from a few matrices."""
 
     def moments(self, views: Views, how: Pass = Pass(), *, normalize: bool = False) -> Moments:
         """Return the moments of row-aligned views, see `Moments.of_views`."""

@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
-import ensembed.methods
 from ensembed.errors import InputError
 from ensembed.methods.base import Method
 
 GROUP = "ensembed.methods"
 
 
-_MODULES = [import_module(f"{GROUP}.{module.name}") for module in iter_modules(ensembed.methods.__path__)]
+_MODULES = [import_module(f"{GROUP}.{module.name}") for module in iter_modules([str(Path(__file__).parent)])]
 _CLASSES: set[type[Method]] = {
     value
     for module in _MODULES

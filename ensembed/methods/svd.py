@@ -11,10 +11,9 @@ import numpy as np
 from ensembed.errors import DimensionError, ViewError
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Dense, Meta
-from ensembed.methods.weights import CountedMembers, Weights, checked_weights
+from ensembed.methods.weights import CountedMembers, Weights
 from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments
-from ensembed.support.checks import check_whole
 
 
 @dataclass(frozen=True)
@@ -48,13 +47,8 @@ class SVD(MomentMethod):
     normalize: ClassVar[bool] = True
     spectrum_of: ClassVar[str] = "variance"
 
-    def __post_init__(self) -> None:
-        if self.dim is not None:
-            check_whole("dim", self.dim, 1)
-        object.__setattr__(self, "weights", checked_weights(self.weights))
-
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
-        """The meta-embedding of views of these dimensions whose concatenation has these moments."""
+        """Return the meta-embedding of views of these dimensions whose concatenation has these moments."""
         counted = CountedMembers.of(self.weights, dims)
         d = int(self.dim or max(counted.dims))
         moments = counted.moments(moments)

@@ -43,7 +43,7 @@ class UpProjection(NaiveMethod):
         check_whole("seed", self.seed, 0)
 
     def build(self, dims: Sequence[int]) -> Meta:
-        """The meta-embedding for one view of this dimension."""
+        """Return the meta-embedding for one view of this dimension."""
         if len(dims) != 1:
             raise ViewError(f"an up-projection takes one view, got {len(dims)}")
         bound = 1 / np.sqrt(dims[0])

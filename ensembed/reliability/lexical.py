@@ -77,10 +77,8 @@ class Lexical:
         return np.asarray(np.mean(both, axis=0))
 
 
-@lru_cache(maxsize=1)
-def lexical_features(sentences: tuple[str, ...]) -> Lexical:
-    """Return the features of sentences, cached: several ensembles may be estimated on one corpus."""
-    return Lexical(sentences)
+lexical_features = lru_cache(maxsize=1)(Lexical)
+"""The features of a tuple of sentences, cached: several ensembles may be estimated on one corpus."""
 
 
 def _tfidf(terms: Sequence[Sequence[str]], least: int) -> sparse.csr_array:

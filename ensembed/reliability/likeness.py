@@ -1,28 +1,35 @@
 """How alike encoders are on a corpus, without labels: linear CKA, correlation of cosines, overlap of neighbours.
 
-All three look at rows of length one, since the cosine is what embeddings are compared with: the length of a vector
-(how many rare words a sentence has, for a mean of static vectors) is no part of the figures. All three are symmetric,
-and do not change when a view is rotated or scaled.
+All three are computed from rows of length one, because embeddings are compared by cosine. All three are symmetric, and
+do not change when a view is rotated or scaled.
 
-An encoder that tells no sentences apart (a constant view, zeros) has 0 in all three with everything, itself included.
-A single zero vector has cosine 0 with every other and no neighbours.
+An encoder that gives all sentences the same vector has 0 in all three with every encoder, itself included. A single
+zero vector has cosine 0 with every other and no neighbours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.errors import InputError, ViewError
+from ensembed.corpora.corpus import Corpus
+from ensembed.encoders import Encoder
+from ensembed.errors import InputError
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
-from ensembed.numerics.row_matrices import Matrix, Views, batches, check_views, non_finite, unit_rows
+from ensembed.numerics.row_matrices import Matrix, Views, batches, check_views
+from ensembed.reliability.estimate import sample_vectors
 from ensembed.support.checks import check_whole
+from ensembed.support.heatmap import Panel, figure, svg_heatmap
 from ensembed.support.progress import Progress, silent
+from ensembed.support.provenance import provenance
+from ensembed.support.text_tables import markdown_table
 
 Matrix64 = NDArray[np.float64]
 
@@ -33,12 +40,29 @@ LEAST_ROWS = 4
 _BLOCK = 4096
 # Cosines in memory at a time, over all views: 32 MB.
 _COSINES = 1 << 22
-# An HSIC of a view with itself below this part of its biased one is rounding: the rows are all equally far apart.
+# An HSIC of a view with itself below this part of its biased one is rounding: all rows are equally far apart.
 _NOISE = 1e-12
-# Cosines of float32 vectors are off by some 1e-8; a spread, squared, of less than this is no spread.
+# Cosines of float32 vectors have errors of about 1e-8; a variance of less than this is rounding.
 _LEAST_VARIANCE = 1e-14
-# Equal vectors must tie, whichever place of a matrix product their cosine came from.
+# Cosines are rounded, so that equal vectors tie wherever in a matrix product their cosine is computed.
 _DECIMALS = 10
+
+
+HEADERS = ["encoder", "encoder", "CKA", "cosines", "overlap"]
+# From this CKA on, an encoder adds next to nothing to the other under a linear method.
+_TWINS = 0.95
+_LIMITS = (
+    "Different does not mean good: without labels nobody can tell which encoder is better (`ensembed evaluate` scores "
+    "them on pairs that have labels). Look for members that are good and differ."
+)
+# The page says what the help says, with the references.
+_MEANINGS = """\
+All figures are of vectors scaled to length one, and of each distinct sentence once.
+CKA: linear centred kernel alignment (Kornblith et al. 2019) with the unbiased estimate of HSIC (Song et al. 2012; \
+Nguyen et al. 2021): 0 for encoders with nothing in common.
+cosines: Pearson's r between the cosines of all pairs of sampled sentences.
+overlap: the mean part of a sampled sentence's nearest neighbours, by cosine among the sampled ones, that two encoders \
+share.""".splitlines()
 
 
 @dataclass(frozen=True)
@@ -57,14 +81,14 @@ class Comparison:
     """How alike J encoders are.
 
     Attributes:
-        names: what the encoders are called.
+        names: the names of the encoders.
         cka: [J, J] linear CKA, debiased, over all rows, in [-1, 1]; near 0 for views that have nothing in common.
         cosines: [J, J] Pearson's r between the cosines of all pairs of sampled sentences.
         overlap: [J, J] the mean part that two encoders share of the nearest neighbours of a sampled sentence.
-        rows: how many sentences there were.
-        sampled: how many of them `cosines` and `overlap` are about.
+        rows: the number of sentences.
+        sampled: how many of them `cosines` and `overlap` use.
         neighbours: how many nearest neighbours a sentence has in `overlap`.
-        seed: of the sample.
+        seed: seed of the random sample.
     """
 
     names: tuple[str, ...]
@@ -78,24 +102,23 @@ class Comparison:
 
     @property
     def chance(self) -> float:
-        """The overlap of neighbours that are drawn by lot."""
+        """The overlap of neighbours that are chosen at random."""
         return self.neighbours / (self.sampled - 1)
 
     @property
     def mute(self) -> tuple[str, ...]:
         """The encoders that tell no sentences apart, so that their figures are 0."""
-        told = zip(self.names, self.cka.diagonal(), self.cosines.diagonal(), strict=True)
-        return tuple(name for name, cka, cosines in told if cka == 0 or cosines == 0)
+        diagonals = zip(self.names, self.cka.diagonal(), self.cosines.diagonal(), strict=True)
+        return tuple(name for name, cka, cosines in diagonals if cka == 0 or cosines == 0)
 
     @property
     def pairs(self) -> list[Pair]:
         """Every pair once, the most alike by CKA first."""
-        found = [
-            Pair(name, self.names[j], float(self.cka[i, j]), float(self.cosines[i, j]), float(self.overlap[i, j]))
-            for i, name in enumerate(self.names)
-            for j in range(i + 1, len(self.names))
+        pairs = [
+            Pair(self.names[i], self.names[j], *(float(M[i, j]) for M in (self.cka, self.cosines, self.overlap)))
+            for i, j in itertools.combinations(range(len(self.names)), 2)
         ]
-        return sorted(found, key=lambda pair: pair.cka, reverse=True)
+        return sorted(pairs, key=lambda pair: pair.cka, reverse=True)
 
 
 def compare(
@@ -108,9 +131,10 @@ def compare(
     seed: int = 0,
     progress: Progress = silent,
 ) -> Comparison:
-    """Compare what encoders say about the same sentences.
+    """Compare the encoders' views of the same sentences.
 
-    Two passes over the views, in memory that does not depend on the number of rows, and all pairs of a sample.
+    This takes two passes over the views, in memory that does not depend on the number of rows, and all pairs of a
+    sample.
 
     Linear CKA is `HSIC(X, Y) / sqrt(HSIC(X, X) HSIC(Y, Y))` (Kornblith et al. 2019). The usual estimate of HSIC,
     `||X'Y||_F^2` of centred views, makes any two views alike unless n is much larger than their dimensions: two random
@@ -119,23 +143,23 @@ def compare(
 
     Args:
         views: row-aligned arrays [n, d_j], memory maps or stored views, at least two.
-        names: what to call them; by default `view 0`, `view 1` and so on.
-        among: [m] the numbers of the rows to look at, rising; by default all. A sentence that the corpus repeats should
+        names: the names of the encoders; by default `view 0`, `view 1` and so on.
+        among: [m] the numbers of the rows to use, rising; by default all. A sentence that the corpus repeats should
             count once: to any two encoders its repetitions are alike.
         rows: how many of them to sample for the cosines and the neighbours; all if there are no more.
-        neighbours: how many nearest neighbours of a sentence to look at, by cosine, among the sampled ones. Of equally
+        neighbours: how many nearest neighbours of a sentence to compare, by cosine, among the sampled ones. Of equally
             near ones the first count.
-        seed: of the sample.
-        progress: told of rows.
+        seed: seed of the random sample.
+        progress: receives the number of rows that are done.
 
     Example:
         >>> X = np.random.default_rng(0).standard_normal((100, 8))
-        >>> found = compare([X, X[:, ::-1], np.ones((100, 3))])
-        >>> found.cka.round(6) + 0.0
+        >>> comparison = compare([X, X[:, ::-1], np.ones((100, 3))])
+        >>> comparison.cka.round(6) + 0.0
         array([[1., 1., 0.],
                [1., 1., 0.],
                [0., 0., 0.]])
-        >>> found.mute
+        >>> comparison.mute
         ('view 2',)
     """
     checked = check_views(views)
@@ -144,22 +168,21 @@ def compare(
     names = [f"view {j}" for j in range(len(checked))] if names is None else list(names)
     if len(names) != len(checked):
         raise InputError(f"there are {len(checked)} views and {len(names)} names: {names}")
-    check_whole("rows", rows, LEAST_ROWS)
-    check_whole("neighbours", neighbours, 1)
-    check_whole("seed", seed, 0)
+    for name, value, least in (("rows", rows, LEAST_ROWS), ("neighbours", neighbours, 1), ("seed", seed, 0)):
+        check_whole(name, value, least)
     chosen = _chosen(among, checked[0].shape[0])
     check_sample(len(chosen), rows, neighbours)
     sample = chosen
     if rows < len(chosen):
         sample = np.sort(np.random.default_rng(seed).choice(chosen, rows, replace=False))
     cka = _cka([_UnitRows(view, chosen, j) for j, view in enumerate(checked)], progress)
-    sampled = [_UnitRows(view, sample, j)[:] for j, view in enumerate(checked)]
+    sampled = [sample_vectors(view, sample, j) for j, view in enumerate(checked)]
     cosines, overlap = _pairwise(sampled, neighbours, progress)
     return Comparison(tuple(names), cka, cosines, overlap, len(chosen), len(sample), neighbours, seed)
 
 
 def check_sample(distinct: int, rows: int, neighbours: int) -> None:
-    """Raise an InputError unless so many distinct sentences are enough, with so many sampled and looked at."""
+    """Raise an InputError unless there are enough distinct sentences for so many sampled rows and neighbours."""
     if distinct < LEAST_ROWS:
         raise InputError(f"comparing takes at least {LEAST_ROWS} distinct sentences, got {distinct}")
     sampled = min(rows, distinct)
@@ -176,42 +199,25 @@ class _UnitRows:
     def __init__(self, view: Matrix, rows: NDArray[np.int64], number: int) -> None:
         self.shape = (len(rows), view.shape[1])
         self.dtype = np.dtype(np.float64)
-        self._view = view
-        self._rows = rows
-        self._number = number
+        self._view, self._rows, self._number = view, rows, number
 
     def __getitem__(self, rows: slice, /) -> Matrix64:
-        chosen = self._rows[rows]
-        result = np.empty((len(chosen), self.shape[1]))
-        done = 0
-        # Chosen rows may lie far apart: what lies between them is not read in one piece.
-        while done < len(chosen):
-            first = int(chosen[done])
-            end = int(np.searchsorted(chosen, first + _BLOCK))
-            stretch = np.asarray(self._view[first : int(chosen[end - 1]) + 1])
-            X = stretch[chosen[done:end] - first].astype(np.float64)
-            if not np.isfinite(X).all():
-                raise ViewError(non_finite([stretch], first, [self._number]))
-            result[done:end] = unit_rows(X)
-            done = end
-        return result
+        return sample_vectors(self._view, self._rows[rows], self._number)
 
 
 def _chosen(among: NDArray[np.integer[Any]] | None, n: int) -> NDArray[np.int64]:
-    """The numbers of the rows to look at, checked."""
+    """Return the numbers of the rows to use, checked."""
     rows = np.arange(n) if among is None else np.asarray(among)
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
         raise InputError(f"among is a list of row numbers, not {rows.dtype} of shape {rows.shape}")
     rows = rows.astype(np.int64)
-    if len(rows) == 0:
-        return rows
-    if rows[0] < 0 or rows[-1] >= n or not (np.diff(rows) > 0).all():
+    if len(rows) and (rows[0] < 0 or rows[-1] >= n or not (np.diff(rows) > 0).all()):
         raise InputError(f"among must rise from 0 to at most {n - 1}: the views have {n} rows")
     return rows
 
 
 def _cka(views: Views, progress: Progress) -> Matrix64:
-    """Debiased linear CKA [J, J].
+    """Return the debiased linear CKA [J, J].
 
     The unbiased HSIC leaves the diagonals out of the two Gram matrices K and L [n, n]. In terms of centred views, whose
     Gram matrices have rows that sum to zero, it is (up to a factor that CKA does not see)
@@ -240,14 +246,16 @@ def _cka(views: Views, progress: Progress) -> Matrix64:
 
 
 def _pairwise(sample: Sequence[Matrix64], k: int, progress: Progress) -> tuple[Matrix64, Matrix64]:
-    """Correlation of cosines [J, J] and overlap of the k nearest neighbours [J, J] of rows [n, d_j] of length one."""
+    """Return the correlation of cosines and the overlap of the k nearest neighbours, [J, J], of rows of length one."""
     J, n = len(sample), len(sample[0])
     moments, shared = Moments.zero(J), np.zeros((J, J))
-    for start, cosines in _cosine_blocks(sample):
+    size = max(1, _COSINES // (J * n))
+    for start in range(0, n, size):
+        cosines = np.stack([np.round(X[start : start + size] @ X.T, _DECIMALS) for X in sample])  # [J, b, n]
         own = start + np.arange(cosines.shape[1])
         later = np.arange(n) > own[:, None]  # every pair once
         moments += Moments.of(cosines[:, later].T)
-        # A row is no neighbour of its own, and a zero row, as near to everything, has none.
+        # A row is not its own neighbour, and a zero row, which is equally near to all, has none.
         cosines[:, np.arange(len(own)), own] = -np.inf
         near = [_nearest(C, k) for C in cosines]
         for j, X in enumerate(sample):
@@ -259,16 +267,8 @@ def _pairwise(sample: Sequence[Matrix64], k: int, progress: Progress) -> tuple[M
     return _correlation(moments.scatter, varies), overlap
 
 
-def _cosine_blocks(sample: Sequence[Matrix64]) -> Iterator[tuple[int, Matrix64]]:
-    """Row number and cosines [J, b, n] of b rows with all rows."""
-    n = len(sample[0])
-    size = max(1, _COSINES // (len(sample) * n))
-    for start in range(0, n, size):
-        yield start, np.stack([np.round(X[start : start + size] @ X.T, _DECIMALS) for X in sample])
-
-
 def _nearest(C: Matrix64, k: int) -> NDArray[np.bool_]:
-    """Where [b, n] the k largest entries of each row of C [b, n] are; of equal ones the first count."""
+    """Return where [b, n] the k largest entries of each row of C [b, n] are; of equal ones the first count."""
     least = np.partition(C, C.shape[1] - k, axis=1)[:, -k, None]
     above, level = least < C, least == C
     room = k - above.sum(axis=1, keepdims=True)
@@ -276,7 +276,112 @@ def _nearest(C: Matrix64, k: int) -> NDArray[np.bool_]:
 
 
 def _correlation(S: Matrix64, counts: NDArray[np.bool_]) -> Matrix64:
-    """The entries of S [J, J] over the roots of its diagonal's; 0 for what does not count."""
+    """Return the correlations of second moments S [J, J]; 0 for members that do not count."""
     scale = np.sqrt(np.where(counts, S.diagonal(), 1.0))
-    # The bounds hold by Cauchy and Schwarz, but for rounding.
+    # Cauchy and Schwarz bound the entries, but for rounding.
     return np.where(np.outer(counts, counts), np.clip(S / np.outer(scale, scale), -1.0, 1.0), 0.0)
+
+
+@dataclass(frozen=True)
+class LikenessReport:
+    """A comparison and what it is about.
+
+    Attributes:
+        comparison: the figures.
+        what: a description of the sentences.
+        corpus: the sentences.
+        members: the encoders, in the order of the comparison's names.
+    """
+
+    comparison: Comparison
+    what: str
+    corpus: Corpus
+    members: Sequence[Encoder]
+
+    def rows(self, labels: Sequence[str]) -> list[list[str]]:
+        """Return a row of the table for every pair, the most alike first; `labels` are the names to show."""
+        shown = dict(zip(self.comparison.names, labels, strict=True))
+        return [
+            [shown[pair.first], shown[pair.second], figure(pair.cka), figure(pair.cosines), figure(pair.overlap)]
+            for pair in self.comparison.pairs
+        ]
+
+    def panels(self) -> list[Panel]:
+        """Return the three heat maps."""
+        return [
+            Panel("CKA", self.comparison.cka),
+            Panel("Correlation of cosines", self.comparison.cosines),
+            Panel(f"Overlap of {self.comparison.neighbours} neighbours", self.comparison.overlap),
+        ]
+
+    def protocol(self) -> list[str]:
+        """Return what the figures were measured on."""
+        result = self.comparison
+        sample = f"{result.sampled} of them, seed {result.seed}" if result.sampled < result.rows else "all of them"
+        return [
+            f"CKA: {result.rows} sentences, {self.what}.",
+            f"Cosines and {result.neighbours} neighbours: {sample}. Overlap by chance: {result.chance:.3f}.",
+        ]
+
+    def advice(self, labels: Sequence[str]) -> list[str]:
+        """Return what the figures say about the encoders, a sentence each."""
+        shown = dict(zip(self.comparison.names, labels, strict=True))
+
+        def both(pair: Pair) -> str:
+            return f"{shown[pair.first]} and {shown[pair.second]} (CKA {figure(pair.cka)})"
+
+        mute = set(self.comparison.mute)
+        lines = [f"{shown[name]} tells no sentences apart: its figures are 0." for name in self.comparison.mute]
+        pairs = [pair for pair in self.comparison.pairs if not {pair.first, pair.second} & mute]
+        if pairs and pairs[0].cka >= _TWINS:
+            lines.append(f"Most alike: {both(pairs[0])}: the one adds little to the other.")
+        elif len(pairs) > 1:
+            lines.append(f"Most alike: {both(pairs[0])}.")
+        if len(pairs) > 1:
+            lines.append(f"Most different: {both(pairs[-1])}.")
+        return [*lines, _LIMITS]
+
+    def svg(self) -> str:
+        """Return the heat maps as an SVG document."""
+        return svg_heatmap(self.comparison.names, self.panels(), self.protocol())
+
+    def page(self, origin: str, picture: str = "") -> str:
+        """Return everything as a Markdown page.
+
+        Args:
+            origin: the sentence that says how the page was made.
+            picture: the address of the heat maps, if they were written.
+        """
+        labels = [name.replace("|", "\\|") for name in self.comparison.names]
+        specs = ", ".join(f"{spec.name} ({spec.dim}, {spec.revision})" for spec in (m.spec for m in self.members))
+        made = ", ".join(f"{name} {value}" for name, value in provenance().items())
+        notes = [*self.protocol(), f"The corpus's key: {self.corpus.key}.", *_MEANINGS, *self.advice(labels)]
+        notes += [f"Encoders (dimension, revision): {specs}.", f"Made with {made}."]
+        image = [f"![heat maps]({quote(picture)})", ""] if picture else []
+        table = markdown_table(HEADERS, self.rows(labels), left=2)
+        lines = ["# How alike encoders are", "", origin, "", *image, table, "", *(f"- {note}" for note in notes)]
+        return "\n".join(lines) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain JSON."""
+        result = self.comparison
+
+        def rounded(matrix: NDArray[Any]) -> list[list[float]]:
+            return [[round(float(value), 6) for value in row] for row in matrix]
+
+        key, sentences = self.corpus.key, len(self.corpus)
+        return {
+            "corpus": {"what": self.what, "sentences": sentences, "distinct": result.rows, "key": key},
+            "encoders": [
+                {"encoder": name, "spec": member.spec.to_json(), "key": member.spec.key}
+                for name, member in zip(result.names, self.members, strict=True)
+            ],
+            **{name: getattr(result, name) for name in ("rows", "sampled", "neighbours", "seed", "chance")},
+            "mute": list(result.mute),
+            **{name: rounded(getattr(result, name)) for name in ("cka", "cosines", "overlap")},
+            "pairs": [
+                {"encoders": [pair.first, pair.second]}
+                | {name: getattr(pair, name) for name in ("cka", "cosines", "overlap")}
+                for pair in result.pairs
+            ],
+        }

@@ -124,7 +124,7 @@ def _predict(
     and the total error of a strength follows from second moments: rows are predicted once, with the chosen one.
     """
     moments = [(X[test].T @ X[test], X[test].T @ Z[test]) for test in folds]
-    own, cross = (sum(one[k] for one in moments) for k in (0, 1))
+    own, cross = (sum(products[k] for products in moments) for k in (0, 1))
     losses, solved = np.zeros((len(RIDGES), len(starts))), []
     for own_test, cross_test in moments:
         values, V = np.linalg.eigh(own - own_test)

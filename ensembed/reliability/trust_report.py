@@ -41,7 +41,19 @@ class TrustReport:
 
     def rows(self) -> list[list[str]]:
         """Return a row of the table for every member."""
-        return [self._row(j) for j in self.order]
+        estimate, rows = self.estimate, []
+        for j in self.order:
+            lead = f"{estimate.lead_low[j]:+.3f} to {estimate.lead_high[j]:+.3f}"
+            weight = f"{estimate.weights_low[j]:.2f} to {estimate.weights_high[j]:.2f}"
+            figures = [
+                f"{estimate.lead[j]:+.3f}",
+                lead,
+                f"{estimate.agreement[j]:.2f}",
+                f"{estimate.weights[j]:.2f}",
+                weight,
+            ]
+            rows.append([self.labels[j], *(["-", "", "-", "0.00", ""] if self._is_mute(j) else figures)])
+        return rows
 
     def lines(self) -> list[str]:
         """Return what the figures say about the members, a sentence each."""
@@ -95,26 +107,11 @@ class TrustReport:
     def _is_mute(self, j: int) -> bool:
         return self.estimate.names[j] in self.estimate.mute
 
-    def _row(self, j: int) -> list[str]:
-        estimate = self.estimate
-        if self._is_mute(j):
-            return [self.labels[j], "-", "", "-", "0.00", ""]
-        return [
-            self.labels[j],
-            f"{estimate.lead[j]:+.3f}",
-            f"{estimate.lead_low[j]:+.3f} to {estimate.lead_high[j]:+.3f}",
-            f"{estimate.agreement[j]:.2f}",
-            f"{estimate.weights[j]:.2f}",
-            f"{estimate.weights_low[j]:.2f} to {estimate.weights_high[j]:.2f}",
-        ]
-
     def _verdict(self) -> str:
         """Return which member to trust most, and how certain that is."""
         estimate, labels = self.estimate, self.labels
-        rivals = [
-            j for j in self.order if not self._is_mute(j) and estimate.copies[j] != estimate.copies[estimate.best]
-        ]
-        best = labels[estimate.best]
+        copies, best = estimate.copies, labels[estimate.best]
+        rivals = [j for j in self.order if not self._is_mute(j) and copies[j] != copies[estimate.best]]
         if estimate.decided == "nothing":
             return "No two members agree, and nothing else tells which of them to believe: they all count the same."
         if not rivals:

@@ -15,12 +15,9 @@ from ensembed.search.segments import Segment, Snapshot, encode_rows
 # The places of the hits of a query, best first, and their cosines.
 Ranking: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float64]]
 
-# Rows that are compared at a time, so that a block and its scores stay in the processor's cache or near it.
-_BLOCK = 16384
-# Scores (queries times rows) that are in memory at a time.
-_SCORES = 1 << 24
-# The rounding error of a product of float32 rows is below this; rows this close to the last hit are scored again.
-_ROUNDING = 1e-5
+_BLOCK = 16384  # rows that are compared at a time: a block and its scores stay in the processor's cache or near it
+_SCORES = 1 << 24  # scores (queries times rows) that are in memory at a time
+_ROUNDING = 1e-5  # above the rounding error of a product of float32 rows; rows this close to the last hit count
 
 
 def search_all_rows(snapshot: Snapshot, queries: FloatArray, k: int) -> Iterator[Ranking]:
@@ -31,10 +28,7 @@ def search_all_rows(snapshot: Snapshot, queries: FloatArray, k: int) -> Iterator
 
 
 def find_candidates(snapshot: Snapshot, queries: FloatArray, count: int, first: int = 0) -> Iterator[NDArray[np.int64]]:
-    """Yield the places, from `first` on, of the `count` nearest rows of every query, by what the index compares first.
-
-    Rows that are as near as the last one, up to rounding, are included.
-    """
+    """Yield the places from `first` on of the `count` nearest rows of every query, and of rows as near as the last."""
     total = int(snapshot.starts[-1]) - first
     live = snapshot.live[first:]
     step = max(1, _SCORES // max(1, total))
@@ -49,20 +43,15 @@ def find_candidates(snapshot: Snapshot, queries: FloatArray, count: int, first: 
 
 
 def rank(snapshot: Snapshot, query: FloatArray, places: NDArray[np.int64], k: int) -> Ranking:
-    """Return the k best of these ascending places, best first; equal rows stay in their order.
-
-    Every row is scored alone and in double precision: its cosine does not depend on the rows beside it, so that equal
-    rows have equal scores.
-    """
+    """Return the k best of these ascending places, best first; equal rows have equal cosines and keep their order."""
     wide = query.astype(np.float64)
-    cosines = np.empty(len(places))
+    cosines = np.empty(len(places))  # of each row alone and in double precision: they do not depend on other rows
     for start in range(0, len(places), _BLOCK):
         rows = snapshot.vectors(places[start : start + _BLOCK]).astype(np.float64)
         cosines[start : start + _BLOCK] = np.einsum("ij,j->i", rows, wide)
     if not np.isfinite(cosines).all():
-        raise DamagedIndexError(
-            f"{snapshot.folder} is damaged: some of its vectors are not finite; ensembed index --verify says which file"
-        )
+        problem = "some of its vectors are not finite; ensembed index --verify says which file"
+        raise DamagedIndexError(f"{snapshot.folder} is damaged: {problem}")
     cosines = np.clip(cosines, -1, 1)
     order = np.lexsort((places, -cosines))[:k]
     return places[order], cosines[order]
@@ -84,15 +73,11 @@ def _block_scores(segment: Segment, rows: slice, queries: FloatArray, dtype: str
         return np.asarray(queries @ segment.vectors[rows].T)
     if dtype == "int8":
         return np.asarray((queries @ segment.codes[rows].astype(np.float32).T) * segment.scales[rows])
-    return np.stack([-_differing_bits(segment.codes[rows], code) for code in encode_rows(queries, "binary")[0]])
-
-
-def _differing_bits(codes: NDArray[np.uint64], query: NDArray[np.uint64]) -> FloatArray:
-    """Return in how many bits each code [n, w] differs from the query's [w]."""
-    total = np.zeros(len(codes), np.float32)
-    for word in range(codes.shape[1]):
-        total += _bit_count(codes[:, word] ^ query[word])
-    return total
+    scores = np.zeros((len(queries), rows.stop - rows.start), np.float32)
+    for own, query in zip(scores, encode_rows(queries, "binary")[0], strict=True):
+        for codes, word in zip(segment.codes[rows].T, query, strict=True):
+            own -= _bit_count(codes ^ word)  # minus the number of bits that differ
+    return scores
 
 
 if hasattr(np, "bitwise_count"):

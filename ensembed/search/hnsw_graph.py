@@ -18,30 +18,18 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DamagedIndexError
 from ensembed.search.exact_search import Ranking, find_candidates, rank
-from ensembed.search.index_files import (
-    WAY_OUT,
-    FileFacts,
-    GraphFacts,
-    Manifest,
-    check_bytes,
-    facts_of,
-    read_manifest,
-)
+from ensembed.search.index_files import WAY_OUT, FileFacts, GraphFacts, Manifest, check_bytes, facts_of, read_manifest
 from ensembed.search.segments import Snapshot, encode_rows
 from ensembed.support.atomic_files import new_file
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
 
-# Below this number of rows comparing all of them is faster than any graph.
-_LEAST_ROWS = 1000
-# The graph is extended when this part of it has been added since, and built again when this part of it is deleted.
-_STALE_PART = 0.25
+_LEAST_ROWS = 1000  # comparing all of fewer rows is faster than any graph
+_STALE_PART = 0.25  # the graph is extended when this part of it was added since, built again when it is deleted
 _BATCH = 4096
 # The least number of candidates for every hit, and usearch's parameters: measured in docs/search.md.
-_RESCORE = 4
-_EXPANSION_ADD, _EXPANSION_SEARCH, _CONNECTIVITY = 128, 96, 16
-# A graph is used if fewer than this part of the rows is wanted.
-_WANTED_PART = 0.1
+_RESCORE, _EXPANSION_ADD, _EXPANSION_SEARCH, _CONNECTIVITY = 4, 128, 96, 16
+_WANTED_PART = 0.1  # a graph is used if fewer than this part of the rows is wanted
 
 
 def usearch() -> Any:  # noqa: ANN401 - a module without types of its own
@@ -96,9 +84,8 @@ class OpenGraph:
         """Return the k nearest rows of every query, or None if all rows should be compared."""
         graph = snapshot.manifest.graph
         count = k * max(snapshot.manifest.settings.rescore, _RESCORE)
-        if graph is None or count > _WANTED_PART * len(snapshot) or len(snapshot) < _LEAST_ROWS:
-            return None
-        if _is_unavailable(snapshot.manifest):
+        few = count > _WANTED_PART * len(snapshot) or len(snapshot) < _LEAST_ROWS
+        if graph is None or few or _is_unavailable(snapshot.manifest):
             return None
         with self._lock:
             if graph.file != self._file:
@@ -144,13 +131,13 @@ def _drift(snapshot: Snapshot, graph: GraphFacts) -> tuple[int, int]:
 
 def _empty_graph(manifest: Manifest) -> Any:  # noqa: ANN401 - usearch has no types
     dim = manifest.spec.dim
-    kind: dict[str, Any] = {
-        "float32": {"ndim": dim, "metric": "cos", "dtype": "f16"},  # half precision is enough to find candidates
-        "int8": {"ndim": dim, "metric": "cos", "dtype": "i8"},
-        "binary": {"ndim": -(-dim // 64) * 64, "metric": "hamming", "dtype": "b1"},
+    ndim, metric, dtype = {
+        "float32": (dim, "cos", "f16"),  # half precision is enough to find candidates
+        "int8": (dim, "cos", "i8"),
+        "binary": (-(-dim // 64) * 64, "hamming", "b1"),
     }[manifest.settings.dtype]
     size = {"connectivity": _CONNECTIVITY, "expansion_add": _EXPANSION_ADD, "expansion_search": _EXPANSION_SEARCH}
-    return usearch().Index(**kind, **size)
+    return usearch().Index(ndim=ndim, metric=metric, dtype=dtype, **size)
 
 
 def _graph_vectors(manifest: Manifest, rows: FloatArray) -> NDArray[Any]:

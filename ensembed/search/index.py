@@ -23,20 +23,9 @@ from ensembed.encoders.identity import PROBES, difference, same_settings
 from ensembed.errors import IndexBusyError, InputError, SearchIndexError
 from ensembed.models.opening import open_model
 from ensembed.models.saved_model import is_model
-from ensembed.search import hnsw_graph, segments
+from ensembed.search import hnsw_graph, index_files, segments
 from ensembed.search.exact_search import search_all_rows
-from ensembed.search.index_files import (
-    MANIFEST,
-    RESCORE,
-    Codes,
-    Kind,
-    Manifest,
-    Settings,
-    check_bytes,
-    map_npy,
-    read_manifest,
-    write_npy,
-)
+from ensembed.search.index_files import MANIFEST, Codes, Kind, Manifest, Settings, check_bytes, read_manifest
 from ensembed.search.index_input import check_ids, check_metadata, check_texts, check_vectors
 from ensembed.support.atomic_files import why_not_writable, write_atomically
 from ensembed.support.progress import Progress, silent
@@ -46,14 +35,7 @@ _LOCK = ".lock"
 
 @dataclass(frozen=True)
 class Hit:
-    """A row that a search found.
-
-    Attributes:
-        id: the row's id.
-        score: its cosine with the query.
-        text: the text that was indexed.
-        metadata: the metadata that was added with it.
-    """
+    """A row that a search found: its id, its cosine with the query, the text and metadata that were indexed."""
 
     id: str
     score: float
@@ -105,23 +87,19 @@ class Index:
         """Make an empty index.
 
         Args:
-            folder: the folder of the index, which is created.
+            folder: the folder of the index, which is created; a SearchIndexError if an index is in it already.
             model: what turns texts and queries into vectors, always the same one.
             kind: "exact" compares a query with every row; "hnsw" uses a graph (pip install 'ensembed[search]'); "auto"
                 uses one from `graph_rows` rows on if usearch is installed.
             dtype: what is compared first: "float32", "int8" (a quarter of the memory) or "binary" (a thirty-second).
-            rescore: candidates for every hit, which are scored again from the float32 rows; by default 1 for float32,
-                4 for int8, 16 for binary, and at least 4 with a graph.
+            rescore: candidates per hit, scored again in float32; by default 1, 4 with int8 or a graph, 16 with binary.
             graph_rows: the number of rows from which "auto" has a graph.
             source: the folder or name from which the model can be opened again; not needed for an encoder's name.
             remake: replace an index that never had a row; one that had a row is always an error.
             wait: seconds to wait for another process that writes to the index.
-
-        Raises:
-            SearchIndexError: there is an index already, or the folder cannot be written to.
         """
         folder = Path(folder)
-        settings = Settings(kind, dtype, RESCORE.get(dtype, 1) if rescore is None else rescore, graph_rows)
+        settings = Settings(kind, dtype, index_files.RESCORE.get(dtype, 1) if rescore is None else rescore, graph_rows)
         if kind == "hnsw":
             hnsw_graph.usearch()  # fail now and not when the rows have been encoded
         encoder = open_encoder(model)
@@ -133,7 +111,7 @@ class Index:
         with _locked(FileLock(folder / _LOCK), folder, wait):
             if (folder / MANIFEST).exists() and not (remake and read_manifest(folder).next_key == 0):
                 raise SearchIndexError(f"there is an index in {folder} already: open it, or choose another folder")
-            fingerprint = write_npy(folder / "fingerprint.npy", probes.shape, "<f4", [probes])
+            fingerprint = index_files.write_npy(folder / "fingerprint.npy", probes.shape, "<f4", [probes])
             manifest = Manifest(settings, encoder.spec, _lasting_source(encoder, source), fingerprint)
             write_atomically(folder / MANIFEST, manifest.to_bytes())
         return cls(segments.open_snapshot(folder), encoder, wait)
@@ -150,13 +128,12 @@ class Index:
         wait: float = 0.0,
         progress: Progress = silent,
     ) -> Index:
-        """Open an index.
+        """Open the index in a folder.
 
         Args:
             folder: the folder of the index.
             model: the model it was made with; None opens it from its saved source when it is first needed.
-            verify: read every byte and compare the checksums; otherwise the sizes of the files are checked, and every
-                text when it is read.
+            verify: read every byte and compare the checksums; otherwise the files' sizes, and texts when they are read.
             threads: cores for the model, if it is opened here.
             trust: let the model run code that comes with its weights, or use other servers; see `ensembed.load`.
             wait: seconds to wait for another process that writes to the index.
@@ -185,15 +162,11 @@ class Index:
         if self._model is None:
             source = self.manifest.source
             if source is None:
-                raise SearchIndexError(
-                    f"{self.folder} was made with the object {self.manifest.spec.name!r}: pass it, as in "
-                    "Index.open(folder, model), or name a saved model with --model"
-                )
+                way_out = "pass it, as in Index.open(folder, model), or name a saved model with --model"
+                raise SearchIndexError(f"{self.folder} was made with the object {self.manifest.spec.name!r}: {way_out}")
             if Path(source).is_absolute() and not is_model(source):
-                raise SearchIndexError(
-                    f"the model of {self.folder} is no longer in {source}; if it is elsewhere now, say so: --model "
-                    "FOLDER, or Index.open(folder, model)"
-                )
+                way_out = "if it is elsewhere now, say so: --model FOLDER, or Index.open(folder, model)"
+                raise SearchIndexError(f"the model of {self.folder} is no longer in {source}; {way_out}")
             self._model = self._checked(open_model(source, from_file=True, **self._opening))
         return self._model
 
@@ -206,9 +179,7 @@ class Index:
             "rows": manifest.rows,
             "deleted": sum(segment.rows for segment in manifest.segments) - manifest.rows,
             "dim": manifest.spec.dim,
-            "kind": settings.kind,
-            "dtype": settings.dtype,
-            "rescore": settings.rescore,
+            **{name: getattr(settings, name) for name in ("kind", "dtype", "rescore")},
             "segments": len(manifest.segments),
             "graph": manifest.graph.rows if manifest.graph else 0,
             "bytes": sum(file.size for file in manifest.files()),
@@ -274,9 +245,7 @@ class Index:
     def delete(self, ids: Sequence[str], *, progress: Progress = silent) -> int:
         """Delete the rows with these ids, all of them or none, and return their number.
 
-        Raises:
-            InputError: an id is not in the index.
-            IndexBusyError: another process is writing.
+        An id that is not in the index is an InputError.
         """
         wanted = list(dict.fromkeys(check_ids(ids)))
         with self.writing():
@@ -292,12 +261,7 @@ class Index:
     def search(self, queries: Sequence[str] | FloatArray, k: int = 10) -> list[list[Hit]]:
         """Return the k nearest rows of every query, best first; equal rows in the order in which they were added.
 
-        Args:
-            queries: texts, or vectors [q, d] of the index's model.
-            k: how many; an index with fewer rows returns all of them.
-
-        Raises:
-            InputError: a query is blank or not a string, or the vectors do not fit.
+        Queries are texts, or vectors [q, d] of the index's model. An index with fewer rows returns all of them.
         """
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise InputError(f"k is a whole number from 1 on, not {k!r}")
@@ -308,11 +272,9 @@ class Index:
         if len(snapshot) == 0:
             return [[] for _ in vectors]
         rankings = self._graph.search(snapshot, vectors, int(k)) or search_all_rows(snapshot, vectors, int(k))
-        results = []
-        for places, scores in rankings:
-            records = [snapshot.record(place) for place in places.tolist()]
-            results.append([Hit(score=score, **record) for score, record in zip(scores.tolist(), records, strict=True)])
-        return results
+        return [
+            [Hit(score=float(s), **snapshot.record(place)) for place, s in zip(*hits, strict=True)] for hits in rankings
+        ]
 
     def get(self, ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the id, text and metadata of the rows with these ids; an unknown id is an InputError."""
@@ -347,9 +309,7 @@ class Index:
     def build_graph(self, *, threads: int = 1, progress: Progress = silent) -> None:
         """Bring the graph up to date: add the rows that it lacks, or build it again if many are deleted.
 
-        Args:
-            threads: cores to use; with more than one the graph, and what it finds, is not the same every time.
-            progress: receives the number of rows.
+        With more than one of the `threads`, the graph and what it finds are not the same every time.
         """
         if self.manifest.settings.kind == "exact":
             raise InputError(f"{self.folder} is an exact index: it has no graph")
@@ -360,11 +320,7 @@ class Index:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Keep other writers out during several changes; a single change does so by itself.
-
-        Raises:
-            IndexBusyError: another process is writing.
-        """
+        """Keep other writers out during several changes (a change does so itself); IndexBusyError if one is writing."""
         with _locked(self._lock, self.folder, self._wait):
             self.refresh()
             segments.remove_unused_files(self.folder, self.manifest)
@@ -381,24 +337,19 @@ class Index:
         manifest = self.manifest
         saved, way_out = manifest.spec, "give the model it was made with, or make another index"
         if not same_settings(model.spec, saved):
-            raise SearchIndexError(
-                f"{self.folder} was made with {_described(saved)}, not with {_described(model.spec)}: their vectors "
-                f"cannot be compared; {way_out}"
-            )
+            models = f"{_described(saved)}, not with {_described(model.spec)}: their vectors cannot be compared"
+            raise SearchIndexError(f"{self.folder} was made with {models}; {way_out}")
         check_bytes(self.folder, manifest.fingerprint)
-        probes = map_npy(self.folder, manifest.fingerprint, (len(PROBES), saved.dim), "<f4")
+        probes = index_files.map_npy(self.folder, manifest.fingerprint, (len(PROBES), saved.dim), "<f4")
         if change := difference(model, saved, probes):
-            raise SearchIndexError(
-                f"{self.folder} was made with another {_described(saved)}: this one {change}; {way_out}"
-            )
+            problem = f"{self.folder} was made with another {_described(saved)}: this one {change}"
+            raise SearchIndexError(f"{problem}; {way_out}")
         return model
 
     def _encode(self, texts: list[str], progress: Progress) -> FloatArray:
         if getattr(self.model, "missing", "error") == "drop":
-            raise SearchIndexError(
-                "a model that goes on without a member does not always give the same vectors: load it with "
-                'missing="error" to add to an index'
-            )
+            problem = "a model that goes on without a member does not always give the same vectors"
+            raise SearchIndexError(f'{problem}: load it with missing="error" to add to an index')
         return check_vectors(self.model.encode(texts, progress=progress), self.manifest.spec.dim)
 
     def _fresh_ids(self, count: int) -> list[str]:
@@ -418,10 +369,8 @@ class Index:
             raise InputError(f"the id {shorten(twice)} is given twice: nothing was added; replace=True keeps the last")
         if taken := self._snapshot.find(names):
             more = f" and {len(taken) - 1} others are" if len(taken) > 1 else " is"
-            raise InputError(
-                f"the id {shorten(next(iter(taken)))}{more} in the index already: nothing was added; give other ids, "
-                "or replace the rows (replace=True, --replace)"
-            )
+            way_out = "nothing was added; give other ids, or replace the rows (replace=True, --replace)"
+            raise InputError(f"the id {shorten(next(iter(taken)))}{more} in the index already: {way_out}")
         return range(len(names))
 
     def _with_rows(self, ids: list[str], vectors: FloatArray, lines: list[bytes]) -> Manifest:
@@ -455,9 +404,8 @@ def _locked(lock: FileLock, folder: Path, wait: float) -> Iterator[None]:
     try:
         lock.acquire(timeout=wait)
     except Timeout:
-        raise IndexBusyError(
-            f"another process is writing to {folder}; wait for it, or give it time with wait=SECONDS (--wait)"
-        ) from None
+        way_out = "wait for it, or give it time with wait=SECONDS (--wait)"
+        raise IndexBusyError(f"another process is writing to {folder}; {way_out}") from None
     except OSError as error:
         raise SearchIndexError(f"{folder} cannot be written to: {error}") from error
     try:

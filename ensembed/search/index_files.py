@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -52,6 +53,10 @@ class SegmentFacts:
     deleted: FileFacts | None  # the numbers of the deleted rows
     live: int  # number of rows that are not deleted
 
+    def all_files(self) -> list[FileFacts]:
+        """Return every file of the segment."""
+        return [*self.files.values(), *([self.deleted] if self.deleted else [])]
+
 
 @dataclass(frozen=True)
 class GraphFacts:
@@ -64,14 +69,7 @@ class GraphFacts:
 
 @dataclass(frozen=True)
 class Settings:
-    """How an index searches; fixed when it is created.
-
-    Attributes:
-        kind: "exact" compares a query with every row, "hnsw" uses a graph, "auto" uses one from `graph_rows` rows on.
-        dtype: what is compared first: the float32 rows, or codes of a quarter or a thirty-second of their size.
-        rescore: candidates for every hit, which are then scored from the float32 rows.
-        graph_rows: the number of rows from which "auto" has a graph.
-    """
+    """How an index searches, as `Index.create` describes it; fixed when it is created."""
 
     kind: Kind = "auto"
     dtype: Codes = "float32"
@@ -98,36 +96,23 @@ class Settings:
         for name, value in wanted.items():
             if (before := getattr(self, name)) != value:
                 option = f"--{name.replace('_', '-')}"
-                raise SearchIndexError(
-                    f"{folder} was made with {option} {before}, which stays, not {value}: leave out {option}, or make "
-                    "another index in a new folder"
-                )
+                way_out = f"leave out {option}, or make another index in a new folder"
+                raise SearchIndexError(f"{folder} was made with {option} {before}, which stays, not {value}: {way_out}")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything about an index except the rows; saved as `index.json`.
-
-    Attributes:
-        settings: how it searches.
-        spec: the spec of the model.
-        source: the folder or name from which the model can be opened again; None for an object.
-        fingerprint: the file with the model's vectors of the probe sentences.
-        segments: the rows, in their order.
-        graph: the graph, if there is one.
-        next_segment: the number of the next file; never used twice, because readers may have the old files open.
-        next_key: the key of the next row; never used twice either.
-        imports: by the hash of an imported file, how many of its records were read, and whether that was all of them.
-    """
+    """Everything about an index except the rows; saved as `index.json`."""
 
     settings: Settings
-    spec: EncoderSpec
-    source: str | None
-    fingerprint: FileFacts
+    spec: EncoderSpec  # of the model
+    source: str | None  # the folder or name from which the model can be opened again; None for an object
+    fingerprint: FileFacts  # the model's vectors of the probe sentences
     segments: tuple[SegmentFacts, ...] = ()
     graph: GraphFacts | None = None
-    next_segment: int = 1
-    next_key: int = 0
+    next_segment: int = 1  # the number of the next file; never used twice, because readers may have old files open
+    next_key: int = 0  # the key of the next row; never used twice either
+    # By the hash of an imported file: how many of its records were read, and whether that was all of them.
     imports: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
 
     @property
@@ -137,10 +122,8 @@ class Manifest:
 
     def files(self) -> list[FileFacts]:
         """Return every file except `index.json`."""
-        files = [self.fingerprint]
-        for segment in self.segments:
-            files += [*segment.files.values(), *([segment.deleted] if segment.deleted else [])]
-        return files + ([self.graph.file] if self.graph else [])
+        rows = [file for segment in self.segments for file in segment.all_files()]
+        return [self.fingerprint, *rows, *([self.graph.file] if self.graph else [])]
 
     def to_bytes(self) -> bytes:
         """Return the content of `index.json`, with a hash of itself."""
@@ -180,29 +163,21 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read `index.json`.
-
-    Raises:
-        SearchIndexError: there is no index in the folder, or its format is newer than this version.
-        DamagedIndexError: the file is damaged.
-    """
+    """Read `index.json`; raise a SearchIndexError if there is none, a DamagedIndexError if it is damaged."""
     path = folder / MANIFEST
     try:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        raise SearchIndexError(
-            f"{folder} is not a search index: there is no {MANIFEST} in it; make one with ensembed index"
-        ) from None
+        problem = f"there is no {MANIFEST} in it; make one with ensembed index"
+        raise SearchIndexError(f"{folder} is not a search index: {problem}") from None
     except OSError as error:
         raise SearchIndexError(f"{path} cannot be read: {error}") from error
     try:
         facts = json.loads(data)
         intact = facts.pop("sha256") == _json_hash(facts)
         if intact and facts["format"] != FORMAT_VERSION:
-            raise SearchIndexError(
-                f"{folder} has index format {facts['format']!r}; ensembed {__version__} reads {FORMAT_VERSION}: "
-                "upgrade ensembed"
-            )
+            reads = f"ensembed {__version__} reads {FORMAT_VERSION}: upgrade ensembed"
+            raise SearchIndexError(f"{folder} has index format {facts['format']!r}; {reads}")
         manifest = Manifest.from_json(facts)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedIndexError(f"{path} is damaged: {error!r}; {WAY_OUT}") from error
@@ -226,13 +201,8 @@ def write_npy(path: Path, shape: tuple[int, ...], dtype: str, blocks: Iterable[N
     """Write an `.npy` file of this shape from blocks of its rows."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": dtype, "fortran_order": False, "shape": shape})
-
-    def pieces() -> Iterator[bytes]:
-        yield header.getvalue()
-        for block in blocks:
-            yield np.ascontiguousarray(block, dtype).tobytes()
-
-    return write_blocks(path, pieces())
+    rows = (np.ascontiguousarray(block, dtype).tobytes() for block in blocks)
+    return write_blocks(path, itertools.chain([header.getvalue()], rows))
 
 
 def facts_of(path: Path) -> FileFacts:
@@ -261,9 +231,8 @@ def map_npy(folder: Path, facts: FileFacts, shape: tuple[int, ...], dtype: str) 
     except (ValueError, EOFError) as error:
         raise DamagedIndexError(f"{path} is damaged: {error}; {WAY_OUT}") from error
     if array.shape != shape or array.dtype != np.dtype(dtype):
-        raise DamagedIndexError(
-            f"{path} is damaged: it holds {array.dtype} {array.shape} instead of {dtype} {shape}; {WAY_OUT}"
-        )
+        problem = f"it holds {array.dtype} {array.shape} instead of {dtype} {shape}"
+        raise DamagedIndexError(f"{path} is damaged: {problem}; {WAY_OUT}")
     # A plain array over the same memory map: slicing np.memmap costs more than the product of a small block.
     return np.asarray(array)
 

@@ -26,17 +26,11 @@ BATCH = 1024
 
 @dataclass(frozen=True)
 class Imported:
-    """The result of importing a file.
+    """The result of importing a file."""
 
-    Attributes:
-        added: number of texts that were added.
-        blank: records without a text, which were left out.
-        before: records that an earlier, interrupted run had read.
-    """
-
-    added: int
-    blank: int
-    before: int
+    added: int  # number of texts that were added
+    blank: int  # records without a text, which were left out
+    before: int  # records that an earlier, interrupted run had read
 
 
 def add_file(
@@ -48,18 +42,10 @@ def add_file(
     batch: int = BATCH,
     progress: Progress = silent,
 ) -> Imported:
-    """Add the texts of a file in batches; after an interruption the same call continues.
+    """Add the texts of a file in batches of records; after an interruption the same call continues.
 
-    Args:
-        index: what to add to.
-        file: what to read.
-        replace: replace a row that has the id of a new one; otherwise that is an error.
-        again: add a file again that was added completely before.
-        batch: records to encode and save at a time.
-        progress: receives the number of records.
-
-    Raises:
-        CorpusError: the file cannot be read, or was added before. What was added of it stays.
+    A row that has the id of a new one is an error, unless `replace` replaces it. A file that was added completely
+    before is a CorpusError, unless it is added `again`. After an error, what was added of the file stays.
     """
     key = file.key()
 
@@ -70,10 +56,8 @@ def add_file(
     with index.writing():
         before, complete = index.manifest.imports.get(key or "", (0, False))
         if complete and not again and not (replace and file.id_column):
-            raise CorpusError(
-                f"{file.name} was added to {index.folder} before, all {before} records of it: there is nothing to do; "
-                "--again adds it once more"
-            )
+            what = f"{file.name} was added to {index.folder} before, all {before} records of it"
+            raise CorpusError(f"{what}: there is nothing to do; --again adds it once more")
         before = 0 if complete else before
         added, read = 0, before
         records = itertools.islice(file, before, None)
@@ -81,14 +65,10 @@ def add_file(
             read += len(some)
             kept = [record for record in some if record.text.strip()]
             ids = [record.id for record in kept if record.id is not None]
-            index.add(
-                [record.text for record in kept],
-                ids if kept and len(ids) == len(kept) else None,
-                [record.metadata for record in kept],
-                replace=replace,
-                mark=(key, read, False) if key else None,
-                progress=rare_progress,
-            )
+            names = ids if kept and len(ids) == len(kept) else None
+            texts, metadata = [record.text for record in kept], [record.metadata for record in kept]
+            mark = (key, read, False) if key else None
+            index.add(texts, names, metadata, replace=replace, mark=mark, progress=rare_progress)
             added += len(kept)
             progress("index", read, None)
         if key is not None:

@@ -1,9 +1,8 @@
 """The rows of an index: segments, which never change, and a snapshot, which is the segments of one manifest.
 
 The files of a segment are `vectors` (float32, length one), `keys` (the rows' numbers in the order of adding, which
-compaction keeps), `ids` (hash and row, sorted by hash), `records` (a line of JSON per row: id, text, metadata),
-`places` (where each line begins, and its checksum), and `codes` and `scales` if the index compares short codes first.
-Deleted rows are listed in a file of their own. Compaction copies rows into new segments without the deleted ones.
+compaction keeps), `ids` (hash and row, sorted by hash), `records` (a line of JSON per row), `places` (where each line
+begins, and its checksum), `codes` and `scales` if short codes are compared first, and the list of deleted rows.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,30 +24,14 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DamagedIndexError
-from ensembed.search.index_files import (
-    MANIFEST,
-    WAY_OUT,
-    Manifest,
-    SegmentFacts,
-    check_bytes,
-    map_bytes,
-    map_npy,
-    read_manifest,
-    write_blocks,
-    write_npy,
-)
+from ensembed.search import index_files
+from ensembed.search.index_files import MANIFEST, WAY_OUT, Manifest, SegmentFacts, check_bytes, map_npy, read_manifest
 from ensembed.support.progress import Progress, silent
 
-# Rows that are copied at a time.
-_COPIED_ROWS = 8192
-# A segment is compacted when this part of its rows is deleted.
-_DELETED_PART = 1 / 3
-# When this many small segments of about one size exist, they are merged into one that is about as many times larger:
-# every row is copied only a few times.
-_FAN = 8
-# Merging small segments does not make them larger than this.
-SEGMENT_ROWS = 1 << 18
-
+_COPIED_ROWS = 8192  # rows that are copied at a time
+_DELETED_PART = 1 / 3  # a segment is compacted when this part of its rows is deleted
+_FAN = 8  # so many small segments of about one size are merged into one: every row is copied only a few times
+SEGMENT_ROWS = 1 << 18  # merging small segments does not make them larger than this
 # File names that only an index uses: the folder may also hold files of the user.
 _OWN_NAMES = re.compile(
     r"\.?(\d{6,}\.(vectors|keys|ids|records|places|codes|scales|deleted-\d+)\.(npy|jsonl)|graph-\d+\.usearch"
@@ -79,19 +62,14 @@ def record_line(id_: str, text: str, metadata: Mapping[str, Any]) -> bytes:
 
 
 def code_layout(dtype: str, dim: int) -> tuple[str, int]:
-    """Return the numpy type of a row's code and how many numbers it has.
-
-    Sign bits are stored in whole words of 64, which are compared a word at a time; the bits after the last dimension
-    are zero.
-    """
+    """Return the numpy type of a row's code and how many numbers it has. Sign bits are stored in words of 64."""
     return ("|i1", dim) if dtype == "int8" else ("<u8", -(-dim // 64))
 
 
 def encode_rows(rows: FloatArray, dtype: str) -> tuple[NDArray[Any], FloatArray]:
     """Return the codes of rows [n, d], and the factors [n] that turn a product with an int8 code into a cosine.
 
-    An int8 row has a scale of its own: its largest entry becomes 127. In a binary code a bit is set where an entry is
-    positive.
+    The largest entry of each int8 row becomes 127. In a binary code a bit is set where an entry is positive.
     """
     if dtype == "int8":
         largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
@@ -106,17 +84,14 @@ def encode_rows(rows: FloatArray, dtype: str) -> tuple[NDArray[Any], FloatArray]
 def write_segment(
     folder: Path, number: int, manifest: Manifest, count: int, parts: Callable[[], Iterable[Part]]
 ) -> SegmentFacts:
-    """Write the files of segment `number`, of `count` rows; they count once a manifest names them.
-
-    `parts` is called once for every file, so that the rows need not be in memory together.
-    """
+    """Write the files of segment `number`, of `count` rows; `parts` is called for every file, to save memory."""
     name, dim, dtype = f"{number:06d}", manifest.spec.dim, manifest.settings.dtype
     keys, hashes = map(np.concatenate, zip(*((part.keys, part.hashes) for part in parts()), strict=True))
     order = np.argsort(hashes, kind="stable")
     places = np.zeros((count + 1, 2), np.int64)
 
     def npy(content: str, dtype: str, shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]) -> None:
-        files[content] = write_npy(folder / f"{name}.{content}.npy", shape, dtype, blocks)
+        files[content] = index_files.write_npy(folder / f"{name}.{content}.npy", shape, dtype, blocks)
 
     def lines() -> Iterator[bytes]:
         end = 0
@@ -126,7 +101,7 @@ def write_segment(
             yield line
         places[count] = end, 0
 
-    files = {"records": write_blocks(folder / f"{name}.records.jsonl", lines())}
+    files = {"records": index_files.write_blocks(folder / f"{name}.records.jsonl", lines())}
     npy("vectors", "<f4", (count, dim), (part.vectors for part in parts()))
     npy("keys", "<i8", (count,), [keys])
     npy("ids", "<u8", (count, 2), [np.stack([hashes[order], order.astype(np.uint64)], axis=1)])
@@ -153,7 +128,7 @@ class Segment:
         self.keys: NDArray[np.int64] = npy("keys", "<i8", rows)
         self._ids = npy("ids", "<u8", rows, 2)
         self._places = npy("places", "<i8", rows + 1, 2)
-        self._records = map_bytes(folder, facts.files["records"])
+        self._records = index_files.map_bytes(folder, facts.files["records"])
         if (dtype := manifest.settings.dtype) != "float32":
             code_type, width = code_layout(dtype, manifest.spec.dim)
             self.codes = npy("codes", code_type, rows, width)
@@ -177,11 +152,6 @@ class Segment:
             raise self._damaged(f"the checksum of row {row} does not fit")
         return line
 
-    def record(self, row: int) -> dict[str, Any]:
-        """Return a row's id, text and metadata."""
-        record: dict[str, Any] = json.loads(self.line(row))
-        return record
-
     def find(self, ids: Sequence[str], hashes: NDArray[np.uint64]) -> dict[str, int]:
         """Return the rows of those ids that are in this segment and not deleted."""
         first = np.searchsorted(self._ids[:, 0], hashes, "left")
@@ -189,7 +159,7 @@ class Segment:
         rows_by_id = {}
         for i in np.flatnonzero(last > first).tolist():
             for row in self._ids[first[i] : last[i], 1].tolist():
-                if row < self.rows and self.live[row] and self.record(row)["id"] == ids[i]:
+                if row < self.rows and self.live[row] and json.loads(self.line(row))["id"] == ids[i]:
                     rows_by_id[ids[i]] = row
         return rows_by_id
 
@@ -197,7 +167,7 @@ class Segment:
         """Write a list of deleted rows that includes these; it counts once a manifest names it."""
         deleted = np.union1d(np.flatnonzero(~self.live), rows)
         path = self._folder / f"{self.facts.name}.deleted-{generation:06d}.npy"
-        file = write_npy(path, deleted.shape, "<i8", [deleted])
+        file = index_files.write_npy(path, deleted.shape, "<i8", [deleted])
         return replace(self.facts, deleted=file, live=self.rows - len(deleted))
 
     def parts(self) -> Iterator[Part]:
@@ -208,11 +178,6 @@ class Segment:
         for start in range(0, len(live), _COPIED_ROWS):
             rows = live[start : start + _COPIED_ROWS]
             yield Part(self.vectors[rows], self.keys[rows], hashes[rows], map(self.line, rows.tolist()))
-
-    def check(self) -> None:
-        """Read every byte and compare the hashes."""
-        for file in (*self.facts.files.values(), *([self.facts.deleted] if self.facts.deleted else [])):
-            check_bytes(self._folder, file)
 
     def _damaged(self, reason: str) -> DamagedIndexError:
         return DamagedIndexError(f"{self._folder / self.facts.files['records'].name} is damaged: {reason}; {WAY_OUT}")
@@ -227,11 +192,10 @@ class Snapshot:
     def __init__(self, folder: Path, manifest: Manifest, known: Mapping[str, Segment]) -> None:
         self.folder = folder
         self.manifest = manifest
+        old = [known.get(facts.name) for facts in manifest.segments]
         self.segments = tuple(
-            segment
-            if (segment := known.get(facts.name)) and segment.facts == facts
-            else Segment(folder, facts, manifest)
-            for facts in manifest.segments
+            segment if segment and segment.facts == facts else Segment(folder, facts, manifest)
+            for segment, facts in zip(old, manifest.segments, strict=True)
         )
         self.starts = np.cumsum([0, *(segment.rows for segment in self.segments)])
 
@@ -251,7 +215,8 @@ class Snapshot:
     def record(self, place: int) -> dict[str, Any]:
         """Return the id, text and metadata of a row."""
         i = int(np.searchsorted(self.starts, place, "right")) - 1
-        return self.segments[i].record(place - int(self.starts[i]))
+        record: dict[str, Any] = json.loads(self.segments[i].line(place - int(self.starts[i])))
+        return record
 
     def vectors(self, places: NDArray[np.int64]) -> FloatArray:
         """Return the rows [m, d] at ascending places."""
@@ -304,10 +269,7 @@ def remove_unused_files(folder: Path, manifest: Manifest) -> None:
 
 
 def due_compactions(snapshot: Snapshot) -> list[tuple[int, int]]:
-    """Return the ranges (first, end) of segments that should be compacted now.
-
-    These are segments with many deleted rows; if there are none, the last segments when enough small ones exist.
-    """
+    """Return the ranges (first, end) of segments with many deleted rows; if there are none, of many small ones."""
     segments = [segment.facts for segment in snapshot.segments]
     ranges = [(i, i + 1) for i, one in enumerate(segments) if one.rows - one.live >= _DELETED_PART * one.rows]
     size = _FAN
@@ -344,9 +306,9 @@ def compact(snapshot: Snapshot, ranges: list[tuple[int, int]], progress: Progres
         count = sum(segment.facts.live for segment in old)
         new = []
         if count:
-            for segment in old:
-                segment.check()  # damaged rows must not get a valid checksum
-            new = [write_segment(snapshot.folder, number, manifest, count, lambda old=old: _parts(old))]  # type: ignore[misc] # mypy does not type a default of a lambda
+            for file in itertools.chain.from_iterable(segment.facts.all_files() for segment in old):
+                check_bytes(snapshot.folder, file)  # damaged rows must not get a valid checksum
+            new = [write_segment(snapshot.folder, number, manifest, count, partial(_parts, old))]
             number += 1
         segments[lo:hi] = new
         done += count

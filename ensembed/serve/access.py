@@ -1,4 +1,4 @@
-"""Access: API keys, host names, the security headers of replies, and what is counted and logged of each request."""
+"""Access: API keys, host names, the security headers of replies, and what is counted and logged of requests."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import hashlib
 import hmac
 import logging
 import os
+import re
 import time
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ensembed.errors import InputError
 from ensembed.serve.api_errors import ApiError, closing, log, where
-from ensembed.serve.metrics import Metrics
 from ensembed.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from ensembed.serve.batching import RecentRows
 
 ENVIRONMENT = "ENSEMBED_API_KEYS"
 _SHORTEST_KEY = 8
@@ -33,9 +38,12 @@ _HEADERS = (
 )
 _DEFAULT_HEADERS = ((b"content-security-policy", _PAGE_POLICY), (b"cache-control", b"no-store"))
 _STATIC = "/static/"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _KEYLESS = frozenset(["/", "/docs", "/openapi.json", _STATIC])
 # Health checks call a server by any name, such as the address of a container. These paths reveal nothing.
 _PROBES = frozenset(["/health", "/ready"])
+_HOSTNAME = re.compile(rb"\[[^]]*\]|[^:]*")  # without the port; the brackets of an IPv6 address stay
 _METHODS = frozenset(["GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"])
 
 
@@ -60,37 +68,81 @@ def read_keys(file: Path | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(keys))
 
 
+class Metrics:
+    """What Prometheus reads: requests, batches, cached rows. Every application has its own registry."""
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+
+        def histogram(name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"ensembed_{name}", about, labels, buckets=buckets, registry=registry)
+
+        def gauge(name: str, about: str, *labels: str) -> Gauge:
+            return Gauge(f"ensembed_{name}", about, labels, registry=registry)
+
+        about = "Requests by route and HTTP status."
+        self._requests = Counter("ensembed_requests", about, ["route", "status"], registry=registry)
+        self._seconds = histogram("request_seconds", "From the head of a request to its reply.", _SECONDS, "route")
+        self._batch_texts = histogram("batch_texts", "Texts of a batch.", _SIZES)
+        self._batch_requests = histogram("batch_requests", "Requests that share a batch.", _SIZES)
+        self._batch_seconds = histogram("batch_seconds", "Time of the model for a batch.", _SECONDS)
+        self.failures = Counter("ensembed_model_failures", "Requests that the model failed.", registry=registry)
+        self.abandoned = Counter("ensembed_abandoned", "Requests whose client went away.", registry=registry)
+        self._queued = gauge("queued_texts", "Texts that wait for the model.")
+        self._cache_bytes = gauge("cache_bytes", "Bytes of vectors in the cache.")
+        self._cache_rows = gauge("cache_rows", "Vectors in the cache.")
+        self._cache = gauge("cache_lookups", "Texts that were looked up.", "result")
+
+    def count_request(self, route: str, status: int, seconds: float) -> None:
+        """Count a reply."""
+        self._requests.labels(route, status).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def count_batch(self, requests: int, texts: int, seconds: float) -> None:
+        """Count a batch."""
+        self._batch_requests.observe(requests)
+        self._batch_texts.observe(texts)
+        self._batch_seconds.observe(seconds)
+
+    def text(self, recent: RecentRows, queued: int) -> bytes:
+        """Return everything, in Prometheus' format."""
+        self._queued.set(queued)
+        self._cache_bytes.set(recent.size)
+        self._cache_rows.set(len(recent))
+        self._cache.labels("hit").set(recent.hits)
+        self._cache.labels("miss").set(recent.misses)
+        return generate_latest(self._registry)
+
+
 class Access:
     """ASGI middleware that every request passes. Paths other than `routes` are counted as one: they may be anything."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, routes: Collection[str]) -> None:
-        self._app = app
-        self._key_hashes = [_hash(key.encode()) for key in settings.keys]
+        self._app, self._metrics, self._routes = app, metrics, frozenset(routes)
+        self._key_hashes = [hashlib.sha256(key.encode()).digest() for key in settings.keys]
         self._hosts = frozenset(host.lower() for host in settings.hosts)
-        self._metrics = metrics
-        self._routes = frozenset(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start = time.perf_counter()
-        status = 0
+        start, status = time.perf_counter(), 0
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                _add_headers(message)
+                headers = [*message.get("headers", ()), *_HEADERS]
+                names = {name for name, _ in headers}
+                message["headers"] = headers + [header for header in _DEFAULT_HEADERS if header[0] not in names]
             await send(message)
 
         path = scope["path"]
         route = path if path in self._routes else _STATIC if path.startswith(_STATIC) else "other"
         try:
             refusal = self._refusal(scope, route)
-            app = self._app if refusal is None else refusal.reply()
-            await app(scope, receive, send_with_headers)
+            await (refusal.reply() if refusal else self._app)(scope, receive, send_with_headers)
         except ClientDisconnect:
             status = status or 499
         except Exception as error:  # noqa: BLE001 - a server's own log would print messages, which may quote a text
@@ -110,36 +162,18 @@ class Access:
         if route in _PROBES or not (self._hosts or needs_key):
             return None
         headers = dict(scope["headers"])
-        if self._hosts and _hostname(headers.get(b"host", b"")) not in self._hosts:
+        hostname = _HOSTNAME.findall(headers.get(b"host", b""))[0].decode("latin-1").lower()
+        if self._hosts and hostname not in self._hosts:
             message = "this server does not answer to that host name: see `ensembed serve --help` about --allow-host"
             return closing(421, message, "wrong_host")
-        if not needs_key or self._knows_key(headers.get(b"authorization", b"")):
+        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+        digest = hashlib.sha256(key.strip()).digest()
+        # Compare with every key, in constant time, so that the time reveals nothing.
+        matches = [hmac.compare_digest(known, digest) for known in self._key_hashes]
+        if not needs_key or (any(matches) and scheme.lower() == b"bearer"):
             return None
-        message = "this server needs an API key: send the header Authorization: Bearer KEY"
-        error = closing(401, message, "invalid_api_key")
+        error = closing(
+            401, "this server needs an API key: send the header Authorization: Bearer KEY", "invalid_api_key"
+        )
         error.headers["WWW-Authenticate"] = "Bearer"
         return error
-
-    def _knows_key(self, authorization: bytes) -> bool:
-        """Compare with every key, in constant time, so that the time reveals nothing."""
-        scheme, _, key = authorization.partition(b" ")
-        digest = _hash(key.strip())
-        matches = [hmac.compare_digest(known, digest) for known in self._key_hashes]
-        return any(matches) and scheme.lower() == b"bearer"
-
-
-def _hash(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()
-
-
-def _add_headers(message: Message) -> None:
-    headers = [*message.get("headers", ()), *_HEADERS]
-    names = {name for name, _ in headers}
-    message["headers"] = headers + [header for header in _DEFAULT_HEADERS if header[0] not in names]
-
-
-def _hostname(host: bytes) -> str:
-    """Return the name without the port; the brackets of an IPv6 address stay."""
-    name = host.decode("latin-1").lower()
-    end = name.find("]")
-    return name[: end + 1] if name.startswith("[") and end > 0 else name.partition(":")[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import traceback
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -52,12 +53,8 @@ class ApiError(Exception):
     def reply(self) -> Response:
         """Return the reply for the client."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
-        facts: ErrorFacts = {
-            "message": self.message,
-            "type": "rate_limit_error" if self.status == 429 else kind,
-            "param": self.param,
-            "code": self.code,
-        }
+        kind = "rate_limit_error" if self.status == 429 else kind
+        facts = ErrorFacts(message=self.message, type=kind, param=self.param, code=self.code)
         return json_reply(ErrorReply(error=facts), self.status, self.headers)
 
 
@@ -74,8 +71,7 @@ def closing(status: int, message: str, code: str) -> ApiError:
 
 def busy(message: str, seconds: int) -> ApiError:
     """Return the error for a full queue."""
-    headers = {"Retry-After": str(seconds)}
-    return ApiError(429, f"{message}: come back in {seconds} s", code="queue_full", headers=headers)
+    return ApiError(429, f"{message}: come back in {seconds} s", None, "queue_full", {"Retry-After": str(seconds)})
 
 
 def invalid_request(error: ValidationError) -> ApiError:
@@ -136,13 +132,10 @@ def where(error: BaseException) -> str:
     places: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(places) < 4:
-        frame = cause.__traceback__
-        while frame is not None and frame.tb_next is not None:
-            frame = frame.tb_next
         place = ""
-        if frame is not None:
-            path = PurePath(frame.tb_frame.f_code.co_filename)
-            place = f" at {path.parent.name}/{path.name}:{frame.tb_lineno}"
+        for frame, line in traceback.walk_tb(cause.__traceback__):
+            path = PurePath(frame.f_code.co_filename)
+            place = f" at {path.parent.name}/{path.name}:{line}"
         places.append(type(cause).__name__ + place)
         cause = cause.__cause__
     return ", caused by ".join(places)

@@ -1,47 +1,87 @@
-"""Requests of many clients gathered into batches for one model.
+"""Rows for texts: from a cache of recent texts, or from the model, for which requests are gathered into batches.
 
-A single client never waits while the model is free. While a batch is encoded, arriving requests form the next one.
-Between two batches there is a short, bounded wait for the clients of the last one, because few large batches cost less
-than many small ones. If several threads may use the model, a second batch starts beside the first as soon as a whole
-one waits, so that no core is idle at the end of a batch.
+A single client never waits while the model is free. Arriving requests form the next batch, which waits a moment for the
+clients of the last one, because few large batches cost less. If several threads may use the model, a second one starts
+beside the first as soon as a whole one waits, so that no core is idle at the end of a batch.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import os
+import queue
+import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from starlette.requests import ClientDisconnect, Request
 
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import EncoderError
-from ensembed.serve.api_errors import busy
-from ensembed.serve.metrics import Metrics
+from ensembed.serve.access import Metrics
+from ensembed.serve.api_errors import ApiError, busy, log, where
+from ensembed.serve.served_model import VECTORS, VIEWS, ServedModel
 from ensembed.serve.settings import Settings
-from ensembed.serve.worker_thread import WorkerThread
 
+T = TypeVar("T")
 Encode = Callable[[list[str]], NDArray[Any]]
 _LONGEST_RETRY = 60
 _NO_ROW: FloatArray = np.empty(0, np.float32)
+_OVERHEAD = 400  # bytes of an entry of the cache besides its numbers: a key, an array's header, a place. Measured.
+
+
+class WorkerThread:
+    """One thread that calls functions in turn: a daemon, because a model that hangs must not keep the process alive."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def run(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:  # noqa: ANN401 - any arguments
+        """Call a function in the thread; the future belongs to the running event loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def call() -> None:
+            try:
+                result = function(*arguments)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the future is awaited
+                # SystemExit must end neither this thread nor the event loop.
+                failure = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
+                settle(future.set_exception, failure)
+            else:
+                settle(future.set_result, result)
+
+        def settle(method: Callable[[Any], None], outcome: object) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+                loop.call_soon_threadsafe(lambda: None if future.done() else method(outcome))
+
+        self._calls.put(call)
+        return future
+
+    def close(self) -> None:
+        """End the thread after the calls that it has been given."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
 
 
 class Job:
     """The texts of one request. Batches take them from the first on; the job is done when all rows are there."""
 
-    __slots__ = ("done", "kind", "rows", "taken", "texts", "unencoded")
-
     def __init__(self, kind: str, texts: Sequence[str], done: asyncio.Future[None]) -> None:
-        self.kind = kind
-        self.texts = texts
+        self.kind, self.texts, self.done = kind, texts, done
         self.rows: list[FloatArray] = [_NO_ROW] * len(texts)
-        self.taken = 0
-        self.unencoded = len(texts)
-        self.done = done
+        self.taken, self.unencoded = 0, len(texts)
 
     @property
     def waiting(self) -> int:
@@ -53,28 +93,19 @@ Part = tuple[Job, int, int]  # the texts start:stop of a job
 
 
 class Batcher:
-    """Queues jobs and runs the model on parts of them.
-
-    Texts of different kinds are never in one batch. As many batches as there are `lanes` are encoded at once.
-    """
+    """Queues jobs and encodes parts of them, up to `lanes` batches at once; a batch has texts of one kind only."""
 
     def __init__(self, functions: Mapping[str, Encode], settings: Settings, metrics: Metrics, lanes: int = 1) -> None:
-        self._functions = functions
-        self._settings = settings
-        self._metrics = metrics
-        self._lanes = lanes
+        self._functions, self._settings, self._metrics, self._lanes = functions, settings, metrics, lanes
         self._queue: deque[Job] = deque()
         self._threads: list[WorkerThread] = []
         self._free: list[WorkerThread] = []
         self._running: dict[asyncio.Task[None], float] = {}
         self._loop: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        self._enough: tuple[int, asyncio.Future[None]] | None = None
-        self._alive = 0
-        self._expected = 1
-        self._idle_since = -math.inf
-        self._per_text = 0.0
-        self.queued = 0
+        self._enough: tuple[int, asyncio.Event] | None = None
+        self._alive, self._expected, self.queued = 0, 1, 0
+        self._idle_since, self._per_text = -math.inf, 0.0
 
     @property
     def busy_seconds(self) -> float:
@@ -99,7 +130,7 @@ class Batcher:
         if self._worthwhile:
             self._wake.set()
         if self._enough is not None and len(self._queue) >= self._enough[0]:
-            _set(self._enough[1])
+            self._enough[1].set()
         return job
 
     def abandon(self, job: Job) -> None:
@@ -156,7 +187,10 @@ class Batcher:
         finally:
             self._free.append(thread)
         self._idle_since = time.monotonic()
-        self._measure(parts, self._idle_since - start)
+        seconds, count = self._idle_since - start, sum(map(len, texts))
+        each = seconds / count / max(len(self._running), 1)  # batches beside it shared the time
+        self._per_text = 0.8 * (self._per_text or each) + 0.2 * each
+        self._metrics.count_batch(len(parts), count, seconds)
         for part, result in zip(parts, results, strict=True):
             self._deliver(part, result)
 
@@ -171,21 +205,13 @@ class Batcher:
         incomplete = len(self._queue) < target and self.queued < self._settings.batch_texts
         if not incomplete or time.monotonic() - self._idle_since > wait:
             return
-        loop = asyncio.get_running_loop()
-        enough: asyncio.Future[None] = loop.create_future()
-        self._enough = (target, enough)
-        timer = loop.call_later(wait, _set, enough)
-        try:
-            await enough
-        finally:
-            timer.cancel()
-            self._enough = None
+        self._enough = (target, asyncio.Event())
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._enough[1].wait(), wait)
+        self._enough = None
 
     def _take(self) -> list[Part]:
-        """Take the next batch: jobs of the oldest one's kind, an equal share of each, then the rest from the oldest on.
-
-        Jobs with texts left go to the end of the queue, so that large requests do not delay small ones.
-        """
+        """Take the next batch: jobs of the oldest one's kind, an equal share of each, then the rest by age."""
         jobs: list[Job] = []
         others: list[Job] = []
         while self._queue and len(jobs) < self._settings.batch_requests:
@@ -209,7 +235,7 @@ class Batcher:
                 parts.append((job, job.taken, job.taken + count + more))
                 job.taken += count + more
                 self.queued -= count + more
-            if job.waiting:
+            if job.waiting:  # at the end, so that large requests do not delay small ones
                 self._queue.append(job)
         return parts
 
@@ -228,38 +254,19 @@ class Batcher:
             self._alive -= 1
             job.done.set_result(None)
 
-    def _measure(self, parts: Sequence[Part], seconds: float) -> None:
-        texts = sum(stop - start for _, start, stop in parts)
-        each = seconds / texts / max(len(self._running), 1)  # batches beside it shared the time
-        self._per_text = 0.8 * (self._per_text or each) + 0.2 * each
-        self._metrics.count_batch(len(parts), texts, seconds)
-
-
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
 
 def encode_parts(function: Encode, parts: Sequence[Part], texts: Sequence[list[str]]) -> list[FloatArray | Exception]:
-    """Return the rows of each part, or its error; runs in the model's thread.
-
-    When a batch fails, its parts are tried one by one: a text that the model cannot encode fails its own request only.
-    """
+    """Return the rows of each part, or its error. If a batch fails, its parts are tried one by one."""
     try:
         rows = _encode_checked(function, [text for part in texts for text in part])
+        return list(np.split(rows, np.cumsum([len(part) for part in texts])[:-1]))
     except Exception as error:  # noqa: BLE001 - a model may raise anything
         if len(parts) == 1:
             return [error]
-    else:
-        ends = np.cumsum([len(part) for part in texts])[:-1]
-        return list(np.split(rows, ends))
     results: list[FloatArray | Exception] = []
     for (job, _, _), part in zip(parts, texts, strict=True):
-        if job.done.done():  # its client is gone, or it timed out
-            results.append(_NO_ROW)
-            continue
-        try:
-            results.append(_encode_checked(function, part))
+        try:  # a job that is done has lost its client, or timed out
+            results.append(_NO_ROW if job.done.done() else _encode_checked(function, part))
         except Exception as error:  # noqa: BLE001 - as above
             results.append(error)
     return results
@@ -272,3 +279,105 @@ def _encode_checked(function: Encode, texts: list[str]) -> FloatArray:
     if not np.isfinite(rows).all():
         raise EncoderError("the model returned NaN or Inf")
     return rows
+
+
+class RecentRows:
+    """A cache of rows of `limit` bytes that forgets the row that was not used for the longest time."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._secret = limit, os.urandom(16)
+        self._rows: OrderedDict[bytes, FloatArray] = OrderedDict()
+        self.size = self.hits = self.misses = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, kind: str, text: str) -> FloatArray | None:
+        """Return the row of that kind for a text, or None."""
+        if not self._limit:
+            return None
+        key = self._key(kind, text)
+        row = self._rows.get(key)
+        if row is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._rows.move_to_end(key)
+        return row
+
+    def put(self, kind: str, text: str, row: FloatArray) -> None:
+        """Keep a row, and forget old ones if there is no room."""
+        size = row.nbytes + _OVERHEAD
+        if size > self._limit:
+            return
+        key = self._key(kind, text)
+        if key in self._rows:
+            self._rows.move_to_end(key)
+            return
+        kept = row.copy()  # a row of a batch would keep the whole batch in memory
+        kept.flags.writeable = False
+        self._rows[key] = kept
+        self.size += size
+        while self.size > self._limit:
+            _, old = self._rows.popitem(last=False)
+            self.size -= old.nbytes + _OVERHEAD
+
+    def _key(self, kind: str, text: str) -> bytes:
+        # A keyed hash: no text outlives its request, and no client can choose two texts that collide.
+        return blake2b(text.encode(), digest_size=16, key=self._secret, person=kind.encode()).digest()
+
+
+class Vectors:
+    """Gives rows to the endpoints."""
+
+    def __init__(self, served: ServedModel, settings: Settings, metrics: Metrics) -> None:
+        functions = {VECTORS: served.vectors, VIEWS: served.views}
+        self.batcher = Batcher(functions, settings, metrics, lanes=2 if served.model.concurrent else 1)
+        # A model that continues without a member gives incomplete vectors, which must not be kept.
+        self.recent = RecentRows(settings.cache_bytes if served.model.cacheable else 0)
+        self._settings, self._metrics = settings, metrics
+
+    async def rows(self, kind: str, texts: Sequence[str], request: Request | None = None) -> list[FloatArray]:
+        """Return a row of a kind per text; texts still queued when the request's client goes away are not encoded."""
+        rows = [self.recent.get(kind, text) for text in texts]
+        missing = [i for i, row in enumerate(rows) if row is None]
+        if missing:
+            encoded = await self._encode(kind, [texts[i] for i in missing], request)
+            for i, row in zip(missing, encoded, strict=True):
+                self.recent.put(kind, texts[i], row)
+                rows[i] = row
+        return [row for row in rows if row is not None]
+
+    async def _encode(self, kind: str, texts: list[str], request: Request | None) -> list[FloatArray]:
+        job = self.batcher.submit(kind, texts)
+        gone = asyncio.ensure_future(_disconnected(request))
+        seconds = self._settings.request_seconds
+        try:
+            await asyncio.wait({job.done, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not job.done.done():
+                if gone.done():
+                    self._metrics.abandoned.inc()
+                    raise ClientDisconnect
+                raise ApiError(
+                    504, f"the model took longer than {seconds:g} s: send fewer texts at a time", None, "timeout"
+                )
+            error = job.done.exception()
+            if error is not None:
+                self._metrics.failures.inc()
+                log.error("the model failed a request: %s", where(error))
+                raise ApiError(
+                    500, "the model failed on this request; the server's log says where", None, "model_failed"
+                )
+            return job.rows
+        finally:
+            self.batcher.abandon(job)
+            gone.cancel()
+
+
+async def _disconnected(request: Request | None) -> None:
+    """Wait until the client goes away."""
+    if request is None:
+        await asyncio.Event().wait()
+    else:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass

@@ -1,12 +1,8 @@
 """Every limit on what a client may send, enforced and described here.
 
-`Limits.read` reads a request: it limits the size of the body, the time until it has arrived, the bytes held for all
-clients and the number of values, and then parses the body with a model that limits texts, characters, dimensions and
-hits. The OpenAPI document is made from the same models. `limited_protocol` limits connections, the heads of requests,
-and clients that do not read their replies.
-
-Two limits are elsewhere, because they depend on the work that is waiting: `Batcher.submit` limits the queue of texts,
-`IndexSearch.nearest` the queue of searches.
+`Limits.read` limits a request's body: its size, time and values. It parses the body with a model, which the OpenAPI
+document is made from. `limited_protocol` limits connections, heads, and clients that do not read. Two limits are
+elsewhere: `Batcher.submit` limits the queue of texts, `IndexSearch.nearest` the queue of searches.
 """
 
 from __future__ import annotations
@@ -27,15 +23,13 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from ensembed.serve.api_errors import TOKENS, ApiError, busy, closing, invalid_request, log
 from ensembed.serve.settings import Settings
 
-# Keys, and values of fields other than the texts: far more than any client sends.
-OTHER_VALUES = 1000
+OTHER_VALUES = 1000  # keys, and values of fields other than the texts: far more than any client sends
 # A refused body is read on for this long and thrown away: a client that still sends would not see the reply otherwise.
 _DISCARD_SECONDS = 1.0
 _HEAD_BYTES = 64 << 10
-# The longest time for which a client may read nothing of a reply that does not fit into the buffers.
-_READ_SECONDS = 30.0
-# At most one warning about refused connections in this time.
-_WARN_SECONDS = 60.0
+_READ_SECONDS = 30.0  # the longest time for which a client may read nothing of a reply that the buffers cannot hold
+_WARN_SECONDS = 60.0  # at most one warning about refused connections in this time
+_FORMATS = "`float` for numbers, `base64` for the bytes of little-endian 32-bit floats."
 
 
 class _Request(BaseModel):
@@ -52,9 +46,7 @@ class EmbeddingsRequest(_Request):
     input: str | list[str]
     model: str
     dimensions: int | None = None
-    encoding_format: Literal["float", "base64"] | None = Field(
-        None, description="`float` for numbers, `base64` for the bytes of little-endian 32-bit floats."
-    )
+    encoding_format: Literal["float", "base64"] | None = Field(None, description=_FORMATS)
     user: str | None = Field(None, description="Ignored.")
 
 
@@ -97,31 +89,16 @@ class Limits:
             model=(str, Field(description="The model's name: see /v1/models.", json_schema_extra={"enum": [*names]})),
             dimensions=(count(dim) | None, Field(None, description="Return only the first k numbers of each vector.")),
         )
-        self.similarity = create_model(
-            "SimilarityRequest",
-            __base__=SimilarityRequest,
-            texts=(texts(most_compared), Field(description="The texts, at least one.")),
-        )
-        self.search = create_model(
-            "SearchRequest",
-            __base__=SearchRequest,
-            query=(text, Field(description="What to look for.")),
-            k=(count(settings.max_hits), Field(10, description="The number of hits.")),
-        )
+        compared = (texts(most_compared), Field(description="The texts, at least one."))
+        self.similarity = create_model("SimilarityRequest", __base__=SimilarityRequest, texts=compared)
+        query = (text, Field(description="What to look for."))
+        k = (count(settings.max_hits), Field(10, description="The number of hits."))
+        self.search = create_model("SearchRequest", __base__=SearchRequest, query=query, k=k)
         self._most_texts = {self.embeddings: settings.max_items, self.similarity: most_compared, self.search: 1}
-        self._settings = settings
-        self._held = 0
+        self._settings, self._held = settings, 0
 
     async def read(self, request: Request, model: type[R]) -> R:
         """Return the parsed body of a request; ApiError if it exceeds a limit or is no such request."""
-        body = await self._receive(request)
-        check_values(body, model.texts_field, self._most_texts[model])
-        try:
-            return model.model_validate_json(body)
-        except ValidationError as error:
-            raise invalid_request(error) from None
-
-    async def _receive(self, request: Request) -> bytes:
         await self._check_head(request)
         try:
             body = await _within(self._settings.body_seconds, self._collect(request))
@@ -129,12 +106,15 @@ class Limits:
             raise closing(408, "the body took too long to arrive", "slow_body") from None
         if body is None:
             raise await self._too_large(request)
-        return body
+        check_values(body, model.texts_field, self._most_texts[model])
+        try:
+            return model.model_validate_json(body)
+        except ValidationError as error:
+            raise invalid_request(error) from None
 
     async def _collect(self, request: Request) -> bytes | None:
         """Return the body; None as soon as it is too large, which a body without a stated length may be."""
-        chunks: list[bytes] = []
-        size = 0
+        chunks, size = [], 0
         try:
             async for chunk in request.stream():
                 size += len(chunk)
@@ -170,10 +150,7 @@ def _whole(value: object) -> object:
 
 
 def check_values(body: bytes, field: str, texts: int) -> None:
-    """Refuse a body with too many values before it is parsed: a million empty lists take the parser seconds.
-
-    Other values have room beside the texts of `field`, whose number the parser checks exactly.
-    """
+    """Refuse a body with far too many values before it is parsed: a million empty lists take the parser seconds."""
     most = texts + OTHER_VALUES
     if len(body) <= most or (body.count(b'"') <= 2 * most and _count_starts(body) <= most):
         return
@@ -213,11 +190,7 @@ _Base: Any = AutoHTTPProtocol  # one of two classes, depending on what is instal
 
 
 def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol with limits that uvicorn lacks.
-
-    A connection beyond the allowed number gets an error and is closed; earlier ones continue. A connection is dropped
-    if the head of a request is too large or too slow, or if its client does not read.
-    """
+    """Return uvicorn's protocol, refusing extra connections and dropping slow or large heads and slow readers."""
     warned = -math.inf
 
     class LimitedProtocol(_Base):  # type: ignore[misc] # a class that is chosen at run time
@@ -237,9 +210,8 @@ def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             if self.cycle is not None and not self.cycle.response_complete:
-                self._head_bytes = 0
                 self._stop(self._head_timer)
-                self._head_timer = None
+                self._head_bytes, self._head_timer = 0, None
                 return
             self._head_bytes += len(data)
             if self._head_bytes > _HEAD_BYTES:

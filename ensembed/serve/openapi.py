@@ -69,13 +69,13 @@ def openapi_document(title: str, description: str, operations: Sequence[Operatio
 
     paths: dict[str, Any] = {}
     for operation in operations:
-        name = operation.endpoint.__name__
+        place = f"{operation.endpoint.__name__}{operation.path}_{operation.method.lower()}"
         replies = {"200": {"description": "Done.", "content": content(operation.reply, operation.media)}}
         for status in operation.errors:
             replies[str(status)] = {"description": _STATUSES[status], "content": content(ErrorReply)}
         facts: dict[str, Any] = {
             "summary": (operation.endpoint.__doc__ or "").partition("\n")[0],
-            "operationId": re.sub(r"\W", "_", f"{name}{operation.path}_{operation.method.lower()}"),
+            "operationId": re.sub(r"\W", "_", place),
             "responses": replies,
         }
         if operation.request is not None:

@@ -1,4 +1,4 @@
-"""The model that is served: its vectors, the vectors of its members, and its card."""
+"""The model that is served: its vectors and card, and how similar texts are under it and under its members."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 from typing_extensions import TypedDict
 
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import EncoderError, EnsembedError
 from ensembed.fetch.catalog import catalog
 from ensembed.models.ensemble import MetaEncoder
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.serve.api_errors import log, where
 
-# The two kinds of rows that a client may ask for.
-VECTORS, VIEWS = "vectors", "views"
+VECTORS, VIEWS = "vectors", "views"  # the two kinds of rows that a client may ask for
+_MOST_PAIRS = 50
+_DIGITS = 6
 
 
 class MemberCard(TypedDict):
@@ -59,10 +62,8 @@ class ServedModel:
     """A model and its names for clients: its name, then the aliases. The members of a meta-encoder can be compared."""
 
     def __init__(self, model: Encoder, names: Sequence[str]) -> None:
-        self.model = model
-        self.name = names[0]
-        self.names = tuple(names)
-        self.dim = model.spec.dim
+        self.model, self.dim = model, model.spec.dim
+        self.name, self.names = names[0], tuple(names)
         self.members: tuple[Encoder, ...] = model.ensemble.encoders if isinstance(model, MetaEncoder) else (model,)
 
     def vectors(self, texts: list[str]) -> FloatArray:
@@ -76,22 +77,17 @@ class ServedModel:
         return rows
 
     def views(self, texts: list[str]) -> FloatArray:
-        """Return the members' vectors, the model's, and flags of the members that answered: [n, d_1 + … + d_J + d + J].
-
-        `split` takes them apart. Every row has the flags, because the rows of a request may come from several batches.
-        """
+        """Return for `split` members' vectors, the model's, and flags of who answered: [n, d_1 + … + d_J + d + J]."""
         if not isinstance(self.model, MetaEncoder):
             return self.vectors(texts)
         views = [self._member_view(encoder, texts) for encoder in self.members]
         if all(view is None for view in views):
             raise EncoderError("every member failed")
-        meta = self.model.meta.transform(
-            [view if j in self.model.meta.counted else None for j, view in enumerate(views)]
-        )
-        filled = [
-            np.zeros((len(texts), encoder.spec.dim), np.float32) if view is None else view
-            for encoder, view in zip(self.members, views, strict=True)
-        ]
+        fitted = self.model.meta
+        meta = fitted.transform([view if j in fitted.counted else None for j, view in enumerate(views)])
+        empty = [np.zeros((len(texts), encoder.spec.dim), np.float32) for encoder in self.members]
+        filled = [zeros if view is None else view for zeros, view in zip(empty, views, strict=True)]
+        # Every row has the flags, because the rows of a request may come from several batches.
         answered = np.tile(np.array([view is not None for view in views], np.float32), (len(texts), 1))
         return np.concatenate([*filled, meta, answered], axis=1)
 
@@ -105,20 +101,17 @@ class ServedModel:
 
     def card(self, index: IndexCard | None) -> Card:
         """Describe the model."""
-        card: Card = {
+        fitted = self.model if isinstance(self.model, MetaEncoder) else None
+        return {
             "name": self.name,
             "dim": self.dim,
             "key": self.model.spec.key,
-            "method": None,
-            "rows": 0,
-            "corpus": None,
+            "method": dict(fitted.meta.method) if fitted else None,
+            "rows": fitted.meta.rows if fitted else 0,
+            "corpus": (fitted.corpus or None) if fitted else None,
             "members": [self._member_card(j) for j in range(len(self.members))],
             "index": index,
         }
-        if isinstance(self.model, MetaEncoder):
-            meta = self.model.meta
-            card["method"], card["rows"], card["corpus"] = dict(meta.method), meta.rows, self.model.corpus or None
-        return card
 
     def _member_view(self, encoder: Encoder, texts: list[str]) -> FloatArray | None:
         try:
@@ -146,3 +139,76 @@ class ServedModel:
             "trusted": method.get("trusted") == j,
             "reliability": weight if method.get("weights_from") == "reliability" else None,
         }
+
+
+class MemberMatrix(TypedDict):
+    """The cosines under one member."""
+
+    name: str
+    matrix: list[list[float]]
+
+
+class Disagreement(TypedDict):
+    """A pair of texts that members rank differently."""
+
+    first: int
+    second: int
+    spread: float
+    difference: float
+    highest: str | None
+    lowest: str | None
+
+
+class SimilarityReply(TypedDict):
+    """The cosines of the texts."""
+
+    members: list[MemberMatrix]
+    missing: list[str]
+    meta: list[list[float]]
+    disagreement: list[Disagreement]
+
+
+def compare_texts(names: Sequence[str], views: Sequence[NDArray[Any] | None], meta: NDArray[Any]) -> SimilarityReply:
+    """Return the cosines of n texts from the members' views [n, d_j] (None if one is down) and the model's [n, d]."""
+    matrices = {name: _cosines(view) for name, view in zip(names, views, strict=True) if view is not None}
+    return {
+        "members": [{"name": name, "matrix": matrix.round(_DIGITS).tolist()} for name, matrix in matrices.items()],
+        "missing": [name for name in names if name not in matrices],
+        "meta": _cosines(meta).round(_DIGITS).tolist(),
+        "disagreement": _disagreement(list(matrices), list(matrices.values())),
+    }
+
+
+def _cosines(X: NDArray[Any]) -> NDArray[np.float64]:
+    """Return cosines that are exactly symmetric and within [-1, 1]."""
+    Z = unit_rows(X.astype(np.float64))
+    C = np.clip(Z @ Z.T, -1.0, 1.0)
+    return np.asarray((C + C.T) / 2)
+
+
+def _disagreement(names: Sequence[str], matrices: Sequence[NDArray[np.float64]]) -> list[Disagreement]:
+    """Return the pairs of texts that members see most differently, those first.
+
+    Members' cosines are not on one scale, so pairs are ranked under each member, from 0 (least similar) to 1, and a
+    pair's `spread` is its largest rank less its smallest. A single pair has no rank: the names follow the cosines.
+    """
+    if len(matrices) < 2 or len(matrices[0]) < 2:
+        return []
+    first, second = np.triu_indices(len(matrices[0]), 1)
+    cosines = np.array([matrix[first, second] for matrix in matrices])
+    ranks = (rankdata(cosines, axis=1) - 1) / max(len(first) - 1, 1)
+    spread, difference = np.ptp(ranks, axis=0), np.ptp(cosines, axis=0)
+    order = np.lexsort((-difference, -spread))[:_MOST_PAIRS]
+    judged = ranks if len(first) > 1 else cosines
+    differs = np.round(np.ptp(judged, axis=0), _DIGITS) > 0
+    return [
+        {
+            "first": int(first[pair]),
+            "second": int(second[pair]),
+            "spread": round(float(spread[pair]), _DIGITS),
+            "difference": round(float(difference[pair]), _DIGITS),
+            "highest": names[int(judged[:, pair].argmax())] if differs[pair] else None,
+            "lowest": names[int(judged[:, pair].argmin())] if differs[pair] else None,
+        }
+        for pair in order
+    ]

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, fields
 
 from ensembed.errors import InputError
 
-# The smallest value of each numeric setting that may be less than 1.
-_LEAST = {"cache_bytes": 0, "wait_ms": 0, "drain_seconds": 0}
+_LEAST = {"cache_bytes": 0, "wait_ms": 0, "drain_seconds": 0}  # where it may be less than 1
 
 
 @dataclass(frozen=True)
@@ -22,21 +21,18 @@ class Settings:
         max_similarity: the most texts in one request for similarities; the reply grows with their square.
         max_hits: the most hits of one search.
         batch_texts: the most texts that the model encodes at once.
-        batch_requests: the most requests that share a batch. Others should wait meanwhile, so that the model need not
-            wait for clients to read a reply and send the next request.
+        batch_requests: the most requests that share a batch; others should wait, so that the model never does.
         wait_ms: how long the model waits for requests of other clients that were there a moment ago.
         queue_texts: the most texts that wait for the model; beyond it clients are asked to come back later.
         held_bytes: the most bytes of unfinished bodies, of all clients together.
         cache_bytes: memory for the vectors of recent texts; 0 keeps none.
-        connections: the most connections.
         header_seconds: the longest time for the head of a request to arrive.
         body_seconds: the longest time for its body to arrive.
         request_seconds: the longest time that a request waits for the model.
         drain_seconds: how long the server continues after SIGTERM, with /ready saying 503, for load balancers.
         shutdown_seconds: how long it then works on accepted requests.
         keys: API keys that clients may use; if empty, none is needed.
-        hosts: names that clients may call the server by (the `Host` header); any if empty. This stops web pages that
-            point their own name to this machine.
+        hosts: `Host` headers to answer, any if empty: stops web pages that point their own name to this machine.
         aliases: other names of the model.
     """
 
@@ -73,5 +69,4 @@ class Settings:
             least = _LEAST.get(name, 1 if whole else 0.001)
             right_type = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
             if not right_type or not least <= value < math.inf:
-                number = "whole number" if whole else "number"
-                raise InputError(f"{name} must be a {number} of at least {least}, not {value!r}")
+                raise InputError(f"{name} must be a {'whole ' * whole}number of at least {least}, not {value!r}")

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from ensembed.corpora.corpus import shorten
-from ensembed.encoders.base import SupportsEncode, as_numbers, naming_failures
-from ensembed.errors import DatasetError, EncoderError, InputError
+from ensembed.encoders.base import SupportsEncode, checked_rows
+from ensembed.errors import DatasetError, InputError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -252,19 +252,7 @@ def _encoded(encode: Encode, sentences: list[str]) -> NDArray[Any]:
     call = encode.encode if isinstance(encode, SupportsEncode) else encode
     spec_name = getattr(getattr(encode, "spec", None), "name", None)
     name = str(spec_name or getattr(encode, "__name__", type(encode).__name__))
-    with naming_failures(name):
-        returned = call(sentences)
-    vectors = as_numbers(returned, name)
-    if vectors.ndim != 2 or len(vectors) != len(sentences):
-        raise EncoderError(
-            f"encoder {name!r} returned an array of shape {vectors.shape} for {len(sentences)} sentences; "
-            f"shape [{len(sentences)}, d] was expected"
-        )
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        bad = sentences[int(np.argmin(finite))]
-        raise EncoderError(f"encoder {name!r} returned NaN or Inf for the sentence {shorten(bad)}")
-    return vectors
+    return checked_rows(name, call, sentences)
 
 
 def _fitting(predictions: Sequence[ArrayLike], dataset: Dataset) -> list[NDArray[np.float64]]:

@@ -51,7 +51,10 @@ class Schedule:
         start = self.clock()
         results = _side_by_side(jobs, progress) if side_by_side else [job(progress) for job in jobs]
         if sentences and len(jobs) > 1:
-            self._learn(many, side_by_side, (self.clock() - start) / sentences)
+            seconds = (self.clock() - start) / sentences
+            known = self._seconds.get((many, side_by_side), seconds)
+            # Other load only makes a run slower: a faster time replaces the estimate, a slower one is averaged in.
+            self._seconds[many, side_by_side] = min(seconds, 0.7 * known + 0.3 * seconds)
         return results
 
     def _choose(self, many: bool) -> bool:
@@ -63,12 +66,6 @@ class Schedule:
             return alone is not None
         self._runs[many] += 1
         return (together < alone) != (self._runs[many] % _RETRY == 0)
-
-    def _learn(self, many: bool, side_by_side: bool, seconds: float) -> None:
-        # Other load only makes a run slower. A faster measurement replaces the estimate at once; a slower one is
-        # averaged in.
-        known = self._seconds.get((many, side_by_side), seconds)
-        self._seconds[many, side_by_side] = min(seconds, 0.7 * known + 0.3 * seconds)
 
 
 def _side_by_side(jobs: Sequence[Job[T]], progress: Progress) -> list[T]:

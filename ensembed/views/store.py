@@ -11,7 +11,7 @@ Beside the views, `<root>/training/` keeps what is trained on them while it is t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
@@ -63,6 +63,9 @@ class View:
                 raise CorruptViewError(f"{folder / name} cannot be read: {error}; {REPAIR}") from error
             if size != expected:
                 raise CorruptViewError(f"{folder / name} has {size} bytes instead of {expected}; {REPAIR}")
+        self._load: Callable[[int], FloatArray] = lambda k: load_shard(
+            folder / self.manifest.shards[k], self.manifest.rows_of(k), self.shape[1]
+        )
         self._shard = lru_cache(maxsize=2)(self._load)
 
     @property
@@ -117,9 +120,6 @@ class View:
                 bad.append(name)
             progress(f"verify {self.spec.name}", k + 1, len(self.manifest.shards))
         return bad
-
-    def _load(self, k: int) -> FloatArray:
-        return load_shard(self.folder / self.manifest.shards[k], self.manifest.rows_of(k), self.shape[1])
 
 
 class ViewStore:

@@ -256,8 +256,8 @@ def _written_shard_rows(folder: Path, dim: int, rows: int) -> int | None:
         return read_manifest(folder).shard_rows
     except (MissingError, CorruptViewError):
         first = [path for path in folder.iterdir() if shard_start(path) == 0 and is_whole(path)]
-        found = [shard_rows_of(path, dim) for path in first]
-        return found[0] if len(found) == 1 and found[0] < rows else None
+        sizes = [shard_rows_of(path, dim) for path in first]
+        return sizes[0] if len(sizes) == 1 and sizes[0] < rows else None
 
 
 FORMAT_VERSION = 1

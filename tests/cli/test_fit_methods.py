@@ -7,17 +7,26 @@ import json
 import sys
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
 from ensembed import Ensemble, ViewStore, load
-from ensembed.cli import run
+from ensembed.cli import cli, run
 from ensembed.cli.methods import in_options, option, parameters
 from ensembed.methods import GCCA, METHODS, Auto, Autoencoder, UpProjection
 
 SENTENCES = [f"the {a} {b} {c}" for a in ("red", "old", "big") for b in ("dog", "cat", "fox") for c in ("runs", "eats")]
 MEMBERS = ["demo?dim=8&seed=1", "demo?dim=6&seed=2"]
 TRAINED = ["--method", "ae", "--dim", "4", "--epochs", "2", "--batch-size", "8", "--device", "cpu"]
+
+
+def _option(name: str) -> click.Option:
+    command = cli.get_command(click.Context(cli), "fit")
+    assert command is not None
+    [option] = [parameter for parameter in command.params if parameter.name == name]
+    assert isinstance(option, click.Option)
+    return option
 
 
 @pytest.fixture
@@ -66,7 +75,7 @@ def test_the_defaults_that_the_help_names_are_those_of_the_methods() -> None:
     }
     for name, default in defaults.items():
         if name in parameters():
-            _, _, said = str(parameters()[name].help).partition("[default: ")
+            _, _, said = str(_option(name).help).partition("[default: ")
             shown = f"{default:g}" if isinstance(default, float) else str(default)
             assert said.rstrip("]").split(",")[0] == shown, name
 
@@ -75,7 +84,7 @@ def test_the_defaults_that_the_help_names_are_those_of_the_methods() -> None:
 def test_what_is_the_autoencoder_s_is_refused_for_gcca(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str], name: str
 ) -> None:
-    kind = parameters()[name].type
+    kind = _option(name).type
     value = next(iter(getattr(kind, "choices", ["1"])))
     assert run([*command, "--method", "gcca", f"--{name.replace('_', '-')}", value]) == 2
     said = " ".join(capsys.readouterr().err.split())

@@ -7,7 +7,7 @@ import pytest
 
 from ensembed import Ensemble, load
 from ensembed.cli import run
-from ensembed.encoders.consent import effect_needing_consent
+from ensembed.encoders.names import effect_needing_consent
 from ensembed.errors import InputError, ModelError
 from ensembed.methods import Concat
 from ensembed.models.saved_model import read_model, write_model

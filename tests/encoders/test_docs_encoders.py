@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.kinds import built_in
+from ensembed.encoders.names import KINDS
 from ensembed.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "encoders.md").read_text()
 SECTIONS = PAGE.split("\n## ")
 
 
-@pytest.mark.parametrize("kind", built_in())
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_a_section_with_all_its_options(kind: str) -> None:
     with pytest.raises(InputError, match="has no option") as failure:
         open_encoder(f"{kind}:http://localhost#x?no-such-option=1")

@@ -14,8 +14,7 @@ import pytest
 from ensembed import Ensemble, load
 from ensembed.cli import run
 from ensembed.encoders import Encoder, open_encoder
-from ensembed.encoders.kinds import built_in
-from ensembed.encoders.names import parse_name
+from ensembed.encoders.names import KINDS, parse_name
 from ensembed.errors import EnsembedError, InputError
 from ensembed.methods import Concat
 from ensembed.testing import check_encoder
@@ -54,7 +53,7 @@ def encoder(name: str) -> Encoder:
 
 
 def test_every_kind_has_a_maker() -> None:
-    assert MODULES.keys() == built_in().keys()
+    assert MODULES.keys() == KINDS.keys()
 
 
 def test_encoder_keeps_the_contract(encoder: Encoder) -> None:

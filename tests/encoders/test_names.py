@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.kinds import built_in, describe_kinds
-from ensembed.encoders.names import Request, at_least, flag, one_of, parse_name
+from ensembed.encoders.names import KINDS, Request, at_least, describe_kinds, flag, one_of, parse_name
 from ensembed.errors import InputError, UnknownEncoderError
 
 
@@ -54,24 +53,24 @@ def test_an_option_given_twice_is_refused() -> None:
         parse_name("demo?dim=3&dim=4")
 
 
-@pytest.mark.parametrize("scheme", sorted(built_in().keys() - {"demo"}))  # which needs no location
+@pytest.mark.parametrize("scheme", sorted(KINDS.keys() - {"demo"}))  # which needs no location
 def test_every_kind_refuses_an_empty_location(scheme: str) -> None:
     with pytest.raises(InputError, match=scheme):
         open_encoder(f"{scheme}:")
 
 
-@pytest.mark.parametrize("scheme", built_in())
+@pytest.mark.parametrize("scheme", KINDS)
 def test_every_kind_refuses_unknown_options(scheme: str) -> None:
     with pytest.raises(InputError, match=r"has no option 'nonsense'; it has: .*prefix, truncate_dim, normalize"):
         open_encoder(f"{scheme}:{'http://localhost/v1#m' if scheme == 'openai' else '/no/such/place'}?nonsense=1")
 
 
-@pytest.mark.parametrize("scheme", built_in())
+@pytest.mark.parametrize("scheme", KINDS)
 def test_every_kind_says_what_it_opens(scheme: str) -> None:
     (kind,) = (kind for kind in describe_kinds() if kind["scheme"] == scheme)
     assert kind["opens"]
     assert kind["from"] == "ensembed"
-    assert callable(built_in()[scheme].load())
+    assert callable(KINDS[scheme].load())
 
 
 @given(st.text())
@@ -106,7 +105,7 @@ def test_a_password_is_shown_in_no_message(rest: str) -> None:
 
 
 def test_listing_the_kinds_imports_no_heavy_library() -> None:
-    code = "import sys; from ensembed.encoders.kinds import describe_kinds; describe_kinds(); print(*sys.modules)"
+    code = "import sys; from ensembed.encoders.names import describe_kinds; describe_kinds(); print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     heavy = {"torch", "transformers", "tensorflow", "onnxruntime", "tokenizers", "httpx", "wordfreq"}
     assert heavy.isdisjoint(result.stdout.split())

@@ -16,7 +16,7 @@ from ensembed.engines import Ray
 from ensembed.engines.ray import ray_training as training
 from ensembed.errors import EngineError, TrainingError
 from ensembed.methods import Autoencoder, Meta
-from ensembed.methods.autoencoder.process_group import Alone, Group, Shares, seed_of, weighted_sum
+from ensembed.methods.autoencoder.process_group import Alone, Shares, seed_of, weighted_sum
 from ensembed.methods.meta import Network
 
 Array = NDArray[Any]
@@ -164,7 +164,7 @@ def test_all_processes_make_the_same_number_of_steps() -> None:
 
 
 def test_a_worker_without_rows_adds_nothing() -> None:
-    group: Group = Alone()
+    group = Alone()
     gradient = torch.full((3,), torch.nan)
     weighted_sum(group, gradient, 0.0)
     assert gradient.tolist() == [0, 0, 0]

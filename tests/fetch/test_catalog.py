@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ensembed.encoders.kinds import built_in
+from ensembed.encoders.names import KINDS
 from ensembed.errors import MissingError, UnknownEncoderError
 from ensembed.fetch.catalog import (
     CatalogEntry,
@@ -39,7 +39,7 @@ def test_the_catalogue_has_the_entries_the_documentation_names() -> None:
 def test_every_entry_is_complete_and_pinned(found: CatalogEntry) -> None:
     assert found.title
     assert found.licence
-    assert found.kind in {*built_in(), "dataset"}
+    assert found.kind in {*KINDS, "dataset"}
     assert (found.dim is None) == (found.kind == "dataset")
     assert found.sources
     for name, file in found.files.items():

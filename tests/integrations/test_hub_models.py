@@ -220,7 +220,7 @@ def test_folders_and_single_encoders_are_refused_with_advice(
 
 def test_hub_name_is_split_into_repository_and_revision() -> None:
     assert parse_hub_name("hub:a/b@v1") == ("a/b", "v1")
-    with pytest.raises(InputError, match="says no revision"):
+    with pytest.raises(InputError, match="has no revision"):
         parse_hub_name("hub:a/b@")
 
 

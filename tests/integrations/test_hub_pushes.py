@@ -72,8 +72,8 @@ def test_push_without_permission_says_what_to_do(
 @pytest.mark.parametrize(
     ("part", "answer", "message"),
     [
-        ("PUT /lfs/", (403, {}, b"expired"), "what it has is as it was. Try again.*403"),
-        ("POST /api/models/me/model/commit", (500, {}, b"{}"), "what it has is as it was. Try again.*500"),
+        ("PUT /lfs/", (403, {}, b"expired"), "its files are unchanged. Try again.*403"),
+        ("POST /api/models/me/model/commit", (500, {}, b"{}"), "its files are unchanged. Try again.*500"),
         ("POST /api/models/me/model/commit", (412, {}, b"{}"), "was changed on the hub by somebody else"),
     ],
 )
@@ -103,7 +103,7 @@ def test_commit_of_another_writer_in_between_is_an_error(
         return batch(objects)
 
     monkeypatch.setattr(hub, "_batch", meanwhile)
-    with pytest.raises(ModelError, match="was changed on the hub by somebody else meanwhile"):
+    with pytest.raises(ModelError, match="was changed on the hub by somebody else"):
         push_to_hub(Ensemble(MEMBERS).fit(SENTENCES, GCCA(dim=2)), REPO)
     assert hub.files(REPO)["README.md"] == b"theirs"
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ensembed.cli import run
-from ensembed.encoders.kinds import built_in
-from ensembed.encoders.names import parse_name
+from ensembed.encoders.names import KINDS, parse_name
 from ensembed.errors import InputError
 from ensembed.fetch.catalog import catalog
 from ensembed.models import named_ensembles as ensembles
@@ -47,12 +46,12 @@ def test_every_member_is_of_a_kind_that_there_is() -> None:
         assert len(set(members)) == len(members) > 1
         for name in members:
             request = parse_name(name)
-            assert request.scheme in built_in()
+            assert request.scheme in KINDS
             assert request.options() == (dict(request.entry.settings) if request.entry else {})
     assert set(ENSEMBLES["default"]) <= set(catalog())
 
 
-def test_an_unknown_ensemble() -> None:
+def test_unknown_ensemble_is_an_error_with_a_suggestion() -> None:
     with pytest.raises(InputError, match=r"no ensemble 'papr' \(did you mean 'paper'\?\); there are: paper, default"):
         named_ensemble("papr")
 
@@ -86,7 +85,9 @@ def test_bad_command_lines(corpus: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "is a member twice" in capsys.readouterr().err
 
 
-def test_no_network(corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paper_ensemble_without_a_network_is_an_error_without_traceback(
+    corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A proxy that refuses stands for a network that is not there, wherever the test runs."""
     for name in ("http_proxy", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")

@@ -88,7 +88,7 @@ def test_two_processes_do_not_share_a_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", [SVD(3), Autoencoder(dim=3, hidden_layers=0, loss="mse")], ids=["svd", "solved"])
-def test_what_is_not_trained_keeps_nothing(tmp_path: Path, method: SVD | Autoencoder) -> None:
+def test_methods_without_training_keep_no_checkpoint(tmp_path: Path, method: SVD | Autoencoder) -> None:
     Ensemble(MEMBERS).fit(SENTENCES, method, store=ViewStore(tmp_path))
     assert not (tmp_path / "training").exists()
 

@@ -109,7 +109,7 @@ WORDS = st.lists(st.sampled_from(["one", "a", "dog", "she", "sees", "the", "else
 
 
 @given(sentences=repeating(WORDS | texts), data=st.data())
-def test_a_row_is_its_sentences_wherever_that_stands(
+def test_a_row_does_not_depend_on_the_place_of_its_sentence(
     fitted: MetaEncoder, sentences: list[str], data: st.DataObject
 ) -> None:
     rows = fitted.encode(sentences)
@@ -141,7 +141,7 @@ def test_no_sentences_give_no_vectors() -> None:
     assert Ensemble(NAMES).fit(SENTENCES, GCCA(dim=4)).encode([]).shape == (0, 4)
 
 
-def test_what_is_no_list_of_sentences_is_refused() -> None:
+def test_encode_refuses_a_wrong_list_of_sentences() -> None:
     model = Ensemble(NAMES).fit(SENTENCES, Concat())
     for bad in ("a sentence", ["fine", 3], ["\ud800"]):
         with pytest.raises(SentenceError):
@@ -155,7 +155,7 @@ def test_what_is_no_list_of_sentences_is_refused() -> None:
     ([Plain(1), Plain(2)], "is a member twice"),
     ([3], "an encoder is a name or an object with `encode`, not int"),
 ])  # fmt: skip
-def test_what_is_no_ensemble_is_refused(encoders: Any, message: str) -> None:  # noqa: ANN401 - none of them is one
+def test_ensemble_refuses_a_wrong_list_of_encoders(encoders: Any, message: str) -> None:  # noqa: ANN401 - none of them is one
     with pytest.raises(InputError, match=message):
         Ensemble(encoders)
 

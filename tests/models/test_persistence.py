@@ -167,7 +167,7 @@ def test_a_missing_file_is_named(dense: Path, name: str) -> None:
         load(dense)
 
 
-def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_load_refuses_a_folder_without_a_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is not a saved model"):
         load(tmp_path / "nothing")
     (tmp_path / "file").write_text("text")
@@ -182,7 +182,7 @@ def test_tensors_and_configuration_of_two_saves_do_not_mix(saved: Path, dense: P
 
 
 @pytest.mark.parametrize("config", ["", "{", "[]", "null", "3", '"text"', "{}", "\xff", "[" * 100_000])
-def test_a_configuration_that_is_none_is_refused(dense: Path, config: str) -> None:
+def test_load_refuses_a_file_that_is_not_a_configuration(dense: Path, config: str) -> None:
     (dense / CONFIG).write_bytes(config.encode("latin-1"))
     with pytest.raises(ModelError):
         load(dense)

@@ -79,7 +79,7 @@ def pearson_of(model: Any, pairs: list[tuple[float, str, str]]) -> float:  # noq
     return float(np.corrcoef((a * b).sum(axis=1), [pair[0] for pair in pairs])[0, 1])
 
 
-def test_labels_lift_a_bad_start(ensemble: Ensemble, store: ViewStore) -> None:
+def test_labels_improve_a_poor_method(ensemble: Ensemble, store: ViewStore) -> None:
     before = ensemble.fit(SENTENCES, Concat(), store=store)
     after = ensemble.fit(SENTENCES, Concat(), store=store, tune=labelled(60))
     held = labelled(200, seed=1)
@@ -191,7 +191,7 @@ def test_what_is_offered_depends_on_no_score(ensemble: Ensemble) -> None:
     np.testing.assert_allclose(predicted, mixed, atol=1e-6)
 
 
-def test_a_member_that_counts_nothing_and_a_short_corpus_are_no_obstacle() -> None:
+def test_methods_are_offered_with_a_member_of_weight_0_and_a_short_corpus() -> None:
     rng = np.random.default_rng(0)
     views = [rng.standard_normal((8, 12)), np.ones((8, 5)), rng.standard_normal((8, 6))]
     pairs = LabelledPairs.of([(i, f"t{i}", f"t{i + 1}") for i in range(12)])
@@ -303,7 +303,7 @@ def test_progress_says_what_is_tried(ensemble: Ensemble, store: ViewStore) -> No
     assert [done for _, done, _ in tuning] == list(range((tuning[0][2] or 0) + 1))
 
 
-def test_a_loss_is_not_called_a_gain() -> None:
+def test_description_of_a_tuning_says_loss_for_a_negative_gain() -> None:
     note = {"pairs": 40, "kept": True, "gain": -0.022, "error": 0.01}
     assert "another would lose 2.2% (standard error 1.0%)" in describe(note)
     assert "another would gain 0.4%" in describe({**note, "gain": 0.004})

@@ -57,7 +57,7 @@ def test_every_pair_is_held_out_once() -> None:
         assert sorted([*known, *held]) == list(range(13))
 
 
-def test_having_many_candidates_is_no_advantage() -> None:
+def test_many_random_candidates_do_not_replace_the_first() -> None:
     """Of hundreds of random candidates some suit any few scores; that is not taken for a gain."""
     kept = 0
     for seed in range(20):
@@ -69,7 +69,7 @@ def test_having_many_candidates_is_no_advantage() -> None:
     assert kept >= 18
 
 
-def test_what_falls_with_the_scores_is_never_chosen() -> None:
+def test_candidate_with_a_negative_correlation_is_never_chosen() -> None:
     """Held out, a weak start looks worse than a constant does: what falls must not be taken for a constant."""
     weak = 0
     for seed in range(30):
@@ -86,7 +86,7 @@ def test_what_falls_with_the_scores_is_never_chosen() -> None:
     assert decide(candidates, scores).choice == Choice(0)
 
 
-def test_what_is_chosen_correlates_better_than_the_start() -> None:
+def test_chosen_candidate_correlates_better_than_the_first() -> None:
     for seed in range(40):
         rng = np.random.default_rng(seed)
         scores = rng.standard_normal(25)
@@ -111,7 +111,7 @@ def test_pairs_of_the_same_texts_are_held_out_together() -> None:
         assert sorted([*known, *held]) == list(range(35))
 
 
-def test_repeating_pairs_proves_nothing() -> None:
+def test_repeated_pairs_do_not_make_the_gain_more_certain() -> None:
     rng = np.random.default_rng(0)
     values = rng.standard_normal(20)
     usual = float(values.std(ddof=1) / np.sqrt(20))
@@ -125,7 +125,7 @@ def test_repeating_pairs_proves_nothing() -> None:
     assert leaking.choice != Choice(0)  # what happens if every copy is taken for a pair of its own
 
 
-def test_only_what_falls_beyond_doubt_is_taken_for_distances() -> None:
+def test_scores_are_refused_as_distances_only_when_clearly_negative() -> None:
     rng = np.random.default_rng(0)
     check_direction(only(-0.2 * np.arange(20.0)[:, None] + 10 * rng.standard_normal((20, 3))), np.arange(20.0))
     check_direction(only(np.column_stack([-np.arange(20.0), np.ones(20)])), np.arange(20.0))
@@ -134,7 +134,9 @@ def test_only_what_falls_beyond_doubt_is_taken_for_distances() -> None:
         check_direction(only(falling), np.arange(20.0))
 
 
-def test_what_correlates_less_than_the_start_is_not_chosen_whatever_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidate_that_correlates_less_than_the_first_is_not_chosen_whatever_its_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(0)
     scores = rng.standard_normal(40)
     fixed = np.column_stack([scores + noise * rng.standard_normal(40) for noise in (0.5, 2.0)])

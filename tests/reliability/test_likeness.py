@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import ensembed.reliability.estimate
 import ensembed.reliability.likeness
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders import DemoEncoder
@@ -35,26 +36,26 @@ def _related(seed: int, n: int = 40, dims: tuple[int, ...] = (6, 5, 9)) -> list[
     return [common @ _normal(seed + 1 + j, 4, d) + 0.5 * _normal(seed + 9 + j, n, d) + j for j, d in enumerate(dims)]
 
 
-def _matrices(found: Comparison) -> Array:
-    return np.stack([getattr(found, measure) for measure in MEASURES])
+def _matrices(comparison: Comparison) -> Array:
+    return np.stack([getattr(comparison, measure) for measure in MEASURES])
 
 
 @pytest.mark.parametrize(("n", "dims"), [(4, (3, 2)), (5, (9, 2)), (9, (4, 20)), (12, (3, 3))])
 def test_the_figures_are_those_of_the_formulas(n: int, dims: tuple[int, int]) -> None:
     views = _related(n, n, dims)
-    found = compare(views, neighbours=2)
+    comparison = compare(views, neighbours=2)
     for i, j in product(range(2), repeat=2):
-        assert found.cka[i, j] == pytest.approx(oracles.cka(views[i], views[j]), abs=1e-9)
-        assert found.cosines[i, j] == pytest.approx(oracles.cosine_correlation(views[i], views[j]), abs=1e-8)
-        assert found.overlap[i, j] == pytest.approx(oracles.neighbour_overlap(views[i], views[j], 2), abs=1e-12)
+        assert comparison.cka[i, j] == pytest.approx(oracles.cka(views[i], views[j]), abs=1e-9)
+        assert comparison.cosines[i, j] == pytest.approx(oracles.cosine_correlation(views[i], views[j]), abs=1e-8)
+        assert comparison.overlap[i, j] == pytest.approx(oracles.neighbour_overlap(views[i], views[j], 2), abs=1e-12)
 
 
 def test_ties_go_to_the_first_rows_as_in_the_formula() -> None:
     views = [np.random.default_rng(seed).integers(0, 2, (30, 3)).astype(np.float32) + 0.5 for seed in range(2)]
     for k in (1, 3, 29):
-        found = compare(views, neighbours=k).overlap[0, 1]
-        assert found == pytest.approx(oracles.neighbour_overlap(views[0], views[1], k), abs=1e-12)
-    assert found == 1.0  # all others are neighbours
+        comparison = compare(views, neighbours=k).overlap[0, 1]
+        assert comparison == pytest.approx(oracles.neighbour_overlap(views[0], views[1], k), abs=1e-12)
+    assert comparison == 1.0  # all others are neighbours
 
 
 def test_the_number_of_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,14 +63,15 @@ def test_the_number_of_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -
     whole = compare(views)
     monkeypatch.setattr(ensembed.reliability.likeness, "_COSINES", 3 * 50 * 7)
     monkeypatch.setattr(ensembed.reliability.likeness, "_BLOCK", 6)
+    monkeypatch.setattr(ensembed.reliability.estimate, "_BLOCK", 6)
     np.testing.assert_allclose(_matrices(compare(views)), _matrices(whole), atol=1e-12)
 
 
 @QUICK
 @given(seed=st.integers(0, 10**6), n=st.integers(4, 60), k=st.integers(1, 3), dims=st.tuples(*[st.integers(1, 9)] * 3))
 def test_symmetric_bounded_and_one_on_the_diagonal(seed: int, n: int, k: int, dims: tuple[int, ...]) -> None:
-    found = compare(_related(seed, n, dims), neighbours=k)
-    for matrix, low in zip(_matrices(found), (-1, -1, 0), strict=True):
+    comparison = compare(_related(seed, n, dims), neighbours=k)
+    for matrix, low in zip(_matrices(comparison), (-1, -1, 0), strict=True):
         np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
         assert (matrix >= low).all()
         assert (matrix <= 1).all()
@@ -95,10 +97,10 @@ def test_rotating_and_scaling_a_view_changes_nothing(seed: int, scale: float) ->
 @given(seed=st.integers(0, 10**6), order=st.permutations(range(3)))
 def test_permuting_encoders_permutes_the_matrices(seed: int, order: list[int]) -> None:
     views = _related(seed)
-    found = compare([views[j] for j in order], names=[f"n{j}" for j in order])
+    comparison = compare([views[j] for j in order], names=[f"n{j}" for j in order])
     expected = _matrices(compare(views))[:, order][:, :, order]
-    np.testing.assert_allclose(_matrices(found), expected, atol=1e-12)
-    assert found.names == tuple(f"n{j}" for j in order)
+    np.testing.assert_allclose(_matrices(comparison), expected, atol=1e-12)
+    assert comparison.names == tuple(f"n{j}" for j in order)
 
 
 @QUICK
@@ -117,36 +119,36 @@ def test_views_without_anything_in_common_are_near_zero_and_chance(centre: float
     centred = [X - X.mean(axis=0) for X in views]
     biased = np.sum((centred[0].T @ centred[1]) ** 2) / np.prod([np.linalg.norm(X.T @ X) for X in centred[:2]])
     assert biased > 0.3
-    found = compare(views, neighbours=k)
+    comparison = compare(views, neighbours=k)
     off = ~np.eye(4, dtype=bool)
-    assert np.abs(found.cka[off]).max() < 0.02
+    assert np.abs(comparison.cka[off]).max() < 0.02
     # Off centre, how far along the common direction a sentence lies moves all its cosines: n draws, not n squared.
-    assert np.abs(found.cosines[off]).max() < (0.1 if centre else 0.02)
-    assert found.chance == pytest.approx(k / (n - 1))
-    assert np.abs(found.overlap[off] - found.chance).max() < 0.01
+    assert np.abs(comparison.cosines[off]).max() < (0.1 if centre else 0.02)
+    assert comparison.chance == pytest.approx(k / (n - 1))
+    assert np.abs(comparison.overlap[off] - comparison.chance).max() < 0.01
 
 
 def test_the_debiased_estimate_does_not_move_with_the_number_of_rows() -> None:
     """Half of the columns in common: CKA is 1/2 whatever n is."""
     X = _normal(0, 6000, 120)
     for n in (160, 1000, 6000):
-        found = compare([X[:n, :80], X[:n, 40:]], rows=100)
-        assert found.cka[0, 1] == pytest.approx(0.5, abs=0.03)
+        comparison = compare([X[:n, :80], X[:n, 40:]], rows=100)
+        assert comparison.cka[0, 1] == pytest.approx(0.5, abs=0.03)
 
 
 def test_known_examples() -> None:
     """The corners of a square: one column sees left and right, the other up and down."""
     square = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
     left, up = square[:, :1], square[:, 1:]
-    found = compare([left, up, square, 7 * left], neighbours=1)
+    comparison = compare([left, up, square, 7 * left], neighbours=1)
     # U-centred, every pair of corners is +1 on the side it shares, and the diagonals are -1 for both.
-    assert found.cka[0, 3] == pytest.approx(1.0)
-    assert found.cosines[0, 3] == pytest.approx(1.0)
-    assert found.cosines[0, 1] == pytest.approx(-0.5)
-    assert found.cka[0, 1] == pytest.approx(-0.5)
-    assert found.cka[0, 2] == pytest.approx(0.5)
-    assert found.overlap[0, 1] == 0.0  # the left neighbour of a corner is not its upper one
-    assert found.overlap[0, 3] == 1.0
+    assert comparison.cka[0, 3] == pytest.approx(1.0)
+    assert comparison.cosines[0, 3] == pytest.approx(1.0)
+    assert comparison.cosines[0, 1] == pytest.approx(-0.5)
+    assert comparison.cka[0, 1] == pytest.approx(-0.5)
+    assert comparison.cka[0, 2] == pytest.approx(0.5)
+    assert comparison.overlap[0, 1] == 0.0  # the left neighbour of a corner is not its upper one
+    assert comparison.overlap[0, 3] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -159,35 +161,35 @@ def test_known_examples() -> None:
         np.full((40, 1), 3),
     ],
 )
-def test_a_view_that_tells_nothing_apart_is_like_nothing(mute: Array) -> None:
+def test_a_constant_view_is_like_no_other(mute: Array) -> None:
     X, Y, _ = _related(0)
-    found = compare([X, mute, Y, mute], names=["x", "mute", "y", "also"])
-    assert (_matrices(found)[:, [1, 3]] == 0).all()
-    assert (_matrices(found)[:, 0, 2] != 0).all()
-    assert found.mute == ("mute", "also")
-    np.testing.assert_allclose(_matrices(found)[:, ::2, ::2], _matrices(compare([X, Y])), atol=1e-12)
+    comparison = compare([X, mute, Y, mute], names=["x", "mute", "y", "also"])
+    assert (_matrices(comparison)[:, [1, 3]] == 0).all()
+    assert (_matrices(comparison)[:, 0, 2] != 0).all()
+    assert comparison.mute == ("mute", "also")
+    np.testing.assert_allclose(_matrices(comparison)[:, ::2, ::2], _matrices(compare([X, Y])), atol=1e-12)
 
 
-def test_one_odd_sentence_is_no_structure() -> None:
+def test_one_differing_sentence_does_not_make_views_alike() -> None:
     """Off its diagonal the Gram matrix is a sum of a term per row: HSIC has nothing to divide by."""
     odd = np.ones((10, 1))
     odd[3] = -1
-    found = compare([odd, _normal(0, 10, 4)], neighbours=2)
-    assert (found.cka[0] == 0).all()
-    assert np.isfinite(_matrices(found)).all()
+    comparison = compare([odd, _normal(0, 10, 4)], neighbours=2)
+    assert (comparison.cka[0] == 0).all()
+    assert np.isfinite(_matrices(comparison)).all()
 
 
 def test_zero_rows_have_no_neighbours() -> None:
     X, Y = _related(1)[:2]
     X[::4] = 0
-    found = compare([X, Y, X], neighbours=3)
-    assert np.isfinite(_matrices(found)).all()
-    assert found.overlap[0, 0] == pytest.approx(0.75)
-    assert found.overlap[0, 2] == pytest.approx(0.75)
-    assert found.cosines[0, 2] == pytest.approx(1.0)
+    comparison = compare([X, Y, X], neighbours=3)
+    assert np.isfinite(_matrices(comparison)).all()
+    assert comparison.overlap[0, 0] == pytest.approx(0.75)
+    assert comparison.overlap[0, 2] == pytest.approx(0.75)
+    assert comparison.cosines[0, 2] == pytest.approx(1.0)
 
 
-def test_the_sample_is_drawn_by_seed_and_cka_takes_all_rows() -> None:
+def test_the_sample_depends_on_the_seed_and_cka_uses_all_rows() -> None:
     views = _related(5, 300)
     one, same, other = (compare(views, rows=50, seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(_matrices(one), _matrices(same))
@@ -200,36 +202,37 @@ def test_the_sample_is_drawn_by_seed_and_cka_takes_all_rows() -> None:
 def test_rows_may_be_chosen() -> None:
     views = _related(6, 90)
     among = np.r_[3:20:2, 40:90:3]
-    found = compare(views, among=among, neighbours=4)
+    comparison = compare(views, among=among, neighbours=4)
     expected = compare([X[among] for X in views], neighbours=4)
-    np.testing.assert_allclose(_matrices(found), _matrices(expected), atol=1e-12)
-    assert found.rows == len(among)
+    np.testing.assert_allclose(_matrices(comparison), _matrices(expected), atol=1e-12)
+    assert comparison.rows == len(among)
 
 
 def test_stored_views_are_read_in_stretches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ensembed.reliability.likeness, "_BLOCK", 7)
+    monkeypatch.setattr(ensembed.reliability.estimate, "_BLOCK", 7)
     corpus = ListCorpus([f"{a} {b} {c}" for a in "abcd" for b in "efgh" for c in "ijkl"])
     encoders = [DemoEncoder(dim=8, seed=seed) for seed in range(2)]
     views = ViewStore(tmp_path, shard_rows=5).embed_all(corpus, encoders)
     reports: list[tuple[str, int, int | None]] = []
-    found = compare(views, rows=20, progress=lambda *report: reports.append(report))
+    comparison = compare(views, rows=20, progress=lambda *report: reports.append(report))
     np.testing.assert_allclose(
-        _matrices(found), _matrices(compare([np.asarray(view) for view in views], rows=20)), atol=1e-12
+        _matrices(comparison), _matrices(compare([np.asarray(view) for view in views], rows=20)), atol=1e-12
     )
     # Words that are random vectors for both: what they have in common is which sentences share words.
-    assert found.cka[0, 1] > 0.4
+    assert comparison.cka[0, 1] > 0.4
     last = {label: (done, total) for label, done, total in reports}
     assert last == {"moments": (64, 64), "centred lengths": (64, 64), "cosines": (20, 20)}
 
 
 def test_pairs_are_sorted_by_cka() -> None:
     X, Y, Z = _related(2)
-    found = compare([X, Y, 2 * X, Z], names=["x", "y", "x2", "z"])
-    assert (found.pairs[0].first, found.pairs[0].second) == ("x", "x2")
-    values = [pair.cka for pair in found.pairs]
+    comparison = compare([X, Y, 2 * X, Z], names=["x", "y", "x2", "z"])
+    assert (comparison.pairs[0].first, comparison.pairs[0].second) == ("x", "x2")
+    values = [pair.cka for pair in comparison.pairs]
     assert values == sorted(values, reverse=True)
     assert len(values) == 6
-    assert found.pairs[0].overlap == found.overlap[0, 2]
+    assert comparison.pairs[0].overlap == comparison.overlap[0, 2]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +253,7 @@ def test_pairs_are_sorted_by_cka() -> None:
         ([np.ones((9, 2))] * 2, {"among": np.ones(9, bool)}, "row numbers"),
     ],
 )
-def test_what_cannot_be_compared(views: list[Array], options: dict[str, Any], says: str) -> None:
+def test_compare_refuses_bad_views_and_options(views: list[Array], options: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         compare(views, **options)
 

@@ -49,57 +49,57 @@ def _plain() -> Reliability:
     return reliability(_members(), names=["bad", "good", "fair"], **QUICK)
 
 
-def _figures(found: Reliability) -> list[Array]:
-    return [found.sufficiency, found.lead, found.agreement, found.weights]
+def _figures(estimate: Reliability) -> list[Array]:
+    return [estimate.sufficiency, estimate.lead, estimate.agreement, estimate.weights]
 
 
-def test_who_knows_most_is_found() -> None:
-    found = _plain()
-    assert found.names[found.best] == "good"
-    assert list(np.argsort(-found.lead)) == [1, 2, 0]
-    assert found.sure == 1.0
-    assert found.weights[1] == 1.0
-    assert 0 < found.weights[0] < found.weights[2] < 1
-    assert found.mute == ()
-    assert found.copies == (0, 1, 2)
-    assert not found.lexical
-    assert (found.sentences, found.seed) == (N, 0)
-    assert 4 * 300 < found.pairs <= 5 * 300  # two queries may be neighbours of each other
+def test_the_member_that_knows_most_is_the_best() -> None:
+    estimate = _plain()
+    assert estimate.names[estimate.best] == "good"
+    assert list(np.argsort(-estimate.lead)) == [1, 2, 0]
+    assert estimate.sure == 1.0
+    assert estimate.weights[1] == 1.0
+    assert 0 < estimate.weights[0] < estimate.weights[2] < 1
+    assert estimate.mute == ()
+    assert estimate.copies == (0, 1, 2)
+    assert not estimate.lexical
+    assert (estimate.sentences, estimate.seed) == (N, 0)
+    assert 4 * 300 < estimate.pairs <= 5 * 300  # two queries may be neighbours of each other
     for low, value, high in (
-        (found.lead_low, found.lead, found.lead_high),
-        (found.weights_low, found.weights, found.weights_high),
+        (estimate.lead_low, estimate.lead, estimate.lead_high),
+        (estimate.weights_low, estimate.weights, estimate.weights_high),
     ):
         assert (low <= value).all()
         assert (value <= high).all()
-    assert (found.lead_low < found.lead_high).all()
-    assert found.lead[1] == pytest.approx(-found.lead[2])  # what one leads by, its strongest rival trails by
-    np.testing.assert_array_equal(found.sufficiency.diagonal(), 1)
-    assert found.agreement[1] == 1
-    assert found.whitened == (0, 2)
-    assert found.decided == "lead"
+    assert (estimate.lead_low < estimate.lead_high).all()
+    assert estimate.lead[1] == pytest.approx(-estimate.lead[2])  # what one leads by, its strongest rival trails by
+    np.testing.assert_array_equal(estimate.sufficiency.diagonal(), 1)
+    assert estimate.agreement[1] == 1
+    assert estimate.whitened == (0, 2)
+    assert estimate.decided == "lead"
 
 
 def test_two_members_are_enough() -> None:
     bad, good, _ = _members()
-    found = reliability([bad, good], **QUICK)
-    assert found.best == 1
-    assert found.sure == 1.0
-    assert 0 < found.weights[0] < 0.5
+    estimate = reliability([bad, good], **QUICK)
+    assert estimate.best == 1
+    assert estimate.sure == 1.0
+    assert 0 < estimate.weights[0] < 0.5
 
 
-def test_equals_are_not_told_apart() -> None:
+def test_equal_members_give_no_certain_best() -> None:
     twins = [_member(12, seed) for seed in (10, 30)]
-    found = reliability(twins, **QUICK)
-    assert found.mute == ()
-    assert found.lead_high.min() > found.lead_low.max() - 0.02
-    assert abs(found.lead[0]) < 0.02
+    estimate = reliability(twins, **QUICK)
+    assert estimate.mute == ()
+    assert estimate.lead_high.min() > estimate.lead_low.max() - 0.02
+    assert abs(estimate.lead[0]) < 0.02
 
 
-def test_one_member_counts_whatever_it_says() -> None:
+def test_a_single_member_has_weight_1() -> None:
     for view in (_members()[0][:3], np.ones((90, 2))):
-        found = reliability([view])
-        assert found.weights.tolist() == found.weights_low.tolist() == [1.0]
-        assert (found.best, found.mute, found.copies, found.lead.tolist()) == (0, (), (0,), [0.0])
+        estimate = reliability([view])
+        assert estimate.weights.tolist() == estimate.weights_low.tolist() == [1.0]
+        assert (estimate.best, estimate.mute, estimate.copies, estimate.lead.tolist()) == (0, (), (0,), [0.0])
 
 
 USELESS = {
@@ -116,34 +116,34 @@ def test_a_useless_member_is_mute_and_changes_nothing(kind: str, place: int) -> 
     views, names = _members(), ["bad", "good", "fair"]
     views.insert(place, USELESS[kind])
     names.insert(place, kind)
-    found = reliability(views, names=names, **QUICK)
-    assert found.mute == (kind,)
-    assert found.weights[place] == found.weights_high[place] == found.lead[place] == 0
-    assert found.names[found.best] == "good"
+    estimate = reliability(views, names=names, **QUICK)
+    assert estimate.mute == (kind,)
+    assert estimate.weights[place] == estimate.weights_high[place] == estimate.lead[place] == 0
+    assert estimate.names[estimate.best] == "good"
     others = [j for j in range(4) if j != place]
-    np.testing.assert_allclose(found.weights[others], _plain().weights, atol=1e-6)
-    np.testing.assert_allclose(found.lead[others], _plain().lead, atol=1e-5)
-    assert found.pairs == _plain().pairs
+    np.testing.assert_allclose(estimate.weights[others], _plain().weights, atol=1e-6)
+    np.testing.assert_allclose(estimate.lead[others], _plain().lead, atol=1e-5)
+    assert estimate.pairs == _plain().pairs
 
 
 def test_several_useless_members_at_once() -> None:
-    found = reliability([*_members(), *USELESS.values()], names=["bad", "good", "fair", *USELESS], **QUICK)
-    assert found.mute == tuple(USELESS)
-    np.testing.assert_allclose(found.weights[:3], _plain().weights, atol=1e-6)
+    estimate = reliability([*_members(), *USELESS.values()], names=["bad", "good", "fair", *USELESS], **QUICK)
+    assert estimate.mute == tuple(USELESS)
+    np.testing.assert_allclose(estimate.weights[:3], _plain().weights, atol=1e-6)
 
 
 def test_a_copy_shares_the_weight_and_is_looked_at_once() -> None:
     rotation, _ = np.linalg.qr(_normal(7, 24, 24))
     for which in range(3):
         views = _members()
-        found = reliability([*views, 7 * views[which] @ rotation], **QUICK)
-        assert found.copies == (0, 1, 2, which)
-        assert found.best in (1, 3)
+        estimate = reliability([*views, 7 * views[which] @ rotation], **QUICK)
+        assert estimate.copies == (0, 1, 2, which)
+        assert estimate.best in (1, 3)
         expected = np.append(_plain().weights, _plain().weights[which])
         expected[[which, 3]] /= 2
-        np.testing.assert_allclose(found.weights, expected, rtol=1e-5)
-        np.testing.assert_allclose(found.lead, _plain().lead[[0, 1, 2, which]], atol=1e-5)
-        assert found.sufficiency[3, which] == 1
+        np.testing.assert_allclose(estimate.weights, expected, rtol=1e-5)
+        np.testing.assert_allclose(estimate.lead, _plain().lead[[0, 1, 2, which]], atol=1e-5)
+        assert estimate.sufficiency[3, which] == 1
 
 
 def test_a_chain_of_near_copies_is_one_member() -> None:
@@ -156,42 +156,42 @@ def test_a_chain_of_near_copies_is_one_member() -> None:
 
 
 def test_without_words_two_members_that_disagree_count_the_same() -> None:
-    found = reliability([_members()[1], USELESS["random"]], **QUICK)
-    assert found.mute == ()
-    assert found.weights.tolist() == found.whitened_weights.tolist() == [1.0, 1.0]
-    assert found.decided == "nothing"
-    assert found.whitened == ()
+    estimate = reliability([_members()[1], USELESS["random"]], **QUICK)
+    assert estimate.mute == ()
+    assert estimate.weights.tolist() == estimate.whitened_weights.tolist() == [1.0, 1.0]
+    assert estimate.decided == "nothing"
+    assert estimate.whitened == ()
 
 
-def test_copies_of_noise_do_not_outvote() -> None:
+def test_copies_of_noise_do_not_outweigh_a_good_member() -> None:
     """That two say the same confirms neither."""
     good, noise = _members()[1], USELESS["random"]
-    found = reliability([noise, good, 2 * noise], **QUICK)
-    assert found.decided == "nothing"
-    assert found.copies == (0, 1, 0)
-    np.testing.assert_allclose(found.weights, [0.5, 1, 0.5])
+    estimate = reliability([noise, good, 2 * noise], **QUICK)
+    assert estimate.decided == "nothing"
+    assert estimate.copies == (0, 1, 0)
+    np.testing.assert_allclose(estimate.weights, [0.5, 1, 0.5])
     assert reliability([noise, 2 * noise, good, _members()[2]], **QUICK).mute == ("view 0", "view 1")
 
 
-def test_a_relative_does_not_lift_a_weak_member() -> None:
+def test_a_similar_weaker_member_does_not_make_a_weak_member_the_best() -> None:
     """A weak member predicts all of its own shorter form, which in the mean over rivals looked like a lead."""
     weak, good = _member(9, 10), _member(11, 11)
     relatives = [weak @ _normal(60 + j, 24, 12) for j in range(2)]
-    found = reliability([weak, good, *relatives], **QUICK)
-    assert found.copies == (0, 1, 2, 3)
-    assert found.best == 1
+    estimate = reliability([weak, good, *relatives], **QUICK)
+    assert estimate.copies == (0, 1, 2, 3)
+    assert estimate.best == 1
     alone = reliability([weak, good], **QUICK)
     # Nor do relatives count several times: what they say beyond the best they say together.
-    together = (found.whitened_weights / found.whitened_weights[1])[[0, 2, 3]].sum()
+    together = (estimate.whitened_weights / estimate.whitened_weights[1])[[0, 2, 3]].sum()
     assert together < 1.5 * alone.whitened_weights[0] / alone.whitened_weights[1]
 
 
 def test_words_that_say_nothing_do_not_decide() -> None:
     twins = [_member(12, seed) for seed in (10, 30)]
     apart = [chr(0x4E00 + i) for i in range(N)]  # no two sentences share a word
-    found, swapped = (reliability(views, sentences=apart, **QUICK) for views in (twins, twins[::-1]))
-    assert found.best == found.lead.argmax()
-    assert swapped.best == swapped.lead.argmax() != found.best
+    estimate, swapped = (reliability(views, sentences=apart, **QUICK) for views in (twins, twins[::-1]))
+    assert estimate.best == estimate.lead.argmax()
+    assert swapped.best == swapped.lead.argmax() != estimate.best
 
 
 def test_all_constant_is_an_error() -> None:
@@ -204,17 +204,17 @@ def test_only_directions_matter() -> None:
     rotation, _ = np.linalg.qr(_normal(3, 24, 24))
     lengths = np.random.default_rng(4).uniform(0.1, 10, (N, 1))
     changed = [1e-6 * views[0], lengths * views[1] @ rotation, np.hstack([views[2], np.zeros((N, 3))])]
-    found = reliability(changed, names=["bad", "good", "fair"], **QUICK)
-    for one, other in zip(_figures(found), _figures(_plain()), strict=True):
+    estimate = reliability(changed, names=["bad", "good", "fair"], **QUICK)
+    for one, other in zip(_figures(estimate), _figures(_plain()), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
 
 
 def test_the_order_of_members_does_not_matter() -> None:
     order = [2, 0, 1]
-    found = reliability([_members()[j] for j in order], **QUICK)
-    np.testing.assert_allclose(found.weights, _plain().weights[order], atol=1e-5)
-    np.testing.assert_allclose(found.weights_high, _plain().weights_high[order], atol=1e-4)
-    np.testing.assert_allclose(found.lead, _plain().lead[order], atol=1e-5)
+    estimate = reliability([_members()[j] for j in order], **QUICK)
+    np.testing.assert_allclose(estimate.weights, _plain().weights[order], atol=1e-5)
+    np.testing.assert_allclose(estimate.weights_high, _plain().weights_high[order], atol=1e-4)
+    np.testing.assert_allclose(estimate.lead, _plain().lead[order], atol=1e-5)
 
 
 def test_seeds_and_samples_agree() -> None:
@@ -222,10 +222,10 @@ def test_seeds_and_samples_agree() -> None:
     for one, other in zip(_figures(again), _figures(_plain()), strict=True):
         np.testing.assert_array_equal(one, other)
     for seed in range(3):
-        found = reliability(_members(), rows=400, seed=seed, **QUICK)
-        assert found.sentences == 400
-        assert list(np.argsort(-found.lead)) == [1, 2, 0]
-        np.testing.assert_allclose(found.weights, _plain().weights, atol=0.1)
+        estimate = reliability(_members(), rows=400, seed=seed, **QUICK)
+        assert estimate.sentences == 400
+        assert list(np.argsort(-estimate.lead)) == [1, 2, 0]
+        np.testing.assert_allclose(estimate.weights, _plain().weights, atol=0.1)
 
 
 def test_intervals_narrow_with_more_rows() -> None:
@@ -242,19 +242,19 @@ def test_what_words_explain_is_left_out() -> None:
     deep = np.hstack([bags[0] / bags[0].std(), _truth()])
     shallow = [bags[0] / bags[0].std() + 0.5 * _normal(3, N, 32), bags[1] / bags[1].std() + 0.3 * _normal(4, N, 32)]
     some = np.hstack([shallow[1], _truth()[:, :8] + 0.5 * _normal(5, N, 8)])
-    found = reliability([shallow[0], deep, some], sentences=SENTENCES, **QUICK)
-    assert found.lexical
-    assert found.best == 1
+    estimate = reliability([shallow[0], deep, some], sentences=SENTENCES, **QUICK)
+    assert estimate.lexical
+    assert estimate.best == 1
     plain = reliability([shallow[0], deep, some], **QUICK)
-    assert found.sufficiency[0, 2] < plain.sufficiency[0, 2] - 0.1
+    assert estimate.sufficiency[0, 2] < plain.sufficiency[0, 2] - 0.1
 
 
 def test_words_confirm_one_of_two_members() -> None:
     bag = DemoEncoder(dim=32).encode(SENTENCES)
-    found = reliability([USELESS["random"], bag], sentences=SENTENCES, names=["random", "bag"], **QUICK)
-    assert found.mute == ("random",)
-    assert found.weights.tolist() == [0.0, 1.0]
-    assert found.best == 1
+    estimate = reliability([USELESS["random"], bag], sentences=SENTENCES, names=["random", "bag"], **QUICK)
+    assert estimate.mute == ("random",)
+    assert estimate.weights.tolist() == [0.0, 1.0]
+    assert estimate.best == 1
 
 
 def test_repeated_sentences_count_once(tmp_path: Path) -> None:
@@ -266,9 +266,9 @@ def test_repeated_sentences_count_once(tmp_path: Path) -> None:
     corpus = ListCorpus(repeated)
     stored = ViewStore(tmp_path, shard_rows=16).embed_all(corpus, encoders)
     for views, sentences in ((stored, corpus), ([one.encode(repeated) for one in encoders], repeated)):
-        found = reliability(views, sentences=sentences, **QUICK)
-        assert found.sentences == 120
-        for one, other in zip(_figures(found), _figures(once), strict=True):
+        estimate = reliability(views, sentences=sentences, **QUICK)
+        assert estimate.sentences == 120
+        for one, other in zip(_figures(estimate), _figures(once), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-5)
 
 
@@ -285,8 +285,8 @@ class _Watched:
 
 def test_a_large_corpus_is_not_read_whole() -> None:
     views = [_Watched(), _Watched()]
-    found = reliability(views, rows=60, **QUICK)
-    assert found.sentences == 60
+    estimate = reliability(views, rows=60, **QUICK)
+    assert estimate.sentences == 60
     assert views[0].read < 20_000
 
 
@@ -315,24 +315,24 @@ def test_nan_is_reported_with_view_and_row(bad: float) -> None:
         ([_normal(0, 60, 2), _normal(0, 61, 2)], {}, "rows must be aligned"),
     ],
 )
-def test_what_cannot_be_estimated(views: list[Array], options: dict[str, Any], says: str) -> None:
+def test_reliability_refuses_bad_views_and_options(views: list[Array], options: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         reliability(views, **options)
 
 
 def test_fifty_sentences_and_more_dimensions_than_rows() -> None:
-    found = reliability([_member(known, 10 + j, 50, 80) for j, known in enumerate(KNOWN)], **QUICK)
-    assert np.isfinite(np.concatenate([one.ravel() for one in _figures(found)])).all()
-    assert found.names[found.best] == "view 1"
+    estimate = reliability([_member(known, 10 + j, 50, 80) for j, known in enumerate(KNOWN)], **QUICK)
+    assert np.isfinite(np.concatenate([one.ravel() for one in _figures(estimate)])).all()
+    assert estimate.names[estimate.best] == "view 1"
 
 
 def test_a_weak_member_is_not_mute() -> None:
     """Among near pairs alone a weak member seems to disagree: pairs are there because one of two errs."""
     weak, good = _member(4, 10), _member(16, 11)
-    found = reliability([weak, good], **QUICK)
-    assert found.mute == ()
-    assert found.best == 1
-    assert found.lead_low[1] > 0
+    estimate = reliability([weak, good], **QUICK)
+    assert estimate.mute == ()
+    assert estimate.best == 1
+    assert estimate.lead_low[1] > 0
 
 
 def test_of_members_that_lead_alike_the_one_that_follows_the_words_least_is_the_best() -> None:

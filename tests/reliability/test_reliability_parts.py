@@ -168,13 +168,13 @@ def test_weights_follow_agreement_and_spread() -> None:
     np.testing.assert_allclose(most, [1.0, 0.5 * 2])  # half the best, for half the spread
 
 
-def test_who_knows_less_of_the_best_counts_less() -> None:
+def test_a_member_that_predicts_less_of_the_best_has_less_weight() -> None:
     whole, half = (agreement.weights(0, _agreeing(0.8), WIDE[:2], 0.0, np.array([1.0, part])) for part in (1.0, 0.5))
     assert half[1] == pytest.approx(whole[1] / 4)
     assert agreement.weights(0, _agreeing(0.5), WIDE[:2], 0.0, np.array([1.0, 0.1]))[1] == 0  # next to nothing
 
 
-def test_members_that_err_alike_share() -> None:
+def test_members_with_the_same_errors_share_a_weight() -> None:
     apart = agreement.weights(0, _agreeing(0.7, 0.7), WIDE[:3], 0.0, np.ones(3))
     r = _agreeing(0.7, 0.7)
     r[1, 2] = r[2, 1] = 1.0

@@ -26,6 +26,8 @@ class Odd(Encoder):
         gate: a file; while it is there nothing is encoded.
     """
 
+    concurrent = True  # as most of our own encoders are
+
     def __init__(self, seconds: float = 0.0, gate: str | None = None) -> None:
         self.seconds = seconds
         self.gate = gate
@@ -34,10 +36,6 @@ class Odd(Encoder):
     @property
     def spec(self) -> EncoderSpec:
         return EncoderSpec("odd", "odd", 4, "1")
-
-    @property
-    def concurrent(self) -> bool:
-        return True  # as most of our own encoders are
 
     def encode(self, sentences: Any, **_: Any) -> Any:  # noqa: ANN401 - passes by the checks of `Encoder`
         return self.embed(list(sentences))

@@ -13,9 +13,9 @@ import pytest
 from served_child import Odd
 
 from ensembed.serve import Settings
+from ensembed.serve.access import Metrics
 from ensembed.serve.api_errors import ApiError
 from ensembed.serve.batching import Batcher, Job
-from ensembed.serve.metrics import Metrics
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ensembed.serve.vectors import RecentRows
+from ensembed.serve.batching import RecentRows
 
 
 def test_cache_forgets_the_least_recently_used_row_first() -> None:

@@ -139,19 +139,19 @@ def test_one_job_runs_where_it_was_asked_for(schedule: Schedule) -> None:
     assert schedule.run([lambda _progress: _in_main_thread()], 1) == [True]
 
 
-def test_no_sentences_teach_nothing() -> None:
+def test_a_run_without_sentences_is_not_timed() -> None:
     schedule = Schedule()
     schedule.run([_good, _good], 0)
     assert schedule.run([lambda _progress: _in_main_thread()] * 2, 1) == [True, True]
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(3)])
-def test_what_a_job_raises_comes_out(schedule: Schedule, error: BaseException) -> None:
+def test_schedule_raises_the_error_of_a_job(schedule: Schedule, error: BaseException) -> None:
     with pytest.raises(type(error)):
         schedule.run([_good, _raise(error), _good], 1)
 
 
-def test_progress_comes_through(schedule: Schedule) -> None:
+def test_schedule_passes_on_the_progress_of_jobs(schedule: Schedule) -> None:
     reports: list[tuple[str, int, int | None]] = []
 
     def job(progress: Progress) -> None:

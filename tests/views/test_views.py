@@ -210,9 +210,7 @@ def test_one_encoder_under_two_names_is_written_once(store: ViewStore) -> None:
 
 def test_vectors_that_may_lack_a_member_are_not_kept(store: ViewStore) -> None:
     class Moody(DemoEncoder):
-        @property
-        def cacheable(self) -> bool:
-            return False
+        cacheable = False
 
     with pytest.raises(StoreError, match="not always the same"):
         store.embed(CORPUS, Moody())

@@ -1,8 +1,7 @@
 """A client for `/v1/embeddings`: concurrent requests in batches, retries, and replies that are checked.
 
-httpx keeps the connections, the timeouts and the proxies. The rest is here, because its own retries are for failed
-connections alone (no status codes, no `Retry-After`, no back-off), its read timeout starts again with every block, and
-its asynchronous client would lose its connections between two calls of a synchronous program.
+httpx keeps the connections, the timeouts and the proxies. Its own retries are for failed connections alone, its read
+timeout starts again with every block, and its asynchronous client would lose its connections between two calls.
 """
 
 from __future__ import annotations
@@ -37,17 +36,10 @@ _TEMPORARY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _REFUSED = frozenset({400, 413, 422})
 # Seconds. The n-th pause is random between 0 and min(_LONGEST_PAUSE, _FIRST_PAUSE * 2^n), so that clients which failed
 # together do not come back together. A server that asks for a longer pause than _LONGEST_WAIT is given up.
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 30.0
-_LONGEST_WAIT = 120.0
-_CONNECT_TIMEOUT = 10.0
-# Retries for a server that has never answered: a wrong host name should show soon.
-_FIRST_RETRIES = 2
+_FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_WAIT, _CONNECT_TIMEOUT = 0.5, 30.0, 120.0, 10.0
+_FIRST_RETRIES = 2  # for a server that has never answered: a wrong host name should show soon
 # Bounds on the bytes of a reply. As text, a number takes some 20 bytes.
-_NUMBER_BYTES = 64
-_LARGEST_DIM = 1 << 16
-_REPLY_BYTES = 1 << 20
-_ERROR_BYTES = 1 << 16
+_NUMBER_BYTES, _LARGEST_DIM, _REPLY_BYTES, _ERROR_BYTES = 64, 1 << 16, 1 << 20, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -77,19 +69,20 @@ class RefusedError(EncoderError):
     """The server does not accept this request; it may accept a smaller one, or one in another format."""
 
 
-class _TemporaryError(Exception):
-    """A failure that a second try may not have; `seconds` is the pause that the server asks for."""
+class ReplyError(Exception):
+    """A reply is unusable; `code` is the error code in a reply whose status is success."""
 
-    def __init__(self, what: str, seconds: float = 0.0) -> None:
+    def __init__(self, what: str, code: object = None, seconds: float = 0.0) -> None:
         super().__init__(what)
-        self.seconds = seconds
+        self.code, self.seconds = code, seconds
+
+
+class _TemporaryError(ReplyError):
+    """A failure that a second try may not have; `seconds` is the pause that the server asks for."""
 
 
 class EmbeddingAPI:
-    """One model of one server; any number of threads may use it. Errors call the encoder `name`.
-
-    `pause` waits for the event, or for so many seconds; tests replace it.
-    """
+    """One model of one server, for any number of threads. Errors call the encoder `name`; tests replace `pause`."""
 
     def __init__(
         self,
@@ -104,9 +97,8 @@ class EmbeddingAPI:
         self.model = model
         self.options = options = options or RequestOptions()
         self._server, self._name, self._pause = server, name, pause
-        self._base64 = options.encoding != "float"
+        self._base64, self._answered = options.encoding != "float", False
         self._dim: int | None = None
-        self._answered = False
         # Sentences that the server accepts per request: fewer than `batch_items` once it has refused so many.
         self._most = options.batch_items
         self._slots = threading.BoundedSemaphore(options.concurrency)
@@ -130,10 +122,8 @@ class EmbeddingAPI:
             self._base64 = False  # the server may refuse the field itself: leave it out from now on
             vectors = self.embed(texts)
         if self.options.dimensions not in (None, vectors.shape[1]):
-            self._fail(
-                f"gives {vectors.shape[1]} dimensions instead of {self.options.dimensions}; leave out the option "
-                "dimensions, or cut the vectors with truncate_dim"
-            )
+            way_out = "leave out the option dimensions, or cut the vectors with truncate_dim"
+            self._fail(f"gives {vectors.shape[1]} dimensions instead of {self.options.dimensions}; {way_out}")
         self._dim = vectors.shape[1]
         return vectors
 
@@ -141,9 +131,8 @@ class EmbeddingAPI:
         """Return the vectors [n, d] of some texts."""
         stop = threading.Event()
         jobs = [partial(self._rows, batch, stop) for batch in self._batches(texts)]
-        if len(jobs) == 1:
-            return jobs[0]()
-        return np.concatenate(_run_in_threads(jobs, self.options.concurrency, stop))
+        results = _run_in_threads(jobs, self.options.concurrency, stop) if len(jobs) > 1 else [jobs[0]()]
+        return np.concatenate(results)
 
     def _batches(self, texts: Sequence[str]) -> Iterator[Sequence[str]]:
         """Yield the texts in order, as many at a time as the options allow; a text that is too long is alone."""
@@ -159,20 +148,17 @@ class EmbeddingAPI:
     def _rows(self, texts: Sequence[str], stop: threading.Event) -> FloatArray:
         """Return the vectors of one batch. A batch that is refused is sent in halves, to find the sentence at fault.
 
-        One bad sentence among n costs at most 2 log2(n) more requests. When both halves pass, the batch was too
-        large: no batch larger than a half is sent again.
+        When both halves pass, the batch was too large: no batch larger than a half is sent again.
         """
-        whole = len(texts) <= self._most
-        half = (len(texts) + 1) // 2
+        whole, half = len(texts) <= self._most, (len(texts) + 1) // 2
         if whole:
             try:
                 return self._ask(texts, stop)
             except RefusedError as refused:
                 if len(texts) == 1:
-                    raise RefusedError(
-                        f"{refused}; it was about the sentence {shorten(texts[0])} of {len(texts[0])} characters: if "
-                        "that is too long for the model, cut sentences with the option max_chars"
-                    ) from None
+                    sentence = f"the sentence {shorten(texts[0])} of {len(texts[0])} characters"
+                    way_out = "if that is too long for the model, cut sentences with the option max_chars"
+                    raise RefusedError(f"{refused}; it was about {sentence}: {way_out}") from None
         vectors = np.concatenate([self._rows(texts[:half], stop), self._rows(texts[half:], stop)])
         if whole:
             self._most = min(self._most, half)
@@ -181,10 +167,8 @@ class EmbeddingAPI:
     def _ask(self, texts: Sequence[str], stop: threading.Event) -> FloatArray:
         """Send one request until it succeeds or the retries are used up."""
         request: dict[str, object] = {"model": self.model, "input": list(texts)}
-        if self._base64:
-            request["encoding_format"] = "base64"
-        if self.options.dimensions is not None:
-            request["dimensions"] = self.options.dimensions
+        request |= {"encoding_format": "base64"} if self._base64 else {}
+        request |= {} if self.options.dimensions is None else {"dimensions": self.options.dimensions}
         body = json.dumps(request, ensure_ascii=False).encode()
         attempt = 0
         while True:
@@ -203,9 +187,8 @@ class EmbeddingAPI:
 
     def _send(self, body: bytes, texts: Sequence[str]) -> FloatArray:
         most = _REPLY_BYTES + len(texts) * (self._dim or _LARGEST_DIM) * _NUMBER_BYTES
-        seconds = self.options.timeout
+        data, seconds = bytearray(), self.options.timeout
         deadline = time.monotonic() + seconds
-        data = bytearray()
         try:
             with self._client.stream("POST", self._server.url, content=body) as response:
                 self._answered = True
@@ -237,9 +220,9 @@ class EmbeddingAPI:
         if 300 <= status < 400:
             place = self._server.show(headers.get("location", ""), 200)
             self._fail(f"redirects to {place}, which is not followed; if you trust it, write that URL in the name")
+        if status in (401, 403) and self._server.key:
+            self._fail(f"does not accept the key in the variable {self._server.variable} ({reason})")
         if status in (401, 403):
-            if self._server.key:
-                self._fail(f"does not accept the key in the variable {self._server.variable} ({reason})")
             self._fail(f"wants a key ({reason}); set the variable {self._server.variable} to it")
         if status == 404:
             self._fail(f"has no such path, or no model {shorten(self.model)} ({reason})")
@@ -252,26 +235,21 @@ class EmbeddingAPI:
         seconds = retry_after(headers.get("retry-after"))
         if seconds > _LONGEST_WAIT:
             self._fail(f"asks for a pause of {seconds:.0f} seconds; the most is {_LONGEST_WAIT:.0f} ({reason})")
-        raise _TemporaryError(reason, seconds)
+        raise _TemporaryError(reason, seconds=seconds)
 
     def _fail(self, what: str) -> NoReturn:
         raise EncoderError(f"encoder {self._name!r}: {self._server.place} {what}")
 
 
 def estimated_tokens(text: str) -> int:
-    """Return about how many tokens a text has, rather too many than too few: there is no tokenizer to ask.
-
-    Byte-pair encodings make a token of some four bytes of English and of two or three of Chinese; only noise has more
-    than one in two bytes. Too high an estimate costs smaller requests, too low a one a refused request.
-    """
+    """Return about how many tokens a text has, rather too many than too few: only noise has one in two bytes."""
     return len(text.encode()) // 2 + 1
 
 
 def _run_in_threads(jobs: Sequence[Callable[[], FloatArray]], threads: int, stop: threading.Event) -> list[FloatArray]:
     """Return the jobs' results. When one fails, or on Ctrl-C, raise at once; the others end at their next step.
 
-    The threads are daemons, unlike those of an executor: Python waits for those before it exits, so that a server that
-    hangs could keep a program from ending.
+    The threads are daemons, unlike those of an executor, so that a server that hangs cannot keep a program from ending.
     """
     futures: list[Future[FloatArray]] = [Future() for _ in jobs]
     queue = deque(zip(jobs, futures, strict=True))
@@ -296,21 +274,13 @@ def _run_in_threads(jobs: Sequence[Callable[[], FloatArray]], threads: int, stop
     return [future.result() for future in futures]
 
 
-class ReplyError(Exception):
-    """A reply is unusable; `code` is the error code in a reply whose status is success."""
-
-    def __init__(self, what: str, code: object = None) -> None:
-        super().__init__(what)
-        self.code = code
-
-
 def read_reply(
     data: bytes, texts: Sequence[str], dim: int | None, show: Callable[[object], str] = shorten
 ) -> FloatArray:
     """Return the vectors [n, d] of the texts, in their order.
 
-    Rows may come in any order if they are numbered. Without numbers their order has to be that of the texts. `dim` is
-    None where the length of a vector is not known yet; `show` prints a value for errors.
+    Rows may come in any order if they are numbered. `dim` is None where the length of a vector is not known yet;
+    `show` prints a value for errors.
 
     Example:
         >>> read_reply(b'{"data": [{"index": 1, "embedding": [3]}, {"index": 0, "embedding": [2]}]}', ["a", "b"], 1)
@@ -369,10 +339,8 @@ def read_vector(raw: object, show: Callable[[object], str] = shorten) -> FloatAr
                 vector = np.array(raw, np.float64).astype(np.float32)
         except OverflowError:  # an integer of 400 digits
             raise ValueError("NaN or Inf") from None
-    if not len(vector):
-        raise ValueError("a vector without numbers")
-    if not np.isfinite(vector).all():
-        raise ValueError("NaN or Inf")
+    if not len(vector) or not np.isfinite(vector).all():
+        raise ValueError("NaN or Inf" if len(vector) else "a vector without numbers")
     return vector
 
 

@@ -4,10 +4,9 @@ A saved model names its servers, and anybody may have written it. So that it can
 choice, a key belongs to one host, which the name of the environment variable spells: `ENSEMBED_API_KEY_API_MISTRAL_AI`
 is sent to api.mistral.ai and to nobody else, and `OPENAI_API_KEY` only to api.openai.com.
 
-Letters are written in capitals, a dot as `_` and any other character as `__`: with one `_` for both, the variable of
-api.mistral.ai would be that of api-mistral.ai too, which anyone can register. A port may follow: `…_LOCALHOST_8000`
-comes before `…_LOCALHOST`. Over http, which can be listened to, a key is sent to another machine only where the
-variable names the port: then its owner meant that, and no URL can have a key for https sent in the open.
+Letters are written in capitals, a dot as `_` and any other character as `__`, so that api-mistral.ai, which anyone can
+register, has another variable. A port may follow: `…_LOCALHOST_8000` comes before `…_LOCALHOST`. Over http, a key is
+sent to another machine only where the variable names the port, so that no URL has a key for https sent in the open.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ EXAMPLE = "openai:https://api.openai.com/v1#text-embedding-3-small"
 
 _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"(?=.{1,253}$)([a-z0-9_-]{1,63}\.)*[a-z0-9_-]{1,63}\.?|[0-9a-f.]*:[0-9a-f:.]+")
-# URL parameters that look like a key.
-_SECRET = re.compile("key|token|secret|auth|sig|pass|code|credential", re.IGNORECASE)
+_SECRET = re.compile("key|token|secret|auth|sig|pass|code|credential", re.IGNORECASE)  # parameters that look like a key
 
 
 @dataclass(frozen=True)
@@ -63,10 +61,7 @@ class Server:
         return result
 
     def show(self, value: object, limit: int = 80) -> str:
-        """Return what the server sent (text, or parsed JSON), shortened and without the key.
-
-        The key is removed before the text is cut, so that no part of it stays.
-        """
+        """Return what the server sent (text, or parsed JSON), first without any part of the key, then shortened."""
         text = value if isinstance(value, str) else json.dumps(value)
         for key in (self.key, quote(self.key, safe=""), json.dumps(self.key)[1:-1]):
             text = text.replace(key, "***") if key else text
@@ -83,10 +78,9 @@ def find_server(url: str, name: str) -> Server:
     """
     if "@" in url:  # anywhere: a password may hold what ends the host's part of a URL
         host = re.split("[/?:]", url.rpartition("@")[2])[0].lower()
-        raise InputError(
-            f"an openai: encoder's URL for {host} holds a user or a password, which would be saved in models; set the "
-            f"variable {_variables('https', host, None)[-1]} to a key instead"
-        )
+        way_out = f"set the variable {_variables('https', host, None)[-1]} to a key instead"
+        what = "holds a user or a password, which would be saved in models"
+        raise InputError(f"an openai: encoder's URL for {host} {what}; {way_out}")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -95,10 +89,9 @@ def find_server(url: str, name: str) -> Server:
     host = parts.hostname or ""
     for parameter, _ in parse_qsl(parts.query, keep_blank_values=True):
         if _SECRET.search(parameter):
-            raise InputError(
-                f"an openai: encoder's URL for {host} has a parameter {parameter!r}: a key would be saved in models; "
-                f"set the variable {_variables(parts.scheme, host, port)[-1]} to it instead"
-            )
+            way_out = f"set the variable {_variables(parts.scheme, host, port)[-1]} to it instead"
+            what = f"has a parameter {parameter!r}: a key would be saved in models"
+            raise InputError(f"an openai: encoder's URL for {host} {what}; {way_out}")
     if parts.scheme not in _PORTS or not _HOST.fullmatch(host) or not url.isprintable():
         raise InputError(f"encoder {name!r}: {shorten(url)} is not http(s)://HOST/PATH, as in {EXAMPLE}")
     variables = _variables(parts.scheme, host, port)

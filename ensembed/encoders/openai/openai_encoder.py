@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from filelock import FileLock
@@ -30,24 +31,18 @@ SERVER_PROBES = (
 )
 """The sentences whose vectors tell which weights a server has. A change of these changes every revision."""
 
-# OpenAI takes 8,192 tokens. In most scripts a character is at most one token, in English a third of one, so that a text
-# cut here fits, and it is more than two pages. For a model that takes less, users set the option.
-_MAX_CHARS = 8000
+_MAX_CHARS = 8000  # OpenAI takes 8,192 tokens, and in most scripts a character is at most one
 _DAY = 86_400.0
-# The largest distance of a row from the remembered one, as a part of its length: half precision and other batches move
-# vectors by some thousandths, other weights by much more.
-_SAME = 0.01
-# Revisions remembered per model; the oldest go first.
-_MOST_REMEMBERED = 16
-# A process that holds the lock writes some kilobytes.
-_LOCK_SECONDS = 10
+_SAME = 0.01  # distance, as a part of the length: half precision moves vectors by thousandths, other weights by more
+_MOST_REMEMBERED = 16  # revisions per model; the oldest go first
+_LOCK_SECONDS = 10  # a process that holds the lock writes some kilobytes
 
 
 class OpenAIEncoder(Encoder):
     """A model that is asked over HTTP.
 
     A blank sentence is sent as one space, since OpenAI refuses empty ones. Opening the encoder asks for the vectors of
-    three probe sentences, which tell the dimension and, if no revision is given, whether the model was seen before.
+    three probe sentences, which tell the dimension and, if no revision is given, the revision.
 
     Args:
         api: the model.
@@ -59,23 +54,15 @@ class OpenAIEncoder(Encoder):
     def __init__(
         self, api: EmbeddingAPI, *, name: str, max_chars: int = _MAX_CHARS, revision: str | None = None
     ) -> None:
-        self._api = api
-        self._max_chars = max_chars
+        self._api, self._max_chars = api, max_chars
         with naming_failures(name):
             vectors = api.first(SERVER_PROBES)
         dimensions = api.options.dimensions
-        extra = {"model": api.model, "max_chars": str(max_chars)}
-        if dimensions is not None:
-            extra["dimensions"] = str(dimensions)
         # Neither the server's address nor how it is asked changes the numbers.
-        self._spec = EncoderSpec(
-            name,
-            "openai",
-            vectors.shape[1],
-            revision or probed_revision(api.model, dimensions, vectors),
-            pooling="unknown",
-            extra=tuple(sorted(extra.items())),
-        )
+        own = () if dimensions is None else (("dimensions", str(dimensions)),)
+        extra = (*own, ("max_chars", str(max_chars)), ("model", api.model))
+        revision = revision or probed_revision(api.model, dimensions, vectors)
+        self._spec = EncoderSpec(name, "openai", vectors.shape[1], revision, pooling="unknown", extra=extra)
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Return the server's vectors of the sentences, which are cut where they are too long."""
@@ -89,27 +76,18 @@ def open_openai(request: Request) -> OpenAIEncoder:
     server = find_server(url, request.name)
     if not model:
         raise InputError(f"encoder {request.name!r} names no model: write openai:URL#MODEL, as in {EXAMPLE}")
-    options = request.options(
-        batch_items=at_least(1),
-        batch_tokens=at_least(1),
-        concurrency=at_least(1),
-        timeout=_seconds,
-        retries=at_least(0),
-        dimensions=at_least(1),
-        max_chars=at_least(1),
-        encoding=one_of("base64", "float"),
-        revision=_text,
-    )
+    types: dict[str, Any] = dict.fromkeys(("batch_items", "batch_tokens", "concurrency"), at_least(1))
+    types |= {"timeout": _seconds, "retries": at_least(0), "dimensions": at_least(1), "max_chars": at_least(1)}
+    options = request.options(**types, encoding=one_of("base64", "float"), revision=_text)
     fields = [field.name for field in dataclasses.fields(RequestOptions)]
     asked = RequestOptions(**{key: options.pop(key) for key in fields if key in options})
     return OpenAIEncoder(EmbeddingAPI(server, model, name=request.name, options=asked), name=request.name, **options)
 
 
 def _seconds(value: str) -> float:
-    number = float(value)
-    if not 0 < number <= _DAY:
+    if not 0 < (seconds := float(value)) <= _DAY:
         raise ValueError(value)
-    return number
+    return seconds
 
 
 def _text(value: str) -> str:
@@ -121,11 +99,9 @@ def _text(value: str) -> str:
 def probed_revision(model: str, dimensions: int | None, vectors: FloatArray) -> str:
     """Return the revision of the model that gives these vectors [probes, d] to `SERVER_PROBES`.
 
-    A server's files cannot be hashed, and real servers round differently from one reply to the next, so that a hash of
-    the vectors would never be the same twice. The cache therefore remembers vectors with their revision: vectors that
-    are almost the same get that revision, others get one of their own. A server may move to another host and keep its
-    revision; when its numbers change, so does the revision. A damaged file is replaced; without a writable cache, the
-    revision is the hash of the vectors.
+    Real servers round differently from one reply to the next, so that a hash of the vectors would never be the same
+    twice. The cache therefore remembers vectors with their revision: vectors that are almost the same get that
+    revision, others get one of their own. Without a writable cache, the revision is the hash of the vectors.
     """
     exact = np.ascontiguousarray(vectors, "<f4")
     revision = PROBED + hashlib.sha256(exact.tobytes()).hexdigest()[:16]
@@ -141,9 +117,8 @@ def probed_revision(model: str, dimensions: int | None, vectors: FloatArray) -> 
             if distances.get(best, 1.0) <= _SAME:
                 return best
             seen[revision] = exact
-            entries = [
-                {"revision": key, "vectors": base64.b64encode(rows.tobytes()).decode()} for key, rows in seen.items()
-            ]
+            texts = {key: base64.b64encode(rows.tobytes()).decode() for key, rows in seen.items()}
+            entries = [{"revision": key, "vectors": text} for key, text in texts.items()]
             write_atomically(file, json.dumps({"model": model, "seen": entries[-_MOST_REMEMBERED:]}).encode())
     return revision
 

@@ -1,8 +1,8 @@
 """Check a SavedModel before any of it runs: it may compute and fill its tables from its assets, and no more.
 
-TensorFlow marks ops that have state or effects. An op without that mark computes its outputs from its inputs, but for
-some families that read files, hold graphs in strings or talk to devices all the same: they are named here. Of the
-marked ones only those are allowed that encoders are made of. Ops that TensorFlow does not know are not allowed.
+TensorFlow marks ops that have state or effects. Unmarked ops are allowed, but for some families, named here, that read
+files, hold graphs in strings or talk to devices all the same. Of the marked ones only those are allowed that encoders
+are made of. Ops that TensorFlow does not know are not allowed.
 
 TensorFlow loads a model in one of two ways. If it has an object graph, the functions that the objects name can run. If
 not, the main graph can: what its signatures return, what its collections name (initialisers), and the saver's restore.
@@ -21,10 +21,8 @@ from ensembed.errors import EncoderError
 
 Proto: TypeAlias = Any  # protobuf messages have no types
 
-# Ops of every SavedModel, which write and read its checkpoint; they are judged by where they are.
-WRITERS = frozenset({"SaveV2", "MergeV2Checkpoints"})
-RESTORERS = frozenset({"RestoreV2"})
-# Ops that read a vocabulary from a file, whose name is their second input.
+# Ops that write and read the checkpoint are judged by where they are. Table readers have a file's name as second input.
+WRITERS, RESTORERS = frozenset({"SaveV2", "MergeV2Checkpoints"}), frozenset({"RestoreV2"})
 TABLE_READERS = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
 
 # Ops that TensorFlow says to be without state or effects, but which
@@ -113,8 +111,8 @@ class _GraphCheck:
     def __init__(self, meta: Proto, *, objects: bool, name: str) -> None:
         self._meta, self._objects, self._name = meta, objects, name
         self._functions: dict[str, Proto] = {f.signature.name: f for f in meta.graph_def.library.function}
-        self._bodies: dict[str, list[Proto]] = {key: list(f.node_def) for key, f in self._functions.items()}
-        self._bodies[_MAIN] = list(meta.graph_def.node)
+        bodies = {key: list(f.node_def) for key, f in self._functions.items()}
+        self._bodies: dict[str, list[Proto]] = {**bodies, _MAIN: list(meta.graph_def.node)}
         self._main = {node.name: node for node in self._bodies[_MAIN]}
         calls = ((key, node, self._called(node)) for key, node in self._nodes())
         self._calls = [(key, node, called) for key, node, called in calls if called]
@@ -123,26 +121,21 @@ class _GraphCheck:
 
     def check(self) -> None:
         """Raise an EncoderError if the graph could do more than compute."""
-        self._check_ops()
+        registry = import_quietly("tensorflow.python.framework.op_def_registry")
+        hidden = [key for key in self._functions if registry.get(key) is not None or not key]
+        if hidden or len(self._functions) != len(self._meta.graph_def.library.function):
+            raise self._refused(f"its functions have the names of ops, or of each other: {', '.join(hidden)}")
+        unknown = {node.op for _, node in self._nodes()} - self._functions.keys() - _SAVERS
+        if bad := sorted(op for op in unknown if not is_allowed(op, registry.get(op))):
+            more = "(read or write files, run Python or hidden graphs, reach other machines)"
+            why = f"which can do more than compute {more}, or which TensorFlow does not know"
+            raise self._refused(f"its graph holds {', '.join(bad)}, {why}")
         for asset in self._asset_files():
             path = PurePosixPath(asset.filename)
             if path.is_absolute() or ".." in path.parts or ":" in asset.filename or "\\" in asset.filename:
                 raise self._refused(f"it has a file outside of its folder for an asset: {asset.filename!r}")
         self._check_savers()
         self._check_table_files()
-
-    def _check_ops(self) -> None:
-        registry = import_quietly("tensorflow.python.framework.op_def_registry")
-        ops = {node.op for body in self._bodies.values() for node in body}
-        hidden = [key for key in self._functions if registry.get(key) is not None or not key]
-        if hidden or len(self._functions) != len(self._meta.graph_def.library.function):
-            raise self._refused(f"its functions have the names of ops, or of each other: {', '.join(hidden)}")
-        unknown = ops - self._functions.keys() - _SAVERS
-        if bad := sorted(op for op in unknown if not is_allowed(op, registry.get(op))):
-            raise self._refused(
-                f"its graph holds {', '.join(bad)}, which can do more than compute (read or write files, run Python or "
-                "hidden graphs, reach other machines), or which TensorFlow does not know"
-            )
 
     def _check_savers(self) -> None:
         """Check that checkpoints are written and read through the saver only, and not written when restoring."""
@@ -152,15 +145,17 @@ class _GraphCheck:
             raise self._refused("it writes or reads checkpoints when it is called")
         if self._objects:
             return
-        saver = self._meta.saver_def
-        touched = self._after(_SAVERS)
+        saver, touched = self._meta.saver_def, self._after(_SAVERS)
         if self._mentioned(touched):
             raise self._refused("it writes or reads checkpoints when it is called")
         restore, filename = _node(saver.restore_op_name), _node(saver.filename_tensor_name)
         if {restore, filename} & self._after(WRITERS) or filename in touched:
             raise self._refused("it writes checkpoints when it is opened")
-        before = self._before(restore)
-        called = self._reachable(before)
+        main = self._bodies[_MAIN]
+        before = _closure([restore], ((node.name, _node(tensor)) for node in main for tensor in node.input))
+        starts = [called for key, node, called in self._calls if key == _MAIN and node.name in before]
+        edges = ((key, function) for key, _, functions in self._calls for function in functions)
+        called = _closure(set().union(*starts), edges)
         for key, node in self._nodes(RESTORERS):
             runs = key in called if key else node.name in before
             if runs and not self._comes_from(key, _input(node, 0), {filename}):
@@ -214,9 +209,8 @@ class _GraphCheck:
     def _is_asset(self, key: str, position: int) -> bool:
         """Return whether an argument, counted from the end, is bound to an asset by the object graph."""
         objects = self._meta.object_graph_def
-        if not self._objects or key not in objects.concrete_functions:
-            return False
-        bound = objects.concrete_functions[key].bound_inputs
+        known = self._objects and key in objects.concrete_functions
+        bound = objects.concrete_functions[key].bound_inputs if known else ()
         if -position > len(bound) or not 0 <= bound[position] < len(objects.nodes):
             return False
         return bool(objects.nodes[bound[position]].WhichOneof("kind") == "asset")
@@ -236,12 +230,6 @@ class _GraphCheck:
     def _called(self, node: Proto) -> set[str]:
         return {key for key in (node.op, *_functions_in(node.attr)) if key in self._functions}
 
-    def _reachable(self, names: set[str]) -> set[str]:
-        """Return the functions that nodes of the main graph call, and those that these call."""
-        called_here = [called for key, node, called in self._calls if key == _MAIN and node.name in names]
-        starts = set().union(*called_here)
-        return _closure(starts, ((key, function) for key, _, called in self._calls for function in called))
-
     def _holders(self, ops: frozenset[str]) -> set[str]:
         """Return the functions that hold such ops, or call functions that do."""
         callers = ((function, key) for key, _, called in self._calls for function in called)
@@ -252,10 +240,6 @@ class _GraphCheck:
         holders, main = self._holders(ops), self._bodies[_MAIN]
         starts = [node.name for node in main if node.op in ops or self._called(node) & holders]
         return _closure(starts, ((_node(tensor), node.name) for node in main for tensor in node.input))
-
-    def _before(self, name: str) -> set[str]:
-        """Return a node of the main graph and all that it depends on."""
-        return _closure([name], ((node.name, _node(tensor)) for node in self._bodies[_MAIN] for tensor in node.input))
 
     def _mentioned(self, names: set[str]) -> bool:
         """Return whether signatures or collections name such a node."""
@@ -273,8 +257,7 @@ class _GraphCheck:
         if self._meta.asset_file_def or "saved_model_assets" not in self._meta.collection_def:
             return list(self._meta.asset_file_def)
         kind = import_quietly("tensorflow.core.protobuf.meta_graph_pb2").AssetFileDef
-        values = self._meta.collection_def["saved_model_assets"].any_list.value
-        return [kind.FromString(value.value) for value in values]
+        return [kind.FromString(v.value) for v in self._meta.collection_def["saved_model_assets"].any_list.value]
 
     def _refused(self, reason: str) -> EncoderError:
         return EncoderError(f"encoder {self._name!r} is refused: {reason}; no encoder of text needs that")
@@ -302,9 +285,7 @@ def _outputs(signature: Proto) -> Iterator[str]:
 def _functions_in(attributes: Proto) -> Iterator[str]:
     """Yield the names of functions among the attributes of a node."""
     for value in attributes.values():
-        if value.WhichOneof("value") not in ("func", "list"):
-            continue
-        for function in (value.func, *value.list.func):
+        for function in (value.func, *value.list.func) if value.WhichOneof("value") in ("func", "list") else ():
             yield function.name
             yield from _functions_in(function.attr)
 
@@ -314,11 +295,9 @@ def _closure(starts: Iterable[str], edges: Iterable[tuple[str, str]]) -> set[str
     successors = defaultdict[str, list[str]](list)
     for source, target in edges:
         successors[source].append(target)
-    reached: set[str] = set()
-    waiting = list(starts)
+    reached, waiting = set[str](), list(starts)
     while waiting:
-        name = waiting.pop()
-        if name not in reached:
+        if (name := waiting.pop()) not in reached:
             reached.add(name)
             waiting += successors[name]
     return reached

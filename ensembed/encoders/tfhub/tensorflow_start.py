@@ -7,8 +7,9 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -21,19 +22,18 @@ _STARTING = threading.Lock()
 
 
 def start_tensorflow(threads: int | None = None) -> Any:  # noqa: ANN401 - a module without types
-    """Return the tensorflow module with its devices started.
-
-    The size of its thread pools is fixed once it has started: later, `threads` has no effect.
-    """
+    """Return the tensorflow module with its devices started; `threads` has no effect if they were started before."""
     # A program that has imported it before has seen its log.
     with _STARTING, nullcontext() if "tensorflow" in sys.modules else _without_log():
         tf = _imported("tensorflow")
+        gpus, pools = tf.config.list_physical_devices("GPU"), tf.config.threading
+        settings = [partial(tf.config.experimental.set_memory_growth, gpu, True) for gpu in gpus]
         if threads is not None:
-            _try(tf.config.threading.set_intra_op_parallelism_threads, threads)
-            _try(tf.config.threading.set_inter_op_parallelism_threads, threads)
-        gpus = tf.config.list_physical_devices("GPU")
-        for gpu in gpus:
-            _try(tf.config.experimental.set_memory_growth, gpu, True)
+            settings.append(partial(pools.set_intra_op_parallelism_threads, threads))
+            settings.append(partial(pools.set_inter_op_parallelism_threads, threads))
+        for change in settings:
+            with suppress(RuntimeError, ValueError):  # TensorFlow has started already
+                change()
         if gpus:  # products of 10-bit numbers would make a vector depend on its batch in the third digit
             tf.config.experimental.enable_tensor_float_32_execution(False)
         tf.constant(0)  # the first tensor starts the devices, which log their names
@@ -61,25 +61,13 @@ def _imported(module: str) -> Any:  # noqa: ANN401 - a module without types
         try:
             return import_extra(module, "tfhub", "a TensorFlow model")
         except ImportError as error:  # a binary that does not fit this machine, another version of numpy
-            raise MissingError(
-                f"{module} is installed but cannot be imported: {one_line(error)}; "
-                "repair it with: pip install --force-reinstall 'ensembed[tfhub]'"
-            ) from error
-
-
-def _try(set_up: Callable[..., object], *values: object) -> None:
-    """Call a function that fails once TensorFlow has started."""
-    with suppress(RuntimeError, ValueError):
-        set_up(*values)
+            repair = "repair it with: pip install --force-reinstall 'ensembed[tfhub]'"
+            raise MissingError(f"{module} is installed but cannot be imported: {one_line(error)}; {repair}") from error
 
 
 @contextmanager
 def _without_log() -> Iterator[None]:
-    """Keep TensorFlow's log off standard error: its C++ part writes lines there whatever the log level.
-
-    Only its own lines are dropped; other lines that were written meanwhile follow. Users who want to see the log set
-    `TF_CPP_MIN_LOG_LEVEL`.
-    """
+    """Drop the lines of TensorFlow's log from standard error, unless the user has set `TF_CPP_MIN_LOG_LEVEL`."""
     try:
         real = None if "TF_CPP_MIN_LOG_LEVEL" in os.environ else os.dup(2)
     except OSError:  # there is no standard error

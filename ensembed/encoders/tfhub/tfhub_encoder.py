@@ -1,7 +1,6 @@
 """TensorFlow Hub: SavedModels that take a batch of strings, as the Universal Sentence Encoder does.
 
-Downloaded models are kept where the package tensorflow_hub keeps them, in `TFHUB_CACHE_DIR`, under the names that it
-gives; or else in ensembed's own cache. The package itself is not needed.
+Downloads are kept where tensorflow_hub (which is not needed) keeps them, in `TFHUB_CACHE_DIR`, or in our own cache.
 """
 
 from __future__ import annotations
@@ -32,10 +31,8 @@ OPENS = "URL, folder or .tar.gz of a TensorFlow SavedModel"
 
 _Run: TypeAlias = Callable[[Any], Any]
 
-# Characters per run, the longest sentence counting for all: attention costs memory with the square of the length.
-_BATCH_CHARS = 32_768
-# Seconds without a byte after which a download has failed.
-_TIMEOUT = TIMEOUT
+_BATCH_CHARS = 32_768  # per run, the longest sentence counting for all: attention takes memory with the square
+_TIMEOUT = TIMEOUT  # seconds without a byte after which a download has failed
 # The largest encoders have 2 GB. Weights compress badly: what grows a hundredfold is no model, unless it is small.
 _MOST_BYTES, _MOST_RATIO, _SMALL = 20 * 10**9, 100, 100 * 10**6
 # The files that change the numbers: not `fingerprint.pb`, `assets.extra` or a README.
@@ -45,26 +42,19 @@ _PARTS = ("saved_model.pb", "tfhub_module.pb", "variables/*", "assets/**/*")
 class TfHubEncoder(Encoder):
     """A TensorFlow SavedModel that turns a batch of strings into a batch of vectors, in the TF1 or the TF2 format.
 
-    A SavedModel is a program that TensorFlow runs: open only models you trust. Its graph may hold only ops
-    that compute (see `saved_model_checks`) and may read no files but its own; that is no sandbox, since ops may have
-    bugs.
-
-    TensorFlow's threads are one pool for the process, whose size is fixed when TensorFlow starts: `threads` counts for
-    the first encoder only, and not if the process has used TensorFlow before. On a GPU, memory is taken as it is needed
-    and TensorFloat-32 is switched off, which would make a vector depend on its batch in the third digit.
+    A SavedModel is a program that TensorFlow runs: open only models you trust. Its graph may hold only ops that compute
+    (see `saved_model_checks`) and may read no files but its own; that is no sandbox, since ops may have bugs. On a GPU,
+    memory is taken as it is needed and TensorFloat-32 is off, which would make a vector depend on its batch.
 
     Args:
         folder: holds `saved_model.pb`.
         name: how to call the encoder.
         revision: pins the weights.
-        signature: which of the model's functions to call; by default the model itself, if it can be called, else
-            `default`, `serving_default` or the only one there is.
-        output: which of its outputs to take; by default `default`, `outputs` or the only one that holds vectors.
-        max_chars: characters beyond this many are cut off. Such models take text of any length, but some (the
-            transformer variant of the Universal Sentence Encoder) need memory with its square. The default is some
-            1,500 English words: no sentence reaches it.
+        signature: the function to call; by default the model itself, else `default`, `serving_default` or the only one.
+        output: the output to take; by default `default`, `outputs` or the only one that holds vectors.
+        max_chars: characters beyond these are cut off, since some models need memory with the square of the length.
         batch_size: the most sentences per call.
-        threads: the size of TensorFlow's pools; None leaves them as they are.
+        threads: the size of TensorFlow's thread pools; it counts only if the process has not used TensorFlow before.
     """
 
     def __init__(
@@ -93,17 +83,16 @@ class TfHubEncoder(Encoder):
         result = np.empty((len(texts), self._spec.dim), np.float32)
         for rows in self._batches([len(text) for text in texts]):
             vectors = self._outputs([texts[row] for row in rows])[self._output]
-            if vectors.shape != (len(rows), self._spec.dim):  # numpy would broadcast a single row
-                raise EncoderError(
-                    f"encoder {self._spec.name!r} returned an array of shape {tuple(vectors.shape)} for {len(rows)} "
-                    f"sentences; {(len(rows), self._spec.dim)} was expected"
-                )
+            expected = (len(rows), self._spec.dim)
+            if vectors.shape != expected:  # numpy would broadcast a single row
+                seen = f"an array of shape {tuple(vectors.shape)} for {len(rows)} sentences"
+                raise EncoderError(f"encoder {self._spec.name!r} returned {seen}; {expected} was expected")
             result[rows] = self._tf.cast(vectors, self._tf.float32).numpy()
         return result
 
     def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
         """Yield row numbers in batches, in order of length."""
-        batch: list[int] = []
+        batch = list[int]()
         for row in sorted(range(len(lengths)), key=lengths.__getitem__):
             if len(batch) == self._batch_size or (batch and (len(batch) + 1) * lengths[row] > _BATCH_CHARS):
                 yield batch
@@ -121,19 +110,18 @@ class TfHubEncoder(Encoder):
         try:
             outputs = self._outputs(["a probe", "of two sentences"])
         except Exception as error:  # whatever a model does with strings that it was not made for
-            raise EncoderError(
-                f"encoder {name!r}: the model does not take a list of strings: {one_line(error)}"
-            ) from error
+            failure = f"the model does not take a list of strings: {one_line(error)}"
+            raise EncoderError(f"encoder {name!r}: {failure}") from error
         seen = ", ".join(f"{key or 'one without a name'} ({_shape(value)})" for key, value in sorted(outputs.items()))
-        usable = [key for key, value in outputs.items() if _holds_vectors(value, 2)]
-        if wanted is None:
-            wanted = _first(usable, "default", "outputs")
-            if wanted is None:
-                way_out = "say which with output=NAME" if usable else "one vector of floats per sentence is needed"
-                raise EncoderError(f"encoder {name!r}: the model has these outputs: {seen}; {way_out}")
-        elif wanted not in usable:
-            raise InputError(f"encoder {name!r}: no output {wanted!r} holds one vector per sentence; there are: {seen}")
-        return wanted, int(outputs[wanted].shape[1])
+        arrays = {key: value for key, value in outputs.items() if hasattr(value, "numpy") and value.dtype.is_floating}
+        usable = [key for key, value in arrays.items() if value.shape.rank == 2 and value.shape[0] == 2]
+        chosen = _first(usable, "default", "outputs") if wanted is None else wanted
+        if chosen is None:
+            way_out = "say which with output=NAME" if usable else "one vector of floats per sentence is needed"
+            raise EncoderError(f"encoder {name!r}: the model has these outputs: {seen}; {way_out}")
+        if chosen not in usable:
+            raise InputError(f"encoder {name!r}: no output {chosen!r} holds one vector per sentence; there are: {seen}")
+        return chosen, int(outputs[chosen].shape[1])
 
 
 def open_tfhub(request: Request) -> TfHubEncoder:
@@ -141,9 +129,8 @@ def open_tfhub(request: Request) -> TfHubEncoder:
     options = request.options(signature=str, output=str, max_chars=at_least(1), batch_size=at_least(1))
     scheme = re.match(r"([a-z][a-z0-9+.-]*)://", request.location, re.IGNORECASE)
     if scheme and scheme[1].lower() not in ("http", "https"):
-        raise InputError(
-            f"encoder {request.name!r}: models come from http and https addresses or from folders, not from {scheme[0]}"
-        )
+        places = "http and https addresses or from folders"
+        raise InputError(f"encoder {request.name!r}: models come from {places}, not from {scheme[0]}")
     url = request.location.partition("#")[0]  # a `#` may separate the query of a URL from our options
     folder = _downloaded(url, request.name, request.progress) if scheme else request.path
     try:
@@ -238,18 +225,15 @@ def _load(folder: Path, tf: Any, name: str) -> Any:  # noqa: ANN401 - a module a
             try:
                 import_quietly("tensorflow_text")  # registers the ops of the multilingual encoders
             except MissingError:
-                raise MissingError(
-                    f"encoder {name!r} needs an op that TensorFlow lacks; the multilingual encoders have theirs from "
-                    f"tensorflow_text: pip install tensorflow-text. {one_line(error)}"
-                ) from error
+                lack = f"encoder {name!r} needs an op that TensorFlow lacks; the multilingual encoders have theirs from"
+                install = "tensorflow_text: pip install tensorflow-text"
+                raise MissingError(f"{lack} {install}. {one_line(error)}") from error
             return tf.saved_model.load(str(folder.absolute()), tags=tags)
     except MissingError:
         raise
     except Exception as error:  # TensorFlow's errors have no common root
-        raise EncoderError(
-            f"encoder {name!r} cannot be opened from {folder}: {one_line(error)}; if its files are damaged, remove the "
-            "folder and fetch the model again"
-        ) from error
+        way_out = "if its files are damaged, remove the folder and fetch the model again"
+        raise EncoderError(f"encoder {name!r} cannot be opened from {folder}: {one_line(error)}; {way_out}") from error
 
 
 def _runner(model: Any, wanted: str | None, name: str) -> tuple[_Run, str]:  # noqa: ANN401 - a loaded model
@@ -275,10 +259,6 @@ def _runner(model: Any, wanted: str | None, name: str) -> tuple[_Run, str]:  # n
 def _first(names: list[str], *preferred: str) -> str | None:
     """Return the first preferred name that exists, else the only name."""
     return next((name for name in preferred if name in names), names[0] if len(names) == 1 else None)
-
-
-def _holds_vectors(value: Any, rows: int) -> bool:  # noqa: ANN401 - whatever a model returns
-    return hasattr(value, "numpy") and value.dtype.is_floating and value.shape.rank == 2 and value.shape[0] == rows
 
 
 def _shape(value: Any) -> str:  # noqa: ANN401 - whatever a model takes or returns

@@ -2,8 +2,7 @@
 
 `sif` is the smooth inverse frequency of Arora, Liang and Ma, "A Simple but Tough-to-Beat Baseline for Sentence
 Embeddings", ICLR 2017. `usif` is its unsupervised form by Ethayarajh, "Unsupervised Random Walk Sentence Embeddings",
-RepL4NLP 2018, which derives the weights' parameter from the frequencies and removes five directions in part. Both are
-fitted on a corpus without labels; the cache keeps the fit.
+RepL4NLP 2018. Both are fitted on a corpus without labels; the cache keeps the fit.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import islice
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -38,22 +38,17 @@ Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SOURCES: tuple[Source, ...] = get_args(Source)
 
-# The version of the formulas: part of the key of an encoder.
-_VERSION = "1"
-# The number of words that the uSIF paper expects of a sentence.
-_PAPER_LENGTH = 11.0
+_VERSION = "1"  # of the formulas: part of the key of an encoder
+_PAPER_LENGTH = 11.0  # the number of words that the uSIF paper expects of a sentence
 # Settings that change nothing: a user who gives one expects something else.
 _USELESS: dict[Kind, tuple[str, ...]] = {
     "mean": ("a", "components", "frequencies", "lang", "length", "rescale"),
     "sif": ("length", "rescale"),
     "usif": ("a",),
 }
-# Directions with less than this part of the first one's strength are rounding noise.
-_NOISE = 1e-12
-# Tokens summed at a time: bounds the memory that one very long sentence takes.
-_BLOCK = 1 << 16
-# Sentences of a corpus, and characters of them, that are in memory together.
-_SENTENCES, _CHARACTERS = 1024, 1 << 22
+_NOISE = 1e-12  # directions with less than this part of the first one's strength are rounding noise
+_BLOCK = 1 << 16  # tokens summed at a time: bounds the memory that one very long sentence takes
+_SENTENCES, _CHARACTERS = 1024, 1 << 22  # of a corpus that are in memory together
 
 
 @dataclass(frozen=True)
@@ -63,14 +58,12 @@ class Pooling:
     Attributes:
         kind: `mean` of the words; `sif` weights a word of probability p by a / (a + p), `usif` by a' / (a' / 2 + p).
         a: the parameter of sif; 1e-3.
-        components: how many common directions are removed: 1 by sif, wholly; 5 by usif, each by its part of the
-            five's variance. 0 removes none.
+        components: common directions to remove: 1 by sif, wholly; 5 by usif, each by its part of their variance.
         frequencies: `wordfreq`, the package, or `corpus`, counted on the corpus.
         lang: the language of wordfreq; `en`.
         length: for usif, the expected number of words of a sentence; that of the corpus, or 11 without one.
-        rescale: for usif, whether each dimension is divided by its norm over the words of the sentence, as the
-            author's program does and the paper does not say; true, as it is better on STS-B dev by 0.9 points (GloVe,
-            Pearson's r). The vector of a single word keeps its signs only.
+        rescale: for usif, divide each dimension by its norm over the sentence's words, as the author's program does
+            and the paper does not say; true, as it is better on STS-B dev by 0.9 points (GloVe, Pearson's r).
     """
 
     kind: Kind = "mean"
@@ -134,9 +127,7 @@ class Frequencies:
         try:
             wordfreq.word_frequency("a", lang)
         except ImportError as error:  # it splits some languages with packages of their own
-            raise MissingError(
-                f"wordfreq cannot read {lang!r} here: {error}; see the documentation of wordfreq"
-            ) from error
+            raise MissingError(f"wordfreq cannot read {lang!r} here: {error}; see its documentation") from error
         return cls(
             f"wordfreq {version('wordfreq')} {lang}",
             lambda word: float(wordfreq.word_frequency(word, lang)),
@@ -145,9 +136,7 @@ class Frequencies:
 
     @classmethod
     def of_corpus(cls, tokens: Iterable[tuple[str, int]], key: str) -> Frequencies:
-        """Return shares of the tokens of a corpus, upper and lower case together.
-
-        A word that the corpus lacks counts as half a token: it is rarer than any that occurs, and not impossible.
+        """Return shares of the tokens of a corpus, in any case; a word that it lacks counts as half a token.
 
         Example:
             >>> frequencies = Frequencies.of_corpus([("the", 2), ("The", 1), ("dog", 1)], "key")
@@ -168,9 +157,8 @@ class Frequencies:
 def usif_a(probabilities: NDArray[np.float64], length: float) -> float:
     """Return the parameter a of uSIF's weights a / (a / 2 + p).
 
-    A word is frequent if its probability is above 1 - (1 - 1/|V|)^n, the chance that a sentence of n random words has
-    it. With alpha the share of frequent words and Z = |V| / 2, a = (1 - alpha) / (alpha Z). `length` is n, the expected
-    number of words of a sentence.
+    A word is frequent if its probability is above 1 - (1 - 1/|V|)^n, the chance that a sentence of n (`length`) random
+    words has it. With alpha the share of frequent words and Z = |V| / 2, a = (1 - alpha) / (alpha Z).
 
     Example:
         >>> round(usif_a(np.array([0.5, 0.2, 0.1, 0.1, 0.05, 0.05]), 1), 4)
@@ -195,9 +183,8 @@ class CommonComponents:
     def of(cls, products: NDArray[np.float64], count: int, *, piecewise: bool) -> CommonComponents:
         """Return the first `count` right singular vectors of the sentence vectors X [n, d], which are not centred.
 
-        They are the eigenvectors of X'X, the products [d, d], whose eigenvalues are the squared singular values. Null
-        directions are left out. `piecewise` removes the part sigma_i^2 / (sigma_1^2 + … + sigma_count^2) of direction
-        i, instead of all of it.
+        They are the eigenvectors of X'X, the products [d, d]. Null directions are left out. `piecewise` removes the
+        part sigma_i^2 / (sigma_1^2 + … + sigma_count^2) of direction i, instead of all of it.
         """
         values, vectors = np.linalg.eigh(products)
         values, directions = values[::-1][:count], vectors.T[::-1][:count]
@@ -218,12 +205,10 @@ class WordBags:
     def __init__(
         self, vectors: WordVectors, weigh: Callable[[str], float] | None = None, *, rescale: bool = False
     ) -> None:
-        self._vectors = vectors
+        self._vectors, self._weigh, self._rescale = vectors, weigh, rescale
         self._finder = WordFinder(vectors.row)
-        self._weigh = weigh
         # A weight is computed when its word is first seen. Threads may do it twice, with the same outcome.
         self._weights = np.full(len(vectors) if weigh else 0, np.nan)
-        self._rescale = rescale
 
     def means(self, sentences: Sequence[str]) -> NDArray[np.float64]:
         """Return the weighted mean [n, d] of the vectors of each sentence's known words, or zeros."""
@@ -247,10 +232,7 @@ class WordBags:
         return means
 
     def blocks(self, sentences: Iterable[str]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield rows of known words in blocks: the first sentence's number, where each sentence ends [n + 1], the rows.
-
-        A sentence that is longer than a block goes on in the next.
-        """
+        """Yield rows of known words in blocks: the first sentence's number, where sentences end [n + 1], the rows."""
         start, ends, tokens = 0, [0], list[int]()
         for number, sentence in enumerate(sentences):
             for rows in self._finder.find(sentence):
@@ -277,11 +259,12 @@ def fit_pooling(
     key: str,
     progress: Progress,
 ) -> tuple[WordBags, CommonComponents | None, dict[str, str]]:
-    """Fit sif or usif; a pass over the corpus (whose key is `key`) is read from the cache where it was made before.
+    """Return the weighted sums, the directions to remove, and all settings that change the numbers.
 
-    Returns:
-        The weighted sums, the directions to remove, and all settings that change the numbers, apart from the vectors.
+    A pass over the corpus, whose key is `key`, is read from the cache where it was made before.
     """
+    if pooling.kind == "mean":
+        return WordBags(vectors), None, {}
     a, length = pooling.a or 1e-3, pooling.length
     if corpus and (frequencies is None or (pooling.kind == "usif" and length is None)):
         counts = _cached(vectors, {"words of": key}, lambda: count_words(vectors, corpus, progress))
@@ -292,13 +275,11 @@ def fit_pooling(
         raise ValueError("frequencies=corpus without a corpus")
     if pooling.kind == "usif":
         a = usif_a(frequencies.probabilities(), length or _PAPER_LENGTH)
-    smooth = a if pooling.kind == "sif" else a / 2
-    probability = frequencies.probability
+    smooth, probability = a if pooling.kind == "sif" else a / 2, frequencies.probability
     bags = WordBags(vectors, lambda word: a / (smooth + probability(word)), rescale=pooling.rescaled)
     # The expected length changes the numbers through `a` alone.
     facts = {"formulas": _VERSION, "a": repr(a), "frequencies": frequencies.source, "components": str(pooling.removed)}
-    if pooling.rescaled:
-        facts["rescale"] = "true"
+    facts |= {"rescale": "true"} if pooling.rescaled else {}
     if not pooling.removed or not corpus:
         return bags, None, facts
     facts["corpus"] = key
@@ -336,17 +317,12 @@ def second_moment(bags: WordBags, dim: int, corpus: Corpus, progress: Progress) 
 
 
 def _batches(corpus: Corpus, label: str, progress: Progress) -> Iterator[list[str]]:
-    batch: list[str] = []
-    characters = done = 0
-    for sentence in corpus:
-        batch.append(sentence)
-        characters += len(sentence)
-        if len(batch) == _SENTENCES or characters >= _CHARACTERS:
-            yield batch
-            done += len(batch)
-            progress(label, done, None)
-            batch, characters = [], 0
-    if batch:
+    sentences, done = iter(corpus), 0
+    while batch := list(islice(sentences, 1)):
+        characters = len(batch[0])
+        while len(batch) < _SENTENCES and characters < _CHARACTERS and (more := list(islice(sentences, 1))):
+            batch += more
+            characters += len(more[0])
         yield batch
         done += len(batch)
         progress(label, done, None)
@@ -358,10 +334,8 @@ def _cached(vectors: WordVectors, facts: Mapping[str, str], compute: Callable[[]
     """Return arrays from the cache, or compute and keep them; the vectors, the tokens and the facts are their key."""
     key = [vectors.revision, vectors.format, TOKENS_VERSION, sorted(facts.items())]
     path = cache_dir() / "words" / "fitted" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]}.npz"
-    # A damaged file is made again; the format has a checksum.
-    damage = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-    with suppress(*damage), np.load(io.BytesIO(path.read_bytes())) as stored:
-        return dict(stored)
+    with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return dict(np.load(io.BytesIO(path.read_bytes())))  # a damaged file is made again; the format has a checksum
     arrays = compute()
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]  # one of its options is no array

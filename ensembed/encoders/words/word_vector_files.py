@@ -7,8 +7,7 @@
 | `word2vec-bin` | a line `n d`, then n times: word, space, d float32 |
 | `wink` | a JSON object whose `vectors` maps words to arrays: the numbers, their length, the word's rank |
 
-Words are bytes: some files hold words that were cut in the middle of a character. They are kept as they are; no text
-has them, so that they are never found.
+Words are bytes, since some files hold words that were cut in the middle of a character; no text has these.
 """
 
 from __future__ import annotations
@@ -41,12 +40,9 @@ _Row: TypeAlias = tuple[bytes, bytes]  # the word, and its numbers as float32
 
 _BLOCK = 4096  # words
 _READ = 1 << 20
-# Longer lines or words are a sign of another kind of file; without a limit they would be read into memory whole.
-_LONGEST_LINE = 1 << 20
-_LONGEST_WORD = 1 << 16
+_LONGEST_LINE, _LONGEST_WORD = 1 << 20, 1 << 16  # longer ones are a sign of another kind of file
 _HEAD = 1 << 18
-# Lines that tell how many numbers a line has.
-_PEEK = 100
+_PEEK = 100  # lines that tell how many numbers a line has
 _HEADER = re.compile(rb"(\d{1,12})[ \t](\d{1,7})[ \t\r]*")
 
 
@@ -73,11 +69,8 @@ def detect_format(path: Path) -> str:
 def read_word_vectors(path: Path, format: str, *, progress: Progress = silent) -> Iterator[Block]:  # noqa: A002 - what the option is called
     """Yield the words of a file, plain or gzipped, in blocks: a list of words as bytes, and their vectors [words, d].
 
-    A word may occur twice, as it does in real files. Progress counts bytes of the file.
-
-    Raises:
-        InputError: the file cannot be read.
-        EncoderError: it is torn, ragged, holds NaN or is of another format; the message names the place.
+    A word may occur twice, as it does in real files. Progress counts bytes of the file. A file that cannot be read
+    raises an InputError; one that is torn, ragged, holds NaN or is of another format an EncoderError.
     """
     if format not in FORMATS:
         raise InputError(f"there is no format {format!r} of word vectors; there are: {', '.join(FORMATS)}")
@@ -90,12 +83,10 @@ def read_word_vectors(path: Path, format: str, *, progress: Progress = silent) -
             words = [word for word, _ in block]
             numbers = np.frombuffer(b"".join(row for _, row in block), "<f4" if format == "word2vec-bin" else "=f4")
             vectors = numbers.reshape(len(words), -1).astype(np.float32)
-            finite = np.isfinite(vectors).all(axis=1)
-            if not finite.all():
+            if not (finite := np.isfinite(vectors).all(axis=1)).all():
                 bad = int(np.argmin(finite))
-                raise EncoderError(
-                    f"{path}: the vector of word {count + bad + 1}, {_shown(words[bad])}, holds NaN or Inf"
-                )
+                word = f"word {count + bad + 1}, {_shown(words[bad])}"
+                raise EncoderError(f"{path}: the vector of {word}, holds NaN or Inf")
             count += len(words)
             progress(label, min(raw.tell(), size - 1), size)
             yield words, vectors
@@ -117,9 +108,7 @@ def _rows(file: BinaryIO, path: Path, format: str) -> tuple[Iterator[_Row], int 
         counts = Counter(line.count(b" ") for _, line in head)
         dim = counts.most_common(1)[0][0] if counts else 0
         if dim < 1:
-            raise EncoderError(
-                f"{path} is not a file of word vectors: its lines are not words with numbers behind them"
-            )
+            raise EncoderError(f"{path} is not a file of word vectors: its lines are not words with numbers after them")
         return _text_rows(chain(head, lines), dim, path), None
     header = _HEADER.fullmatch(file.readline(_LONGEST_WORD).removesuffix(b"\n"))
     if not header or not int(header[2]):

@@ -1,10 +1,10 @@
 """Word vectors that open at once, and the words of a sentence in them.
 
 The first opening of a file converts it into a folder of the cache, which is mapped into memory: the vectors [n, d], the
-words one after the other, where each begins, and the sorted hashes of the words with their rows. A word is found by its
-hash and compared in full, so that nothing has to be loaded and no dictionary of millions of words is built.
+words, where each begins, and their sorted hashes with their rows, so that no dictionary of millions of words is built.
 
-A sentence is split by rules that suit vocabularies like GloVe's, which were split the way the Penn Treebank is:
+A sentence is split by rules that suit vocabularies like GloVe's, which were split the way the Penn Treebank is. Text
+of languages without spaces has to be split into words beforehand.
 
 1. A piece is a run of letters and digits, with apostrophes, hyphens, dots, commas, slashes, `&`, `+` and `_` inside;
    `U.S.` keeps its last dot. All else is dropped: words without a letter or digit say little, and often.
@@ -13,8 +13,6 @@ A sentence is split by rules that suit vocabularies like GloVe's, which were spl
    is no word by itself is mended (`can't`, `won't`).
 4. Else it falls into its runs of letters and digits: `well-known` is `well` and `known`.
 5. Words that the vocabulary does not have are left out.
-
-Text of languages without spaces has to be split into words beforehand.
 """
 
 from __future__ import annotations
@@ -43,8 +41,7 @@ TOKENS_VERSION = "1"
 """The version of the rules above: part of the key of an encoder."""
 
 _FORMAT_VERSION = 2
-# How the catalogue calls a file of vectors: the same file has the same key, whichever way it came.
-_FILE = "vectors.json"
+_FILE = "vectors.json"  # as in the catalogue, so that the same file has the same key, whichever way it came
 _MANIFEST = "manifest.json"
 _VECTORS, _HASHES, _ROWS, _OFFSETS, _WORDS = "vectors.npy", "hashes.npy", "rows.npy", "offsets.npy", "words.txt"
 
@@ -56,8 +53,7 @@ _PIECE = re.compile(rf"(?:[^\W\d_]\.){{2,16}}|[^\W_](?:[\w{_MARKS}'’.,&/+-]*(?
 _RUN = re.compile(rf"(?:[^\W_]+|[{_MARKS}]+)+")
 _CONTRACTION = re.compile(r"(.+)(n't|'(?:s|re|ve|ll|d|m))", re.IGNORECASE)
 _STEMS = {"ca": "can", "wo": "will", "sha": "shall"}
-# No vocabulary has longer words; longer pieces fall into their runs at once.
-_LONGEST = 256
+_LONGEST = 256  # no vocabulary has longer words; longer pieces fall into their runs at once
 _MOST_CACHED = 1 << 18
 
 
@@ -160,8 +156,7 @@ def open_word_vectors(
 ) -> WordVectors:
     """Open the vectors of a file that `word_vector_files` reads, which is converted into the cache once.
 
-    Without a format it is recognised from the content; without a revision the file is hashed, once for as long as it is
-    not written to.
+    Without a format it is recognised from the content; without a revision the file is hashed.
     """
     if not path.is_file():
         raise InputError(f"{path} is a folder, not a file of word vectors" if path.is_dir() else f"there is no {path}")
@@ -176,10 +171,8 @@ def open_word_vectors(
                 if _manifest(folder) is None:  # no other process made it while we waited
                     _convert(path, format, revision, folder, progress)
         except OSError as error:
-            raise EncoderError(
-                f"cannot convert {path} into the cache {cache_dir()}: {error.strerror or error}; "
-                "make room or set its rights, or name another folder in ENSEMBED_CACHE"
-            ) from error
+            failure = f"cannot convert {path} into the cache {cache_dir()}: {error.strerror or error}"
+            raise EncoderError(f"{failure}; make room, set its rights or name another in ENSEMBED_CACHE") from error
     return WordVectors(folder)
 
 
@@ -220,10 +213,7 @@ def _write(blocks: Iterator[Block], folder: Path) -> tuple[int, int]:
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """Return the manifest of a folder whose files are as they were written, or None.
-
-    A file that was hashed before and has not been written to since is not hashed again.
-    """
+    """Return the manifest of a folder whose files are as they were written, or None."""
     try:
         facts: dict[str, Any] = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         checksum = facts.pop("checksum")

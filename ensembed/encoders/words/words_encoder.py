@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,16 +13,7 @@ from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.model_files import remembered
 from ensembed.encoders.names import Request, flag, one_of, user_path
-from ensembed.encoders.words.word_pooling import (
-    KINDS,
-    SOURCES,
-    CommonComponents,
-    Frequencies,
-    Kind,
-    Pooling,
-    WordBags,
-    fit_pooling,
-)
+from ensembed.encoders.words.word_pooling import KINDS, SOURCES, Frequencies, Kind, Pooling, fit_pooling
 from ensembed.encoders.words.word_vector_files import FORMATS
 from ensembed.encoders.words.word_vectors import TOKENS_VERSION, open_word_vectors
 from ensembed.errors import InputError
@@ -39,8 +31,7 @@ class WordsEncoder(Encoder):
     Args:
         path: a file of word vectors, see `word_vector_files`.
         pooling: `mean`, `sif`, `usif`, or a `Pooling` with other settings than the kind's own.
-        corpus: for sif and usif: sentences, without labels, like those that will be encoded; a list, the path of a
-            text file, or a Corpus.
+        corpus: for sif and usif: sentences like those that will be encoded; a list, a text file's path, or a Corpus.
         format: the format of the file; None recognises it.
         name: how to call the encoder.
         revision: pins the file's content; None hashes it.
@@ -68,7 +59,15 @@ class WordsEncoder(Encoder):
     ) -> None:
         name = name or f"words:{path}"
         pooling = pooling if isinstance(pooling, Pooling) else Pooling(pooling)
-        _check_corpus(name, pooling, given=corpus is not None)
+        if corpus is not None and not pooling.uses_corpus:
+            raise InputError(f"encoder {name!r} has no use for a corpus: leave it out, or choose pooling=sif or usif")
+        if corpus is None and pooling.frequencies == "corpus":
+            raise InputError(f"encoder {name!r} counts words on a corpus: add corpus=FILE, or frequencies=wordfreq")
+        if corpus is None and pooling.needs_corpus:
+            raise InputError(
+                f"encoder {name!r}: pooling={pooling.kind} removes what the sentences of a corpus have in common: "
+                "add corpus=FILE, a text like yours, or components=0 to leave it in"
+            )
         # What can be missing comes first: the conversion of the vectors may take minutes.
         wordfreq = pooling.kind != "mean" and pooling.frequencies != "corpus"
         frequencies = Frequencies.of_wordfreq(pooling.lang or "en") if wordfreq else None
@@ -76,62 +75,25 @@ class WordsEncoder(Encoder):
         vectors = open_word_vectors(Path(path), format=format, revision=revision, progress=progress)
         if pooling.removed > vectors.dim:
             raise InputError(f"encoder {name!r} has {vectors.dim} dimensions: components cannot be {pooling.removed}")
-        facts = {"format": vectors.format, "tokens": TOKENS_VERSION}
-        self._components: CommonComponents | None = None
-        if pooling.kind == "mean":
-            self._bags = WordBags(vectors)
-        else:
-            key = ""
-            if sentences is not None:  # the key of a file is remembered, as it takes a pass over the file
-                key = remembered(corpus, "corpus", lambda: sentences.key) if isinstance(corpus, Path) else sentences.key
-            self._bags, self._components, fitted = fit_pooling(vectors, pooling, frequencies, sentences, key, progress)
-            facts |= fitted
-        self._spec = EncoderSpec(
-            name, "words", vectors.dim, vectors.revision, pooling=pooling.kind, extra=tuple(sorted(facts.items()))
-        )
+        key = ""
+        if sentences is not None:  # the key of a file is remembered, as it takes a pass over the file
+            key = remembered(corpus, "corpus", lambda: sentences.key) if isinstance(corpus, Path) else sentences.key
+        self._bags, self._components, facts = fit_pooling(vectors, pooling, frequencies, sentences, key, progress)
+        extra = tuple(sorted({"format": vectors.format, "tokens": TOKENS_VERSION, **facts}.items()))
+        self._spec = EncoderSpec(name, "words", vectors.dim, vectors.revision, pooling=pooling.kind, extra=extra)
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Return the pooled vectors, less the common components."""
         means = self._bags.means(sentences)
-        if self._components is not None:
-            means = self._components.removed_from(means)
-        return means.astype(np.float32)
+        return (self._components.removed_from(means) if self._components else means).astype(np.float32)
 
 
 def open_words(request: Request) -> WordsEncoder:
     """Open `words:FILE`, or a short name of the catalogue."""
-    options = request.options(
-        pooling=one_of(*KINDS),
-        corpus=user_path,
-        components=int,
-        a=float,
-        length=float,
-        frequencies=one_of(*SOURCES),
-        lang=str,
-        rescale=flag,
-        format=one_of(*FORMATS),
-    )
-    corpus, form = options.pop("corpus", None), options.pop("format", None)
-    pooling = Pooling(options.pop("pooling", "mean"), **options)
-    return WordsEncoder(
-        request.path / next(iter(request.entry.files)) if request.entry else request.path,
-        pooling=pooling,
-        corpus=corpus,
-        format=form,
-        name=request.name,
-        revision=request.revision,
-        progress=request.progress,
-    )
-
-
-def _check_corpus(name: str, pooling: Pooling, *, given: bool) -> None:
-    """Raise an InputError if a corpus is given but useless, or missing."""
-    if given and not pooling.uses_corpus:
-        raise InputError(f"encoder {name!r} has no use for a corpus: leave it out, or choose pooling=sif or usif")
-    if pooling.needs_corpus and not given:
-        if pooling.frequencies == "corpus":
-            raise InputError(f"encoder {name!r} counts words on a corpus: add corpus=FILE, or frequencies=wordfreq")
-        raise InputError(
-            f"encoder {name!r}: pooling={pooling.kind} removes what the sentences of a corpus have in common: "
-            "add corpus=FILE, a text like yours, or components=0 to leave it in"
-        )
+    types: dict[str, Any] = {"pooling": one_of(*KINDS), "corpus": user_path, "components": int, "a": float}
+    types |= {"length": float, "frequencies": one_of(*SOURCES), "lang": str, "rescale": flag}
+    options = request.options(**types, format=one_of(*FORMATS))
+    facts: dict[str, Any] = {key: options.pop(key, None) for key in ("corpus", "format")}
+    facts |= {"name": request.name, "revision": request.revision, "progress": request.progress}
+    path = request.path / next(iter(request.entry.files)) if request.entry else request.path
+    return WordsEncoder(path, pooling=Pooling(options.pop("pooling", "mean"), **options), **facts)

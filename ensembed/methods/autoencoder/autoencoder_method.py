@@ -44,7 +44,15 @@ class Autoencoder(Method):
       `cos` is (1 - cos)^2. For `kld`, a vector becomes a distribution by a softmax over its dimensions, divided by
       `temperature` first; it is the divergence of the reconstruction from the view, KL(p(x) || p(y)).
     - *Inputs* are the views as they are: not centred, not length-normalised.
-    - *Batches* are drawn anew in every epoch; the last one of an epoch is smaller.
+    - *Batches* are drawn anew in every epoch; the last one of an epoch is smaller. Dropout leaves out no whole row.
+    - *Precision.* Sums, losses and Adam are float32 or wider. Over seeds, no precision changes STS-B dev by more than
+      0.15; with two hidden layers a single run may (results/bench-autoencoder.md).
+    - *Weights* multiply the outputs of the trained encoders by their roots. The training is the same whatever they are;
+      only members of weight 0 are left out.
+    - *Kinds.* `cross` reconstructs each view from each. The others are those of Bollegala and Bao (2018) for any number
+      of views, without scaling to length one, without noise and without an activation of the code: `averaged` uses the
+      mean of all E_j(x_j); `concatenated` their concatenation, each of d / J dimensions; `decoupled` each view's own,
+      again of d / J dimensions, which the mean squared distance between them draws together, and concatenates.
 
     With `loss="mse"` and no hidden layer, the loss is a function of the views' second moments. Its best value, and
     encoders and decoders that have it, are found by an eigenproblem, without training and without torch (`solver`);
@@ -59,30 +67,18 @@ class Autoencoder(Method):
         activation: what comes after a hidden layer: relu or tanh.
         loss: the loss of a reconstruction: mse, mae, kld (the paper's best) or cos.
         temperature: temperature of the softmax of kld.
-        kind: what views are reconstructed from. `cross`, each from each, is the paper's. The others are those of
-            Bollegala and Bao (2018), for any number of views: `averaged` reconstructs every view from the mean of all
-            E_j(x_j); `concatenated` from their concatenation, each E_j having d / J dimensions; `decoupled`
-            reconstructs each view from its own E_j(x_j), again of d / J dimensions, which are drawn together by the
-            mean squared distance between them, and concatenates. Unlike there, codes and views are not scaled to length
-            one, the code has no activation, and no noise is added.
-        view_dropout: the part of views that are left out at random in training. It is never all of a row. The result
-            bears a missing member better. (`cross` always encodes each view alone.)
+        kind: what views are reconstructed from. cross (the paper's), averaged, concatenated or decoupled: see above.
+        view_dropout: the part of views that are left out at random in training. A missing member then matters less.
         epochs: passes over the corpus.
         batch_size: sentences per step.
         learning_rate: the learning rate of Adam.
         betas: the betas of Adam.
-        patience: stop when the loss has not fallen by a ten-thousandth in so many epochs. None never does, as
-            in the paper.
+        patience: stop when the loss has not fallen by a ten-thousandth in so many epochs. None never does (the paper).
         seed: seed of initial weights, batches and dropout. The same seed gives the same result on the same device.
         device: the device to train on: cpu, cuda, cuda:1 or mps. None takes a GPU if there is one.
-        precision: precision of products and gradients. Sums, losses and Adam are float32 or wider. "auto" is bfloat16
-            on a CUDA device with up to one hidden layer, and float32 elsewhere. Over seeds, no precision changes STS-B
-            dev by more than 0.15; with two hidden layers a single run may (results/bench-autoencoder.md).
-        solver: how mse without hidden layers is fitted: moments solves it, batches trains, auto solves it. All else is
-            trained.
-        weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
-            member. The trained encoders' outputs are multiplied by their roots. (Scaled views would only be scaled back
-            by what is learned.) So the training is the same whatever they are; only members of weight 0 are left out.
+        precision: precision of products and gradients. "auto" is bfloat16 on CUDA up to one hidden layer, else float32.
+        solver: how mse without hidden layers is fitted: moments solves it, batches trains, auto solves it.
+        weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or numbers.
 
     References: Poerner, Waltinger and Schütze 2020, section 3.4; Bollegala and Bao, "Learning Word Meta-Embeddings by
     Autoencoding", COLING 2018.
@@ -117,11 +113,9 @@ class Autoencoder(Method):
     order: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
-        for name, least in (("dim", 1), ("hidden_dim", 1), ("patience", 1)):
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name), least)
-        for name, least in (("hidden_layers", 0), ("epochs", 1), ("batch_size", 1), ("seed", 0)):
-            check_whole(name, getattr(self, name), least)
+        for name in ("dim", "hidden_dim", "patience", "epochs", "batch_size", "hidden_layers", "seed"):
+            if getattr(self, name) is not None or name not in ("dim", "hidden_dim", "patience"):
+                check_whole(name, getattr(self, name), 0 if name in ("hidden_layers", "seed") else 1)
         for name, choices in (("activation", ACTIVATIONS), ("loss", get_args(Loss)), ("kind", get_args(Kind)),
                               ("precision", get_args(Precision)), ("solver", get_args(Solver))):  # fmt: skip
             if getattr(self, name) not in choices:
@@ -149,8 +143,7 @@ class Autoencoder(Method):
     @property
     def linear(self) -> bool:
         """Whether the loss is a function of the second moments alone."""
-        whole = self.kind == "cross" and self.view_dropout == 0
-        return self.loss == "mse" and self.hidden_layers == 0 and whole
+        return (self.loss, self.hidden_layers, self.kind, self.view_dropout) == ("mse", 0, "cross", 0)
 
     @property
     def solved(self) -> bool:
@@ -163,11 +156,7 @@ class Autoencoder(Method):
         return not self.solved
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
-        """Return the meta-embedding of views whose concatenation has these moments; for the linear case only.
-
-        Raises:
-            InputError: the loss is not a function of the moments.
-        """
+        """Return the meta-embedding of views whose concatenation has these moments; for the linear case only."""
         if not self.linear:
             raise InputError(f"{self} has to be trained: only mse without hidden layers is a function of the moments")
         counted = CountedMembers.of(self.weights, dims)
@@ -178,12 +167,7 @@ class Autoencoder(Method):
         return sum(dims) if self.solved else None
 
     def combine(self, views: Views, how: Pass, passes: Passes) -> Meta:
-        """Train on views, which may be larger than memory, or solve the linear case from their moments.
-
-        Raises:
-            MissingError: torch is not installed.
-            TrainingError: the loss is not a number any more.
-        """
+        """Train on views, which may be larger than memory (TrainingError if it diverges), or solve the linear case."""
         rows, dims = views[0].shape[0], [view.shape[1] for view in views]
         counted = CountedMembers.of(self.weights, dims)
         d, J = int(self.dim or max(counted.dims)), len(counted.dims)
@@ -211,9 +195,7 @@ def _solve_linear(moments: Moments, counted: CountedMembers, d: int, method: Map
 
         trace(D' M D),   M = sum_j S_j S_jj^-1 S_j'
 
-    so D holds the d leading eigenvectors of M: a sum of reduced-rank regressions. (E_j and D may be multiplied by
-    a matrix and its inverse without a change in the loss; training ends at one such pair, this is the pair with
-    orthonormal decoders.) The encoders of members of lower weight are scaled at the end: `Autoencoder.weights`.
+    so D holds the d leading eigenvectors of M: a sum of reduced-rank regressions.
     """
     moments, dims = counted.moments(moments), counted.dims
     scales = np.concatenate([np.full(size, size**-0.5) for size in dims])
@@ -233,9 +215,8 @@ def _solve_linear(moments: Moments, counted: CountedMembers, d: int, method: Map
         values, D = top_eigh(M, d)
     if d > len(M) or values[-1] <= moments.resolution * values[0]:
         rank = effective_rank(M, moments.resolution)
-        raise DimensionError(
-            f"ae with dim={d}: {moments.n} sentences with {len(M)} columns support at most dim={rank}", rank
-        )
+        message = f"ae with dim={d}: {moments.n} sentences with {len(M)} columns support at most dim={rank}"
+        raise DimensionError(message, rank)
     encoders = [W @ (part.T @ D) for W, part in zip(whiteners, half, strict=True)]
     theta = fix_signs(np.vstack(encoders) * scales[:, None] * counted.column_scales[:, None])
     means = np.split(moments.mean, ends[:-1])

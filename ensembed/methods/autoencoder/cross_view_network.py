@@ -1,12 +1,8 @@
 """The encoders and decoders of all views, their loss and its gradient, in few and large matrix products; and Adam.
 
-The gradient is written out: so every product has the shape that we choose. The codes of the J views are stacked, so
-that each decoder runs once over all of them, and the first layers of all decoders, which take the same codes, are one
-matrix.
-
-All weights are in one flat tensor. One buffer makes the optimiser one kernel and a checkpoint one array. Products read
-a copy in their own precision, whose gradient has that precision, too; the weights that are updated, and Adam's moments,
-are float32 or wider.
+The gradient is written out, so that every product has the shape that we choose: the codes of the J views are stacked,
+and the first layers of all decoders are one matrix. All weights are in one flat tensor: the optimiser is one kernel, a
+checkpoint one array. Products and gradients have their own precision; weights and Adam's moments are float32 or wider.
 """
 
 from __future__ import annotations
@@ -32,8 +28,7 @@ _BACKWARD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "tanh": torch.ops.aten.tanh_backward,
 }
 
-EPSILON = 1e-8
-"""Adam's guard against division by zero; the paper does not give another."""
+EPSILON = 1e-8  # Adam's guard against division by zero; the paper does not give another
 # Matrices begin at multiples of so many numbers: products need aligned addresses.
 _ALIGNED = 64
 # Keeps the cosine of a zero vector, and its gradient, finite.
@@ -42,19 +37,10 @@ _TINY = 1e-12
 
 @dataclass(frozen=True)
 class Design:
-    """The shapes of an autoencoder.
+    """The shapes of an autoencoder; `kind` is which codes a decoder sees, see `Autoencoder`."""
 
-    Attributes:
-        dims: dimensions of the views.
-        code: dimension of one view's code.
-        hidden_layers: hidden layers of every encoder and decoder.
-        hidden_dim: units of a hidden layer.
-        activation: activation after every hidden layer.
-        kind: which codes a decoder sees, see `Autoencoder`.
-    """
-
-    dims: tuple[int, ...]
-    code: int
+    dims: tuple[int, ...]  # of the views
+    code: int  # dimension of one view's code
     hidden_layers: int
     hidden_dim: int
     activation: Activation
@@ -86,20 +72,9 @@ class Design:
 
 
 class Parameters:
-    """Named weights as views of flat buffers.
+    """Named weights as views of flat buffers: of `master`, and of `copy` in the products' precision (or the master).
 
-    Args:
-        layers: input and output dimensions of each layer, see `Design.shapes`.
-        dtype: type of the products.
-        device: where the buffers are.
-        seed: seed of the initial weights, drawn from U(-1/sqrt(m), 1/sqrt(m)), m being a layer's inputs.
-
-    Attributes:
-        master: [size] the weights.
-        copy: [size] the same in the products' precision; the master itself if that is the same.
-        gradient: [size].
-        first, second: [size] Adam's moments.
-        steps: the number of updates.
+    `first` and `second` are Adam's moments. Initial weights are drawn from U(-1/sqrt(m), 1/sqrt(m)) for m inputs.
     """
 
     def __init__(self, layers: Mapping[str, tuple[int, int]], dtype: torch.dtype, device: str, seed: int) -> None:
@@ -155,32 +130,17 @@ def adam(parameters: Parameters, learning_rate: float, betas: tuple[float, float
     # 1 - beta^t, without the cancellation that would cost float32 four digits in the first steps.
     logs = [math.log(beta) if beta else -math.inf for beta in betas]
     shares = torch.stack([-torch.expm1(parameters.steps * log) for log in logs])
-    P = parameters
-    update(P.master, P.copy, P.gradient, P.first, P.second, shares, learning_rate, *betas)
+    update(parameters, shares, learning_rate, *betas)
 
 
-def adam_update(
-    master: Tensor,
-    copy: Tensor,
-    gradient: Tensor,
-    first: Tensor,
-    second: Tensor,
-    shares: Tensor,
-    learning_rate: float,
-    beta1: float,
-    beta2: float,
-) -> None:
+def adam_update(P: Parameters, shares: Tensor, learning_rate: float, beta1: float, beta2: float) -> None:
     """The arithmetic of `adam` on plain tensors."""
-    g = gradient.to(first.dtype)
-    m = first + (g - first) * (1 - beta1)
-    v = second + (g * g - second) * (1 - beta2)
+    g = P.gradient.to(P.first.dtype)
+    m = P.first + (g - P.first) * (1 - beta1)
+    v = P.second + (g * g - P.second) * (1 - beta2)
     scale = (v / shares[1]).sqrt() + EPSILON
-    new = master - learning_rate * (m / shares[0]) / scale
-    first.copy_(m)
-    second.copy_(v)
-    master.copy_(new)
-    if copy is not master:
-        copy.copy_(new)
+    new = P.master - learning_rate * (m / shares[0]) / scale
+    P.restore({"first": m, "second": v, "master": new, "steps": P.steps})
 
 
 def loss_function(name: str, temperature: float) -> Loss:
@@ -224,10 +184,7 @@ def _wide(X: Tensor) -> Tensor:
 
 
 def replace_by_gradient(loss: Loss, Y: Tensor, X: Tensor, counts: Tensor | None) -> Tensor:
-    """Return the loss of reconstructions Y [m, b, d] of a view [b, d], a sum over m and a mean over b.
-
-    Y becomes its gradient. `counts`, [m, b, 1] or [m, 1, 1], is how much each counts; None counts all alike.
-    """
+    """Return the loss of reconstructions Y [m, b, d] of a view [b, d], which become its gradient; None counts all."""
     losses, gradient = loss(Y, X)
     if counts is not None:
         losses, gradient = losses * counts.squeeze(-1), gradient * counts
@@ -236,28 +193,15 @@ def replace_by_gradient(loss: Loss, Y: Tensor, X: Tensor, counts: Tensor | None)
 
 
 class CrossViewNetwork:
-    """Computes the loss of a batch and its gradient.
-
-    Args:
-        design: the shapes.
-        parameters: the weights, whose gradient is filled.
-        replace_by_gradient: see the function of that name.
-    """
+    """Computes the loss of a batch and its gradient, which is left in the parameters."""
 
     def __init__(self, design: Design, parameters: Parameters, replace_by_gradient: ReplaceByGradient) -> None:
-        self._design = design
-        self._weights = parameters.weights
-        self._gradients = parameters.gradients
+        self._design, self._backward = design, _BACKWARD[design.activation]
+        self._weights, self._gradients = parameters.weights, parameters.gradients
         self._replace_by_gradient = replace_by_gradient
-        self._backward = _BACKWARD[design.activation]
 
     def __call__(self, X: Sequence[Tensor], keep: Tensor | None = None) -> Tensor:
-        """Return the loss of a batch, the mean over its rows; the gradient is left in the parameters.
-
-        Args:
-            X: views [b, d_j].
-            keep: [J, b, 1] whether a view of a row is kept, as 1 or 0; None keeps all.
-        """
+        """Return the mean loss of views [b, d_j]; `keep` [J, b, 1] is 1 for a kept view of a row, None is all."""
         outputs = self._encode(X)
         C, back = self._mix(outputs[-1], keep)
         loss, dC = self._decode(C, X, keep)
@@ -310,22 +254,15 @@ class CrossViewNetwork:
         first = C.new_empty(len(C), sum(widths))
         self._layer(C, "decoder.0", first, hidden=self._design.hidden_layers > 0)
         D = torch.empty_like(first) if self._design.hidden_layers else first
-        total: Tensor | float = 0.0
-        end = 0
-        for j, (view, width) in enumerate(zip(X, widths, strict=True)):
-            place = slice(end, end + width)
-            total = total + self._decode_view(j, first[:, place], D[:, place], view, self._counts(j, keep))
-            end += width
+        parts = zip(first.split(widths, 1), D.split(widths, 1), X, strict=True)
+        losses = [self._decode_view(j, A, dA, view, self._counts(j, keep)) for j, (A, dA, view) in enumerate(parts)]
         if self._design.hidden_layers:
             D = self._backward(D, first)
         self._layer_gradients("decoder.0", C, D)
-        return torch.as_tensor(total), D @ self._weights["decoder.0"].t()
+        return torch.as_tensor(sum(losses)), D @ self._weights["decoder.0"].t()
 
     def _decode_view(self, j: int, A: Tensor, D: Tensor, view: Tensor, counts: Tensor | None) -> Tensor:
-        """Return the loss of one view's reconstructions from the output A of its decoder's first layer.
-
-        The gradient with respect to A is put into D, which is A itself if there is no other layer.
-        """
+        """Return the loss of one view from the output A of its decoder's first layer; put A's gradient into D."""
         L, h = self._design.hidden_layers, self._design.hidden_dim
         outputs = [A]
         for layer in range(1, L + 1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor, distributed
@@ -12,48 +12,24 @@ from torch import Tensor, distributed
 T = TypeVar("T")
 
 
-class Group(Protocol):
-    """The processes that train together, and which of them this is.
+class Alone:
+    """The processes that train together, and which of them this is: here a group of one process."""
 
-    Attributes:
-        rank: number of this process; 0 is the first, which writes checkpoints.
-        size: number of processes.
-    """
-
-    rank: int
-    size: int
+    rank, size = 0, 1  # rank 0 is the first process, which writes checkpoints
 
     def add_up(self, tensor: Tensor) -> None:
         """Replace a tensor by its sum over all processes, which is the same to the bit in all of them."""
 
     def of_all(self, value: T) -> list[T]:
         """Return every process's value, by rank."""
-
-    def of_first(self, value: T) -> T:
-        """Return the first process's value."""
-
-    def kept(self, facts: Mapping[str, Any]) -> None:
-        """Take note, in every process, that a checkpoint was written."""
-
-
-class Alone:
-    """A group of one process."""
-
-    rank, size = 0, 1
-
-    def add_up(self, tensor: Tensor) -> None:
-        """Leave the tensor as it is."""
-
-    def of_all(self, value: T) -> list[T]:
-        """Return the value."""
         return [value]
 
     def of_first(self, value: T) -> T:
-        """Return the value."""
+        """Return the first process's value."""
         return value
 
     def kept(self, facts: Mapping[str, Any]) -> None:
-        """Do nothing."""
+        """Take note, in every process, that a checkpoint was written."""
 
 
 class Distributed(Alone):
@@ -87,16 +63,11 @@ class Shares:
     """How many rows each process of a group has, and takes in every step.
 
     All make the same number of steps: a process that has no rows left takes part in the last step with none.
-
-    Attributes:
-        parts: rows of each process.
-        rank: number of this process.
-        batch: rows per step and process; the last step of a process may have fewer.
     """
 
-    parts: tuple[int, ...]
+    parts: tuple[int, ...]  # rows of each process
     rank: int
-    batch: int
+    batch: int  # rows per step and process; the last step of a process may have fewer
 
     @classmethod
     def of(cls, parts: Sequence[int], rank: int, batch_size: int) -> Shares:
@@ -112,12 +83,15 @@ class Shares:
 
 def seed_of(seed: int, rank: int) -> int:
     """Return the seed of a process's order and dropout: the first process has that of a training alone."""
-    if rank == 0:
-        return seed
-    return int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return mixed_seed(seed, rank) if rank else seed
 
 
-def weighted_sum(group: Group, tensor: Tensor, share: float) -> None:
+def mixed_seed(seed: int, number: int) -> int:
+    """Return a seed below 2**63 that depends on both numbers."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def weighted_sum(group: Alone, tensor: Tensor, share: float) -> None:
     """Replace a tensor by its sum over the group, in which this process's tensor counts `share`."""
     tensor.mul_(share) if share else tensor.zero_()  # without rows, the gradient is that of another step
     group.add_up(tensor)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,44 +16,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ensembed.errors import ViewError
+from ensembed.methods.autoencoder.process_group import mixed_seed
 from ensembed.numerics.row_matrices import Matrix, non_finite
 from ensembed.support.progress import Progress
 
-# Rows that are read together: a shard of a stored view has as many.
-_CHUNK = 4096
-# Views that take less than this part of a device's memory stay there: of all its memory, not of the free part, because
-# it changes the order of rows, and the same device should give the same result.
+_CHUNK = 4096  # rows that are read together: a shard of a stored view has as many
+# Views up to this part of a device's whole memory stay there. The free part would not give the same result every time.
 _RESIDENT = 0.5
-# Memory of a machine that does not say how much it has.
-_USUAL_MEMORY = 8 << 30
-
-
-class Batches(Protocol):
-    """A source of batches."""
-
-    def begin(self, epoch: int) -> None:
-        """Draw a new order."""
-
-    def fill(self, buffers: Sequence[Tensor], keep: Tensor | None) -> None:
-        """Put the next rows into buffers [b, d_j], and which views they keep into keep [J, b, 1]."""
-
-    def close(self) -> None:
-        """Stop: there are no more epochs."""
+_USUAL_MEMORY = 8 << 30  # memory of a machine that does not say how much it has
 
 
 def make_batches(
     views: Sequence[Matrix], dtype: torch.dtype, device: str, seed: int, dropout: float, progress: Progress
 ) -> Batches:
-    """Return batches from the device's own memory if the views fit, and otherwise streamed to it.
-
-    Args:
-        views: arrays, memory maps or stored views [n, d_j].
-        dtype: type of the batches.
-        device: where they go.
-        seed: seed of the order and of dropout.
-        dropout: the part of views that are left out.
-        progress: receives the number of rows that are read into the device's memory.
-    """
+    """Return batches from the device's own memory if the views fit, and otherwise streamed to it."""
     if are_resident(views, dtype, device):
         return Resident(views, dtype, device, seed, dropout, progress)
     return Streamed(views, dtype, device, seed, dropout)
@@ -64,71 +41,85 @@ def are_resident(views: Sequence[Matrix], dtype: torch.dtype, device: str) -> bo
     return size <= _RESIDENT * _memory(device)
 
 
-class Resident:
+class Batches(ABC):
+    """A source of batches."""
+
+    def __init__(self, device: str, seed: int, dropout: float) -> None:
+        self._device, self._seed, self._dropout = device, seed, dropout
+        self._next = 0
+
+    def begin(self, epoch: int) -> None:
+        """Draw a new order."""
+        self._generator = torch.Generator(self._device).manual_seed(mixed_seed(self._seed, epoch))
+        self._next = 0
+
+    def fill(self, buffers: Sequence[Tensor], keep: Tensor | None) -> None:
+        """Put the next rows into buffers [b, d_j], and which views they keep into keep [J, b, 1]."""
+        self._put_rows(buffers)
+        if keep is not None:
+            draw_kept(keep, self._dropout, self._generator)
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to stop
+        """Stop: there are no more epochs."""
+
+    @abstractmethod
+    def _put_rows(self, buffers: Sequence[Tensor]) -> None:
+        """Put the next rows into the buffers."""
+
+
+class Resident(Batches):
     """All rows on the device, drawn without replacement; see `make_batches`."""
 
     def __init__(
         self, views: Sequence[Matrix], dtype: torch.dtype, device: str, seed: int, dropout: float, progress: Progress
     ) -> None:
+        super().__init__(device, seed, dropout)
         n = views[0].shape[0]
         self._views = [torch.empty(n, view.shape[1], dtype=dtype, device=device) for view in views]
         for start in range(0, n, _CHUNK):
             for target, block in zip(self._views, _read(views, start, min(start + _CHUNK, n)), strict=True):
                 target[start : start + len(block)] = torch.from_numpy(block).to(device)
             progress("read views", min(start + _CHUNK, n), n)
-        self._seed, self._dropout, self._device = seed, dropout, device
         self._order = torch.empty(0, dtype=torch.long, device=device)
-        self._next = 0
 
     def begin(self, epoch: int) -> None:
         """Draw a new order."""
-        generator = torch.Generator(self._device).manual_seed(_mixed(self._seed, epoch))
-        self._order = torch.randperm(len(self._views[0]), generator=generator, device=self._device)
-        self._generator = generator
-        self._next = 0
+        super().begin(epoch)
+        self._order = torch.randperm(len(self._views[0]), generator=self._generator, device=self._device)
 
-    def fill(self, buffers: Sequence[Tensor], keep: Tensor | None) -> None:
-        """Put the next rows into the buffers."""
+    def _put_rows(self, buffers: Sequence[Tensor]) -> None:
         rows = self._order[self._next : self._next + len(buffers[0])]
         self._next += len(rows)
         for buffer, view in zip(buffers, self._views, strict=True):
             torch.index_select(view, 0, rows, out=buffer)
-        if keep is not None:
-            draw_kept(keep, self._dropout, self._generator)
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
-class Streamed:
-    """Rows that are read from disk, window by window, while the device computes; see `make_batches`.
+class Streamed(Batches):
+    """Rows that are read from disk while the device computes: random chunks, `window` at a time, with their rows mixed.
 
-    An epoch visits chunks of neighbouring rows in random order, `window` of them at a time, and mixes their rows. About
-    four times the size of a window is in memory, while one is used and the next is read.
+    About four times the size of a window is in memory, while one is used and the next is read.
     """
 
     def __init__(
         self, views: Sequence[Matrix], dtype: torch.dtype, device: str, seed: int, dropout: float, window: int = 32
     ) -> None:
-        self._views, self._dtype, self._device = views, dtype, device
-        self._seed, self._dropout, self._window = seed, dropout, window
+        super().__init__(device, seed, dropout)
+        self._views, self._dtype, self._window = views, dtype, window
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ensembed-read")
         self._windows: Iterator[NDArray[np.intp]] = iter(())
         self._following: Future[list[Tensor]] | None = None
         self._rows: list[Tensor] = []
-        self._next = 0
 
     def begin(self, epoch: int) -> None:
         """Draw a new order, and begin to read."""
-        self._generator = torch.Generator(self._device).manual_seed(_mixed(self._seed, epoch))
+        super().begin(epoch)
         self._random = np.random.default_rng([self._seed, epoch])
         chunks = self._random.permutation(-(-self._views[0].shape[0] // _CHUNK))
         self._windows = iter([chunks[i : i + self._window] for i in range(0, len(chunks), self._window)])
-        self._rows, self._next = [], 0
+        self._rows = []
         self._following = self._read_ahead()
 
-    def fill(self, buffers: Sequence[Tensor], keep: Tensor | None) -> None:
-        """Put the next rows into the buffers."""
+    def _put_rows(self, buffers: Sequence[Tensor]) -> None:
         done = 0
         while done < len(buffers[0]):
             if not self._rows or self._next == len(self._rows[0]):
@@ -141,8 +132,6 @@ class Streamed:
                 buffer[done : done + count].copy_(rows[self._next : self._next + count], non_blocking=True)
             self._next += count
             done += count
-        if keep is not None:
-            draw_kept(keep, self._dropout, self._generator)
 
     def close(self) -> None:
         """Stop reading ahead."""
@@ -190,7 +179,3 @@ def _memory(device: str) -> int:
     with suppress(OSError, ValueError):  # a container may have less than its machine
         sizes.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return min(sizes)
-
-
-def _mixed(seed: int, epoch: int) -> int:
-    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -36,7 +36,7 @@ from ensembed.methods.autoencoder.cross_view_network import (
     loss_function,
     replace_by_gradient,
 )
-from ensembed.methods.autoencoder.process_group import Alone, Group, Shares, seed_of, weighted_sum
+from ensembed.methods.autoencoder.process_group import Alone, Shares, seed_of, weighted_sum
 from ensembed.methods.autoencoder.training_batches import Batches, are_resident, make_batches
 from ensembed.methods.meta import FloatArray, Layer, Network
 from ensembed.numerics.pass_options import Pass
@@ -47,14 +47,11 @@ from ensembed.support.progress import Progress
 if TYPE_CHECKING:
     from ensembed.methods.autoencoder.autoencoder_method import Autoencoder
 
-# Seconds between checkpoints: an interruption loses at most this and an epoch.
-_KEEP_EVERY = 30.0
-# A loss that falls by less than this part of itself counts as not falling.
-_STANDSTILL = 1e-4
+_KEEP_EVERY = 30.0  # seconds between checkpoints: an interruption loses at most this and an epoch
+_STANDSTILL = 1e-4  # a loss that falls by less than this part of itself counts as not falling
 _DTYPES = {"float64": torch.float64, "float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16}
 _CHECKPOINT = "training.safetensors"
-# Rows that are hashed at a time.
-_HASHED_ROWS = 4096
+_HASHED_ROWS = 4096  # at a time
 
 
 class DivergedError(TrainingError):
@@ -67,20 +64,14 @@ def train(
     d: int,
     how: Pass,
     *,
-    group: Group | None = None,
+    group: Alone | None = None,
     device: str | None = None,
     keep_every: float | None = None,
 ) -> tuple[Network, ...]:
-    """Return the trained encoders of all views.
+    """Return the trained encoders of all views, with codes of d dimensions.
 
-    Args:
-        method: the hyper-parameters.
-        views: row-aligned views; in a group, the rows of this process.
-        d: dimensions of the codes.
-        how: threads of the CPU, progress and the folder for checkpoints; in a group the first process writes them.
-        group: the processes that train together; None is this process alone.
-        device: device of this process, if it is not the method's.
-        keep_every: seconds between checkpoints; None is half a minute.
+    In a group, the views are the rows of this process, and the first process writes checkpoints, every `keep_every`
+    seconds (None is half a minute). `device` is the device of this process, if it is not the method's.
     """
     device = choose_device(method.device if device is None else device)
     precision = _choose_precision(method, device)
@@ -94,7 +85,7 @@ class _Run:
     """One training on one device, alone or in a group."""
 
     def __init__(
-        self, method: Autoencoder, views: Sequence[Matrix], device: str, precision: str, group: Group, keep_every: float
+        self, method: Autoencoder, views: Sequence[Matrix], device: str, precision: str, group: Alone, keep_every: float
     ) -> None:
         self._method, self._views, self._device, self._precision = method, views, device, precision
         self._group, self._keep_every = group, keep_every
@@ -186,27 +177,12 @@ def _check(loss: float, parameters: Parameters, epoch: int, learning_rate: float
 
 
 class Stepper:
-    """Runs the steps of an epoch.
-
-    Args:
-        method: the hyper-parameters.
-        design: the shapes.
-        parameters: the weights.
-        batches: the source of rows.
-        shares: rows per step, of this process and of all together.
-        group: the processes that train together.
-    """
+    """Runs the steps of an epoch."""
 
     def __init__(
-        self,
-        method: Autoencoder,
-        design: Design,
-        parameters: Parameters,
-        batches: Batches,
-        shares: Shares,
-        group: Group,
+        self, method: Autoencoder, design: Design, parameters: Parameters, source: Batches, shares: Shares, group: Alone
     ) -> None:
-        self._method, self._parameters, self._batches = method, parameters, batches
+        self._method, self._parameters, self._batches = method, parameters, source
         self._shares, self._group = shares, group
         device, dtype = parameters.master.device, parameters.copy.dtype
         self._buffers = [torch.zeros(shares.batch, size, dtype=dtype, device=device) for size in design.dims]
@@ -226,30 +202,25 @@ class Stepper:
             if count:
                 self._batches.fill([buffer[:count] for buffer in self._buffers], self._kept(count))
             if self._group.size == 1:
-                self._step(count)
+                self._graph_or_step(count)()
             else:
-                if count:
-                    self._gradient(count)
-                weighted_sum(self._group, self._parameters.gradient, count / together)
-                self._adam()
+                self._step(count, count / together)
             total += self._loss * (count / rows)
         self._group.add_up(total)
         return float(total)
 
-    def _step(self, count: int) -> None:
+    def _graph_or_step(self, count: int) -> Callable[[], None]:
         if count not in self._steps:
-            step = partial(self._plain_step, count)
+            step = partial(self._step, count)
             self._steps[count] = self._graph(step) if self._buffers[0].is_cuda else step
-        self._steps[count]()
+        return self._steps[count]
 
-    def _plain_step(self, count: int) -> None:
-        self._gradient(count)
-        self._adam()
-
-    def _gradient(self, count: int) -> None:
-        self._loss.copy_(self._network([buffer[:count] for buffer in self._buffers], self._kept(count)))
-
-    def _adam(self) -> None:
+    def _step(self, count: int, share: float | None = None) -> None:
+        """Update the weights from `count` rows, which are this share of the rows of a group."""
+        if count:
+            self._loss.copy_(self._network([buffer[:count] for buffer in self._buffers], self._kept(count)))
+        if share is not None:
+            weighted_sum(self._group, self._parameters.gradient, share)
         adam(self._parameters, self._method.learning_rate, self._method.betas, self._update)
 
     def _kept(self, count: int) -> Tensor | None:
@@ -289,15 +260,10 @@ class Stepper:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """The state of a training after an epoch.
+    """The state of a training after an epoch."""
 
-    Attributes:
-        arrays: weights and Adam's moments.
-        facts: the numbers that go with them: epochs done, the best loss so far.
-    """
-
-    arrays: Mapping[str, NDArray[Any]]
-    facts: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]  # weights and Adam's moments
+    facts: Mapping[str, Any]  # epochs done, the best loss so far
 
 
 class _WholeEpoch:
@@ -320,16 +286,12 @@ class _WholeEpoch:
         return State({name: tensor.cpu().numpy() for name, tensor in self._held.items()}, self.facts)
 
 
+@dataclass(frozen=True)
 class Checkpoint:
-    """A folder for the state of one training: after `kill -9` the training continues to the same weights.
+    """A folder for the state of one training: after `kill -9` the training continues to the same weights."""
 
-    Args:
-        folder: the folder, which may be missing.
-        identity: identity of method and data; the state of another training is ignored.
-    """
-
-    def __init__(self, folder: Path, identity: str) -> None:
-        self._folder, self._identity = folder, identity
+    _folder: Path  # may be missing
+    _identity: str  # of method and data; the state of another training is ignored
 
     def write(self, state: State) -> None:
         """Replace the state on disk."""
@@ -402,18 +364,14 @@ def _choose_precision(method: Autoencoder, device: str) -> str:
         coarse = cuda and method.hidden_layers < 2 and torch.cuda.is_bf16_supported(including_emulation=False)
         return "bfloat16" if coarse else "float32"
     if method.precision in ("tf32", "bfloat16") and not cuda:
-        raise InputError(
-            f"precision={method.precision!r} is for CUDA devices; on {device} it would be slower than float32"
-        )
+        reason = f"is for CUDA devices; on {device} it would be slower than float32"
+        raise InputError(f"precision={method.precision!r} {reason}")
     return method.precision
 
 
 @contextmanager
 def _settings(threads: int | None, device: str, precision: str) -> Iterator[None]:
-    """Change the process's settings for training, and restore them.
-
-    On a CUDA device products of float32 use fewer bits with tf32, and sums of bfloat16 products are always float32.
-    """
+    """Set threads and, on CUDA, tf32 products and float32 sums of bfloat16 products; restore them at the end."""
     matmul, cuda = torch.backends.cuda.matmul, device.startswith("cuda")
     before = torch.get_num_threads(), matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction
     if threads:
@@ -436,24 +394,20 @@ def _memory_errors(method: Autoencoder) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:  # torch's own for a GPU is a RuntimeError; for the CPU it has none
         if isinstance(error, MemoryError) or "memory" in str(error).lower():
             reason = str(error).splitlines()[0][:200] if str(error) else "memory is full"
-            raise TrainingError(
-                f"there is not enough memory to train: {reason}; lower batch_size={method.batch_size}, dim or "
-                "hidden_dim, or choose another device"
-            ) from error
+            way = f"lower batch_size={method.batch_size}, dim or hidden_dim, or choose another device"
+            raise TrainingError(f"there is not enough memory to train: {reason}; {way}") from error
         raise
 
 
 def _networks(design: Design, weights: dict[str, FloatArray]) -> tuple[Network, ...]:
     """Return the encoders, in numpy."""
+    # The mean of the codes is written as a sum.
+    share = np.float32(1 / design.views if design.kind == "averaged" else 1)
     networks = []
     for j in range(design.views):
-        layers = [
-            Layer(weights[f"encoder.{layer}.{j}"], weights[f"encoder.{layer}.{j}.bias"])
-            for layer in range(design.hidden_layers + 1)
-        ]
-        if design.kind == "averaged":  # the mean of the codes, as a sum
-            share = np.float32(1 / design.views)
-            layers[-1] = Layer(layers[-1].matrix * share, layers[-1].bias * share)
+        names = [f"encoder.{layer}.{j}" for layer in range(design.hidden_layers + 1)]
+        *layers, last = (Layer(weights[name], weights[f"{name}.bias"]) for name in names)
+        layers.append(Layer(last.matrix * share, last.bias * share))
         start = j * design.code if design.kind in ("concatenated", "decoupled") else 0
         networks.append(Network(tuple(layers), design.activation, start))
     return tuple(networks)

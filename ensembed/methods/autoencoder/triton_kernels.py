@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ensembed.methods.autoencoder.cross_view_network import EPSILON
+from ensembed.methods.autoencoder.cross_view_network import EPSILON, Parameters
 
 _LOSSES = {"mse": 0, "mae": 1, "kld": 2, "cos": 3}
 _TINY = 1e-12
@@ -114,21 +114,11 @@ def loss_kernel(name: str, temperature: float) -> Callable[[Tensor, Tensor, Tens
     return replace_by_gradient
 
 
-def adam_kernel(
-    master: Tensor,
-    copy: Tensor,
-    gradient: Tensor,
-    first: Tensor,
-    second: Tensor,
-    shares: Tensor,
-    learning_rate: float,
-    beta1: float,
-    beta2: float,
-) -> None:
+def adam_kernel(P: Parameters, shares: Tensor, learning_rate: float, beta1: float, beta2: float) -> None:
     """What `adam_update` does."""
-    size = master.numel()
+    size = P.master.numel()
     _adam_kernel[(triton.cdiv(size, _ADAM_BLOCK),)](
-        master, copy, gradient, first, second, shares, size,
+        P.master, P.copy, P.gradient, P.first, P.second, shares, size,
         float(learning_rate), float(beta1), float(beta2), EPSILON,
-        APART=copy is not master, BLOCK=_ADAM_BLOCK, num_warps=4,
+        APART=P.copy is not P.master, BLOCK=_ADAM_BLOCK, num_warps=4,
     )  # fmt: skip

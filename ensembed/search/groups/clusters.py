@@ -38,18 +38,12 @@ MOST_DENSITY = 20_000
 
 # Rows on which numbers of clusters are tried (silhouettes look at all pairs), and the least mean size of a cluster.
 _TRIED_ROWS, _TRIED_SIZE = 2000, 5
-# K-means on fewer rows is exact; of more rows, it gives the centres from which the stream begins.
-_SAMPLE = 10_000
-# Rows of a step of the stream, and rows that are assigned at a time.
-_BATCH = 4096
-# Sentences of a cluster whose words are counted, chosen at random: more give the same words.
-_SENTENCES = 2000
-# A word: letters and what may stand inside it. Single letters say little.
-_WORD = re.compile(r"[^\W\d_][\w'’-]*\w")
-# The prior: this part of a word's count in all clusters is added to its count in each.
-_PRIOR = 0.01
-# The least count of a word in a cluster: a word that occurs once belongs to a sentence.
-_LEAST_COUNT = 2
+_SAMPLE = 10_000  # k-means on fewer rows is exact; of more rows, it gives the centres from which the stream begins
+_BATCH = 4096  # rows of a step of the stream, and rows that are assigned at a time
+_SENTENCES = 2000  # sentences of a cluster whose words are counted, chosen at random: more give the same words
+_WORD = re.compile(r"[^\W\d_][\w'’-]*\w")  # letters and what may stand inside a word; single letters say little
+_PRIOR = 0.01  # this part of a word's count in all clusters is added to its count in each
+_LEAST_COUNT = 2  # the least count of a word in a cluster: a word that occurs once belongs to a sentence
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +87,8 @@ class Cluster:
     def to_json(self) -> dict[str, Any]:
         """Return the cluster as plain JSON."""
         ids = self.ids or (None,) * len(self.sentences)
-        sentences = [
-            row_facts(row, Record(text, id_), cosine)
-            for id_, (row, cosine, text) in zip(ids, self.sentences, strict=True)
-        ]
+        rows = zip(ids, self.sentences, strict=True)
+        sentences = [row_facts(row, Record(text, id_), cosine) for id_, (row, cosine, text) in rows]
         return {"cluster": self.number, "size": self.size, "words": list(self.words), "sentences": sentences}
 
 
@@ -105,13 +97,10 @@ class Clusters:
     """The clusters of a corpus. Row i is the i-th sentence that is not blank, from 0.
 
     Attributes:
-        corpus: the sentences.
         labels: [n] the cluster of each row; -1 for rows that belong to none.
         cosine: [n] of each row with its cluster's centre.
         clusters: what they are about, the largest first.
         silhouettes: of the numbers of clusters that were tried; empty if the number was given.
-        method: "kmeans" or "hdbscan".
-        seed: seed of all random choices.
     """
 
     corpus: Corpus
@@ -165,11 +154,10 @@ def find_clusters(
         sentences: a list, the path of a text file with a sentence a line, or a corpus.
         model: a meta-encoder, or an encoder or its name.
         clusters: how many; None chooses the number (`choose_number`). hdbscan finds its own.
-        method: "kmeans", for any number of sentences, or "hdbscan", which leaves out what belongs to no cluster, for up
-            to 20,000.
+        method: "kmeans", or "hdbscan", which leaves out what belongs to no cluster, for up to 20,000 sentences.
         least: with hdbscan, the number of sentences of the smallest cluster.
         representatives: how many sentences describe a cluster.
-        words: how many words describe a cluster.
+        words: how many words do.
         seed: seed of all random choices.
         store: where the vectors are stored; by default the user's cache.
         progress: receives the number of rows.
@@ -205,16 +193,12 @@ def find_clusters(
     labels, cosine = np.empty(len(first), np.int64), np.empty(len(first), np.float32)
     labels[distinct], cosine[distinct] = partition.labels, partition.cosine
     labels, cosine = labels[first], cosine[first]
-    described = _describe(corpus, labels, distinct, partition, (representatives, words, seed))
+    described = _describe(corpus, labels, distinct, partition, representatives, words, seed)
     return Clusters(corpus, labels, cosine, described, silhouettes, method, seed)
 
 
 def _describe(
-    corpus: Corpus,
-    labels: NDArray[np.int64],
-    distinct: NDArray[np.int64],
-    partition: Partition,
-    wanted: tuple[int, int, int],
+    corpus: Corpus, labels: NDArray[np.int64], distinct: NDArray[np.int64], partition: Partition, *wanted: int
 ) -> tuple[Cluster, ...]:
     """Describe each cluster, from one pass over the corpus."""
     representatives, words, seed = wanted
@@ -253,15 +237,11 @@ def choose_number(
 
     A row's silhouette is how much nearer it is (by cosine) to its own cluster than to the next one, as a part of the
     larger distance (Rousseeuw 1987). The number with the largest mean over a sample of up to 2,000 rows is taken.
-
-    Raises:
-        InputError: there are fewer than 12 rows: say how many clusters you want.
     """
     metrics = import_extra("sklearn.metrics", "cluster", "choosing the number of clusters")
     if len(U) < LEAST_ROWS:
-        raise InputError(
-            f"{len(U)} distinct sentences are too few to find out how many clusters there are: say so (--clusters)"
-        )
+        problem = f"{len(U)} distinct sentences are too few to find out how many clusters there are"
+        raise InputError(f"{problem}: say so (--clusters)")
     sample = np.sort(np.random.default_rng(seed).choice(len(U), min(len(U), _TRIED_ROWS), replace=False))
     rows = np.asarray(U[sample])
     tried = [k for k in candidates if k * _TRIED_SIZE <= len(rows)] or [2]
@@ -284,10 +264,6 @@ def kmeans_partition(U: FloatArray, clusters: int, *, seed: int = 0, progress: P
     Up to 10,000 rows it is scikit-learn's KMeans, the better of two starts. Of more rows a sample of that size is
     clustered in this way, and MiniBatchKMeans moves its centres through all rows in random order of batches
     (`partial_fit`): memory for a sample and a batch, however many rows there are.
-
-    Raises:
-        MissingError: scikit-learn is not installed.
-        InputError: there are fewer distinct rows than clusters.
     """
     check_whole("clusters", clusters, 1)
     check_whole("seed", seed, 0)
@@ -316,12 +292,7 @@ def kmeans_partition(U: FloatArray, clusters: int, *, seed: int = 0, progress: P
 
 
 def density_partition(U: FloatArray, *, least: int = 5, progress: Progress = silent) -> Partition:
-    """HDBSCAN on rows U [m, d] of length one: dense regions of `least` rows and more; other rows belong to none.
-
-    Raises:
-        MissingError: scikit-learn is not installed.
-        InputError: there are more than 20,000 rows.
-    """
+    """HDBSCAN on rows U [m, d] of length one: dense regions of `least` rows and more; other rows belong to none."""
     check_whole("least", least, 2)
     if len(U) > MOST_DENSITY:
         raise InputError(f"hdbscan takes at most {MOST_DENSITY} sentences, not {len(U)}: use kmeans")
@@ -362,10 +333,7 @@ def distinguishing_words(sentences: Iterable[tuple[int, str]], clusters: int, mo
     text, divided by its standard error (Monroe, Colaresi and Quinn 2008): frequent words without meaning cancel, and
     rare ones do not win by accident. Each word counts once a sentence.
 
-    Args:
-        sentences: (cluster, text); clusters below 0 are none, and their text counts as text of elsewhere.
-        clusters: how many there are.
-        most: words of a cluster.
+    The sentences are (cluster, text); clusters below 0 are none, and their text counts as text of elsewhere.
 
     Example:
         >>> pets, shares = "the dog barks", "the stocks fall"

@@ -30,20 +30,13 @@ FALSE_PAIRS = 1e-3
 LEAST_ROWS = 100
 """The least number of distinct rows to find a threshold: fewer have too few pairs to fit a tail."""
 
-# The tail is fitted where a row has from 100 down to 10 neighbours: few of these are duplicates.
-_MOST, _SPAN, _POINTS = 100.0, 10.0, 20
-# Neighbours per row at which the fitted tail is shown beside the observed one.
-_SHOWN = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)
-# Bins of a cosine: 1e-4 wide.
-_BINS = 20_000
-# By rounding, a cosine of equal vectors can be this much less than one.
-_ROUNDING = 1e-5
-# Rows and columns of a block of cosines: 16 MB, large enough for BLAS to be at its best.
-_TILE = 2048
-# Sentences in memory at a time when groups are written: the rows of a group are apart in the corpus.
-_SENTENCES = 100_000
-# Rows of a group that `to_json` shows.
-_SHOWN_ROWS = 5
+_MOST, _SPAN, _POINTS = 100.0, 10.0, 20  # the tail is fitted where a row has from 100 down to 10 neighbours
+_SHOWN = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001)  # neighbours per row at which the fitted tail is shown
+_BINS = 20_000  # of a cosine: 1e-4 wide
+_ROUNDING = 1e-5  # by rounding, a cosine of equal vectors can be this much less than one
+_TILE = 2048  # rows and columns of a block of cosines: 16 MB, large enough for BLAS to be at its best
+_SENTENCES = 100_000  # in memory at a time when groups are written: the rows of a group are apart in the corpus
+_SHOWN_ROWS = 5  # rows of a group that `to_json` shows
 
 
 @dataclass(frozen=True)
@@ -54,8 +47,7 @@ class Threshold:
         value: two sentences are duplicates if their cosine is at least this.
         false_pairs: the false neighbours per row it was chosen for; None if the user gave the threshold.
         rows: how many rows were compared with all others; 0 if the user gave it.
-        levels: for some cosines, (cosine, expected unrelated neighbours per row from there on, observed neighbours per
-            row).
+        levels: (cosine, expected unrelated neighbours per row from there on, observed ones) for some cosines.
     """
 
     value: float
@@ -76,7 +68,6 @@ class Duplicates:
     """Which sentences of a corpus say the same. Row i is the i-th sentence that is not blank, from 0.
 
     Attributes:
-        corpus: the sentences.
         kept: [n] for every row the row that represents its group.
         cosine: [n] its cosine with that row; 1 for that row itself and for exact repeats.
         threshold: the cosine from which two are duplicates.
@@ -138,11 +129,8 @@ class Duplicates:
                 for cosine, unrelated, observed in self.threshold.levels
             ],
             "largest": [
-                {
-                    "group": number,
-                    "size": len(self.groups[number]),
-                    "rows": [row_facts(row, records[row], self.cosine[row]) for row in rows.tolist()],
-                }
+                {"group": number, "size": len(self.groups[number])}
+                | {"rows": [row_facts(row, records[row], self.cosine[row]) for row in rows.tolist()]}
                 for number, rows in shown.items()
             ],
         }
@@ -168,8 +156,7 @@ def find_duplicates(
         model: a meta-encoder, or an encoder or its name.
         threshold: the cosine from which two sentences are duplicates; None finds it without labels (`find_threshold`).
         false_pairs: with threshold=None, how many unrelated sentences per sentence may be taken for its duplicates.
-        keep: which sentence represents a group: the "first" of the corpus, or the "longest" (in characters; the first
-            of those).
+        keep: which sentence represents a group: the "first" of the corpus, or the (first) "longest" in characters.
         seed: seed of the random sample on which a threshold is found.
         store: where the vectors are stored; by default the user's cache.
         progress: receives the number of rows.
@@ -207,11 +194,8 @@ def star_groups(
     threshold or more, and every other row has one with its own. Connected components would promise neither: sentences
     that are alike two by two make chains whose ends have nothing in common.
 
-    The result is exact. Cosines are computed in blocks: memory for two blocks beside the rows, whatever their number;
-    time for the product of the rows with the representatives.
-
-    Returns:
-        For every row the row that represents it [m] (itself, if it is alone), and the cosine with that [m].
+    Return for every row the row that represents it [m] (itself, if it is alone), and the cosine with that [m]. The
+    result is exact. It takes memory for two blocks of cosines, and time for the product of rows and representatives.
 
     Example:
         >>> U = np.array([[1, 0], [0.8, 0.6], [0.26, 0.966]], np.float32)  # along the chain: 0.80 and 0.79
@@ -219,12 +203,19 @@ def star_groups(
         array([0, 0, 2])
     """
     is_leader = _representatives(U, threshold, progress)
-    of = np.arange(len(U))
-    cosine = np.ones(len(U), np.float32)
+    of, cosine = np.arange(len(U)), np.ones(len(U), np.float32)
     others, leaders = np.flatnonzero(~is_leader), np.flatnonzero(is_leader)
     for start in range(0, len(others), _TILE):
         rows = others[start : start + _TILE]
-        of[rows], cosine[rows] = _nearest(U, rows, leaders)
+        own, best = U[rows], np.full(len(rows), -np.inf, np.float32)
+        for begin in range(0, len(leaders), _TILE):
+            some = leaders[begin : begin + _TILE]
+            C = own @ U[some].T
+            column = C.argmax(axis=1)  # the first of equally near ones
+            value = C[np.arange(len(rows)), column]
+            better = value > best
+            best[better], of[rows[better]] = value[better], some[column[better]]
+        cosine[rows] = np.minimum(best, 1)  # rounding can make a cosine larger than one
         progress("groups", start + len(rows), len(others))
     return of, cosine
 
@@ -248,23 +239,6 @@ def _representatives(U: FloatArray, threshold: float, progress: Progress) -> NDA
     return is_leader
 
 
-def _nearest(
-    U: FloatArray, rows: NDArray[np.int64], leaders: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the nearest leader of each row, the first of equally near ones, and the cosine with it."""
-    own = U[rows]
-    best = np.full(len(rows), -np.inf, np.float32)
-    of = np.empty(len(rows), np.int64)
-    for start in range(0, len(leaders), _TILE):
-        some = leaders[start : start + _TILE]
-        C = own @ U[some].T
-        column = C.argmax(axis=1)
-        value = C[np.arange(len(rows)), column]
-        better = value > best
-        best[better], of[better] = value[better], some[column[better]]
-    return of, np.minimum(best, 1)  # rounding can make a cosine larger than one
-
-
 def find_threshold(
     U: FloatArray, *, false_pairs: float = FALSE_PAIRS, rows: int = 2000, seed: int = 0, progress: Progress = silent
 ) -> Threshold:
@@ -277,14 +251,11 @@ def find_threshold(
     that cosine in greater number are there for another reason: they are duplicates.
 
     Args:
-        U: [m, d], distinct sentences, rows of length one.
+        U: [m, d], distinct sentences, rows of length one, at least 100 of them.
         false_pairs: the unrelated neighbours per row to allow.
-        rows: how many rows to sample.
+        rows: how many rows to sample, by `seed`.
         seed: seed of the random sample.
         progress: receives the number of rows.
-
-    Raises:
-        InputError: there are fewer than 100 rows, or their cosines have no tail: give a threshold.
     """
     if not 0 < false_pairs < 1:
         raise InputError(f"false_pairs is a number of neighbours per row above 0 and below 1, not {false_pairs}")
@@ -292,9 +263,8 @@ def find_threshold(
     check_whole("seed", seed, 0)
     m = len(U)
     if m < LEAST_ROWS:
-        raise InputError(
-            f"{m} distinct sentences are too few to find a threshold on: it takes {LEAST_ROWS}; give one (--threshold)"
-        )
+        problem = f"{m} distinct sentences are too few to find a threshold on: it takes {LEAST_ROWS}"
+        raise InputError(f"{problem}; give one (--threshold)")
     sample = np.sort(np.random.default_rng(seed).choice(m, min(rows, m), replace=False))
     edges, neighbours = _neighbours(U, sample, progress)
     most = min(_MOST, (m - 1) / 4)
@@ -306,10 +276,12 @@ def find_threshold(
             f"the cosines tell too little apart to find a threshold: {most:.0f} neighbours of a row are above "
             f"{cosines[0]:.4f}, {most / _SPAN:.0f} above {cosines[-1]:.4f}; give one (--threshold)"
         )
-    slope, base = np.polyfit(np.arctanh(cosines), _quantile(counts / (m - 1)), 1)
+    from scipy.special import ndtri
+
+    slope, base = np.polyfit(np.arctanh(cosines), -ndtri(counts / (m - 1)), 1)
 
     def cosine_at(count: float) -> float:
-        return float(np.tanh((_quantile(np.array(count / (m - 1))) - base) / slope))
+        return float(np.tanh((-ndtri(count / (m - 1)) - base) / slope))
 
     shown = [(cosine_at(count), count) for count in _SHOWN if count <= most]
     levels = tuple((c, count, float(neighbours[np.searchsorted(edges, c)])) for c, count in shown)
@@ -332,13 +304,6 @@ def _neighbours(
     return np.linspace(-1, 1, _BINS + 1), np.cumsum(counts[::-1])[::-1] / len(sample)
 
 
-def _quantile(part: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the point of the normal distribution above which this part of it lies."""
-    from scipy.special import ndtri
-
-    return np.asarray(-ndtri(part))
-
-
 def write_groups(duplicates: Duplicates, file: TextIO, form: str) -> int:
     """Write every row of every group as "csv" or "jsonl" and return the number of rows."""
     id_ = ("id",) if has_ids(duplicates.corpus) else ()
@@ -346,10 +311,7 @@ def write_groups(duplicates: Duplicates, file: TextIO, form: str) -> int:
 
 
 def _group_records(duplicates: Duplicates) -> Iterator[dict[str, Any]]:
-    """Yield a record for every row of a group, group by group.
-
-    The corpus is read once for every `_SENTENCES` grouped rows, so that its text need not be in memory.
-    """
+    """Yield a record for every row of a group, group by group; to save memory, the corpus may be read repeatedly."""
     groups = duplicates.groups
     totals = np.cumsum([0, *map(len, groups)])
     begin = 0
@@ -369,28 +331,22 @@ def write_kept(duplicates: Duplicates, file: TextIO) -> int:
     Of a file of records, the records that stay are written as they are in the file, below its header if it has one.
     Records without a text are no duplicates and stay, too.
     """
-    if isinstance(duplicates.corpus, RecordCorpus):
-        return _write_kept_records(duplicates, duplicates.corpus, file)
-    rows = 0
+    rows, corpus = 0, duplicates.corpus
+    if isinstance(corpus, RecordCorpus):
+        if (header := corpus.file.header()) is not None:
+            file.write(f"{header}\n")
+        stay = iter(duplicates.is_kept)
+        for record in corpus.file:
+            has_text = bool(record.text.strip())
+            # A file that has grown is not read beyond its rows.
+            if (not has_text or next(stay, False)) and record.raw:
+                file.write(f"{record.raw}\n")
+                rows += has_text
+        corpus.check_unchanged()
+        return rows
     for row, record in duplicates.records(np.flatnonzero(duplicates.is_kept)):
         if "\n" in record.text:
             raise InputError(f"row {row} holds a line break, so that it cannot be a line of a file; replace it first")
         file.write(f"{record.text}\n")
         rows += 1
-    return rows
-
-
-def _write_kept_records(duplicates: Duplicates, corpus: RecordCorpus, file: TextIO) -> int:
-    if (header := corpus.file.header()) is not None:
-        file.write(f"{header}\n")
-    stay = iter(duplicates.is_kept)
-    rows = 0
-    for record in corpus.file:
-        has_text = bool(record.text.strip())
-        if has_text and not next(stay, False):  # a file that has grown is not read beyond its rows
-            continue
-        if record.raw:
-            file.write(f"{record.raw}\n")
-            rows += has_text
-    corpus.check_unchanged()
     return rows

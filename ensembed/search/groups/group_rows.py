@@ -22,10 +22,8 @@ from ensembed.numerics.row_matrices import Matrix, check_views, non_finite, unit
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
 
-# A matrix of more bytes goes to a temporary file, which the system keeps in memory as far as there is room.
-_IN_MEMORY = 1 << 29
-# Rows read at a time.
-_BLOCK = 4096
+_IN_MEMORY = 1 << 29  # a matrix of more bytes goes to a temporary file, which the system caches as far as it can
+_BLOCK = 4096  # rows read at a time
 
 
 def numbered_records(corpus: Corpus, rows: int) -> Iterator[tuple[int, Record]]:
@@ -50,8 +48,7 @@ def distinct_rows(corpus: Corpus) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 def stored_vectors(corpus: Corpus, encoder: Encoder, store: ViewStore, *, progress: Progress = silent) -> Matrix:
     """Return the encoder's vectors of the corpus [n, d], which are encoded if they are not in the store.
 
-    The views of the members of a meta-encoder are stored, and combined when they are read: all models of the same
-    members, and `fit` itself, share them.
+    Of a meta-encoder the views of its members are stored, which its other models share, and combined when read.
     """
     if isinstance(encoder, MetaEncoder) and encoder.cacheable:
         counted = encoder.meta.counted
@@ -67,12 +64,7 @@ def unit_matrix(
 ) -> Iterator[FloatArray]:
     """Give the rows of a matrix [n, d] with these numbers, in this order, scaled to length one.
 
-    They are read once, from the first to the last. A large result is a memory-mapped temporary file, which is removed
-    after the block.
-
-    Raises:
-        ViewError: a row holds NaN or Inf.
-        StoreError: there is no room for the temporary file.
+    They are read once. A large result is a memory-mapped temporary file, which is removed after the block.
     """
     [matrix] = check_views([vectors])
     n, dim = matrix.shape
@@ -109,10 +101,8 @@ def _empty_matrix(n: int, dim: int) -> Iterator[FloatArray]:
                     file.truncate(size)
             matrix = np.memmap(path, np.float32, "r+", shape=(n, dim))
         except OSError as error:
-            raise StoreError(
-                f"no room for {size / 1e9:.1f} GB of vectors in {tempfile.gettempdir()}: {error}; set TMPDIR to "
-                "another folder"
-            ) from error
+            problem = f"no room for {size / 1e9:.1f} GB of vectors in {tempfile.gettempdir()}: {error}"
+            raise StoreError(f"{problem}; set TMPDIR to another folder") from error
         yield matrix
         del matrix  # before the file is removed: not every system removes a mapped file
 
@@ -121,11 +111,9 @@ class _Combined:
     """A meta-embedding of stored views, computed when it is read."""
 
     def __init__(self, meta: Meta, views: dict[int, Matrix]) -> None:
-        rows = next(iter(views.values())).shape[0]
-        self.shape: tuple[int, ...] = (rows, meta.dim)
+        self.shape: tuple[int, ...] = (next(iter(views.values())).shape[0], meta.dim)
         self.dtype: np.dtype[Any] = np.dtype(np.float32)
-        self._meta = meta
-        self._views = views
+        self._meta, self._views = meta, views
 
     def __getitem__(self, rows: slice, /) -> FloatArray:
         views = [self._views.get(j) for j in range(len(self._meta.view_dims))]

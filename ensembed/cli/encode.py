@@ -12,7 +12,7 @@ from ensembed.cli.options import FILE, How, how_options, read_batches
 from ensembed.encoders import Encoder
 from ensembed.errors import CorpusError, InputError
 from ensembed.models.opening import open_model
-from ensembed.support.npy_files import write_rows
+from ensembed.support.atomic_files import write_rows
 from ensembed.support.progress import bars
 
 

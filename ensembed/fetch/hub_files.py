@@ -61,17 +61,12 @@ def chosen_commit(repo: str, revision: str | None, pinned: str | None) -> str:
 
 
 def snapshot(
-    repo: str,
-    revision: str | None,
-    patterns: Sequence[str],
-    *,
-    ignore: Sequence[str] = (),
-    progress: Progress = silent,
+    repo: str, revision: str | None, patterns: Sequence[str], *, ignore: Sequence[str] = (), progress: Progress = silent
 ) -> Path:
     """Return the folder of the repository's files in the user's hub cache; files that it has are not fetched again.
 
     The folder's name is the commit. In patterns such as `*.json` a star also crosses slashes; the folder may hold other
-    files as well. The total in reports grows until every file is known; huggingface_hub reports from version 1 on.
+    files as well.
     """
     from huggingface_hub import errors
 
@@ -98,16 +93,9 @@ def fetch(
     from huggingface_hub import snapshot_download
 
     bars = _bars(repo, progress)
+    chosen: dict[str, Any] = {"allow_patterns": list(patterns), "ignore_patterns": list(ignore), "tqdm_class": bars}
     with _no_bars.during():
-        folder = snapshot_download(
-            repo,
-            revision=revision,
-            allow_patterns=list(patterns),
-            ignore_patterns=list(ignore),
-            tqdm_class=bars,
-            token=token,
-            cache_dir=cache_dir,
-        )
+        folder = snapshot_download(repo, revision=revision, token=token, cache_dir=cache_dir, **chosen)
     bars.finish()
     return Path(folder)
 
@@ -156,9 +144,7 @@ class _NoBars:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._downloads = 0
-        self._turned = False
+        self._lock, self._downloads, self._turned = threading.Lock(), 0, False
 
     @contextmanager
     def during(self) -> Iterator[None]:

@@ -23,7 +23,8 @@ from ensembed.integrations.model_source import as_meta_encoder
 from ensembed.integrations.onnx_graphs import Member, Nodes, Operations, Text, used_views
 from ensembed.methods.meta import Meta
 from ensembed.models.opening import ModelLike, open_model
-from ensembed.support.atomic_files import sha256_of, why_not_writable, write_atomically
+from ensembed.support.atomic_files import why_not_writable, write_atomically
+from ensembed.support.checks import sha256_of
 from ensembed.support.machine import available_cores
 from ensembed.support.version import __version__
 

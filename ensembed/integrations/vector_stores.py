@@ -26,7 +26,8 @@ from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import EnsembedError, InputError, SentenceError, StoreBusyError, StoreError
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.support.atomic_files import new_file, sha256_of, write_atomically
+from ensembed.support.atomic_files import new_file, write_atomically
+from ensembed.support.checks import sha256_of
 from ensembed.support.progress import Progress, silent
 
 IdArray = NDArray[np.int64]

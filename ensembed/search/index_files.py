@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import EncoderSpec
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
-from ensembed.support.atomic_files import new_file, sha256_of
+from ensembed.support.atomic_files import new_file
+from ensembed.support.checks import sha256_of
 from ensembed.support.version import __version__
 
 FORMAT_VERSION = 1

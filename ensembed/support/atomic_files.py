@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
+import io
 import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
+import numpy as np
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from ensembed.support.progress import Progress
 
@@ -100,15 +104,6 @@ def sync(path: Path) -> None:
             os.close(descriptor)
 
 
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal; the file may be larger than memory."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 @contextmanager
 def alone(lock: Path, what: str, progress: Progress) -> Iterator[None]:
     """Hold a lock file; the system releases it when a process dies. `what` names what another process may be doing."""
@@ -125,3 +120,50 @@ def alone(lock: Path, what: str, progress: Progress) -> Iterator[None]:
         yield
     finally:
         held.release()
+
+
+def npy_header(rows: int, dim: int) -> bytes:
+    """Return the bytes before the data in the `.npy` file of a float32 matrix."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)})
+    return buffer.getvalue()
+
+
+@dataclass
+class RowWriter:
+    """Appends rows to an open `.npy` file and counts them; `write_rows` makes it."""
+
+    file: BinaryIO
+    dim: int
+    rows: int = 0
+
+    def append(self, rows: NDArray[np.float32]) -> None:
+        """Add rows [m, dim]."""
+        if rows.ndim != 2 or rows.shape[1] != self.dim:
+            raise ValueError(f"rows of shape {rows.shape} do not fit a file of {self.dim} columns")
+        self.file.write(np.ascontiguousarray(rows, "<f4").tobytes())
+        self.rows += len(rows)
+
+
+@contextmanager
+def write_rows(path: Path, dim: int) -> Iterator[RowWriter]:
+    """Write a `.npy` file whose number of rows is not known beforehand.
+
+    The file gets its name when the block ends without error; otherwise nothing is left behind.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "rows.npy"
+        >>> with write_rows(path, dim=2) as writer:
+        ...     writer.append(np.ones((3, 2), np.float32))
+        >>> np.load(path).shape
+        (3, 2)
+    """
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder")
+    with new_file(path) as temporary, temporary.open("wb") as file:
+        writer = RowWriter(file, dim)
+        file.write(npy_header(0, dim))
+        yield writer
+        file.seek(0)
+        file.write(npy_header(writer.rows, dim))  # as long as the first one: numpy leaves room to grow

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import EncoderSpec, FloatArray
 from ensembed.errors import CorruptViewError, MissingError, StoreError
-from ensembed.support.atomic_files import write_atomically
-from ensembed.support.npy_files import npy_header
+from ensembed.support.atomic_files import npy_header, write_atomically
 from ensembed.support.progress import Progress
 
 

@@ -19,8 +19,8 @@ from ensembed.encoders.words import word_vector_files as word_files
 from ensembed.encoders.words import word_vectors as word_store
 from ensembed.encoders.words.word_vectors import WordVectors, open_word_vectors
 from ensembed.errors import EncoderError, InputError
+from ensembed.support.atomic_files import RowWriter
 from ensembed.support.machine import cache_dir
-from ensembed.support.npy_files import RowWriter
 from ensembed.testing import files_of
 
 VECTORS = small_vectors()

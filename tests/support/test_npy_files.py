@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ensembed.support.npy_files import npy_header, write_rows
+from ensembed.support.atomic_files import npy_header, write_rows
 
 DIM = 3
 

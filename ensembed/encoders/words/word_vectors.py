@@ -33,9 +33,8 @@ import numpy as np
 from ensembed.encoders.model_files import remembered, revision_of, state_of
 from ensembed.encoders.words.word_vector_files import Block, detect_format, read_word_vectors
 from ensembed.errors import EncoderError, InputError
-from ensembed.support.atomic_files import alone, new_folder, sync, write_atomically
+from ensembed.support.atomic_files import alone, new_folder, sync, write_atomically, write_rows
 from ensembed.support.machine import cache_dir
-from ensembed.support.npy_files import write_rows
 from ensembed.support.progress import Progress, silent
 
 TOKENS_VERSION = "1"

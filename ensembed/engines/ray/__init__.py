@@ -1,4 +1,1 @@
-"""The engine for many machines: Ray Data encodes, Ray tasks compute moments, Ray Train trains.
-
-It is empty because every worker process imports it first. ray itself is imported where it is used.
-"""
+"""The engine for many machines. Every worker process imports this first, so it is empty; ray is imported where used."""

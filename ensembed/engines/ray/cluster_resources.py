@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,10 @@ class Resources:
     Attributes:
         num_cpus: cores of one actor, which is also the number of threads its encoder uses. A fraction is a share.
         num_gpus: GPUs of one actor; with a fraction several actors share a GPU.
-        actors: minimum and maximum number of actors; a maximum of None is as many as the cluster has room for. A slow
-            encoder gets more actors when others end.
+        actors: minimum and maximum number of actors; a maximum of None is as many as the cluster has room for.
         shards: shards that an actor takes at a time; None for one, or a few if there are very many.
-        batch_size: largest number of sentences that the encoder takes at a time; None leaves it to the encoder. For
-            names that have an option `batch_size` (`st:`, `tfhub:`) it is that option: the sentences of one run of the
-            model. For others it is the sentences of one call of `encode`, which are never more than 512.
-            Products of another shape may change the last bits of a vector.
+        batch_size: largest number of sentences of one run of the model (`st:`, `tfhub:`), or of one call of `encode`
+            (at most 512); None leaves it to the encoder. Another size may change the last bits of a vector.
 
     Example:
         >>> Resources.parse("num_cpus=2,actors=1-4")
@@ -58,11 +55,6 @@ class Resources:
         """Threads of an encoder."""
         return max(1, int(self.num_cpus))
 
-    @property
-    def demand(self) -> dict[str, float]:
-        """What one actor asks for, as Ray names it."""
-        return {"CPU": self.num_cpus, "GPU": self.num_gpus}
-
     @classmethod
     def parse(cls, text: str) -> Resources:
         """Parse the settings of one encoder as the command line writes them: `num_cpus=2,actors=2-8,batch_size=64`."""
@@ -83,18 +75,10 @@ class Resources:
 def _actors(text: str) -> tuple[int, int | None]:
     """Parse `3`, `2-8` or `2-`."""
     least, dash, most = text.partition("-")
-    if not dash:
-        return int(least), int(least)
-    return int(least), int(most) if most else None
+    return int(least), int(most if dash else least) if most or not dash else None
 
 
-_PARSERS: dict[str, Callable[[str], Any]] = {
-    "num_cpus": float,
-    "num_gpus": float,
-    "actors": _actors,
-    "shards": int,
-    "batch_size": int,
-}
+_PARSERS: dict[str, Any] = {"num_cpus": float, "num_gpus": float, "actors": _actors, "shards": int, "batch_size": int}
 
 
 def parse_resources(texts: Sequence[str]) -> dict[str, Resources]:
@@ -114,11 +98,7 @@ def parse_resources(texts: Sequence[str]) -> dict[str, Resources]:
 
 
 def resources_for(resources: Resources | Mapping[str, Resources], names: Sequence[str]) -> list[Resources]:
-    """Return the resources of each encoder.
-
-    Raises:
-        InputError: resources are given for a name that is not among the encoders.
-    """
+    """Return the resources of each encoder; an InputError if some are given for a name that is not among them."""
     if isinstance(resources, Resources):
         return [resources] * len(names)
     for name in resources:
@@ -130,23 +110,14 @@ def resources_for(resources: Resources | Mapping[str, Resources], names: Sequenc
 
 @dataclass(frozen=True)
 class Cluster:
-    """The machines of a cluster that are alive.
-
-    Attributes:
-        cores: cores of each machine that has any.
-        gpus: GPUs of all machines together.
-    """
+    """The cores of each living machine of a cluster that has any, and the GPUs of all machines together."""
 
     cores: tuple[int, ...]
     gpus: int
 
     @classmethod
     def of(cls, ray: Any) -> Cluster:  # noqa: ANN401 - a module without types
-        """Return the cluster that this process is connected to.
-
-        Raises:
-            EngineError: no machine has a core for tasks, which would wait for ever.
-        """
+        """Return the connected cluster; an EngineError if no machine has a core for tasks, which would wait."""
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         cores = tuple(int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1)
         if not cores:
@@ -180,15 +151,13 @@ class Room:
 
     def take(self, resources: Resources, actors: int = 1) -> int:
         """Take the places of so many actors, and return how many there were."""
-        return next((k for k in range(actors) if not self._take_one(resources.demand)), actors)
-
-    def _take_one(self, demand: dict[str, float]) -> bool:
-        for node in self._nodes:
-            if all(node.get(kind, 0.0) >= amount for kind, amount in demand.items()):
-                for kind, amount in demand.items():
-                    node[kind] = node.get(kind, 0.0) - amount
-                return True
-        return False
+        demand = {"CPU": resources.num_cpus, "GPU": resources.num_gpus}
+        for placed in range(actors):
+            fits = (node for node in self._nodes if all(node.get(k, 0.0) >= amount for k, amount in demand.items()))
+            if (node := next(fits, None)) is None:
+                return placed
+            node.update({kind: node.get(kind, 0.0) - amount for kind, amount in demand.items()})
+        return actors
 
     def check(self, name: str, resources: Resources, least: int) -> None:
         """Raise an EngineError if the whole cluster has no room for so many actors: Ray would wait without end."""

@@ -22,18 +22,15 @@ from ensembed.engines.ray.shard_worker import Usage
 from ensembed.errors import EngineError, EnsembedError, ViewError
 from ensembed.numerics.moments import STRETCH, Moments
 from ensembed.numerics.pass_options import Pass
-from ensembed.numerics.row_matrices import Matrix, Views, non_finite
+from ensembed.numerics.row_matrices import Views, non_finite
 from ensembed.support.progress import Progress
 
 if TYPE_CHECKING:
     from ensembed.engines.ray.ray_engine import Ray
 
-# Largest number of operations of a block, for each of its cores: two minutes, which is what a lost worker costs.
-_WORK = 1e13
-# Smallest number of blocks for every task that runs at the same time: the last ones to finish delay the end less.
-_ROUNDS = 4
-# Columns for which a task takes one more core: there should be few large matrices.
-_COLUMNS_PER_CORE = 1024
+_WORK = 1e13  # largest number of operations of a block per core: two minutes, which is what a lost worker costs
+_ROUNDS = 4  # smallest number of blocks per parallel task: the last ones to finish delay the end less
+_COLUMNS_PER_CORE = 1024  # a task takes one more core for so many: there should be few large matrices
 
 
 def moments(engine: Ray, views: Views, how: Pass, normalize: bool) -> Moments:
@@ -56,11 +53,10 @@ def moments(engine: Ray, views: Views, how: Pass, normalize: bool) -> Moments:
         "max_retries": engine.attempts,
         "retry_exceptions": [OSError, MemoryError],  # another attempt, or another machine, may not have them
     }
-    tree = _Tree(ray.remote(_merged).options(num_cpus=1, max_retries=engine.attempts))
-    run = _Run(ray, ray.remote(_block).options(**task), tree, Supply(ray, views), engine.attempts)
+    merge = ray.remote(_merged).options(num_cpus=1, max_retries=engine.attempts)
+    run = _Run(ray, ray.remote(_block).options(**task), merge, Supply(ray, views), engine.attempts)
     blocks = cuts(views, engine.blocks or block_count(rows, D, slots, cores))
-    task_pass = Pass(how.precision, cores, device)
-    usages = run.all_blocks(blocks, (task_pass, normalize), 2 * slots, how.progress)
+    usages = run.all_blocks(blocks, (Pass(how.precision, cores, device), normalize), 2 * slots, how.progress)
     result = run.result()
     engine.note(Stage("moments", rows, time.monotonic() - began, *Usage.total(usages)))
     return result
@@ -73,42 +69,16 @@ def block_count(rows: int, columns: int, slots: int, cores: int) -> int:
     return max(min(max(_ROUNDS * slots, work), rows // (2 * columns)), 1)
 
 
-class _Tree:
-    """Merges results in pairs as they are begun, like the carries of a binary counter: of B blocks log B are open."""
-
-    def __init__(self, merge: Any) -> None:  # noqa: ANN401 - a remote function
-        self._merge = merge
-        self._open: list[tuple[int, Any]] = []
-
-    def add(self, result: Any) -> None:  # noqa: ANN401 - the reference of a task that may still run
-        """Take the next block's result."""
-        level = 0
-        while self._open and self._open[-1][0] == level:
-            result = self._merge.remote(self._open.pop()[1], result)
-            level += 1
-        self._open.append((level, result))
-
-    def root(self) -> Any:  # noqa: ANN401 - an object reference
-        """Return the result of merging all."""
-        result = self._open.pop()[1]
-        while self._open:
-            result = self._merge.remote(self._open.pop()[1], result)
-        return result
-
-
 class _Run:
-    """One pass over all blocks, some at a time."""
+    """One pass over all blocks, some at a time.
 
-    def __init__(
-        self,
-        ray: Any,  # noqa: ANN401 - a module without types
-        block: Any,  # noqa: ANN401 - a remote function
-        tree: _Tree,
-        supply: Supply,
-        attempts: int,
-    ) -> None:
-        self._ray, self._block, self._tree, self._supply, self._attempts = ray, block, tree, supply, attempts
+    Results are merged in pairs as they are begun, like the carries of a binary counter: of B blocks log B are open.
+    """
+
+    def __init__(self, ray: Any, block: Any, merge: Any, supply: Supply, attempts: int) -> None:  # noqa: ANN401 - Ray's own
+        self._ray, self._block, self._merge, self._supply, self._attempts = ray, block, merge, supply, attempts
         self._running: dict[Any, tuple[int, int]] = {}
+        self._open: list[tuple[int, Any]] = []
 
     def all_blocks(
         self, blocks: Sequence[tuple[int, int]], options: tuple[Pass, bool], most: int, progress: Progress
@@ -117,40 +87,45 @@ class _Run:
         usages: list[Usage] = []
         done, rows = 0, blocks[-1][1]
         try:
-            for start, stop in blocks:
-                while len(self._running) >= most:
+            for start, stop in [*blocks, (rows, rows)]:
+                while len(self._running) >= (most if start < stop else 1):
                     done += self._wait(usages)
                     progress("moments", done, rows)
-                arguments = self._supply.block(start, stop)
-                result, usage = self._block.remote(start, options, self._supply.recipe, *arguments)
-                self._running[usage] = (start, stop)
-                self._tree.add(result)
-            while self._running:
-                done += self._wait(usages)
-                progress("moments", done, rows)
+                if start < stop:
+                    arguments = self._supply.block(start, stop)
+                    result, usage = self._block.remote(start, options, self._supply.recipe, *arguments)
+                    self._running[usage] = (start, stop)
+                    self._add(result)
         except BaseException:  # Ctrl-C too: tasks that were begun must not run on
             for usage in self._running:
                 self._ray.cancel(usage)
             raise
         return usages
 
+    def _add(self, result: Any) -> None:  # noqa: ANN401 - the reference of a task that may still run
+        level = 0
+        while self._open and self._open[-1][0] == level:
+            result = self._merge.remote(self._open.pop()[1], result)
+            level += 1
+        self._open.append((level, result))
+
     def result(self) -> Moments:
         """Return the moments of all blocks."""
+        root = self._open.pop()[1]
+        while self._open:
+            root = self._merge.remote(self._open.pop()[1], root)
         with self._errors("what was made of some rows"):
-            merged: Moments = self._ray.get(self._tree.root())
+            merged: Moments = self._ray.get(root)
         # Arrays from the object store are read-only.
         return replace(merged, mean=merged.mean.copy(), scatter=merged.scatter.copy())
 
     def _wait(self, usages: list[Usage]) -> int:
-        """Wait until at least one block is finished; return the rows of those that are."""
-        ready, _ = self._ray.wait(list(self._running), num_returns=1)
-        rows = 0
-        for usage in ready:
-            start, stop = self._running.pop(usage)
-            with self._errors(f"the block of rows {start} to {stop}"):
-                usages.append(self._ray.get(usage))
-            rows += stop - start
-        return rows
+        """Wait until a block is finished; return its rows."""
+        (usage,), _ = self._ray.wait(list(self._running), num_returns=1)
+        start, stop = self._running.pop(usage)
+        with self._errors(f"the block of rows {start} to {stop}"):
+            usages.append(self._ray.get(usage))
+        return stop - start
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -178,20 +153,14 @@ def _block(start: int, options: tuple[Pass, bool], recipe: Recipe, *arguments: A
     views = recipe.views(arguments)
     try:
         return Moments.of_views(views, options[0], normalize=options[1]), Usage.of_this_process()
-    except ViewError as error:
-        _raise_with_row(views, start)
+    except ViewError as error:  # it names the row by its number in the block
+        for j, view in enumerate(views):
+            for first in range(0, view.shape[0], STRETCH):
+                A = np.asarray(view[first : first + STRETCH])
+                if not np.isfinite(A).all():
+                    raise ViewError(non_finite([A], start + first, [j])) from None
         raise ViewError(str(error)) from error
 
 
 def _merged(left: Moments, right: Moments) -> Moments:
-    """In a task: return the moments of both."""
     return left + right
-
-
-def _raise_with_row(views: Sequence[Matrix], start: int) -> None:
-    """Raise a ViewError that names the row that is not finite, by its number among all rows."""
-    for j, view in enumerate(views):
-        for first in range(0, view.shape[0], STRETCH):
-            A = np.asarray(view[first : first + STRETCH])
-            if not np.isfinite(A).all():
-                raise ViewError(non_finite([A], start + first, [j]))

@@ -16,6 +16,7 @@ from ensembed.errors import EngineError, InputError
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix, Views, check_views
+from ensembed.support.checks import check_whole
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
 from ensembed.views import View, ViewStore
@@ -32,12 +33,11 @@ class Ray:
     Use it as a context manager, or call `close`, to leave the cluster; a cluster that this engine started stops then.
 
     Args:
-        address: the cluster's address for `ray.init`; None takes `RAY_ADDRESS`, or starts a cluster on this machine. A
-            process that is connected already stays with its cluster.
+        address: the cluster's address for `ray.init`; None takes `RAY_ADDRESS`, or starts a cluster on this machine.
+            A process that is connected already stays with its cluster.
         resources: what the actors of an encoder get, the same for all or by the encoder's name.
         blocks: how many blocks of rows a pass is cut into; None chooses by the cluster's cores and the columns.
-        train_workers: processes that train an autoencoder together. One gives what the local engine gives; more split
-            every batch among them.
+        train_workers: processes that train an autoencoder together; more than one split every batch among them.
         attempts: how often work is tried again after a worker or a machine was lost.
         keep_every: seconds between checkpoints of a training, the most work that a lost worker costs.
 
@@ -57,17 +57,12 @@ class Ray:
         attempts: int = 3,
         keep_every: float = 30.0,
     ) -> None:
-        for name, value, least in (
-            ("blocks", blocks, 1),
-            ("train_workers", train_workers, 1),
-            ("attempts", attempts, 0),
-        ):
-            if value is not None and not (isinstance(value, int) and value >= least):
-                raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        check_whole("blocks", 1 if blocks is None else blocks, 1)
+        check_whole("train_workers", train_workers, 1)
+        check_whole("attempts", attempts, 0)
         if not keep_every >= 0:
             raise InputError(f"keep_every must be a number of seconds, not {keep_every!r}")
-        self.address = address
-        self.resources = Resources() if resources is None else resources
+        self.address, self.resources = address, Resources() if resources is None else resources
         self.blocks, self.train_workers, self.attempts = blocks, train_workers, attempts
         self.keep_every = keep_every
         self._stages: list[Stage] = []
@@ -89,12 +84,7 @@ class Ray:
         self._stages.append(stage)
 
     def connected(self) -> Any:  # noqa: ANN401 - a module without types
-        """Return the module ray, connected to the cluster.
-
-        Raises:
-            MissingError: ray is not installed.
-            EngineError: the cluster cannot be reached.
-        """
+        """Return the module ray, connected to the cluster."""
         ray = import_extra("ray", "ray", "the engine `ray`")
         if ray.is_initialized():
             return ray
@@ -139,8 +129,7 @@ class Ray:
 
         Args:
             views: stored views are read where the tasks run; everything else is sent there.
-            how: how every task runs: its cores (None takes more for more columns), precision and device. A task for
-                "cuda" takes a GPU.
+            how: how every task runs; threads of None are more for more columns, a task for "cuda" takes a GPU.
             normalize: scale every row of every view to length one first.
         """
         from ensembed.engines.ray import moment_tasks

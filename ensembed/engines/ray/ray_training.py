@@ -34,12 +34,9 @@ if TYPE_CHECKING:
 
 Report: TypeAlias = tuple[str, int, int | None]
 
-# Seconds between looks at the workers' reports.
-_LOOK_EVERY = 0.2
-# Seconds between reports of a checkpoint to Ray Train: each one stops all workers for some seconds.
-_TELL_EVERY = 120.0
-# Seconds for the workers to stop after a request: an epoch, and what Ray Train takes to notice.
-_STOP_WITHIN = 60.0
+_LOOK_EVERY = 0.2  # seconds between looks at the workers' reports
+_TELL_EVERY = 120.0  # seconds between reports of a checkpoint to Ray Train: each one stops all workers for some seconds
+_STOP_WITHIN = 60.0  # seconds for the workers to stop after a request: an epoch, and what Ray Train takes to notice
 
 
 @dataclass(frozen=True)
@@ -57,13 +54,7 @@ class _Work:
 
 
 def train(engine: Ray, method: Autoencoder, views: Sequence[Matrix], dim: int, how: Pass) -> tuple[Network, ...]:
-    """Return the trained encoders of all views.
-
-    Raises:
-        MissingError: torch is not installed.
-        TrainingError: training went wrong, as it would on one machine.
-        EngineError: workers were lost again and again.
-    """
+    """Return the trained encoders of all views; an EngineError if workers were lost again and again."""
     import_extra("torch", "ae", "training an autoencoder")
     import_extra("ray.train.torch", "ray", "training an autoencoder on Ray")
     began = time.monotonic()

@@ -29,11 +29,7 @@ class Portable(Protocol):
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Rows `start` to `stop` of a stored view, as a matrix that opens only the shards of these rows.
-
-    The folder has the same path on every machine. `names` are the shards that hold the rows, `first` is the view's row
-    with which the first of them begins, `total` are the rows of the view.
-    """
+    """Rows `start` to `stop` of a stored view of `total` rows; `names` are their shards, which begin at row `first`."""
 
     folder: Path
     names: tuple[str, ...]
@@ -89,7 +85,8 @@ def cuts(views: Sequence[Matrix], blocks: int) -> list[tuple[int, int]]:
     differently in another batch.
     """
     rows = views[0].shape[0]
-    grain = max((_grain(view) for view in views), default=1)
+    shards = (view.manifest.shard_rows for view in views if isinstance(view, View))
+    grain = max((1, *shards, *(STRETCH for view in views if isinstance(view, Composed))))
     grains = -(-rows // grain)
     edges = [grain * int(edge) for edge in np.linspace(0, grains, min(blocks, grains) + 1).astype(int)]
     edges[-1] = rows
@@ -100,12 +97,6 @@ def equal_parts(rows: int, count: int) -> list[tuple[int, int]]:
     """Return first row and end of at most so many parts, none empty, whose sizes differ by at most one row."""
     count = min(count, rows)
     return [(rows * r // count, rows * (r + 1) // count) for r in range(count)]
-
-
-def _grain(view: Matrix) -> int:
-    if isinstance(view, Composed):
-        return STRETCH
-    return view.manifest.shard_rows if isinstance(view, View) else 1
 
 
 @dataclass(frozen=True)

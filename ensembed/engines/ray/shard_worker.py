@@ -44,11 +44,7 @@ class DiedError(BlockError):
 
 @dataclass
 class Result:
-    """What became of one shard of view number `job`: the row that a worker sends to the driver.
-
-    `name` is the file of a finished shard; `pending` is whether rows of it are open. `kind` and `error` are class and
-    message of an error; `everywhere` is whether it stops the whole run, `died` whether processes die on the shard.
-    """
+    """What became of one shard of view number `job`; `everywhere` is whether an error stops the whole run."""
 
     job: int
     start: int
@@ -128,11 +124,7 @@ class Work:
 
 
 class ShardEncoder:
-    """An actor that holds one loaded encoder, and takes a table with one row per shard.
-
-    Every error is returned as a result, so that the driver knows what it is; only the death of the process is left to
-    Ray.
-    """
+    """An actor with one loaded encoder, which takes a table of one row per shard; errors are returned as results."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -292,11 +284,7 @@ def _fails(encode: Callable[[list[str]], FloatArray], sentences: list[str]) -> b
 
 
 class Reader:
-    """Reads the sentences of ranges of rows, in any order.
-
-    Rows after the last range can be reached by reading on or by starting anew. Which is faster depends on the corpus
-    (gzip has to be unpacked from its beginning, plain text does not), so both are timed.
-    """
+    """Reads the sentences of ranges of rows, in any order: by reading on or starting anew, whichever took less time."""
 
     def __init__(self, corpus: Corpus, rows: int) -> None:
         self._corpus, self._rows = corpus, rows

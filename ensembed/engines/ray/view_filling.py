@@ -34,14 +34,10 @@ if TYPE_CHECKING:
 
     from ensembed.engines.ray.ray_engine import Ray
 
-# Largest number of blocks that a view is cut into: enough for any cluster, few enough for one driver.
-_BLOCKS = 4096
-# Blocks on which processes die before a run ends: an encoder that kills them all must not go through a whole corpus.
-_DEATHS = 8
-# Blocks that Ray may lose before it gives up; they are run once more at the end.
-_LOST_BLOCKS = 16
-# Up to so many shards are filled in this process: other processes would take longer to start.
-_FILL_HERE = 32
+_BLOCKS = 4096  # largest number of blocks that a view is cut into: enough for any cluster, few enough for one driver
+_DEATHS = 8  # blocks on which processes die before a run ends: an encoder may kill them all
+_LOST_BLOCKS = 16  # blocks that Ray may lose before it gives up; they are run once more at the end
+_FILL_HERE = 32  # up to so many shards are filled in this process: other processes would take longer to start
 
 
 def embed_all(
@@ -50,13 +46,7 @@ def embed_all(
     """Fill the views of several encoders on a cluster, with the same bytes as `ViewStore.embed_all`.
 
     All nodes must see the store and the corpus under the same paths. Encoders are opened by name on the nodes if
-    possible, and otherwise sent there.
-
-    Raises:
-        StoreBusyError: another process is writing one of the views.
-        StoreError: the disk is full, not writable or not shared. What was written stays.
-        EncoderError: an encoder fails on some block, which is named; all others are written and kept.
-        EngineError: the cluster does not have the resources that are asked for, or was lost.
+    possible, and otherwise sent there. Whatever error is raised, what was written is kept.
     """
     asked = resources_for(engine.resources, [encoder.spec.name for encoder in encoders])
     by_key = {encoder.spec.key: resources for encoder, resources in zip(encoders, asked, strict=True)}
@@ -91,11 +81,7 @@ def _finish(jobs: Iterable[Job]) -> None:
 
 @dataclass
 class Job:
-    """One view that is being filled: what is missing, what came back, and what it took.
-
-    `names` are the finished shards and `failures` the encoder's error messages, both by first row; `pending` are the
-    first rows of shards with open rows.
-    """
+    """One view that is being filled; shards are named by their first rows, `pending` are those with open rows."""
 
     number: int
     files: ViewFiles

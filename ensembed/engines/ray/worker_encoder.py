@@ -13,20 +13,12 @@ from ensembed.encoders.base import FloatArray, same_settings
 from ensembed.encoders.names import parse_name
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError
 
-# Kinds of encoders whose names have an option `batch_size`: the sentences of one run of the model.
-_BATCHING = ("st", "tfhub")
+_BATCHING = ("st", "tfhub")  # kinds whose names have an option `batch_size`: the sentences of one run of the model
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a worker needs to get an encoder.
-
-    Attributes:
-        spec: the spec that the encoder must have.
-        threads: cores it may use, if it is opened by name.
-        batch_size: largest number of sentences that it takes at a time; None leaves it to the encoder.
-        pickled: a reference to the object's bytes in the object store; None for an encoder that is opened by name.
-    """
+    """What a worker needs to get an encoder; `pickled` refers to an object's bytes, None is for one opened by name."""
 
     spec: EncoderSpec
     threads: int
@@ -35,12 +27,7 @@ class Source:
 
     @classmethod
     def of(cls, encoder: Encoder, threads: int, batch_size: int | None = None) -> Source:
-        """Return the source of an encoder that is open here.
-
-        Raises:
-            EncoderError: it can neither be opened by name nor pickled.
-            InputError: its name gives another batch size, or must give it.
-        """
+        """Return the source of an encoder that is open here."""
         if _has_name(encoder):
             source = cls(encoder.spec, threads, batch_size)
             source._check_batch_size()
@@ -70,11 +57,7 @@ class Source:
         return np.concatenate([encoder.encode(sentences[k : k + self.batch_size]) for k in starts])
 
     def open(self) -> Encoder:
-        """Open the encoder in a worker; files of the catalogue are fetched if this node lacks them.
-
-        Raises:
-            EncoderError: it cannot be opened here, or it is not the driver's encoder.
-        """
+        """Open the encoder in a worker; files of the catalogue are fetched if this node lacks them."""
         subject = f"encoder {self.spec.name!r} on the node {socket.gethostname()}"
         try:
             encoder = self._open()
@@ -121,9 +104,8 @@ class Source:
             return
         name = self.spec.name
         if "batch_size" in parse_name(name).query:
-            raise InputError(
-                f"the name of {name!r} sets a batch_size, and its resources set {self.batch_size}: set it once"
-            )
+            problem = f"the name of {name!r} sets a batch_size, and its resources set {self.batch_size}"
+            raise InputError(f"{problem}: set it once")
         if "batch_size" in dict(self.spec.extra):
             raise InputError(
                 f"the vectors of {name!r} depend on its batch_size, which is therefore a part of its name: add "

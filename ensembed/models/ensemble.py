@@ -102,7 +102,7 @@ class Ensemble:
         """
         method = Auto() if method is None else method
         self.check(method)
-        corpus = as_corpus(sentences)
+        corpus = sentences if isinstance(sentences, Corpus) else as_corpus(sentences)
         pairs = None if tune is None else LabelledPairs.of(tune)
         if pairs is None and not method.needs_rows:
             return MetaEncoder(self, method.build(self.dims))

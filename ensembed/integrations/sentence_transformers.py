@@ -200,6 +200,7 @@ def to_sentence_transformer(
     return _build([module], prompts=dict(prompts or {}), truncate_dim=truncate_dim, device=device, **names)
 
 
+# The arguments of `ensembed.load`, written out: editors and type checkers show them.
 def load(
     folder: str | Path,
     *,

@@ -110,6 +110,7 @@ class Ray:
             if ray.is_initialized():  # other code may have left the cluster meanwhile
                 ray.shutdown()
 
+    # The signature of `Engine.embed_all`, written out: editors and type checkers show it.
     def embed_all(
         self,
         store: ViewStore,

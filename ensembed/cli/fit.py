@@ -92,7 +92,7 @@ def fit(
     with open_corpus(corpus, how.errors, how.column) as source, bars(enabled=False if how.quiet else None) as progress:
         ensemble = Ensemble(encoders, threads=how.threads, progress=progress)
         with errors_name_options(usage=True):
-            method.check(ensemble.dims)
+            ensemble.check(method)
         with errors_name_options(), engine.open() as chosen:
             model = ensemble.fit(
                 source,

@@ -20,8 +20,7 @@ from click.core import ParameterSource
 
 from ensembed.cli.console import STDIN, human_bytes
 from ensembed.corpora import open_corpus as open_stored_corpus
-from ensembed.corpora.corpus import BadBytes, Corpus, Lines
-from ensembed.corpora.places import is_url
+from ensembed.corpora.corpus import BadBytes, Corpus, Lines, is_url
 from ensembed.corpora.record_files import FORMS, FileFormat, RecordCorpus, RecordFile, form_of, new_text_file
 from ensembed.encoders import Encoder
 from ensembed.engines.engine import Local

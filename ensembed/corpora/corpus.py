@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import itertools
+import re
 import zlib
 from abc import ABC, abstractmethod
 from array import array
@@ -36,6 +37,7 @@ MARK_ROWS = 4096
 """The index has a mark for every row whose number is a multiple of this."""
 
 _DIGEST_BYTES = 16
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
 _GZIP_MAGIC = b"\x1f\x8b"  # cannot begin UTF-8 text
 # Bytes that are read at a time from streams with a high cost per read.
 _BUFFER = 1 << 18
@@ -253,10 +255,10 @@ class Corpus(ABC):
     @property
     def key(self) -> str:
         """The hash of the content."""
-        return (self._known() or self.index).key
+        return (self.__dict__.get("_brief") or self.index).key
 
     def __len__(self) -> int:
-        brief = self._known()
+        brief: _Brief | None = None if "index" in self.__dict__ else self.__dict__.get("_brief")
         return len(self.index.first_rows) if brief is None else brief.rows
 
     def _known(self) -> _Brief | None:
@@ -350,6 +352,11 @@ class TextCorpus(Corpus):
 
     def __str__(self) -> str:
         return self._name
+
+
+def is_url(source: str) -> bool:
+    """Return whether this is a URL rather than a path; `simplecache::s3://…` is one too."""
+    return _URL.match(source) is not None
 
 
 def check_errors(errors: str) -> None:

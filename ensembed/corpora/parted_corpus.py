@@ -23,8 +23,9 @@ from ensembed.corpora.corpus import (
     Mark,
     TextCorpus,
     check_errors,
+    is_url,
 )
-from ensembed.corpora.places import Place, State, is_url
+from ensembed.corpora.places import Place, State
 from ensembed.errors import CorpusError
 from ensembed.support.extras import import_extra
 

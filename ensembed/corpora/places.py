@@ -29,7 +29,6 @@ _PACKAGES = {"smbclient": "smbprotocol", "libarchive": "libarchive-c", "git": "G
 # Bytes that are asked of a file system at a time.
 _BUFFER = 1 << 18
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
 # In these, a container comes before the @, not a user.
 _CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
 _USER = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/\s'\"]*)@")
@@ -193,11 +192,6 @@ def _below(path: str, folder: str) -> PurePosixPath:
     """Return the path relative to the folder."""
     common = os.path.commonprefix([path, folder.rstrip("/")])  # noqa: RUF071 - a listing may begin otherwise than asked
     return PurePosixPath(path[len(common) :].lstrip("/"))
-
-
-def is_url(source: str) -> bool:
-    """Return whether this is a URL rather than a path; `simplecache::s3://…` is one too."""
-    return _URL.match(source) is not None
 
 
 def secrets_of(url: str) -> tuple[str, ...]:

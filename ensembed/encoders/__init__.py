@@ -1,12 +1,8 @@
 """Encoders: what turns sentences into vectors, and how they are named.
 
-Here belong the contract of an encoder (`base`), names and what they open (`names`), whether an encoder is the one that
-was saved (`identity`), and every kind of encoder, one file `KIND_encoder.py` or folder each, found by its name. This
-room imports `numerics`, `fetch`, `corpora`, `support` and `errors`.
-
-A name is a short name of the catalogue (`minilm`) or a scheme and a location (`st:BAAI/bge-small-en-v1.5`,
-`onnx:models/bge`), with options behind a question mark: `minilm?max_length=64`, `st:intfloat/e5-small?prefix=query: `.
-`prefix`, `truncate_dim` and `normalize` are options of every encoder.
+A name is a short name of the catalogue (`minilm`) or `SCHEME:LOCATION` (`onnx:models/bge`), with options behind a
+question mark: `minilm?max_length=64`. `prefix`, `truncate_dim` and `normalize` are options of every encoder.
+This room imports `numerics`, `fetch`, `corpora`, `support` and `errors`.
 """
 
 from __future__ import annotations

@@ -170,11 +170,7 @@ _TOLERANCE = 0.2
 
 
 def same_settings(spec: EncoderSpec, saved: EncoderSpec) -> bool:
-    """Return whether everything that pins the numbers is the same.
-
-    Two revisions of a server that were found by probing count as the same: they hold the rounding noise of the machine
-    that saw the vectors first, and the probe vectors tell whether the model is still the same.
-    """
+    """Return whether everything that pins the numbers is the same; revisions found by probing count as the same."""
     if saved.revision.startswith(PROBED) and spec.revision.startswith(PROBED) and spec.kind == saved.kind:
         spec = replace(spec, revision=saved.revision)
     return spec.key == saved.key

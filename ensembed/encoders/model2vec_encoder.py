@@ -33,11 +33,7 @@ _HUB_FILES = [*(config for config, _, _ in _LAYOUTS[:2]), "model.safetensors", "
 
 
 class Model2VecEncoder(StaticEncoder):
-    """A model2vec model: static vectors, encoded as model2vec does.
-
-    Texts are cut, first to as many characters as `max_length` tokens of median length have, then to that many tokens.
-    The unknown token is left out. Vectors of 16 bits stay so: model2vec returns rounded vectors, and so does this.
-    """
+    """A model2vec model: static vectors, cut, pooled and rounded as model2vec does, without the unknown token."""
 
     def __init__(
         self, spec: EncoderSpec, tokenizer: Tokenizer, matrix: NDArray[Any], *rows_and_weights: NDArray[Any] | None

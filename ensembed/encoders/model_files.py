@@ -55,10 +55,7 @@ def revision_of(files: Mapping[str, Path], *, label: str = "hash", progress: Pro
 
 
 def remembered(path: Path, what: str, compute: Callable[[], str]) -> str:
-    """Return what `compute` reads from a file, or read before when the file had the size and the times that it has now.
-
-    `what` is the kind of result. It is an InputError if the file cannot be read, or changes while it is read.
-    """
+    """Return what `compute` reads from a file, kept under the kind `what` until the file's size or times change."""
     before = state_of(path)
     facts = {"path": str(path.resolve()), "what": what, "state": before}
     name = hashlib.sha256(json.dumps([facts["path"], what]).encode()).hexdigest()[:32]

@@ -1,15 +1,13 @@
 """Names of encoders, `SCHEME:LOCATION?option=value&…` or a short name of the catalogue, and the kinds that they open.
 
-A kind of ensembed's own is a module `SCHEME_encoder.py` in this folder, or in a folder of its own below (a hyphen of
-the scheme is an underscore there). It has `open_SCHEME(request: Request) -> Encoder`, and `OPENS`, a few words on what
-stands behind the colon. The file name is all the registration: a module is imported when its kind is opened or listed.
-
-A package that has, in its pyproject.toml::
+A kind of ensembed's own is a module `SCHEME_encoder.py` in this folder or one below (a hyphen of the scheme is an
+underscore there), with `open_SCHEME(request: Request) -> Encoder` and `OPENS`, a few words on what stands behind the
+colon. A package that has, in its pyproject.toml::
 
     [project.entry-points."ensembed.encoders"]
     shout = "ensembed_shout:open_shout"
 
-makes `shout:…` a name like any other; `open_shout(request: Request) -> Encoder` is all it has to write.
+makes `shout:…` a name like any other.
 """
 
 from __future__ import annotations

@@ -125,9 +125,8 @@ class OnnxEncoder(Encoder):
 
 
 def batches(lengths: Sequence[int], *, size: int, threads: int, fixed: int | None, mixed: bool) -> list[list[int]]:
-    """Return the row numbers of sentences, which have so many tokens, in batches of at most `size` and similar length.
+    """Return the row numbers of sentences with so many tokens, longest first, in batches of at most `size`.
 
-    The longest come first, so that no thread waits for a long one at the end. Sentences without a token are in none.
     Each is padded to `fixed` tokens, or to the longest of its batch. Unless lengths may be `mixed`, a batch has one.
     """
     padded = [fixed or length if length else 0 for length in lengths]

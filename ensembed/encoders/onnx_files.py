@@ -1,8 +1,4 @@
-"""What the files of an exported transformer say, read without onnxruntime.
-
-The ONNX file: how exact its arithmetic is, and which other files hold its weights. The files that transformers and
-sentence-transformers write beside it, all of which may be absent: pooling, length, normalisation, prompt.
-"""
+"""Read what the files of an exported transformer say about its use, without onnxruntime."""
 
 from __future__ import annotations
 
@@ -160,8 +156,7 @@ class OnnxSettings:
 def read_settings(folder: Path, *, pooling: str | None = None) -> OnnxSettings:
     """Read the settings of a model's folder; an EncoderError if a file is damaged or asks for something unsupported.
 
-    `pooling` is the user's choice, whatever the files say. With `model`, which leaves everything to the graph, modules
-    behind the pooling are no error.
+    `pooling` is the user's choice. `model` leaves everything to the graph, so modules behind the pooling are no error.
     """
     transformer = _read_object(folder / "sentence_bert_config.json")
     modules = _modules(folder / "modules.json")

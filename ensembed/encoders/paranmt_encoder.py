@@ -1,8 +1,6 @@
-"""ParaNMT: averages of word vectors and of character trigram vectors, learnt from back-translated paraphrases.
+"""ParaNMT: averages of word and character trigram vectors, learnt from back-translated paraphrases.
 
-Wieting and Gimpel, "ParaNMT-50M: Pushing the Limits of Paraphrastic Sentence Embeddings with Millions of Machine
-Translations", ACL 2018. https://github.com/jwieting/para-nmt-50m has the code and links to the model. Its files are
-pickles of Python 2; the cache keeps them as safetensors.
+Wieting and Gimpel, "ParaNMT-50M", ACL 2018; https://github.com/jwieting/para-nmt-50m has the code and the model.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Read pickles of arrays, dicts and lists without importing or calling anything that the file names.
 
-This is Python's own interpreter of pickles (`pickle._Unpickler`), cut down to the operations that plain data and numpy
-arrays need. `find_class` returns stand-ins of ours, which check their arguments. The faster `pickle.Unpickler` in C
-with an allow-list would not do: a file of 20 bytes can make it allocate 32 GB for its memo, overflow the stack by
-hashing nested tuples, or set attributes of the allowed functions. numpy's own reader runs any pickle.
+This is Python's own `pickle._Unpickler`, cut down to plain data and numpy arrays. `find_class` returns stand-ins of
+ours. `pickle.Unpickler` in C is not safe even with an allow-list: 20 bytes can make it allocate 32 GB. numpy's own
+reader runs any pickle.
 """
 
 from __future__ import annotations

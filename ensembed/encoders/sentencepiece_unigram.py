@@ -18,8 +18,7 @@ _PIECE = ""  # the key of a trie node's own piece, which no character can be
 class UnigramTokenizer:
     """Splits a text into the pieces with the greatest total score, by Viterbi's algorithm.
 
-    The library `tokenizers` has the same model, but it breaks ties the other way (it splits a row of dashes in other
-    places), matches reserved symbols and is hardly faster. The rules are exactly those of the original:
+    The library `tokenizers` breaks ties the other way. The rules are exactly those of the original:
 
     - the text is normalised (NFKC), spaces become `▁`, and one more `▁` goes in front;
     - a character where no piece starts is unknown: id 0 with score 0, and a run of them is a single id;

@@ -36,8 +36,7 @@ class SentenceTransformerEncoder(Encoder):
         max_length: the most tokens to use, special ones included; None for the model's own limit.
         device: where to compute: `cpu`, `cuda`, `cuda:1`, `mps`; None takes a GPU if there is one.
         precision: of the weights: `float32`, `float16` or `bfloat16`. The vectors are float32.
-        batch_size: sentences per run; None for 32, or 1 for rounded weights on a CPU: a sentence's neighbours move its
-            float32 vector by 1e-6, but float16 and bfloat16 ones by 1e-3 and 1e-2. Runs of one would waste a GPU.
+        batch_size: sentences per run; None for 32, or 1 for rounded weights on a CPU: neighbours change vectors.
         trust_remote_code: whether to run code that comes with the model. It can do anything that you can.
         threads: cores to use while encoding; None leaves torch's number alone.
     """

@@ -1,8 +1,4 @@
-"""Files of sentence-transformers models: which ones count, and loading them.
-
-A model is loaded without any code that comes with it (unless that is trusted), with no numbers but its own, and without
-output on the screen.
-"""
+"""Files of sentence-transformers models: which ones count, and loading them without output or untrusted code."""
 
 from __future__ import annotations
 

@@ -48,10 +48,7 @@ def _encode(tokenizer: Tokenizer, sentences: list[str], *, special: bool = True)
 
 
 def first_ids(tokenizer: Tokenizer, sentences: list[str], length: int) -> list[list[int]]:
-    """Return the first tokens of each sentence, special ones included, by a tokenizer whose truncation is `length`.
-
-    The library tokenises all of a text (10 MB of punctuation in 15 s and 4 GB), so it gets only the beginning.
-    """
+    """Return the first tokens of each sentence, special ones included, tokenising only its beginning."""
     beginnings = [cut(sentence, length, lambda text: _encode(tokenizer, [text])[0]) for sentence in sentences]
     return list(all_ids(tokenizer, beginnings, special=True))
 
@@ -59,9 +56,8 @@ def first_ids(tokenizer: Tokenizer, sentences: list[str], length: int) -> list[l
 def cut(text: str, tokens: int, first_ids: Callable[[str], list[int]]) -> str:
     """Return a beginning of a text that has the same first tokens as the whole.
 
-    A megabyte may be one token, so the tokenizer decides: a cut changes only the tokens close to it, and if a beginning
-    and one four times as long have all the tokens, and the same ones, these are far from both cuts. A text that never
-    has enough tokens is kept whole. `first_ids` returns the first `tokens` tokens of a text, with the special ones.
+    A cut changes only the tokens close to it. If a beginning and one four times as long have the same first `tokens`
+    tokens, the shorter one is enough. A text that never has enough tokens is kept whole.
 
     Example:
         >>> len(cut("word " * 2_000_000, 256, lambda text: [len(word) for word in text.split()[:256]]))

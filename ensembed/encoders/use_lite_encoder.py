@@ -1,8 +1,4 @@
-"""`use-lite`: Universal Sentence Encoder lite, a two-layer transformer, read from its TF.js files and run in numpy.
-
-Cer et al., "Universal Sentence Encoder", 2018. The files are a TF.js graph model: `model.json` (the graph, and which
-constants it has), seven shards (the constants) and `vocab.json` (SentencePiece pieces).
-"""
+"""`use-lite`: Universal Sentence Encoder lite (Cer et al. 2018), read from its TF.js files and run in numpy."""
 
 from __future__ import annotations
 

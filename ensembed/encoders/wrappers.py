@@ -65,8 +65,7 @@ class ObjectEncoder(Encoder):
     Args:
         encoder: the object: a sentence-transformers model, or a class of your own.
         name: the encoder's name; by default the object's class.
-        revision: what pins its weights and settings; by default a hash of the vectors of three probe sentences, which
-            does not notice every change (such as of a length limit beyond some 600 tokens).
+        revision: what pins its weights and settings; by default a hash of the vectors of three probe sentences.
 
     Example:
         >>> class Lengths:

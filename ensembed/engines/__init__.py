@@ -1,8 +1,4 @@
-"""Engines: where encoding and fitting run. `Local` is this process, `Ray` a cluster.
-
-An engine may import `methods` and everything below. Names are loaded at their first use: every worker process of a
-cluster imports this package first, and must load neither scipy nor the methods.
-"""
+"""Engines, which may import `methods` and all below: `Local` is this process, `Ray` a cluster. Names load lazily."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

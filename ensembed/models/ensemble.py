@@ -95,10 +95,8 @@ class Ensemble:
             StoreBusyError: another process is encoding or training the same.
         """
         method = Auto() if method is None else method
-        if not isinstance(method, Method):
-            raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
-        method.check(self.dims)
-        corpus = as_corpus(sentences)
+        self.check(method)
+        corpus = sentences if isinstance(sentences, Corpus) else as_corpus(sentences)
         pairs = None if tune is None else LabelledPairs.of(tune)
         if pairs is None and not method.needs_rows:
             return MetaEncoder(self, method.build(self.dims))
@@ -121,6 +119,12 @@ class Ensemble:
                 method, views, pairs, pair_views, fit=fit, sentences=corpus, names=names, how=how, passes=engine
             )
         return MetaEncoder(self, meta, corpus=corpus.key)
+
+    def check(self, method: Method) -> None:
+        """Raise an InputError for a method that these members cannot have; `fit` asks before it encodes anything."""
+        if not isinstance(method, Method):
+            raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
+        method.check(self.dims)
 
     def _training_key(self, corpus: Corpus, method: Method) -> str:
         """Return the key of everything that makes a training what it is: of the weights, only who takes part."""

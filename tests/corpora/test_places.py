@@ -17,8 +17,8 @@ import pytest
 from corpus_files import LINES, SENTENCES, nulls, put, read, text, write_parquet
 
 from ensembed.corpora import corpus, open_corpus, places
-from ensembed.corpora.corpus import ListCorpus
-from ensembed.corpora.places import hide, is_url, secrets_of
+from ensembed.corpora.corpus import ListCorpus, is_url
+from ensembed.corpora.places import hide, secrets_of
 from ensembed.errors import CorpusError, MissingError
 
 PASSWORD = "hunter22secret"  # noqa: S105 - of nobody

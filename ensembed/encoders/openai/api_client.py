@@ -1,8 +1,4 @@
-"""A client for `/v1/embeddings`: concurrent requests in batches, retries, and replies that are checked.
-
-httpx keeps the connections, the timeouts and the proxies. Its own retries are for failed connections alone, its read
-timeout starts again with every block, and its asynchronous client would lose its connections between two calls.
-"""
+"""A client for `/v1/embeddings`: concurrent requests in batches, retries, and replies that are checked."""
 
 from __future__ import annotations
 
@@ -146,10 +142,7 @@ class EmbeddingAPI:
         yield texts[start:]
 
     def _rows(self, texts: Sequence[str], stop: threading.Event) -> FloatArray:
-        """Return the vectors of one batch. A batch that is refused is sent in halves, to find the sentence at fault.
-
-        When both halves pass, the batch was too large: no batch larger than a half is sent again.
-        """
+        """Return the vectors of one batch. A refused batch is sent in halves, to find the sentence or size at fault."""
         whole, half = len(texts) <= self._most, (len(texts) + 1) // 2
         if whole:
             try:
@@ -247,10 +240,7 @@ def estimated_tokens(text: str) -> int:
 
 
 def _run_in_threads(jobs: Sequence[Callable[[], FloatArray]], threads: int, stop: threading.Event) -> list[FloatArray]:
-    """Return the jobs' results. When one fails, or on Ctrl-C, raise at once; the others end at their next step.
-
-    The threads are daemons, unlike those of an executor, so that a server that hangs cannot keep a program from ending.
-    """
+    """Return the jobs' results; raise the first error or Ctrl-C at once. Daemon threads cannot block the exit."""
     futures: list[Future[FloatArray]] = [Future() for _ in jobs]
     queue = deque(zip(jobs, futures, strict=True))
 
@@ -279,8 +269,7 @@ def read_reply(
 ) -> FloatArray:
     """Return the vectors [n, d] of the texts, in their order.
 
-    Rows may come in any order if they are numbered. `dim` is None where the length of a vector is not known yet;
-    `show` prints a value for errors.
+    Rows may come in any order if they are numbered. `dim` may be None; `show` prints a value for errors.
 
     Example:
         >>> read_reply(b'{"data": [{"index": 1, "embedding": [3]}, {"index": 0, "embedding": [2]}]}', ["a", "b"], 1)

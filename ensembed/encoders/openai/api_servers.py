@@ -1,12 +1,10 @@
 """The address of an embedding server, and the key that may be sent to it.
 
-A saved model names its servers, and anybody may have written it. So that it cannot have your keys sent to a host of its
-choice, a key belongs to one host, which the name of the environment variable spells: `ENSEMBED_API_KEY_API_MISTRAL_AI`
-is sent to api.mistral.ai and to nobody else, and `OPENAI_API_KEY` only to api.openai.com.
-
-Letters are written in capitals, a dot as `_` and any other character as `__`, so that api-mistral.ai, which anyone can
-register, has another variable. A port may follow: `…_LOCALHOST_8000` comes before `…_LOCALHOST`. Over http, a key is
-sent to another machine only where the variable names the port, so that no URL has a key for https sent in the open.
+Anybody may have written a saved model, which names its servers. So a key is sent only to the host that its environment
+variable spells: `ENSEMBED_API_KEY_API_MISTRAL_AI` to api.mistral.ai, `OPENAI_API_KEY` to api.openai.com. Letters
+are capitals, a dot is `_` and any other character `__`, so that api-mistral.ai has another variable. A port may
+follow: `…_LOCALHOST_8000` comes before `…_LOCALHOST`. Over http, a key is sent to another machine only where the
+variable names the port.
 """
 
 from __future__ import annotations
@@ -71,11 +69,7 @@ class Server:
 
 
 def find_server(url: str, name: str) -> Server:
-    """Return the server at a base URL, with the key that the environment holds for it.
-
-    `/embeddings` is appended to a path that does not end so, and `/v1/embeddings` where there is no path. A URL that
-    holds a secret is refused without showing it.
-    """
+    """Return the server at a base URL, with its key from the environment; a URL that holds a secret is refused."""
     if "@" in url:  # anywhere: a password may hold what ends the host's part of a URL
         host = re.split("[/?:]", url.rpartition("@")[2])[0].lower()
         way_out = f"set the variable {_variables('https', host, None)[-1]} to a key instead"

@@ -40,8 +40,7 @@ _LOCK_SECONDS = 10  # a process that holds the lock writes some kilobytes
 class OpenAIEncoder(Encoder):
     """A model that is asked over HTTP.
 
-    A blank sentence is sent as one space, since OpenAI refuses empty ones. Opening the encoder asks for the vectors of
-    three probe sentences, which tell the dimension and, if no revision is given, the revision.
+    A blank sentence is sent as one space. Opening the encoder asks for the vectors of three probe sentences.
 
     Args:
         api: the model.
@@ -98,9 +97,8 @@ def _text(value: str) -> str:
 def probed_revision(model: str, dimensions: int | None, vectors: FloatArray) -> str:
     """Return the revision of the model that gives these vectors [probes, d] to `SERVER_PROBES`.
 
-    Real servers round differently from one reply to the next, so that a hash of the vectors would never be the same
-    twice. The cache therefore remembers vectors with their revision: vectors that are almost the same get that
-    revision, others get one of their own. Without a writable cache, the revision is the hash of the vectors.
+    Real servers round differently from one reply to the next. So the cache remembers vectors with their revision, and
+    vectors that are almost the same get it again. Without a writable cache, the revision is the hash of the vectors.
     """
     exact = np.ascontiguousarray(vectors, "<f4")
     revision = PROBED + hashlib.sha256(exact.tobytes()).hexdigest()[:16]

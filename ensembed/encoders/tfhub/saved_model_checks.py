@@ -1,11 +1,9 @@
 """Check a SavedModel before any of it runs: it may compute and fill its tables from its assets, and no more.
 
-TensorFlow marks ops that have state or effects. Unmarked ops are allowed, but for some families, named here, that read
-files, hold graphs in strings or talk to devices all the same. Of the marked ones only those are allowed that encoders
-are made of. Ops that TensorFlow does not know are not allowed.
-
-TensorFlow loads a model in one of two ways. If it has an object graph, the functions that the objects name can run. If
-not, the main graph can: what its signatures return, what its collections name (initialisers), and the saver's restore.
+Ops that TensorFlow marks as having state or effects are allowed only if encoders are made of them. Unmarked ops are
+allowed, except some families, named here, that read files, hold graphs in strings or talk to devices. Unknown ops are
+not allowed. A model with an object graph can run the functions that its objects name. One without can run its main
+graph: what its signatures return, what its collections name (initialisers), and the saver's restore.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""TensorFlow Hub: SavedModels that take a batch of strings, as the Universal Sentence Encoder does.
-
-Downloads are kept where tensorflow_hub (which is not needed) keeps them, in `TFHUB_CACHE_DIR`, or in our own cache.
-"""
+"""TensorFlow Hub: SavedModels that take a batch of strings; downloads go to `TFHUB_CACHE_DIR` or our cache."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Means of word vectors in which frequent words count less, without the directions that all sentences share.
 
-`sif` is the smooth inverse frequency of Arora, Liang and Ma, "A Simple but Tough-to-Beat Baseline for Sentence
-Embeddings", ICLR 2017. `usif` is its unsupervised form by Ethayarajh, "Unsupervised Random Walk Sentence Embeddings",
-RepL4NLP 2018. Both are fitted on a corpus without labels; the cache keeps the fit.
+`sif`: Arora, Liang and Ma, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings", ICLR 2017. `usif`:
+Ethayarajh, "Unsupervised Random Walk Sentence Embeddings", RepL4NLP 2018. Both are fitted on a corpus without labels.
 """
 
 from __future__ import annotations
@@ -62,8 +61,7 @@ class Pooling:
         frequencies: `wordfreq`, the package, or `corpus`, counted on the corpus.
         lang: the language of wordfreq; `en`.
         length: for usif, the expected number of words of a sentence; that of the corpus, or 11 without one.
-        rescale: for usif, divide each dimension by its norm over the sentence's words, as the author's program does
-            and the paper does not say; true, as it is better on STS-B dev by 0.9 points (GloVe, Pearson's r).
+        rescale: for usif, divide each dimension by its norm over the sentence's words, as the author's code does; true.
     """
 
     kind: Kind = "mean"
@@ -259,10 +257,7 @@ def fit_pooling(
     key: str,
     progress: Progress,
 ) -> tuple[WordBags, CommonComponents | None, dict[str, str]]:
-    """Return the weighted sums, the directions to remove, and all settings that change the numbers.
-
-    A pass over the corpus, whose key is `key`, is read from the cache where it was made before.
-    """
+    """Return the weighted sums, the directions to remove, and all settings; passes are cached under `key`."""
     if pooling.kind == "mean":
         return WordBags(vectors), None, {}
     a, length = pooling.a or 1e-3, pooling.length

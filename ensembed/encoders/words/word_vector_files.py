@@ -69,8 +69,7 @@ def detect_format(path: Path) -> str:
 def read_word_vectors(path: Path, format: str, *, progress: Progress = silent) -> Iterator[Block]:  # noqa: A002 - what the option is called
     """Yield the words of a file, plain or gzipped, in blocks: a list of words as bytes, and their vectors [words, d].
 
-    A word may occur twice, as it does in real files. Progress counts bytes of the file. A file that cannot be read
-    raises an InputError; one that is torn, ragged, holds NaN or is of another format an EncoderError.
+    A file that cannot be read raises an InputError; one that is damaged or of another format an EncoderError.
     """
     if format not in FORMATS:
         raise InputError(f"there is no format {format!r} of word vectors; there are: {', '.join(FORMATS)}")

@@ -1,10 +1,7 @@
 """Word vectors that open at once, and the words of a sentence in them.
 
-The first opening of a file converts it into a folder of the cache, which is mapped into memory: the vectors [n, d], the
-words, where each begins, and their sorted hashes with their rows, so that no dictionary of millions of words is built.
-
-A sentence is split by rules that suit vocabularies like GloVe's, which were split the way the Penn Treebank is. Text
-of languages without spaces has to be split into words beforehand.
+The first opening of a file converts it into a folder of the cache, which is mapped into memory. A sentence is split by
+rules for vocabularies like GloVe's; text of languages without spaces has to be split into words beforehand.
 
 1. A piece is a run of letters and digits, with apostrophes, hyphens, dots, commas, slashes, `&`, `+` and `_` inside;
    `U.S.` keeps its last dot. All else is dropped: words without a letter or digit say little, and often.
@@ -154,10 +151,7 @@ def open_word_vectors(
     revision: str | None = None,
     progress: Progress = silent,
 ) -> WordVectors:
-    """Open the vectors of a file that `word_vector_files` reads, which is converted into the cache once.
-
-    Without a format it is recognised from the content; without a revision the file is hashed.
-    """
+    """Open the vectors of a file, converted into the cache once; None finds out the format or hashes the file."""
     if not path.is_file():
         raise InputError(f"{path} is a folder, not a file of word vectors" if path.is_dir() else f"there is no {path}")
     format = detect_format(path) if format is None else "word2vec" if format == "fasttext" else format  # noqa: A001 - what the option is called

@@ -25,8 +25,7 @@ OPENS = "file of word vectors: GloVe, word2vec, fastText, wink"
 class WordsEncoder(Encoder):
     r"""A sentence is the pooled vectors of its words; unknown words are left out, and no known word gives zeros.
 
-    The first opening converts the file (see `word_vectors`). The common components of sif and usif are fitted on a
-    corpus, kept in the cache and the same for every sentence, so that no row depends on its batch.
+    The first opening converts the file. The common components of sif and usif are fitted on a corpus and cached.
 
     Args:
         path: a file of word vectors, see `word_vector_files`.

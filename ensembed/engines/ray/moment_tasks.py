@@ -1,9 +1,4 @@
-"""Moments on a cluster: every block of rows becomes a D x D matrix where it is read; a fixed tree merges them.
-
-Ray runs a task again when its worker or its node is lost, and computes again what was lost with a node. A merge names
-the results that it takes, so a block counts once however often it was computed; and which results are merged depends
-on their numbers, never on which was finished first.
-"""
+"""Moments on a cluster: every block of rows becomes a D x D matrix where it is read; a fixed tree merges them."""
 
 from __future__ import annotations
 
@@ -70,10 +65,7 @@ def block_count(rows: int, columns: int, slots: int, cores: int) -> int:
 
 
 class _Run:
-    """One pass over all blocks, some at a time.
-
-    Results are merged in pairs as they are begun, like the carries of a binary counter: of B blocks log B are open.
-    """
+    """One pass over all blocks, some at a time; results are merged in pairs, like the carries of a binary counter."""
 
     def __init__(self, ray: Any, block: Any, merge: Any, supply: Supply, attempts: int) -> None:  # noqa: ANN401 - Ray's own
         self._ray, self._block, self._merge, self._supply, self._attempts = ray, block, merge, supply, attempts

@@ -1,8 +1,4 @@
-"""An autoencoder on Ray Train: the local trainer in every worker, each on its own rows, gradients added up.
-
-The first worker writes the usual checkpoints into the store's folder for this training. A worker or a machine that is
-lost ends the group; Ray Train starts another one, which continues from the last checkpoint.
-"""
+"""An autoencoder on Ray Train: the local trainer in every worker, each on its own rows, gradients added up."""
 
 from __future__ import annotations
 
@@ -113,10 +109,7 @@ def _watched(
     progress: Progress,
     attempts: int,
 ) -> tuple[tuple[Network, ...], list[Usage]]:
-    """Run the trainer, pass on its workers' reports, and return what the first worker returns.
-
-    Ray Train waits in a thread of its own: in this one it would catch the interrupts and not pass them on.
-    """
+    """Run the trainer in a thread, so that interrupts arrive here; pass on reports; return the first one's result."""
     outcome: list[Any] = []
 
     def fit() -> None:

@@ -79,11 +79,7 @@ def _shard(rows: StoredRows, k: int) -> NDArray[Any]:
 
 
 def cuts(views: Sequence[Matrix], blocks: int) -> list[tuple[int, int]]:
-    """Return first row and end of at most so many blocks of nearly the same size, each of whole shards.
-
-    Composed rows are cut where a pass over all of them would begin to read: a product may round the last bit of a row
-    differently in another batch.
-    """
+    """Return the rows of at most so many similar blocks of whole shards, cut where a pass would begin to read."""
     rows = views[0].shape[0]
     shards = (view.manifest.shard_rows for view in views if isinstance(view, View))
     grain = max((1, *shards, *(STRETCH for view in views if isinstance(view, Composed))))

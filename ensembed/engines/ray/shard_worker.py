@@ -313,9 +313,7 @@ class Reader:
 class Tries:
     """Counts how often a shard was begun, by marks in a folder: a process that dies cannot report it.
 
-    Ray takes a block to another process as long as processes die on it, which would never end if a sentence kills them
-    all. So a worker writes a mark into the shared store before it begins a shard and removes it at the end; a worker
-    that finds as many marks as there are attempts gives the shard up.
+    Without it, a sentence that kills its process would be tried for ever.
     """
 
     def __init__(self, folder: Path, most: int) -> None:

@@ -1,9 +1,4 @@
-"""Filling views on a cluster: Ray Data takes shards to pools of actors, each of which holds a loaded encoder.
-
-One row of the dataset is one shard of one view. The actor reads the shard's sentences, encodes them and writes the
-file; a small row about it comes back. The views are branches of one dataset, so that Ray Data gives the actors that
-one view no longer needs to another.
-"""
+"""Filling views on a cluster: Ray Data takes shards to pools of actors, each of which holds a loaded encoder."""
 
 from __future__ import annotations
 
@@ -196,10 +191,9 @@ class Job:
 
 
 def waves(jobs: Sequence[Job], room: Callable[[], Room]) -> Iterator[list[tuple[Job, int]]]:
-    """Yield the views that are filled at the same time, with the number of actors that each begins with.
+    """Yield the views that fit into the cluster together, with the number of actors that each begins with.
 
-    Views whose minimum demands fit into the cluster together run together; what is left is shared out in turns. `room`
-    returns what the cluster has; it is called before each wave, because nodes may have gone.
+    `room` returns what the cluster has; it is called before each wave, because nodes may have gone.
     """
     left = list(jobs)
     while left:
@@ -309,10 +303,7 @@ class _Run:
         )
 
     def _consume(self, make: Sequence[Callable[[], Any]], jobs: Sequence[Job], lost_blocks: int) -> str | None:
-        """Run datasets as one and give the results to the jobs; return why Ray gave up, or None.
-
-        `lost_blocks` is how many blocks may be lost, -1 for any number.
-        """
+        """Run datasets as one, losing at most `lost_blocks` (-1: any number); return why Ray gave up, or None."""
         by_number = {job.number: job for job in jobs}
         with warnings.catch_warnings():
             # Ray's own: the context warns of some of its own defaults when it is first made.

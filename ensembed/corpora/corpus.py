@@ -1,7 +1,6 @@
 """Read lines of text as sentences, and give corpora of sentences a key for their content.
 
-A corpus is read as a stream, any number of times; it is never in memory as a whole unless it was given as a list. Blank
-sentences are left out, so row i of a view is the i-th sentence that is not blank.
+A corpus is read as a stream. Blank sentences are left out: row i of a view is the i-th sentence that is not blank.
 """
 
 from __future__ import annotations
@@ -70,10 +69,7 @@ def read_lines(
 
 @dataclass
 class Lines:
-    """One pass over the lines of a UTF-8 text, as `read_lines` reads them, that can tell its position.
-
-    A stream that is passed in is not closed. `start` is a byte of the unpacked text: 0, or what `tell` returned before.
-    """
+    """One pass over the lines of a UTF-8 text, from byte `start` of the unpacked text, that can tell its position."""
 
     source: Path | BinaryIO | Callable[[], BinaryIO]
     name: str
@@ -172,11 +168,7 @@ class _Brief:
 
 
 class Corpus(ABC):
-    """Sentences in a fixed order.
-
-    A corpus can be pickled, to be read in another process. Its key, its length and its marks travel with it, and the
-    state of its files. The 8 bytes a sentence of its index do not: there `index` reads the corpus again.
-    """
+    """Sentences in a fixed order; it can be pickled with its key, length and marks, but without its index."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[str]:
@@ -199,8 +191,7 @@ class Corpus(ABC):
     def stretch(self, start: int, stop: int) -> Iterator[str]:
         """Return the sentences of the rows from start up to stop, in this process or in another.
 
-        With an index, reading begins at the last mark before them. Whether the corpus is still the same is checked
-        after the last sentence: read them all before any is used.
+        Whether the corpus is still the same is checked after the last sentence: read them all before any is used.
         """
         brief = self._known()
         if not 0 <= start <= stop <= (stop if brief is None else brief.rows):
@@ -228,10 +219,7 @@ class Corpus(ABC):
 
     @cached_property
     def index(self) -> CorpusIndex:
-        """The key, the repeats and the marks, from one pass.
-
-        8 bytes of memory a sentence stay in use; making it takes up to 44 (measured), most of it to sort.
-        """
+        """The key, the repeats and the marks, from one pass; 8 bytes of memory a sentence stay in use."""
         digests = bytearray()
         marks = array("q")
         sentences, mark = self.read_from()

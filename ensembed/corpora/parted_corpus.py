@@ -1,7 +1,4 @@
-"""A corpus in one file or several, of text or Parquet, in any file system.
-
-Parquet needs pyarrow: `pip install 'ensembed[parquet]'`.
-"""
+"""A corpus in one file or several, of text or Parquet (which needs pyarrow), in any file system."""
 
 from __future__ import annotations
 
@@ -34,8 +31,7 @@ Reading: TypeAlias = tuple[Iterator[str], Callable[[], int]]
 
 _MAGIC = b"PAR1"  # the first and the last bytes
 _SUFFIXES = (".parquet", ".parq", ".pq")
-# Rows that are unpacked at a time, and bytes of a column that are read at a time: not a whole group of rows, which may
-# be a whole file.
+# Rows unpacked at a time, and bytes of a column read at a time: a whole group of rows may be a whole file.
 _BATCH = 4096
 _BUFFER = 1 << 20
 
@@ -195,8 +191,7 @@ class PartedCorpus(Corpus):
             return None
 
     def _is_known(self, path: str, look: State | None) -> bool:
-        # Some file systems write times in one way in a listing, and in another when asked for one file: these are
-        # listed once.
+        # Some file systems write times differently in a listing and for one file: these are listed once.
         return look is not None and (set(self._files[path]) <= set(look) or look == self._looks.get(path))
 
     def __str__(self) -> str:
@@ -209,10 +204,7 @@ def _named_like_parquet(path: str) -> bool:
 
 
 def is_parquet(path: str, open_file: Callable[[], Any]) -> bool:
-    """Return whether a file has the name of a Parquet file, or begins and ends as one: a text may begin so.
-
-    It is False for a file that cannot be opened: reading it raises the error.
-    """
+    """Return whether a file has a Parquet name, or begins and ends as Parquet; False if it cannot be opened."""
     if path.partition("?")[0].lower().endswith(_SUFFIXES):
         return True
     try:
@@ -260,14 +252,12 @@ def open_corpus(
 ) -> Corpus:
     """Open the corpus in a file, in the files of a folder, or in those that a pattern such as `news/*.parquet` matches.
 
-    A file is plain or gzipped text with a sentence a line, or Parquet (`pip install 'ensembed[parquet]'`), where blank
-    texts and nulls are left out too. Several files are read in the order of their paths, all in the same way; in a
-    folder, files whose names begin with a dot or an underscore are skipped. The same sentences have the same key
-    wherever they are read from.
+    A file is plain or gzipped text with a sentence a line, or Parquet, where blank texts and nulls are left out too.
+    Several files are read in the order of their paths, all in the same way; in a folder, files whose names begin with
+    a dot or an underscore are skipped. The same sentences have the same key wherever they are read from.
 
     Args:
-        source: a path, or a URL of any protocol that fsspec knows, such as s3://bucket/news/*.parquet. What such a file
-            system needs to know, keys for instance, it takes from its own settings or from those of fsspec.
+        source: a path, or a URL of any protocol that fsspec knows, such as s3://bucket/news/*.parquet.
         errors: what to do with bytes that are not UTF-8: "strict" refuses them, "replace" puts U+FFFD.
         column: the column of a Parquet file that holds the sentences; by default the only one of strings.
         name: what errors call it; by default the source, without what may be a secret.

@@ -1,7 +1,4 @@
-"""Where the files of a corpus are: on this machine, or behind a URL of any protocol that fsspec knows.
-
-Secrets in URLs (users, passwords, queries) appear in no message.
-"""
+"""Where the files of a corpus are: on this machine or behind a URL, whose secrets appear in no message."""
 
 from __future__ import annotations
 
@@ -40,10 +37,7 @@ _LEAST_SECRET = 4  # characters: shorter ones occur within words
 
 @dataclass(frozen=True)
 class Place:
-    """A file, a folder or a pattern in a file system of fsspec, which can be pickled and connects again.
-
-    Errors call it by its `name`, which holds no secrets.
-    """
+    """A file, folder or pattern in a file system of fsspec, which can be pickled; its `name` holds no secrets."""
 
     name: str
     fs: Any = field(repr=False)

@@ -136,8 +136,7 @@ class RecordFile:
                 taken.append(line)
                 yield line + "\n"  # csv wants the ends of lines, which may stand inside quotes
 
-        # The limit is one for the whole process, and checked whenever a row is read. It is only ever raised, so that
-        # threads and other readers of CSV do not disturb each other.
+        # The limit is one for the whole process, so it is only ever raised: other readers of CSV are not disturbed.
         if csv.field_size_limit() < _CELL:
             csv.field_size_limit(_CELL)
         reader = csv.reader(lines(), delimiter="\t" if self.kind == "tsv" else ",", strict=True)

@@ -1,8 +1,4 @@
-"""Read .zip and .tar.gz archives that may be damaged or hostile: within limits, and nothing in them runs.
-
-Names that lead out of the archive's folder, links under a wanted name and archives that unpack to far too much are
-refused: such an archive is not the one that was meant.
-"""
+"""Read .zip and .tar.gz archives that may be damaged or hostile: within limits, and nothing in them runs."""
 
 from __future__ import annotations
 
@@ -56,8 +52,7 @@ def read_members(
 ) -> None:
     """Pass the name and content of the wanted members of a .zip or .tar.gz to `take`; nothing is unpacked.
 
-    The whole archive may unpack to `most` bytes; None is for archives whose hash, or whose members' hashes, are known:
-    their rest is not read.
+    The whole archive may unpack to `most` bytes; None is for archives whose content is pinned by hashes.
     """
     missing = set(wanted)
     with _reading(archive, most, label, progress) as members:

@@ -1,8 +1,4 @@
-"""The encoders and data sets that can be fetched, as data: `catalog.json` pins every file by its SHA-256.
-
-The organisers of the STS tasks publish no hashes of their archives, and offer them over plain HTTP too, so the files
-inside are pinned one by one.
-"""
+"""The encoders and data sets that can be fetched, as data: `catalog.json` pins every file by its SHA-256."""
 
 from __future__ import annotations
 

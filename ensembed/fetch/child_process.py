@@ -1,8 +1,7 @@
 """Run pip, npm or the hub's client in a child process that is quiet, watched, and never outlives this one.
 
-The child is started through this file, run as a script: the script ends the command when its standard input ends. The
-kernel closes that pipe however this process dies, `kill -9` included. Without it an orphaned npm would go on filling a
-temporary folder that the next pull has removed. So this file imports the standard library only.
+The child is started through this file, run as a script, which ends the command when its standard input ends: also when
+this process is killed. So this file imports the standard library only.
 """
 
 from __future__ import annotations
@@ -32,10 +31,7 @@ class Finished:
 
 
 def run(command: Sequence[str], work: Path, watch: Callable[[int], None]) -> Finished:
-    """Run a command in the folder `work`; a few times a second `watch` gets the size of the largest file in there.
-
-    That is the progress: pip and npm write the archive to a temporary file, and the temporary folder is inside `work`.
-    """
+    """Run a command in the folder `work`; `watch` gets the size of the largest file in there, as the progress."""
     temporary = work / "tmp"
     temporary.mkdir()
     out, err = work / "stdout.txt", work / "stderr.txt"

@@ -1,8 +1,7 @@
 """Download files from web servers into the cache: for models and data that no registry has.
 
-Mostly nobody publishes a hash of such a file. The hash of the first download is written down, and a server that later
-serves another file at the same address is refused. That makes results repeatable; it does not make the first download
-safe, and neither does plain HTTP. Unless the caller knows the hash, the file must be read as possibly hostile.
+The hash of the first download is written down, and another file at the same address is refused later. That does not
+make the first download safe: unless the caller knows the hash, the file must be read as possibly hostile.
 """
 
 from __future__ import annotations

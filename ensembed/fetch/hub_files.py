@@ -1,7 +1,6 @@
 """Models on the Hugging Face hub: which commit a name means, and the folder with its files at that commit.
 
-The user's own hub cache is used, so that models which other programs have downloaded are not downloaded again, and
-models that were opened once open offline. `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN` and `HF_HUB_OFFLINE` work as everywhere.
+The user's own hub cache is used. `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN` and `HF_HUB_OFFLINE` work as everywhere.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ def is_repo_name(text: str) -> bool:
 
 
 def commit_of(repo: str, revision: str | None = None) -> str:
-    """Return the commit that a branch, a tag or None (the main branch) means now; a commit is returned as it is.
-
-    Where the hub cannot be reached, it is the commit that the revision meant when it was last asked for.
-    """
+    """Return the commit that a branch, a tag or None (the main branch) means now, or meant last if we are offline."""
     if revision is not None and _COMMIT.fullmatch(revision.lower()):
         return revision.lower()
     # Not `model_info`, which leaves no trace in the cache: offline the revision would be unknown the next time.
@@ -63,11 +59,7 @@ def chosen_commit(repo: str, revision: str | None, pinned: str | None) -> str:
 def snapshot(
     repo: str, revision: str | None, patterns: Sequence[str], *, ignore: Sequence[str] = (), progress: Progress = silent
 ) -> Path:
-    """Return the folder of the repository's files in the user's hub cache; files that it has are not fetched again.
-
-    The folder's name is the commit. In patterns such as `*.json` a star also crosses slashes; the folder may hold other
-    files as well.
-    """
+    """Return the folder of a repository's files in the user's hub cache; in patterns a star also crosses slashes."""
     from huggingface_hub import errors
 
     try:
@@ -101,10 +93,7 @@ def fetch(
 
 
 def explained(error: Exception, repo: str, revision: str | None, *, or_folder: bool) -> MissingError | None:
-    """Return what an error of the hub's client means and what to do; None if it is not about a missing model.
-
-    `or_folder` tells whether a folder of that name would have done, too.
-    """
+    """Return what a hub error means and what to do, or None; `or_folder`: a folder of that name would do, too."""
     from huggingface_hub import errors
 
     match error:
@@ -138,10 +127,7 @@ def _utils() -> Any:  # noqa: ANN401 - a module that does not say which of its n
 
 
 class _NoBars:
-    """Keeps the hub's client from drawing bars of single files, which versions before 1 do whatever class is passed.
-
-    The switch is one for the whole process: the first of several downloads sets it, the last one resets it.
-    """
+    """Keeps the hub's client from drawing bars: the first of several downloads sets the switch, the last resets it."""
 
     def __init__(self) -> None:
         self._lock, self._downloads, self._turned = threading.Lock(), 0, False

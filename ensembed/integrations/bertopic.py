@@ -19,8 +19,7 @@ from bertopic.backend import BaseEmbedder  # noqa: E402 - the check above says w
 class EnsembedBackend(BaseEmbedder):  # type: ignore[misc] # a library without types
     """A model that embeds BERTopic's documents and words: `BERTopic(embedding_model=EnsembedBackend(model))`.
 
-    The vectors are those of `model.encode`, float32. A pickled topic model keeps the model's folder or name, not its
-    weights. With a model in memory it cannot be pickled, but saved as safetensors or without the backend.
+    A pickled topic model keeps the model's folder or name. With a model in memory, save it as safetensors instead.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.

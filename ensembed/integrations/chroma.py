@@ -29,12 +29,10 @@ _REMEDY = "pass it again, as embedding_function=EnsembedEmbeddingFunction(model 
 class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[misc] # its types are not read
     """A model that embeds the documents and queries of Chroma collections.
 
-    A collection keeps the model's folder (its absolute path) or name, and its fingerprint. Reopened in another process
-    that has imported this module, it opens the model again, and refuses one with another fingerprint: its vectors would
-    not fit those in the collection. A model in memory works while it is in memory; later it has to be passed again.
+    A collection keeps the model's folder or name and its fingerprint, and refuses a model with another fingerprint.
 
     Args:
-        model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
+        model: a model in memory (pass it again when you reopen a collection), the folder of a saved one, or a name.
         threads: cores per encoder that is opened; None leaves it to each encoder.
         trust: also open encoders that run their own code or send sentences away; it is not kept with the collection.
     """
@@ -102,10 +100,7 @@ class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[m
             raise InputError(f"a configuration of ensembed has a 'model' and a 'fingerprint', unlike {config!r}")
 
     def check(self, collection: Any) -> None:  # noqa: ANN401 - Chroma has several classes of collections
-        """Raise a ModelError if another model filled the collection; Chroma itself compares only the functions' kinds.
-
-        Call this after `get_or_create_collection(..., embedding_function=...)` and before `modify`.
-        """
+        """Raise a ModelError if another model filled the collection. Call it before `modify`: Chroma does not check."""
         kept = collection.configuration_json.get("embedding_function") or {}
         if kept.get("name") == self.name():
             fingerprint = (kept.get("config") or {}).get("fingerprint")

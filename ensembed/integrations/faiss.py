@@ -27,9 +27,7 @@ _ALLOWED: dict[Kind, Allowed] = {
 
 
 class FaissStore(FolderStore):
-    """Vectors of sentences by id in a FAISS index: exact ("flat") or an HNSW graph ("hnsw").
-
-    The index is in memory; `save` writes it to its folder.
+    """Vectors of sentences by id in a FAISS index in memory, "flat" (exact) or "hnsw" (a graph); `save` writes it.
 
     Example:
         >>> store = FaissStore.create(None, "demo?dim=16")
@@ -121,9 +119,7 @@ class FaissStore(FolderStore):
 
 
 def export_index(model: MetaEncoder, index: Any = None) -> Any:  # noqa: ANN401 - faiss has no types
-    """Return an index that applies the model's map itself: it takes the result of `member_vectors`.
-
-    It is an `IndexPreTransform` of a `LinearTransform` and a `NormalizationTransform`; it needs nothing of ensembed.
+    """Return an index, independent of ensembed, that applies the model's map to the result of `member_vectors`.
 
     Args:
         model: a meta-encoder whose map is linear: concatenation, average, svd, gcca, and what `Auto` fits of these.
@@ -149,10 +145,7 @@ def export_index(model: MetaEncoder, index: Any = None) -> Any:  # noqa: ANN401 
 
 
 def member_vectors(model: MetaEncoder, sentences: list[str]) -> FloatArray:
-    """Return the input of an exported index [n, D]: the vectors of the members that count, side by side.
-
-    They are scaled here where the method scales each member's vectors: FAISS cannot scale a part of a vector.
-    """
+    """Return the input of an exported index [n, D]: the members' vectors side by side, scaled if the method does so."""
     meta = _meta_of(model)
     views = [model.ensemble.encoders[j].encode(sentences) for j in meta.counted]
     return np.concatenate([unit_rows(view) if meta.normalize else view for view in views], axis=1)

@@ -91,10 +91,7 @@ class EnsembedTextEmbedder(_ModelComponent):
 
 @component
 class EnsembedDocumentEmbedder(_ModelComponent):
-    """Embeds documents: returns copies with vectors.
-
-    A document's text is its meta fields, if it has them, and its content, joined by a separator; without content (an
-    image) it is an empty text. The vectors are lists of Python floats.
+    """Embeds documents, meta fields and content as one text: returns copies with vectors, lists of Python floats.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.

@@ -1,7 +1,6 @@
 """Models on the Hugging Face hub: `push_to_hub` publishes a fitted model, `from_pretrained` opens a published one.
 
-A repository holds `config.json`, `model.safetensors` and a card, README.md. `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN` and
-`HF_HUB_OFFLINE` work as in huggingface_hub.
+`HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN` and `HF_HUB_OFFLINE` work as in huggingface_hub.
 """
 
 from __future__ import annotations

@@ -14,9 +14,7 @@ from langchain_core.embeddings import Embeddings  # noqa: E402 - the check above
 
 
 class EnsembedEmbeddings(Embeddings):  # type: ignore[misc] # its types are not read
-    """A model for LangChain's vector stores, retrievers and caches.
-
-    Queries and documents are embedded in the same way, as lists of Python floats.
+    """A model for LangChain's vector stores, retrievers and caches; queries and documents are embedded alike.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.

@@ -21,10 +21,7 @@ _BATCH = 512  # what an encoder takes at a time itself; LlamaIndex's 10 are for 
 class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are not read
     """A model for LlamaIndex's indexes, retrievers and ingestion pipelines.
 
-    Queries and texts are embedded in the same way, as lists of Python floats; asynchronous methods run in a thread.
-
-    `to_dict` and pickle keep the model's folder or name and its fingerprint; `from_dict` refuses a model that has
-    changed. The `to_dict` of a model in memory serves an ingestion cache, but cannot be read back.
+    Queries and texts are embedded alike. `from_dict` refuses a model that has changed, or that was only in memory.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.

@@ -1,7 +1,4 @@
-"""A model's card: the README of a model on the hub, made from what the model records about itself.
-
-A published model names its members; it does not contain them. Those who load it open the members by the same names.
-"""
+"""A model's card: the README on the hub, made from what the model records. Members are named, not contained."""
 
 from __future__ import annotations
 

@@ -35,9 +35,7 @@ _FRAMEWORKS = {"onnx": ["ONNX"], "st": ["Sentence Transformers", "PyTorch"], "tf
 
 
 class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # the library's types are not read
-    """An `EncoderProtocol` for `mteb.evaluate` that gives the model's vectors, compared by cosine.
-
-    MTEB keeps results under the name and the revision, which is the key of everything that determines the vectors.
+    """An `EncoderProtocol` for `mteb.evaluate`: the model's vectors, compared by cosine; their key is the revision.
 
     Args:
         model: an encoder, the folder of a saved model, or a name, whose options replace MTEB's own prompts.
@@ -83,14 +81,11 @@ class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # 
 
 
 def local_sts(task: str, data: Dataset | Mapping[str, Dataset]) -> Task:
-    """Return one of MTEB's STS tasks with pairs from this machine, so that `mteb.evaluate` needs no hub.
-
-    All parts of a data set become one list of pairs, as in the protocol `all` of `ensembed.sts`. The task's name ends
-    with a hash of these pairs, since MTEB keeps results by name.
+    """Return an STS task of MTEB with pairs from this machine, so that no hub is needed; its name has a hash of them.
 
     Args:
         task: MTEB's name of the task, for instance `STSBenchmark` or `STS14`; an unknown one is an InputError.
-        data: the pairs of the split `test`, for instance `find_sts("stsb-test")`, or pairs by the name of the split.
+        data: the pairs of the split `test`, such as `find_sts("stsb-test")`, or by split; all parts become one list.
     """
     splits = {"test": data} if isinstance(data, Dataset) else dict(data)
     if not splits:

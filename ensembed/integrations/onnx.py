@@ -1,7 +1,4 @@
-"""Fitted meta-embeddings and whole models as ONNX graphs, and a reader of the exported folders.
-
-Writing needs the extra `onnx`; reading needs only onnxruntime and tokenizers, which ensembed installs anyway.
-"""
+"""Meta-embeddings and whole models as ONNX graphs, and a reader of them; only writing needs the extra `onnx`."""
 
 from __future__ import annotations
 
@@ -63,9 +60,8 @@ def export_meta(meta: Meta, path: str | Path) -> None:
 def export_model(model: ModelLike, folder: str | Path, *, merged: bool = False) -> None:
     """Write a whole model, whose members are all ONNX encoders, to a folder that `OnnxModel` reads.
 
-    The folder has a graph per member, `member_0.onnx` and so on, with the inputs `input_ids` and `attention_mask`,
-    int64 [batch, length], and the output `vector`, pooled and scaled; `combiner.onnx`, as of `export_meta`;
-    `tokenizer_0.json` and so on; and `config.json`, which describes them. Members of weight 0 are left out.
+    Each member has a graph `member_0.onnx` from `input_ids` and `attention_mask`, int64 [batch, length], to `vector`,
+    and a `tokenizer_0.json`; `combiner.onnx` is that of `export_meta`. Members of weight 0 are left out.
 
     Args:
         model: a meta-encoder, the folder of a saved one, or an ONNX encoder or its name; others are an InputError.
@@ -183,9 +179,7 @@ def _common_operations(members: list[Member], models: list[Any]) -> Operations:
 
 
 class OnnxModel(Encoder):
-    """A model that `export_model` has written; an encoder like any other.
-
-    Sentences with the same number of tokens run together, so that nothing is padded.
+    """An encoder that `export_model` has written. It never pads: sentences with the same number of tokens run together.
 
     Args:
         folder: the exported folder; any other, or a damaged one, is a ModelError.

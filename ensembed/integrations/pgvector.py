@@ -34,8 +34,7 @@ _MAX_EF = 1000  # the largest value of hnsw.ef_search: a search for more hits ha
 class PgvectorStore(stores.DatabaseStore):
     """Vectors of sentences by id in a table `(id bigint, text text, embedding vector or halfvec)` of PostgreSQL.
 
-    Each `add` and `delete` is one transaction: all of it is kept, or nothing. What the store records about itself is
-    the table's comment. With an index, search is approximate; `exact=True` compares every row.
+    Each `add` or `delete` is one transaction. With an index, search is approximate; `exact=True` compares every row.
     """
 
     backend: ClassVar[str] = "pgvector"
@@ -64,20 +63,18 @@ class PgvectorStore(stores.DatabaseStore):
         ef_construction: int = 64,
         ef_search: int = 100,
     ) -> PgvectorStore:
-        """Create an empty table, and the extension `vector` if the database does not have it.
+        """Create a table (a StoreError if it exists) and the extension `vector` (a MissingError without pgvector).
 
         Args:
             database: a connection string or URL, or an open psycopg connection, which is not closed with the store.
             model: a model, the folder of a saved one, or an encoder's name.
             table: the table's name, `table` or `schema.table`.
             column: "vector" keeps a number in 4 bytes, "halfvec" in 2.
-            index: make an HNSW index; it takes 2,000 dimensions of a vector, 4,000 of a halfvec.
+            index: make an HNSW index; over 2,000 dimensions of a vector, 4,000 of a halfvec, are a DimensionError.
             truncate: keep only the first so many dimensions of the model's vectors.
             connectivity: links per vector in the index (pgvector's `m`).
             ef_construction: breadth of the search for links.
             ef_search: breadth of the search for hits.
-
-        A table that exists is a StoreError, no pgvector a MissingError, too many dimensions a DimensionError.
         """
         settings = {"column": column, "index": index, "truncate": truncate, "ef_search": ef_search}
         checked_settings(settings, _ALLOWED)

@@ -33,8 +33,7 @@ _DATA_CLASSES = "qdrant_client.http.models"  # the module with the client's data
 class QdrantStore(DatabaseStore):
     """Vectors of sentences by id in a collection of Qdrant, with the sentence as payload `text`.
 
-    Embedded (in memory or in a folder), search is exact; a server searches a graph once a collection is large. Every
-    change is kept at once. Only one process at a time can use a folder; many can use a server.
+    Without a server, search is exact and one process can use a folder; a server searches large collections by a graph.
 
     Example:
         >>> store = QdrantStore.create(":memory:", "demo?dim=16")

@@ -210,10 +210,7 @@ def load(
     device: str | None = None,
     progress: Progress = silent,
 ) -> SentenceTransformer:
-    """Open a folder in which a meta-encoder, or the `SentenceTransformer` of one, was saved.
-
-    No code runs that the folder names or holds: the first module is ours, and those behind it must be the library's;
-    other modules, or a damaged folder, are a ModelError.
+    """Open a saved meta-encoder or its `SentenceTransformer`. No code of the folder runs: its modules are a ModelError.
 
     Args:
         folder: the folder that `SentenceTransformer.save` or `MetaEncoder.save` wrote.
@@ -313,8 +310,7 @@ def _read(path: Path, kind: type, default: object) -> Any:  # noqa: ANN401 - a `
 def to_stock_sentence_transformer(model: MetaEncoder, *, device: str | None = None) -> SentenceTransformer:
     """Return a `SentenceTransformer` of the library's own modules that gives the same vectors, to 1e-6 of their length.
 
-    Saved, it opens anywhere as `SentenceTransformer(folder)`, without ensembed and without trust_remote_code. It is an
-    InputError if stock modules cannot express the model: none of them joins the vectors of two members.
+    Saved, it opens anywhere without ensembed. A model that stock modules cannot express is an InputError.
 
     Args:
         model: a meta-encoder whose vectors depend on one member, a float32 `st:` model; others have weight 0.

@@ -1,8 +1,4 @@
-"""Methods as scikit-learn transformers of one matrix that holds the views side by side.
-
-A fitted transformer is the method fitted on the views, which are ranges of columns (`view_dims`). There is one
-difference: if no dimension is given and the rows do not support the default, it takes the largest that they support.
-"""
+"""Methods as scikit-learn transformers of one matrix X that holds the views side by side (`view_dims`)."""
 
 from __future__ import annotations
 
@@ -56,8 +52,7 @@ def _by_moments(method: Method) -> bool:
 class ViewTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc] # no types
     """The base of the transformers: a subclass names a method and has its hyper-parameters as fields.
 
-    Vectors are float32, whatever the type of X. X is checked by scikit-learn's rules: two dimensions, dense, no NaN or
-    Inf.
+    Vectors are float32. X is checked by scikit-learn's rules: two dimensions, dense, no NaN or Inf.
 
     Attributes:
         method_: the method, as it was when it was fitted.
@@ -263,15 +258,13 @@ class AverageTransformer(ConcatTransformer):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AutoTransformer(ViewTransformer):
-    """A concatenation in which views count by their reliability: `ensembed.methods.Auto`.
+    """A concatenation in which views count by reliability: `ensembed.methods.Auto`; `partial_fit` needs given weights.
 
     Args:
         view_dims: the columns of each view, from left to right; None takes X as one view.
         dim: the length of a vector; None keeps the whole concatenation.
         weights: "reliability", estimated from the views alone; "equal"; or a number per view.
-        whitened: the places of the views that are softly whitened; with weights by reliability they are found, too.
-
-    There is a `partial_fit` if weights are given and nothing is whitened.
+        whitened: the places of softly whitened views (no `partial_fit` then); weights by reliability find them, too.
 
     Example:
         >>> X = np.random.default_rng(0).standard_normal((100, 7))
@@ -288,15 +281,12 @@ class AutoTransformer(ViewTransformer):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AutoencoderTransformer(ViewTransformer):
-    """Encoders from whose output every view can be reconstructed: `ensembed.methods.Autoencoder`.
-
-    Training needs torch (`pip install 'ensembed[ae]'`). With `loss="mse"` and `hidden_layers=0` it is solved from the
-    moments, without torch, and there is a `partial_fit`.
+    """Encoders from whose output every view can be reconstructed: `ensembed.methods.Autoencoder`; training needs torch.
 
     Args:
         view_dims: the columns of each view, from left to right; None takes X as one view.
         dim: the length of a vector; None takes the largest view's, or the largest that the rows support.
-        hidden_layers: this and the others are the arguments of `ensembed.methods.Autoencoder`, which explains them.
+        hidden_layers: this and the others are explained in `Autoencoder`; 0 with `loss="mse"` needs no torch.
     """
 
     _method_class = Autoencoder

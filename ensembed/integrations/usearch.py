@@ -27,8 +27,7 @@ EXACT_UP_TO = 1000
 class UsearchStore(FolderStore):
     """Vectors of sentences by id in a usearch index with the cosine metric.
 
-    Search is exact up to 1,000 vectors, and where k is more than half of them; otherwise it is approximate. The index
-    is in memory; `save` writes it to its folder. Opened with `view=True` it stays on disk and is read only.
+    The index is in memory. Search is exact up to 1,000 vectors, or if k is over half of them; otherwise approximate.
 
     Example:
         >>> store = UsearchStore.create(None, "demo?dim=16", dtype="f16")
@@ -65,10 +64,7 @@ class UsearchStore(FolderStore):
 
     @classmethod
     def open(cls, folder: str | Path, model: ModelLike, *, view: bool = False) -> UsearchStore:
-        """Open a saved store; another model's is an InputError, a damaged one a StoreError.
-
-        With `view` the index is read from disk when it is needed, instead of into memory; the store is read only.
-        """
+        """Open a store (`view`: on disk, read only); another model is an InputError, damage a StoreError."""
         return cls._opened(folder, model, read_only=view)
 
     def __len__(self) -> int:

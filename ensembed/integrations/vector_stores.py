@@ -1,8 +1,4 @@
-"""What all vector stores share: create, open, add by id, search, delete, save. Each library has its own file.
-
-A store holds vectors of length one, so that its scores are cosines. It records the key of the model that made them and
-refuses any other model: a cosine between vectors of two models means nothing.
-"""
+"""What all vector stores share. Scores are cosines; a store refuses every model but the one that made its vectors."""
 
 from __future__ import annotations
 
@@ -108,10 +104,8 @@ class StoreFacts:
 class VectorStore(ABC):
     """Vectors of sentences by id, in one library.
 
-    An id is a whole number from 0 to 2**63 - 1. An id that is in the store already is refused unless `replace` is set.
-    A call that is refused changes nothing.
-
-    A subclass defines `create` and `open` and the abstract methods, which get checked arguments.
+    An id is from 0 to 2**63 - 1; a known one is refused unless `replace` is set. A refused call changes nothing.
+    A subclass defines `create`, `open` and the abstract methods, which get checked arguments.
 
     Attributes:
         model: the model that makes the vectors.
@@ -235,8 +229,7 @@ class VectorStore(ABC):
 class FolderStore(VectorStore):
     """A store whose library keeps an index in memory; `save`, or the end of a `with`, writes it to the folder.
 
-    The folder holds `index-NUMBER`, and `store.json`, which names it and is written last: an interrupted save leaves
-    the store as it was. If two processes change a store, the second save is refused.
+    An interrupted save leaves the store as it was: `store.json` is written last. The second of two writers is refused.
 
     Attributes:
         index: the library's index.

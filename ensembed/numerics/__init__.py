@@ -1,4 +1,1 @@
-"""Numbers without sentences: row-aligned matrices, moments, eigenproblems, and their GPU versions.
-
-It may import `support` and `errors`.
-"""
+"""Numbers without sentences: matrices, moments, eigenproblems, on GPUs too. It may import `support` and `errors`."""

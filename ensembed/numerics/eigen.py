@@ -1,8 +1,4 @@
-"""The linear algebra that the methods share: symmetric eigenproblems, whitening, signs and ranks.
-
-Products are scipy's here, not numpy's: each brings a BLAS of its own, and the idle threads of one BLAS keep spinning
-for a while and slow down the other.
-"""
+"""Symmetric eigenproblems, whitening, signs and ranks; all by scipy, as numpy's second BLAS would slow it down."""
 
 from __future__ import annotations
 
@@ -36,8 +32,7 @@ def effective_rank(S: Matrix64, resolution: float) -> int:
 def top_eigh(S: Matrix64, k: int, device: str | None = None) -> tuple[NDArray[np.float64], Matrix64]:
     """Return the k largest eigenvalues [k] of a symmetric matrix [D, D], descending, and their eigenvectors [D, k].
 
-    For few eigenvalues of a large matrix, block Lanczos is tried first. LAPACK decomposes the matrix if that converges
-    too slowly, as with a flat spectrum or hundreds of equal eigenvalues; the attempt costs at most a tenth of its time.
+    Few eigenvalues of a large matrix are tried by block Lanczos first, for at most a tenth of LAPACK's time.
     """
     if device is not None:
         return top_eigh_on(device, S, k)
@@ -52,10 +47,7 @@ def top_eigh(S: Matrix64, k: int, device: str | None = None) -> tuple[NDArray[np
 
 
 def _divide_and_conquer(S: Matrix64, k: int) -> tuple[NDArray[np.float64], Matrix64]:
-    """Reduce the matrix to tridiagonal form and transform back only the k eigenvectors that are needed.
-
-    LAPACK's own driver `evd` transforms all of them back, which is a third of its time.
-    """
+    """Reduce the matrix to tridiagonal form and transform back only k eigenvectors; LAPACK's `evd` does so with all."""
     D = len(S)
     if D < 3 or not hasattr(lapack, "dstevd"):  # an older scipy
         values, vectors = eigh(S, driver="evd", check_finite=False)

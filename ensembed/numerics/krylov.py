@@ -1,11 +1,7 @@
 """The largest eigenvalues of a large symmetric matrix, without decomposing all of it: block Lanczos.
 
 The method (Golub and Underwood 1977) multiplies a block of vectors by the matrix again and again and solves the small
-problem on the space of all blocks so far. A few hundred of many thousand eigenvalues take a space of about a thousand
-dimensions and products with the matrix, where LAPACK reduces the whole matrix first.
-
-Products and factorisations are all scipy's: numpy brings a BLAS of its own, and the idle threads of one BLAS keep
-spinning for a while and slow down the other.
+problem on the space of all blocks so far. All products are scipy's, since numpy's second BLAS would slow them down.
 """
 
 from __future__ import annotations

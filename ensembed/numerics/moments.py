@@ -1,13 +1,8 @@
 """Second moments: all that a linear method needs to know about a corpus.
 
-Moments form a commutative monoid: `Moments.zero(D)` is its neutral element and `+` merges the moments of two disjoint
-sets of rows (Chan, Golub and LeVeque 1983). One streaming pass, several passes merged, or blocks from many machines
-give the same result up to rounding, in memory that does not depend on the number of rows.
-
-The pass multiplies shifted rows in tiles on all cores while the next rows are read. The upper triangle of the products
-is cut into square tiles. A core multiplies one tile at a time, so that no thread waits for another inside a product,
-and the next rows are read, checked and centred by the same threads. Every entry is the same sum whichever core
-computes it: the result does not depend on the number of threads, to the bit.
+`+` merges the moments of two disjoint sets of rows (Chan, Golub and LeVeque 1983); `Moments.zero(D)` is neutral. The
+upper triangle of the products is cut into square tiles, each multiplied by one core while the next rows are read. The
+result does not depend on the number of threads, to the bit.
 """
 
 from __future__ import annotations
@@ -172,10 +167,7 @@ def tiles(D: int, widest: int) -> list[tuple[slice, slice]]:
 
 @contextmanager
 def one_blas_thread() -> Iterator[int]:
-    """Let BLAS calls of this process run on one thread each; yield the number of threads they had.
-
-    Several callers may be inside at once: the last one to leave restores the number before the first.
-    """
+    """Let BLAS calls of this process run on one thread each, until the last caller leaves; yield the number before."""
     from threadpoolctl import threadpool_info, threadpool_limits
 
     with _LOCK:
@@ -199,11 +191,7 @@ _INSIDE: list[tuple[int, Any]] = []
 
 
 class _Sums:
-    """One pass over the views and its sums so far.
-
-    Of three buffers one is filled, one is multiplied, and one still has unfinished tiles: no core waits for the others
-    at the end of a block.
-    """
+    """One pass over the views and its sums so far, with three buffers so that no core waits for the others."""
 
     def __init__(self, views: Views, normalize: bool, dtype: type[np.floating[Any]]) -> None:
         self._views = views

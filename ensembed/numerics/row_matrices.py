@@ -27,10 +27,7 @@ class Matrix(Protocol):
 
 
 class TensorMatrix:
-    """A torch tensor [n, d] as a matrix whose slices are arrays.
-
-    Code that computes on the tensor's device takes the tensor itself; everything else copies the rows that it reads.
-    """
+    """A torch tensor [n, d] as a matrix whose slices are arrays, copied from its device."""
 
     def __init__(self, tensor: Any) -> None:  # noqa: ANN401 - torch is not imported here
         self.tensor = tensor.detach()

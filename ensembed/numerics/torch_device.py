@@ -1,8 +1,4 @@
-"""Moments and eigenproblems on a GPU, or wherever else torch computes.
-
-Everything is float64: GPUs of data centres multiply it as fast as float32 (an H200 at 67 TFLOP/s both). On other GPUs
-float32 would be faster, but there numpy is the better choice.
-"""
+"""Moments and eigenproblems on a GPU, or wherever else torch computes, all in float64."""
 
 from __future__ import annotations
 
@@ -46,8 +42,7 @@ def shifted_sums_on(
 ) -> tuple[Array64, Array64, Array64]:
     """Return what `moments.shifted_sums` returns, computed on a device in float64.
 
-    Tensors on the device are used as they are; everything else is read in threads and copied to the device in blocks.
-    The device holds the products and one block.
+    Tensors on the device are used as they are; everything else is read in threads and copied in blocks.
     """
     torch = import_extra("torch", "ae", f"device={device!r}")
     where = checked_device(device)

@@ -1,7 +1,6 @@
-"""What `ensembed reproduce` measures, as data: all that tables, figures and the report are made from.
+"""What `ensembed reproduce` measures, as data (`findings.json`) for tables, figures and the report.
 
-Correlations are fractions here; they become x 100 where they are printed. `findings.json` holds a `Findings` whole, so
-that pages can be made again, or differently, without running anything.
+Correlations are fractions here; they become x 100 where they are printed.
 """
 
 from __future__ import annotations

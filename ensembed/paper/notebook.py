@@ -38,10 +38,7 @@ class Notebook:
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def record(self, kind: type[T], facts: Any, compute: Callable[[], T]) -> T:  # noqa: ANN401 - anything JSON can hold
-        """Return the record of these facts; compute and write it if it is missing or damaged.
-
-        A second process that uses the same notebook waits, and then reads what the first one wrote.
-        """
+        """Return the record of these facts; compute and write it, in one process at a time, if it is missing."""
         path = self.folder / f"{self.key(kind.__name__, facts)}.json"
         if not self.fresh and (known := _read(kind, path)) is not None:
             return known

@@ -1,7 +1,4 @@
-"""Search over your own texts: an index is a folder that any process can open, add to and search.
-
-`groups` beside it holds near-duplicates and clusters. The room may import `ensembed.models` and everything below it.
-"""
+"""Search over your own texts: an index is a folder that any process can open, add to and search."""
 
 from __future__ import annotations
 

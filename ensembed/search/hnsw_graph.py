@@ -1,9 +1,4 @@
-"""The HNSW graph of a large index (usearch), saved beside the segments.
-
-A graph holds the rows that existed when it was built. Rows deleted since then are ignored, and rows added since then
-are compared exactly, so that the graph need not change with every change of the index. Rows that it finds are
-candidates, which are scored again from the float32 rows.
-"""
+"""The HNSW graph of a large index (usearch): it finds candidates; rows newer than the graph are compared exactly."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The index: a folder of segments, one manifest, one writer at a time, any number of readers.
-
-Every change writes new files first and replaces the manifest last: a process that dies leaves the old state or the new
-one. The next writer removes files that no manifest names; a reader that has them open keeps them.
-"""
+"""The index: a folder of segments and a manifest. A change replaces the manifest last: it is complete or absent."""
 
 from __future__ import annotations
 
@@ -43,9 +39,7 @@ class Hit:
 
 
 class Index:
-    """Texts with their vectors in a folder; made by `create`, opened again by `open`.
-
-    An open index keeps the state that it opened or wrote last; `refresh` reads what other processes have written since.
+    """Texts with vectors in a folder, made by `create` and opened by `open`; `refresh` reads what others have written.
 
     Example:
         >>> import tempfile
@@ -88,8 +82,7 @@ class Index:
         Args:
             folder: the folder of the index, which is created; a SearchIndexError if an index is in it already.
             model: what turns texts and queries into vectors, always the same one.
-            kind: "exact" compares a query with every row; "hnsw" uses a graph (pip install 'ensembed[search]'); "auto"
-                uses one from `graph_rows` rows on if usearch is installed.
+            kind: "exact" compares all rows; "hnsw" uses usearch's graph; "auto" does from `graph_rows` on, if it can.
             dtype: what is compared first: "float32", "int8" (a quarter of the memory) or "binary" (a thirty-second).
             rescore: candidates per hit, scored again in float32; by default 1, 4 with int8 or a graph, 16 with binary.
             graph_rows: the number of rows from which "auto" has a graph.
@@ -242,10 +235,7 @@ class Index:
         return names
 
     def delete(self, ids: Sequence[str], *, progress: Progress = silent) -> int:
-        """Delete the rows with these ids, all of them or none, and return their number.
-
-        An id that is not in the index is an InputError.
-        """
+        """Delete the rows with these ids, all or none, and return their number; an unknown id is an InputError."""
         wanted = list(dict.fromkeys(check_ids(ids)))
         with self.writing():
             places = self._snapshot.find(wanted)
@@ -306,10 +296,7 @@ class Index:
             self._commit(segments.compact(self._snapshot, segments.all_compactions(self._snapshot), progress))
 
     def build_graph(self, *, threads: int = 1, progress: Progress = silent) -> None:
-        """Bring the graph up to date: add the rows that it lacks, or build it again if many are deleted.
-
-        With more than one of the `threads`, the graph and what it finds are not the same every time.
-        """
+        """Add the rows that the graph lacks, or build it again if many are deleted; one thread makes it repeatable."""
         if self.manifest.settings.kind == "exact":
             raise InputError(f"{self.folder} is an exact index: it has no graph")
         with self.writing():

@@ -1,7 +1,4 @@
-"""The files of an index: `index.json` names all others; replacing it makes a change, completely or not at all.
-
-Other files are written once and never change. Their sizes and hashes stand in `index.json`.
-"""
+"""The files of an index: `index.json` names all others, which never change; replacing it makes a change."""
 
 from __future__ import annotations
 

@@ -44,8 +44,7 @@ def add_file(
 ) -> Imported:
     """Add the texts of a file in batches of records; after an interruption the same call continues.
 
-    A row that has the id of a new one is an error, unless `replace` replaces it. A file that was added completely
-    before is a CorpusError, unless it is added `again`. After an error, what was added of the file stays.
+    An id that exists is an error unless `replace` is set; a file that was added before is one unless `again` is set.
     """
     key = file.key()
 

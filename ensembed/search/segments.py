@@ -67,10 +67,7 @@ def code_layout(dtype: str, dim: int) -> tuple[str, int]:
 
 
 def encode_rows(rows: FloatArray, dtype: str) -> tuple[NDArray[Any], FloatArray]:
-    """Return the codes of rows [n, d], and the factors [n] that turn a product with an int8 code into a cosine.
-
-    The largest entry of each int8 row becomes 127. In a binary code a bit is set where an entry is positive.
-    """
+    """Return the codes (int8, or bits of signs) of rows [n, d], and factors [n] from int8 products to cosines."""
     if dtype == "int8":
         largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
         codes = np.rint(rows * (127 / np.where(largest == 0, 1, largest))).astype(np.int8)
@@ -184,10 +181,7 @@ class Segment:
 
 
 class Snapshot:
-    """The open segments of one manifest. It does not change, whatever a writer does meanwhile.
-
-    A row's place is its number among all rows, including deleted ones; places are in the order of adding.
-    """
+    """The open segments of one manifest, which never change; a row's place is its number, deleted rows counted."""
 
     def __init__(self, folder: Path, manifest: Manifest, known: Mapping[str, Segment]) -> None:
         self.folder = folder

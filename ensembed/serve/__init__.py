@@ -1,8 +1,4 @@
-"""The HTTP server of a model: OpenAI's embeddings API, similarities, search, and a page to try the model on.
-
-`app.py` answers, `limits.py` has every limit on what a client may send. This room may
-import `search` and everything below it; only `cli` imports this room.
-"""
+"""The HTTP server of a model: OpenAI's embeddings API, similarities, search, and a page to try the model on."""
 
 from ensembed.support.extras import import_extra
 

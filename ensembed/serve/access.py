@@ -48,10 +48,7 @@ _METHODS = frozenset(["GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"
 
 
 def read_keys(file: Path | None) -> tuple[str, ...]:
-    """Return the keys of a file (one a line; # begins a comment) and of ENSEMBED_API_KEYS (between spaces or commas).
-
-    No option takes a key: every user of a machine can read the command lines of its processes. Errors show no key.
-    """
+    """Return the keys of a file (one a line; # begins a comment) and of ENSEMBED_API_KEYS; errors show no key."""
     keys: list[str] = []
     if file is not None:
         try:

@@ -1,8 +1,6 @@
-"""Rows for texts: from a cache of recent texts, or from the model, for which requests are gathered into batches.
+"""Rows for texts, from a cache of recent texts or from the model.
 
-A single client never waits while the model is free. Arriving requests form the next batch, which waits a moment for the
-clients of the last one, because few large batches cost less. If several threads may use the model, a second one starts
-beside the first as soon as a whole one waits, so that no core is idle at the end of a batch.
+Requests that arrive while the model works form its next batch, which waits a moment for the clients of the last one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Every limit on what a client may send, enforced and described here.
+"""Every limit on what a client may send.
 
-`Limits.read` limits a request's body: its size, time and values. It parses the body with a model, which the OpenAPI
-document is made from. `limited_protocol` limits connections, heads, and clients that do not read. Two limits are
-elsewhere: `Batcher.submit` limits the queue of texts, `IndexSearch.nearest` the queue of searches.
+`Limits.read` limits a request's body, `limited_protocol` connections and heads, `Batcher.submit` and
+`IndexSearch.nearest` the queues.
 """
 
 from __future__ import annotations

@@ -189,8 +189,7 @@ def _cosines(X: NDArray[Any]) -> NDArray[np.float64]:
 def _disagreement(names: Sequence[str], matrices: Sequence[NDArray[np.float64]]) -> list[Disagreement]:
     """Return the pairs of texts that members see most differently, those first.
 
-    Members' cosines are not on one scale, so pairs are ranked under each member, from 0 (least similar) to 1, and a
-    pair's `spread` is its largest rank less its smallest. A single pair has no rank: the names follow the cosines.
+    Pairs are ranked under each member, from 0 to 1; a pair's `spread` is its largest rank less its smallest.
     """
     if len(matrices) < 2 or len(matrices[0]) < 2:
         return []

@@ -1,7 +1,4 @@
-"""Semantic textual similarity: finding and reading data sets, and scoring encoders on them.
-
-It may import `models` and everything below.
-"""
+"""Semantic textual similarity: finding and reading data sets, and scoring encoders on them."""
 
 from __future__ import annotations
 

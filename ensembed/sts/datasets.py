@@ -154,11 +154,8 @@ def read_stsb(folder: Path | str, split: str) -> Dataset:
 def read_pairs(path: Path | str, name: str | None = None) -> Pairs:
     r"""Read a file of `score<TAB>sentence1<TAB>sentence2` lines: UTF-8, no quoting, may be gzipped.
 
-    The first line may be a header, whose first column is `score`. Blank lines are left out, lines end with `\n` or
-    `\r\n`, and blanks around a sentence are dropped.
-
-    `name` is the name in tables; None takes the file's name without its endings. A DatasetError names the file, the
-    line and what was seen there.
+    Lines end with `\n` or `\r\n`; a header begins with `score`; blank lines, and blanks around sentences, are dropped.
+    `name` is the name in tables; None takes the file's. A DatasetError names the file and the line.
     """
     path = Path(path)
 

@@ -200,8 +200,6 @@ def predict(encode: Encode, datasets: Sequence[Dataset]) -> list[list[NDArray[np
 def evaluate_all(encode: Encode, datasets: Sequence[Dataset], protocol: Protocol = "mean") -> list[Result]:
     """Score an encoder, or any function from sentences to rows, on several data sets, encoding each sentence once.
 
-    To score by several protocols without encoding again, call `predict` and then `score`.
-
     Raises:
         DatasetError: a correlation is undefined on the data: fewer than two pairs, or constant gold.
         InputError: the protocol is not known, or `encode` is not an encoder.

@@ -1,4 +1,1 @@
-"""What several rooms need and what knows nothing of embeddings: files, locks, progress, extras, tables, plots.
-
-This room may import `errors` only.
-"""
+"""What several rooms need and what knows nothing of embeddings. This room may import `errors` only."""

@@ -64,8 +64,7 @@ def new_file(path: Path, *, sync_name: bool = True) -> Iterator[Path]:
 def new_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder beside `folder`, which replaces `folder` when the block ends without error.
 
-    The block syncs the files that it writes. Temporary folders that a killed process left are removed first, so hold a
-    lock (`alone`) around this.
+    The block syncs its files. What a killed process left is removed first, so hold a lock (`alone`) around this.
     """
     for leftover in folder.parent.glob(f".{folder.name}.*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)

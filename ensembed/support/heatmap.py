@@ -1,10 +1,7 @@
 """Heat maps of how alike things are, for a terminal and as SVG, and short forms of names for tables.
 
-Rows carry names, columns the same things' numbers: names can be as long as addresses. The scale is fixed, 0 to 1, so
-that two maps can be compared; values below 0 have the colour of 0. Every cell shows its figure.
-
-The SVG is written here, not by matplotlib: `ensembed compare --svg` works without any extra, and for this one drawing
-matplotlib would bring 98 MB of packages and a second of start-up.
+The scale is fixed, 0 to 1, so that two maps can be compared. The SVG is written here, not by matplotlib, so that
+`ensembed compare --svg` works without any extra.
 """
 
 from __future__ import annotations

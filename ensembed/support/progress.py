@@ -14,9 +14,8 @@ _DETAIL = " · "
 class Progress(Protocol):
     """A function that takes the reports of long-running functions: `progress(label, done, total)`.
 
-    `done` and `total` count rows, bytes or epochs; a total of None is unknown. A report with `done == total` ends the
-    task of that label. After " · " a label may carry a detail that changes, as in `train · loss 0.0123`; the text
-    before it names the task.
+    `done` and `total` count rows, bytes or epochs; a total of None is unknown, and `done == total` ends the task.
+    After " · " a label may carry a detail that changes, as in `train · loss 0.0123`.
     """
 
     def __call__(self, label: str, done: int, total: int | None, /) -> None:
@@ -38,10 +37,7 @@ def part_of(progress: Progress, label: str, start: int, total: int) -> Progress:
 
 @contextmanager
 def bars(*, enabled: bool | None = None) -> Iterator[Progress]:
-    """Draw a bar with rate and ETA on standard error for every task; by default only on a terminal.
-
-    A report without a detail keeps the last one on the screen.
-    """
+    """Draw a bar with rate, ETA and the last detail on standard error for every task; by default only on a terminal."""
     if not (sys.stderr.isatty() if enabled is None else enabled):
         yield silent
         return

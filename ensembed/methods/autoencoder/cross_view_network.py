@@ -1,8 +1,7 @@
 """The encoders and decoders of all views, their loss and its gradient, in few and large matrix products; and Adam.
 
-The gradient is written out, so that every product has the shape that we choose: the codes of the J views are stacked,
-and the first layers of all decoders are one matrix. All weights are in one flat tensor: the optimiser is one kernel, a
-checkpoint one array. Products and gradients have their own precision; weights and Adam's moments are float32 or wider.
+The gradient is written out, so that the codes of all views are stacked and the first layers of all decoders are one
+matrix. All weights are in one flat tensor. Weights and Adam's moments are float32 or wider.
 """
 
 from __future__ import annotations

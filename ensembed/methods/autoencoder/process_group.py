@@ -60,10 +60,7 @@ class Distributed(Alone):
 
 @dataclass(frozen=True)
 class Shares:
-    """How many rows each process of a group has, and takes in every step.
-
-    All make the same number of steps: a process that has no rows left takes part in the last step with none.
-    """
+    """How many rows each process of a group has and takes in every step; all make the same number of steps."""
 
     parts: tuple[int, ...]  # rows of each process
     rank: int

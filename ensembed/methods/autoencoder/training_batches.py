@@ -95,10 +95,7 @@ class Resident(Batches):
 
 
 class Streamed(Batches):
-    """Rows that are read from disk while the device computes: random chunks, `window` at a time, with their rows mixed.
-
-    About four times the size of a window is in memory, while one is used and the next is read.
-    """
+    """Rows read from disk while the device computes: random chunks, `window` at a time, with their rows mixed."""
 
     def __init__(
         self, views: Sequence[Matrix], dtype: torch.dtype, device: str, seed: int, dropout: float, window: int = 32

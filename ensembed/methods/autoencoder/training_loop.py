@@ -1,8 +1,4 @@
-"""Training an autoencoder: steps, epochs, progress, checkpoints, early stopping.
-
-A step takes rows and changes the weights; on a CUDA device it is a graph, which costs the host nothing. Several
-processes add up their gradients between the gradient and the update; they run without graphs.
-"""
+"""Training an autoencoder: steps (a CUDA graph in a single process), epochs, progress, checkpoints, early stopping."""
 
 from __future__ import annotations
 

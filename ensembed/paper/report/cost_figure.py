@@ -128,10 +128,7 @@ def _scaled(values: Sequence[float], ends: tuple[float, float], pixels: float) -
 
 
 def _labels(dots: Sequence[tuple[float, float]], texts: Sequence[str]) -> list[Box]:
-    """Return a place for each text: in a column for the dots furthest to the right, otherwise near its dot.
-
-    A text meets no dot and no other text, and its line crosses nothing, as far as there is room.
-    """
+    """Return a place for each text, near its dot or in a column on the right, so that nothing overlaps if possible."""
     edge = max(x for x, _ in dots)
     column = [i for i, (x, _) in enumerate(dots) if texts[i] and x > edge - _COLUMN / 2]
     heights = spread([dots[i][1] for i in column], _LINE)

@@ -1,7 +1,4 @@
-"""How the report's figures look, and from what matplotlib draws to the SVG that stands in the page.
-
-Members are grey and hollow or hatched, meta-embeddings coloured and filled; nothing is told by colour alone.
-"""
+"""How the report's figures look, and how matplotlib draws them as SVG; nothing is told by colour alone."""
 
 from __future__ import annotations
 

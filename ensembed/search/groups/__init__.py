@@ -1,7 +1,4 @@
-"""Groups of sentences: near-duplicates (sentences that say the same) and clusters (what a corpus is about).
-
-It may import `ensembed.models` and everything below it.
-"""
+"""Groups of sentences: near-duplicates (sentences that say the same) and clusters (what a corpus is about)."""
 
 from __future__ import annotations
 

@@ -146,9 +146,7 @@ def find_clusters(
     store: ViewStore | None = None,
     progress: Progress = silent,
 ) -> Clusters:
-    """Find out what the sentences of a corpus are about.
-
-    Every distinct sentence counts once; repeats go where their first occurrence goes.
+    """Find out what the sentences of a corpus are about; repeats go where their first occurrence goes.
 
     Args:
         sentences: a list, the path of a text file with a sentence a line, or a corpus.
@@ -233,11 +231,7 @@ def _describe(
 def choose_number(
     U: FloatArray, *, candidates: Sequence[int] = CANDIDATES, seed: int = 0, progress: Progress = silent
 ) -> tuple[int, dict[int, float]]:
-    """Choose the number of clusters of rows U [m, d] of length one; also return the silhouette of every number tried.
-
-    A row's silhouette is how much nearer it is (by cosine) to its own cluster than to the next one, as a part of the
-    larger distance (Rousseeuw 1987). The number with the largest mean over a sample of up to 2,000 rows is taken.
-    """
+    """Return the number of clusters of U [m, d] with the largest mean silhouette (Rousseeuw 1987), and all of those."""
     metrics = import_extra("sklearn.metrics", "cluster", "choosing the number of clusters")
     if len(U) < LEAST_ROWS:
         problem = f"{len(U)} distinct sentences are too few to find out how many clusters there are"
@@ -261,9 +255,7 @@ def choose_number(
 def kmeans_partition(U: FloatArray, clusters: int, *, seed: int = 0, progress: Progress = silent) -> Partition:
     """K-means on rows U [m, d] of length one; the centres are scaled to length one, so that the cosine decides.
 
-    Up to 10,000 rows it is scikit-learn's KMeans, the better of two starts. Of more rows a sample of that size is
-    clustered in this way, and MiniBatchKMeans moves its centres through all rows in random order of batches
-    (`partial_fit`): memory for a sample and a batch, however many rows there are.
+    Of more than 10,000 rows a sample is clustered by KMeans, and MiniBatchKMeans moves its centres through all rows.
     """
     check_whole("clusters", clusters, 1)
     check_whole("seed", seed, 0)
@@ -276,8 +268,7 @@ def kmeans_partition(U: FloatArray, clusters: int, *, seed: int = 0, progress: P
     progress("k-means", 0, len(U))
     centres = learn.KMeans(clusters, n_init=2, random_state=seed).fit(rows).cluster_centers_
     if len(U) > len(sample):
-        # The sample goes first, so that its centres have the weight of its rows: a file may be sorted, and a batch of
-        # one subject must not move them all. Centres that a batch does not use stay.
+        # The sample goes first, so that its centres have weight: a file may be sorted, and no batch may move them all.
         stream = learn.MiniBatchKMeans(clusters, init=centres, n_init=1, reassignment_ratio=0, random_state=seed)
         stream.partial_fit(rows)
         done = 0
@@ -329,11 +320,8 @@ def _largest_first(U: FloatArray, centres: FloatArray, labels: NDArray[np.int64]
 def distinguishing_words(sentences: Iterable[tuple[int, str]], clusters: int, most: int = 8) -> list[list[str]]:
     """Return at most `most` words that sentences of each cluster use more than those of the others.
 
-    Words are ranked by the log of their odds in the cluster over their odds elsewhere, with a prior from all of the
-    text, divided by its standard error (Monroe, Colaresi and Quinn 2008): frequent words without meaning cancel, and
-    rare ones do not win by accident. Each word counts once a sentence.
-
-    The sentences are (cluster, text); clusters below 0 are none, and their text counts as text of elsewhere.
+    Words are ranked by the log of the ratio of their odds, with a prior from all of the text, over its standard error
+    (Monroe, Colaresi and Quinn 2008), once a sentence. Sentences are (cluster, text); clusters below 0 are none.
 
     Example:
         >>> pets, shares = "the dog barks", "the stocks fall"

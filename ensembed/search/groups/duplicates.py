@@ -147,9 +147,7 @@ def find_duplicates(
     store: ViewStore | None = None,
     progress: Progress = silent,
 ) -> Duplicates:
-    """Find groups of sentences that say the same (`star_groups`).
-
-    Exact repeats are found by their text and are neither encoded nor compared.
+    """Find groups of sentences that say the same (`star_groups`); exact repeats are found by text and not encoded.
 
     Args:
         sentences: a list, the path of a text file with a sentence a line, or a corpus.
@@ -189,13 +187,9 @@ def star_groups(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Put every row of U [m, d], all of length one or zero, into a group around a row that represents it.
 
-    The rows are visited in their order. A row that is near no earlier representative becomes a representative; any
-    other row belongs to the nearest representative, earlier or later. So no two representatives have a cosine of the
-    threshold or more, and every other row has one with its own. Connected components would promise neither: sentences
-    that are alike two by two make chains whose ends have nothing in common.
-
-    Return for every row the row that represents it [m] (itself, if it is alone), and the cosine with that [m]. The
-    result is exact. It takes memory for two blocks of cosines, and time for the product of rows and representatives.
+    The rows are visited in order. One that is near no earlier representative becomes one; others go to the nearest. So
+    no two representatives are duplicates; connected components would make chains whose ends have nothing in common.
+    Return for every row its representative [m] (itself, if it is alone) and the cosine with that [m], exactly.
 
     Example:
         >>> U = np.array([[1, 0], [0.8, 0.6], [0.26, 0.966]], np.float32)  # along the chain: 0.80 and 0.79
@@ -244,11 +238,9 @@ def find_threshold(
 ) -> Threshold:
     """Find the cosine from which unrelated rows would make only so many pairs.
 
-    A sample of rows is compared with all others. Nearly all those pairs are of unrelated sentences. Their cosines c
-    have a tail that is close to a normal one after Fisher's transformation atanh(c), which sends 1 to infinity: the
-    normal quantile of the part of pairs above c is a straight line in atanh(c). The line is fitted where a row has from
-    100 down to 10 neighbours (few of which are duplicates), and followed to where it has `false_pairs`. Pairs above
-    that cosine in greater number are there for another reason: they are duplicates.
+    A sample of rows is compared with all others; nearly all these pairs are unrelated. The tail of their cosines c is
+    close to normal after Fisher's transformation: the normal quantile of the part of pairs above c is a line in
+    atanh(c). It is fitted where a row has 100 down to 10 neighbours, and followed to where it has `false_pairs`.
 
     Args:
         U: [m, d], distinct sentences, rows of length one, at least 100 of them.
@@ -326,11 +318,7 @@ def _group_records(duplicates: Duplicates) -> Iterator[dict[str, Any]]:
 
 
 def write_kept(duplicates: Duplicates, file: TextIO) -> int:
-    """Write the sentences that stay, one a line, and return their number.
-
-    Of a file of records, the records that stay are written as they are in the file, below its header if it has one.
-    Records without a text are no duplicates and stay, too.
-    """
+    """Write the sentences that stay, one a line, or their records as they are in the file; return their number."""
     rows, corpus = 0, duplicates.corpus
     if isinstance(corpus, RecordCorpus):
         if (header := corpus.file.header()) is not None:

@@ -46,10 +46,7 @@ def distinct_rows(corpus: Corpus) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def stored_vectors(corpus: Corpus, encoder: Encoder, store: ViewStore, *, progress: Progress = silent) -> Matrix:
-    """Return the encoder's vectors of the corpus [n, d], which are encoded if they are not in the store.
-
-    Of a meta-encoder the views of its members are stored, which its other models share, and combined when read.
-    """
+    """Return the encoder's vectors of the corpus [n, d], encoded once and stored; of a meta-encoder, its views are."""
     if isinstance(encoder, MetaEncoder) and encoder.cacheable:
         counted = encoder.meta.counted
         members = [encoder.ensemble.encoders[j] for j in counted]
@@ -62,10 +59,7 @@ def stored_vectors(corpus: Corpus, encoder: Encoder, store: ViewStore, *, progre
 def unit_matrix(
     vectors: Matrix | Sequence[Any], rows: NDArray[np.int64] | None = None, *, progress: Progress = silent
 ) -> Iterator[FloatArray]:
-    """Give the rows of a matrix [n, d] with these numbers, in this order, scaled to length one.
-
-    They are read once. A large result is a memory-mapped temporary file, which is removed after the block.
-    """
+    """Give these rows of a matrix [n, d], in this order, scaled to length one; a large result is a temporary file."""
     [matrix] = check_views([vectors])
     n, dim = matrix.shape
     rows = np.arange(n) if rows is None else rows

@@ -1,7 +1,4 @@
-"""Contract checks of encoders and view stores, for the tests of ensembed and of your own classes.
-
-They are plain functions; an AssertionError says what does not hold.
-"""
+"""Contract checks of encoders and view stores, for tests; an AssertionError says what does not hold."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The methods: how views are combined into one meta-embedding.
-
-One file per method, and what they share: weights, projections, the passes that engines run for them. It may import
-`reliability`, `numerics` and what is below them.
-"""
+"""The methods: how views are combined into one meta-embedding. May import `reliability`, `numerics` and all below."""
 
 from __future__ import annotations
 

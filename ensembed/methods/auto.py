@@ -32,14 +32,10 @@ _ROWS = 10_000
 class Auto(MomentMethod):
     r"""`[sqrt(w_1) ^F_1; ...; sqrt(w_J) ^F_J]`: a concatenation whose weights are found without labels.
 
-    The cosine of two vectors is the weighted mean of the members' cosines, `sum_j w_j cos_j / sum_j w_j`. The weights
-    say how far each member can be trusted (`ensembed.reliability`), so that a weak member does not pull a good one
-    down. The vectors of all members but the best are softly whitened (centred, uneven directions made less uneven, and
-    scaled to length one again), which brings out what weaker members know. There is nothing to choose.
-
-    With `dim`, the concatenation x is projected on the d leading eigenvectors of its second moment, the mean of x x'.
-    Unlike svd it is not centred first: of all projections on d dimensions this one keeps the dot products of the
-    sentences best (Eckart and Young 1936), and these are the cosines that the weights are for.
+    The cosine of two vectors is `sum_j w_j cos_j / sum_j w_j`, w_j saying how far member j can be trusted
+    (`ensembed.reliability`). All members but the best are softly whitened: centred, uneven directions made less uneven,
+    and scaled to length one again. With `dim`, the result is projected on the d leading eigenvectors of its second
+    moment, not centred: of all projections this one keeps the dot products best (Eckart and Young 1936).
 
     Args:
         dim: the dimension of the result. None is the largest member's; for auto, that of the members together.

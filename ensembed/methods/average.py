@@ -19,8 +19,7 @@ class Average(NaiveMethod):
 
     Args:
         weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
-            member. As in a concatenation, the vectors of length one are scaled by their roots. Members of weight 0 are
-            left out.
+            member. Vectors of length one are scaled by their roots. Members of weight 0 are left out.
 
     Example:
         >>> import numpy as np

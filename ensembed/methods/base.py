@@ -1,8 +1,7 @@
 """What a method is: hyper-parameters only. `fit` turns it into a meta-embedding.
 
-A new method is one file in this folder, or in a package with the entry point `ensembed.methods`, with one frozen
-dataclass: a `NaiveMethod` writes `build`, a `MomentMethod` writes `solve`, any other writes `combine`. Its fields are
-its hyper-parameters, and the options of `ensembed fit`; the docstring's `Args` are their help texts.
+A new method is a frozen dataclass in this folder, or in a package with the entry point `ensembed.methods`: a
+`NaiveMethod` writes `build`, a `MomentMethod` `solve`, others `combine`. Its fields are the options of `ensembed fit`.
 """
 
 from __future__ import annotations
@@ -60,8 +59,7 @@ class Method(ABC):
     def fit(self, views: Sequence[Any], *, passes: Passes = LOCAL, **how: Unpack[PassOptions]) -> Meta:
         """Fit on row-aligned views [n, d_j]: arrays, memory maps, stored views or torch tensors.
 
-        Weights by reliability are found from the views alone, which is less sure than with the sentences: see
-        `resolved`.
+        Weights by reliability come from the views alone, which is less sure than with the sentences (`resolved`).
 
         Args:
             views: the members' vectors of the same sentences, row by row.
@@ -181,8 +179,7 @@ class Method(ABC):
     def to_json(self) -> dict[str, Any]:
         """Return the name, the hyper-parameters and the origin of the weights, for saved models and tables.
 
-        Equal weights, and members to be whitened where there are none, are not mentioned where they are the default, so
-        that the facts, and the keys made of them, are those from before they existed.
+        Defaults that were added later (equal weights, nothing whitened) are left out, so that older keys stay the same.
         """
         facts: dict[str, Any] = {"name": self.name}
         for field in self.parameters():

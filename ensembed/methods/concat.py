@@ -19,8 +19,7 @@ class Concat(NaiveMethod):
 
     Args:
         weights: what each member's cosine counts: "equal", as in the paper; "reliability", found without labels; or a
-            number per member. The vectors of length one are scaled by their roots, which makes the cosine the weighted
-            mean. Members of weight 0 take no room.
+            number per member. Vectors of length one are scaled by their roots. Members of weight 0 take no room.
 
     Example:
         >>> import numpy as np

@@ -32,21 +32,16 @@ class GCCA(MomentMethod):
 
         rho * blockdiag(Sigma_jj + tau/d_j trace(Sigma_jj) I) theta = offdiagonal(Sigma) theta
 
-    for the d largest rho. Each regularised block is whitened, which leaves an ordinary symmetric eigenproblem; the
-    vectors are scaled so that theta' B theta = 1, B being the left-hand block-diagonal matrix. The inputs are not
-    length-normalised. The spectrum holds rho, at most J - 1.
-
-    All rho together add up to zero, so with a large d some are not positive. Such dimensions are legal, as the formula
-    takes the d largest whatever their sign, but the members do not correlate along them (rho = 0) or contradict each
-    other (rho < 0): they carry disagreement. `positive` counts the others; `truncate` to that many leaves these out.
+    for the d largest rho, scaled so that theta' B theta = 1, B being the left-hand matrix. The inputs are not
+    length-normalised. The spectrum holds rho, at most J - 1. With a large d some rho are not positive: the members do
+    not agree along these dimensions, and `truncate` to `positive` many leaves them out.
 
     Args:
         dim: the dimension d of the result. None takes that of the largest member, as the paper does.
         tau: the strength of the regularisation. The paper's best on STS-B dev is 10. Directions in which a view does
             not vary are left out whatever it is.
         weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
-            member. Each member's part of the sum is multiplied by their roots. (The views cannot be scaled before: the
-            whitening undoes that.) rho is that of the unweighted problem. Members of weight 0 are left out.
+            member. Each member's part of the sum is multiplied by their roots. Members of weight 0 are left out.
 
     Reference: Poerner, Waltinger and Schütze 2020, section 3.3.
 

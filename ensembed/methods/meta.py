@@ -1,7 +1,4 @@
-"""What a fitted method does with one view: move its columns, multiply them, or send them through a network.
-
-A projection knows how to save, load and shorten itself, so that nobody else has to tell the kinds apart.
-"""
+"""What a fitted method does with one view: move, multiply or map its columns. A projection saves and loads itself."""
 
 from __future__ import annotations
 
@@ -71,10 +68,7 @@ class BaseProjection(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Placement(BaseProjection):
-    """Puts a view's columns, scaled, at columns `start` onwards.
-
-    Concatenation and averaging are made of these. As dense matrices they would cost a product with mostly zeros.
-    """
+    """Puts a view's columns, scaled, at columns `start` onwards; a dense matrix would be mostly zeros."""
 
     start: int
     columns: int
@@ -263,13 +257,11 @@ class Meta:
     """A fitted meta-embedding, the sum of one projection per view: `transform(views) -> float32 [n, d]`. Frozen.
 
     Attributes:
-        method: name and hyper-parameters of the method that was fitted. Where weights were found by reliability, they
-            are the numbers found, and `weights_from` says so.
+        method: name and hyper-parameters of the method, weights as numbers; `weights_from` says how they were found.
         dim: d, the length of a vector.
         projections: one per view, in the ensemble's order.
         normalize: whether each view's rows are scaled to length one before they are projected.
-        spectrum: [d] what each dimension is worth, falling: variances for svd, the eigenvalues rho for gcca; None
-            where the method has none.
+        spectrum: [d] what each dimension is worth, falling: variances for svd, rho for gcca; None where there is none.
         rows: how many sentences it, or the members' weights, were fitted on; 0 where none were needed.
     """
 
@@ -291,10 +283,7 @@ class Meta:
         return tuple(j for j, projection in enumerate(self.projections) if getattr(projection, "scale", 1.0))
 
     def transform(self, views: Sequence[Any]) -> FloatArray:
-        """Return vectors [n, d] of row-aligned views [n, d_j]; a row does not depend on the rows around it.
-
-        A view given as None is left out of the sum, as when its encoder is down. The inputs are not changed.
-        """
+        """Return vectors [n, d] of row-aligned views [n, d_j], row by row; a view that is None is left out."""
         if len(views) != len(self.projections):
             raise ViewError(f"this meta-embedding takes {len(self.projections)} views, got {len(views)}")
         present = [j for j, view in enumerate(views) if view is not None]

@@ -20,16 +20,13 @@ from ensembed.numerics.moments import Moments
 class SVD(MomentMethod):
     """`V' (conc(s) - mean conc)`, V being the d right singular vectors of the centred concatenation.
 
-    The right singular vectors of a centred matrix are the eigenvectors of its covariance, so the second moments of the
-    length-normalised views are enough. The mean is that of the training corpus, whatever is transformed later.
+    The second moments of the length-normalised views are enough. The mean is that of the training corpus. The spectrum
+    holds the variance along each dimension: the squared singular values over n.
 
     Args:
         dim: the dimension d of the result. None takes that of the largest member, as the paper does.
         weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
-            member. The vectors of length one are scaled by their roots before the decomposition, so that it keeps more
-            of the members that count more. Members of weight 0 are left out.
-
-    The spectrum holds the variance along each dimension: the squared singular values over n.
+            member. Vectors of length one are scaled by their roots first. Members of weight 0 are left out.
 
     Reference: Poerner, Waltinger and Schütze 2020, section 3.2.
 

@@ -1,10 +1,6 @@
-"""How much each member counts.
+"""How much each member counts: weights are those of the members' cosines, so vectors are scaled by their roots.
 
-A weight is that of a member's cosine: with weights w_j the cosine of two concatenations of vectors of length one is
-`sum_j w_j cos_j / sum_j w_j`. The vectors themselves are therefore scaled by sqrt(w_j).
-
-A member of weight 0 is treated as if it were not there, during the fit and in the result. Only its place among the
-views stays.
+A member of weight 0 is treated as if it were not there, during the fit and in the result; only its place stays.
 """
 
 from __future__ import annotations

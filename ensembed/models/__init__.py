@@ -1,4 +1,1 @@
-"""Models: an ensemble of encoders, what is fitted on it, how it is saved, and the one way to open it again.
-
-It may import `engines` and everything below it.
-"""
+"""Models: ensembles of encoders, what is fitted on them, saving and opening. May import `engines` and all below it."""

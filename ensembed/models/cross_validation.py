@@ -1,8 +1,7 @@
 """Choosing by cross-validation, on nothing but cosines and scores.
 
-A choice is judged by the squared error of the best line from its cosines to the scores, the line being fitted on other
-pairs. On all pairs that error is 1 - r^2 of the scores' variance, r being Pearson's. Unlike r, it has a value for every
-pair, so that a few pairs suffice for the standard error of a difference between two choices.
+A choice is judged by the squared error, on other pairs, of the best line from its cosines to the scores. Unlike
+Pearson's r it has a value for every pair, so that a few pairs give the standard error of a difference.
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ class Verdict:
 
     Attributes:
         choice: the first candidate, unless another is better by more than its standard error.
-        gain: how much smaller the error of the best choice is on pairs it was not made on, as a part of the scores'
-            variance; negative where choosing does harm.
+        gain: how much smaller the best choice's error is on other pairs, in parts of the scores' variance; can be < 0.
         error: the standard error of the gain.
     """
 
@@ -71,8 +69,7 @@ class Candidates:
         fixed: [n, K] under candidates with nothing to fit; the first is kept unless another is better.
         members: [n, J] under the members, whose weights can be fitted; [n, 0] where they may not.
         weights: [J] the label-free weights.
-        groups: [n] the same number for pairs of the same two texts, which are always in the same fold; None where all
-            pairs differ.
+        groups: [n] the same number for pairs of the same two texts, which share a fold; None where all pairs differ.
     """
 
     fixed: Vector
@@ -98,10 +95,8 @@ class Candidates:
 def decide(candidates: Candidates, scores: Vector, *, rows: Rows | None = None, seed: int = 0) -> Verdict:
     """Choose on these pairs, and measure the gain of choosing.
 
-    The choosing itself, not only its result, is cross-validated: in each fold it is done again from the start on the
-    other pairs, so that having many candidates to choose from is no advantage. The first candidate stays unless the
-    gain over it is larger than its standard error. Pairs of the same two texts are held out together, and count as one
-    in the standard error.
+    The choosing itself is cross-validated: each fold repeats it on the other pairs. The first candidate stays unless
+    the gain over it exceeds its standard error. Pairs of the same two texts are held out together and count as one.
 
     Args:
         candidates: the cosines under every candidate.
@@ -142,8 +137,7 @@ def check_direction(candidates: Candidates, scores: Vector) -> None:
 def _best(candidates: Candidates, scores: Vector, rows: Rows, rng: np.random.Generator) -> Choice:
     """Return the candidate with the smallest cross-validated error on these pairs.
 
-    Only a candidate that correlates with the scores, and better than the first one, can replace it: as falling lines
-    are made constant, one that falls would look like a constant, which may look better than a weak first candidate.
+    Only a candidate that correlates with the scores, and better than the first one, can replace the first.
     """
     y, fixed, members = scores[rows], candidates.fixed[rows], candidates.members[rows]
     strengths = SHRINKAGE if members.shape[1] else ()
@@ -185,10 +179,7 @@ def fit_weights(cosines: Vector, scores: Vector, weights: Vector, strength: floa
 
 
 def line_errors(cosines: Vector, scores: Vector, known: Rows, held: Rows) -> Vector:
-    """Return the squared errors [held, K] of the lines from cosines [n, K] to scores [n] fitted on the known pairs.
-
-    A line that falls is made constant: similar texts must have the larger cosine.
-    """
+    """Return squared errors [held, K] of the lines fitted on the known pairs; lines that fall are made constant."""
     X, y = cosines[known], scores[known]
     mean, level, variance = X.mean(axis=0), y.mean(), X.var(axis=0)
     covariance = (X - mean).T @ (y - level) / len(y)
@@ -207,20 +198,14 @@ def correlations(cosines: Vector, scores: Vector) -> Vector:
 
 
 def standard_error(values: Vector, groups: Rows) -> float:
-    """Return the standard error of the mean of values [n], where values of the same group [n] may depend on each other.
-
-    Groups are numbered from 0. Where every value is a group of its own, this is the usual standard error.
-    """
+    """Return the standard error of the mean of values [n], which may depend on each other within groups [n]."""
     sums = np.bincount(groups, values - values.mean())
     n, G = len(values), len(sums)
     return float(np.sqrt(G / (G - 1) * (sums @ sums)) / n) if G > 1 else float("inf")
 
 
 def folds(groups: Rows, rng: np.random.Generator) -> Iterator[tuple[Rows, Rows]]:
-    """Divide pairs at random into folds; yield the places of the other pairs and of the fold's own.
-
-    Pairs of the same group [n], numbered from 0, are in the same fold.
-    """
+    """Divide pairs at random into folds, groups [n] kept together; yield the places of the others and of its own."""
     order = rng.permutation(groups.max() + 1)
     parts = [np.flatnonzero(np.isin(groups, part)) for part in np.array_split(order, _FOLDS)]
     for i, held in enumerate(parts):

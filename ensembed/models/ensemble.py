@@ -81,23 +81,17 @@ class Ensemble:
         """Fit a method on what the members say about unlabelled sentences.
 
         Args:
-            sentences: a list, the path of a text or Parquet file or of a folder of them, or a corpus
-                (`ensembed.corpora.open_corpus` has one for URLs).
+            sentences: a list, the path of a text or Parquet file or a folder of them, or a corpus (`open_corpus`).
             method: how to combine the views; None is `Auto()`, which finds out how far each member can be trusted.
-                Weights by reliability are found with the help of the sentences' words.
-            tune: labelled pairs to choose weights, tau, dim and method on, if there are any: a list of
-                (score, text, text), or what `ensembed.sts.read_pairs` gives. `method` stays unless choosing gains
-                more than its standard error. Without them no score is read.
-            store: where the views are cached, so that nothing is encoded twice; by default the user's cache. An
-                autoencoder's training is kept there, too, while it runs: after an interruption the same call goes on.
-            engine: where to encode and to fit: `ensembed.engines.Ray()` is a cluster; None is this process. A few
-                thousand rows, to find weights and whitenings on, are read here in any case.
+            tune: labelled pairs, (score, text, text) or from `ensembed.sts.read_pairs`, to choose weights, tau, dim and
+                method on. `method` stays unless choosing gains more than its standard error.
+            store: where views, and an autoencoder's training while it runs, are kept; by default the user's cache.
+            engine: where to encode and to fit: `ensembed.engines.Ray()` is a cluster; None is this process.
             threads: cores for the fit; None leaves BLAS its own choice.
             progress: receives the rows and epochs that are done.
 
         Raises:
-            InputError: the method does not suit the members (`check`), or the labelled pairs cannot be tuned on; before
-                anything is encoded.
+            InputError: the method does not suit the members, or the pairs cannot be tuned on. Nothing is encoded yet.
             StoreBusyError: another process is encoding or training the same.
         """
         method = Auto() if method is None else method
@@ -189,8 +183,7 @@ class MetaEncoder(Encoder):
     def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> FloatArray:
         """Return vectors [n, d] of the sentences, in their order.
 
-        With missing="drop" a member that fails is left out of the whole call, with a warning: all rows of one call are
-        made of the same members and can be compared.
+        With missing="drop" a failing member is left out of the whole call, with a warning, so that the rows compare.
         """
         model = self
         while True:

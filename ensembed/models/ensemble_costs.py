@@ -156,9 +156,7 @@ def measure(
     threads: int | None = None,
     progress: Progress = silent,
 ) -> EnsembleCosts:
-    """Measure what an ensemble costs.
-
-    Every member encodes all sentences three times: alone, one after the other, and side by side with the others.
+    """Measure what an ensemble costs: its members alone, one after the other, and side by side.
 
     Args:
         encoders: names, encoders, or any objects that have `encode`.
@@ -271,8 +269,7 @@ class _KnownVectors(Encoder):
 class PeakMemory:
     """Measure by how many bytes the memory of this process grows in a `with` block: `grown`.
 
-    The system's own peak never falls, so that a large member would hide all smaller ones after it. `grown` is None
-    where the system does not say how much memory a process has.
+    The system's own peak never falls and would hide smaller members. `grown` is None where the system does not say.
 
     Example:
         >>> with PeakMemory() as memory:

@@ -1,8 +1,4 @@
-"""Saved models on the Hugging Face hub: `from_pretrained` fetches two files of a repository and opens the model.
-
-Only `config.json` and `model.safetensors` are fetched: no pickle, no code. `HF_ENDPOINT`, `HF_HOME`, `HF_TOKEN` and
-`HF_HUB_OFFLINE` work as everywhere.
-"""
+"""Saved models on the Hugging Face hub. Only `config.json` and `model.safetensors` are fetched: no pickle, no code."""
 
 from __future__ import annotations
 
@@ -51,8 +47,6 @@ def from_pretrained(
     progress: Progress = silent,
 ) -> HubModel:
     """Open a model of the hub. A model that was opened once opens without the hub.
-
-    Only `config.json` and `model.safetensors` are fetched, the second only if the first is that of an ensembed model.
 
     Args:
         repo: the name on the hub, `org/name`.

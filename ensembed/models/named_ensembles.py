@@ -10,9 +10,8 @@ from ensembed.errors import InputError
 
 ENSEMBLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        # The three of Poerner, Waltinger and Schütze, "Sentence Meta-Embeddings for Unsupervised Semantic Textual
-        # Similarity" (ACL 2020), in the order of the paper's tables. They need `pip install 'ensembed[st,tfhub]'`, a
-        # network the first time, and gigabytes of disk space.
+        # The three of Poerner, Waltinger and Schütze (ACL 2020), in the order of the paper's tables. They need
+        # `pip install 'ensembed[st,tfhub]'`, a network the first time, and gigabytes of disk space.
         "paper": (
             # ParaNMT (600): averages of word and trigram vectors; the archive that the authors' setup.sh downloads.
             "paranmt:http://www.cs.cmu.edu/~jwieting/para-nmt-50m-demo.zip",

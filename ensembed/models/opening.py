@@ -1,8 +1,4 @@
-"""The one way to open a model, whatever a user names it by, and the rule for names that come out of a file.
-
-A name that a user types may do whatever that kind of encoder does. A name out of a file (a saved model, an index, the
-configuration of another library) may not run code or send sentences away unless the user says `trust`.
-"""
+"""The one way to open a model. Names read from a file may not run code or send sentences away without `trust`."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ def open_model(
 
     Args:
         source: the folder of a saved model, `hub:org/name@revision`, an encoder's name, or an object with `encode`. A
-            string names a folder only if a model was saved in it: any other folder may share its name with an encoder.
+            string names a folder only if a model was saved in it.
         threads: cores per encoder; None leaves it to each encoder.
         trust: also open encoders that run code which comes with their weights, or that send sentences to servers which
             are neither on this machine nor have their key set.
@@ -87,8 +83,7 @@ def load(
         folder: the folder it was saved in.
         encoders: members that cannot be opened by name (your own objects), by the name they had.
         threads: cores per encoder; None leaves it to each encoder.
-        missing: "error" stops when a member cannot be opened or fails later; "drop" warns and goes on without it. A
-            member that has changed is an error either way: its vectors would be wrong, not missing.
+        missing: "error" stops when a member fails; "drop" warns and goes on. A changed member is always an error.
         trust: also open members that run code which comes with their weights, or that send sentences to servers which
             are neither on this machine nor have their key set. A model that you did not save can name any.
         progress: receives long work that opening a member takes.

@@ -1,7 +1,6 @@
-"""Saved models: a folder with `config.json` (facts) and `model.safetensors` (numbers). No code, no pickle.
+"""Saved models: a folder with `config.json` (facts, hashes) and `model.safetensors` (numbers). No code, no pickle.
 
-Both are written to a temporary name and renamed. The configuration comes last and holds the hash of its own facts and
-of the tensors, so that a save that was torn in the middle and any damage show.
+Both are written to a temporary name and renamed, the configuration last, so that a torn save shows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Choosing weights, method, tau and dim on a few labelled pairs, where a user has some.
-
-Without labelled pairs nothing of this is used: the label-free path never reads a score.
-"""
+"""Choosing weights, method, tau and dim on a few labelled pairs; the label-free path never reads a score."""
 
 from __future__ import annotations
 
@@ -167,9 +164,8 @@ def tune_method(
 ) -> Meta:
     """Choose a method on labelled pairs and fit it on the views.
 
-    Candidates are the method itself, the label-free `Auto`, concatenations with weights fitted to the pairs (held more
-    or less strongly to the label-free ones), svd and gcca with several weights, dims and, for gcca, taus. The method
-    itself stays unless choosing gains more than one standard error on pairs that it was not done on (`decide`).
+    Candidates are the method itself, `Auto`, concatenations with fitted weights, svd and gcca with several weights,
+    dims and taus. The method stays unless choosing gains more than one standard error on other pairs (`decide`).
 
     Args:
         method: what would be fitted without labels. If it has a `dim`, that is kept.
@@ -184,9 +180,8 @@ def tune_method(
         passes: what makes the passes.
 
     Returns:
-        The fitted method. Its method facts have numbers, and under `tuned` how they were chosen: `pairs`, how many;
-        `kept`, whether the method stayed; `gain` and its standard `error`, parts of the scores' variance on pairs that
-        were not chosen on (`Verdict`); `shrinkage`, of fitted weights; `seed`.
+        The fitted method; its facts say under `tuned` how it was chosen: `pairs`, `kept`, `gain` and its `error` in
+        parts of the scores' variance (`Verdict`), `shrinkage` and `seed`.
 
     Raises:
         InputError: the scores contradict every candidate.
@@ -214,8 +209,7 @@ def tune_method(
     except InputError:
         if method.wants_reliability:
             raise
-        # Nothing can be estimated, for example from a few sentences. The method does not depend on it, and labels can
-        # still choose.
+        # Nothing can be estimated, for example from a few sentences. Labels can still choose.
         own_weights = getattr(method, "weights", "equal")
         weights = (1.0,) * len(views) if isinstance(own_weights, str) else own_weights
     vectors = [np.asarray(view[: len(pairs.texts)]) for view in pair_views]
@@ -281,8 +275,7 @@ def offer(
 ) -> Offer:
     """Fit every method that can be chosen and return the pairs' cosines under each.
 
-    A concatenation's cosine is a sum of the members' cosines, so its weights can be fitted to any set of pairs. svd and
-    gcca have to be solved for given weights; they are tried with a few.
+    A concatenation's weights can be fitted to any pairs; svd and gcca are solved for a few given weights.
 
     Args:
         method: what would be fitted without labels, with numbers for weights; if it has a dim, every candidate has it.
@@ -328,10 +321,7 @@ def offer(
 
 
 def _weightings(weights: Weighting) -> list[Weighting]:
-    """Return the label-free weights, less and more sharp, equal weights, and each member in the lead.
-
-    The last two include members whose label-free weight is 0: labels may know better.
-    """
+    """Return the label-free weights, less and more sharp, equal ones, and each member, even of 0, in the lead."""
     w = np.array(weights) / max(weights)
     arrays = [w**power for power in POWERS]  # 0 ** 0 is 1
     arrays += [np.where(np.arange(len(w)) == j, 1.0, LEADS) for j in range(len(w))]

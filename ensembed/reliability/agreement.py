@@ -1,7 +1,4 @@
-"""How members' cosines of near sentences agree: which members say something, which say the same, and their weights.
-
-All encoders, good or bad, tell that random pairs are unrelated. They differ among near sentences.
-"""
+"""How members' cosines of near sentences agree: which members are mute, which are copies, and their weights."""
 
 from __future__ import annotations
 
@@ -27,9 +24,7 @@ SAME = 0.99
 # Rows of length one that vary less than this, squared, are all the same but for rounding.
 _LEAST_VARIANCE = 1e-10
 TRUST = 0.95
-"""The assumed correlation of the best member's cosines with the truth: no label-free figure shows it.
-
-Chosen on STS-B dev; 0.97 does as well."""
+"""The assumed correlation of the best member's cosines with the truth. Chosen on STS-B dev; 0.97 does as well."""
 LARGEST_TRUST = 0.985
 """The largest assumed correlation of any other member's."""
 LARGEST_WEIGHT = 0.5
@@ -127,11 +122,9 @@ def weights(best: int, r: Matrix64, spread: Matrix64, level: float, known: Matri
     If errors were independent, and the best member's cosines correlated with the truth by a, another's would correlate
     with it by r / a, r being their agreement; and a / (1 - a^2) is the weight of a cosine of spread 1 in the best sum.
 
-    - Agreement is that over pairs whose best cosines are spread as widely as in text with near and far sentences
-      (`SPREAD`). A corpus that has no near sentences shows it over a narrow range only; what is beyond follows from the
+    - Agreement is that over pairs whose cosines are spread as in text with near and far sentences (`SPREAD`), by the
       regression of a member's cosines on the best one's, which does not depend on the range (Thorndike 1949, case 2).
-    - Errors are not quite independent, so that no other counts more than `LARGEST_WEIGHT`, and a member that knows less
-      of the best than the best of it counts less than it agrees.
+    - No other counts more than `LARGEST_WEIGHT`; a member that knows less of the best than the best of it counts less.
     - Members that err alike share: what two of them say beyond the best counts once.
     - A member whose cosines lie close together needs a larger factor: all are divided by their spread.
 
@@ -207,8 +200,7 @@ def near_sentences(vectors: Sequence[Matrix64], queries: NDArray[np.int64], k: i
 def roles_of(near: Near, vectors: Sequence[Matrix64], lexical: Lexical | None, rng: np.random.Generator) -> Roles:
     """Return which members are mute and which are copies.
 
-    Copies are recognised by near pairs. Mute members are recognised by near pairs and as many random ones: pairs that
-    are near because one member errs have low cosines under the others, so that weak members seem to disagree.
+    Copies show in near pairs. Mute members need random pairs, too: on near ones alone weak members seem to disagree.
     """
     varied = list(near.neighbours)
     n, size, q = len(vectors[0]), len(varied), len(near.queries)

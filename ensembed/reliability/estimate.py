@@ -57,14 +57,12 @@ class Reliability:
         names: the members.
         sufficiency: [J, J] the part of what member j says, beyond the words of a sentence, that a linear map of what
             member i says predicts of sentences it was not fitted on; the diagonal is 1.
-        lead: [J] how much more a member predicts of its strongest rival than that predicts of it. The best member is
-            the one with the largest. 0 for members that say nothing: they are compared with nobody.
+        lead: [J] how much more a member predicts of its strongest rival than that of it; 0 for mute members.
         lead_low: [J] the lower end of its 95% bootstrap interval.
         lead_high: [J] the upper end.
         agreement: [J] how a member's cosines correlate with the best one's, over pairs that are near under the best.
-        weights: [J] the weights of the members' cosines, 1 for the best: what methods take as `weights`. 0 for members
-            that say nothing or next to nothing. Members that say the same share one weight. Another member
-            than the best can have more than 1 where its cosines have less spread: it counts for less all the same.
+        weights: [J] the weights of the members' cosines: 1 for the best, 0 for members that say next to nothing, one
+            shared by copies. Above 1 where a member's cosines have less spread: it counts for less all the same.
         weights_low: [J] the lower end of their 95% bootstrap interval.
         weights_high: [J] the upper end.
         whitened_weights: [J] the same for vectors of which those of `whitened` are softly whitened: what `Auto` takes.
@@ -76,10 +74,8 @@ class Reliability:
         lexical: whether the sentences' words were known, so that what they explain could be left out.
         seed: seed of the random samples.
         sure: the part of the bootstrap samples in which the best member is the best one.
-        best: the place of the member that is trusted most: of those that say something the one with the largest lead,
-            and of those that lead alike the one that follows the words least.
-        decided: what made it the best: its "lead"; the "words", between members that lead alike; or "nothing", where no
-            two members agree and nothing else tells which to believe, so that all count the same.
+        best: the place of the member, not mute, with the largest lead; of equal leads the one that follows words least.
+        decided: what made it the best: "lead", "words" (among equal leads), or "nothing", where all count the same.
     """
 
     names: tuple[str, ...]
@@ -125,30 +121,23 @@ def reliability(
 ) -> Reliability:
     """Estimate how far each member of an ensemble can be trusted, without labels.
 
-    The best member is the one that predicts more of what the others say than they predict of what it says, beyond what
-    the words of the sentences predict by themselves (`ensembed.reliability.sufficiency`; after Darrin et al. 2024,
-    "When is an Embedding Model More Promising than Another?"), each rival taken by itself. Of members that lead alike
-    the one is taken whose cosines follow the words least: what weak members have in common is that they look at words.
-    The others count by how their cosines of near sentences agree with those of the best, by how much of it they know,
-    and by how much of that nobody else says (`ensembed.reliability.agreement`).
+    The best member predicts more of its strongest rival than that predicts of it, beyond what the words of the
+    sentences predict (`ensembed.reliability.sufficiency`; after Darrin et al. 2024, "When is an Embedding Model More
+    Promising than Another?"). Among equal leads it is the one whose cosines follow the words least. The others count by
+    how their cosines of near sentences agree with the best one's, by how much of it they know, and by how much of that
+    nobody else says (`ensembed.reliability.agreement`).
 
-    A member that agrees with no other and not with the words (a constant, random vectors, vectors of other sentences)
-    is mute: its weight is 0 and it has no part in the rest. Members that say the same are looked at once and share one
-    weight. Where no two members agree and nothing else tells which to believe, those that tell sentences apart count
-    the same.
+    A member that agrees with no other and not with the words is mute: its weight is 0. Members that say the same share
+    one weight. Where nothing tells which member to believe, all that tell sentences apart count the same.
 
-    What it cannot tell is knowledge from noise that comes on top of knowledge: neither is predicted by the others. A
-    member that is a good one with much noise of its own added (as large as half of the vector, say) can seem to lead.
-    Nor does it tell knowledge from what cosines make of it: a member of many dimensions knows more than one that was
-    cut to few, even where the cosines of the latter are the better ones.
-
-    The intervals are those of a bootstrap over sentences and over queries, given the regressions: they do not tell how
-    the members would do on sentences of another kind.
+    It cannot tell knowledge from noise on top of it, as neither is predicted by the others: a good member with much
+    noise added can seem to lead. Nor does it see what cosines make of knowledge: a member of many dimensions knows more
+    than one that was cut to few, even where the cosines of the latter are better. The intervals are those of a
+    bootstrap over sentences and queries, given the regressions; they do not hold for sentences of another kind.
 
     Args:
         views: row-aligned arrays [n, d_j], memory maps or stored views. Only sampled rows are kept in memory.
-        sentences: what the rows are vectors of, as a corpus or a sequence. Without them nothing can be said about
-            words: the order of members that lean on words is less sure, and repeated sentences are not found.
+        sentences: those of the rows; without them the estimate is less sure, and repeated sentences are not found.
         names: what to call the members; by default `view 0`, `view 1` and so on.
         rows: how many distinct sentences to sample; all if there are no more.
         queries: how many of them to look for near sentences of.

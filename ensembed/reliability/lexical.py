@@ -1,7 +1,4 @@
-"""What the words of sentences say by themselves: tf-idf of words and of letters, reduced in dimension.
-
-Weak encoders share it: an average of word vectors says little more than which words a sentence has.
-"""
+"""What the words of sentences say by themselves: tf-idf of words and letters, reduced. Weak encoders share it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """How alike encoders are on a corpus, without labels: linear CKA, correlation of cosines, overlap of neighbours.
 
-All three are computed from rows of length one, because embeddings are compared by cosine. All three are symmetric, and
-do not change when a view is rotated or scaled.
-
-An encoder that gives all sentences the same vector has 0 in all three with every encoder, itself included. A single
-zero vector has cosine 0 with every other and no neighbours.
+All use rows of length one and do not change when a view is rotated or scaled. An encoder that gives all sentences the
+same vector has 0 in all three, even with itself.
 """
 
 from __future__ import annotations
@@ -134,21 +131,15 @@ def compare(
     """Compare the encoders' views of the same sentences.
 
     This takes two passes over the views, in memory that does not depend on the number of rows, and all pairs of a
-    sample.
-
-    Linear CKA is `HSIC(X, Y) / sqrt(HSIC(X, X) HSIC(Y, Y))` (Kornblith et al. 2019). The usual estimate of HSIC,
-    `||X'Y||_F^2` of centred views, makes any two views alike unless n is much larger than their dimensions: two random
-    views of d columns have a CKA of about d / n. Here it is the unbiased one of Song et al. (2012), as in Nguyen et al.
-    (2021).
+    sample. Linear CKA is `HSIC(X, Y) / sqrt(HSIC(X, X) HSIC(Y, Y))` (Kornblith et al. 2019) with the unbiased HSIC of
+    Song et al. (2012): the usual estimate gives two random views of d columns a CKA of about d / n.
 
     Args:
         views: row-aligned arrays [n, d_j], memory maps or stored views, at least two.
         names: the names of the encoders; by default `view 0`, `view 1` and so on.
-        among: [m] the numbers of the rows to use, rising; by default all. A sentence that the corpus repeats should
-            count once: to any two encoders its repetitions are alike.
+        among: [m] the numbers of the rows to use, rising; by default all. Repeated sentences should count once.
         rows: how many of them to sample for the cosines and the neighbours; all if there are no more.
-        neighbours: how many nearest neighbours of a sentence to compare, by cosine, among the sampled ones. Of equally
-            near ones the first count.
+        neighbours: how many nearest neighbours of a sentence to compare, by cosine, among the sampled ones.
         seed: seed of the random sample.
         progress: receives the number of rows that are done.
 

@@ -1,11 +1,7 @@
-"""How much of what one member says another can predict.
+"""How much of what one member says another can predict: the better one is more sufficient (Darrin et al. 2024).
 
-Of two encoders the better one predicts more of the other than the other of it: it is the more sufficient one (Darrin et
-al. 2024, "When is an Embedding Model More Promising than Another?"). What the words of a sentence predict by themselves
-is removed from every view first, since weak encoders share it, and share it as noise.
-
-Views are softly whitened before: they are centred, and every principal direction is divided by its standard deviation
-to the power `POWER`. Averages of word vectors gain much by it; encoders that were trained for cosines gain little.
+Views are softly whitened: centred, and every principal direction divided by its standard deviation to the power
+`POWER`. What words predict by themselves is removed from every view, since weak encoders share it as noise.
 """
 
 from __future__ import annotations
@@ -61,8 +57,7 @@ class Predictions:
 def lead(R: Matrix64) -> Matrix64:
     """Return how much more each member predicts of its strongest rival than that of it [..., J], from R^2 [..., J, J].
 
-    A rival is any other member, the strongest the one with the least difference. (In the mean over the others a weak
-    member would seem to lead that has a still weaker relative among them.)
+    A rival is any other member. (In the mean over all a weak member with a still weaker relative would seem to lead.)
 
     Example:
         >>> lead(np.array([[1.0, 0.5], [0.25, 1.0]]))
@@ -120,8 +115,7 @@ def _predict(
 ) -> None:
     """Fill in errors [n, J] of predicting all views Z [n, D] from X [n, d].
 
-    In the eigenvectors of a fold's second moment a ridge only divides, so that all strengths share one decomposition,
-    and the total error of a strength follows from second moments: rows are predicted once, with the chosen one.
+    All strengths share one decomposition of a fold's second moment; rows are predicted once, with the chosen one.
     """
     moments = [(X[test].T @ X[test], X[test].T @ Z[test]) for test in folds]
     own, cross = (sum(products[k] for products in moments) for k in (0, 1))

@@ -1,7 +1,6 @@
 """Views on disk: one encoder's vectors of one corpus, in checksummed shards that survive an interruption.
 
-It holds the store (`store`), the folder of one view (`view_folder`), its files (`shards`) and the schedule that fills
-several views (`schedule`). It may import `encoders`, `numerics`, `corpora` and what is below them.
+It may import `encoders`, `numerics`, `corpora` and what is below them.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ _RETRY = 16
 class Schedule:
     """Chooses between both ways by measuring them.
 
-    Which way wins depends on the members (one that waits for a server, one that uses a single core) and on the
-    machine, so both are tried and timed, for few and for many sentences apart.
+    Both are tried and timed, for few and for many sentences apart: the faster one depends on members and machine.
 
     Attributes:
         clock: returns the time in seconds.

@@ -1,11 +1,7 @@
-"""The view store: a folder of views, and one view of it.
+"""The view store: a folder of views `<root>/<corpus key>/<encoder key>/`, and one view of it.
 
-A view is a folder `<root>/<corpus key>/<encoder key>/` of `.npy` files. A shard's name holds its first row and the hash
-of its bytes. It is written under a temporary name, synced and renamed, so that a shard that exists is whole.
-`manifest.json` comes last and makes the view complete. Nothing in the folder depends on when or in how many runs it was
-written: an interrupted view that is finished later has the same bytes as one that was written without interruption.
-
-Beside the views, `<root>/training/` keeps what is trained on them while it is trained.
+Shards are `.npy` files named by first row and hash, and renamed into place when whole; `manifest.json` comes last. An
+interrupted view that is finished later has the same bytes. `<root>/training/` keeps what is being trained on views.
 """
 
 from __future__ import annotations
@@ -43,8 +39,7 @@ from ensembed.views.view_folder import (
 class View:
     """One encoder's vectors of one corpus, read as needed: `view[a:b]` is a float32 array [b - a, d].
 
-    Opening checks that every shard exists with the right size. Reading rows checks every byte of their shards;
-    `damaged` checks all shards.
+    Opening checks the size of every shard; reading rows checks every byte of their shards, `damaged` of all.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -105,8 +100,7 @@ class View:
         def fill(k: int) -> None:
             whole[k * size : (k + 1) * size] = self._load(k)
 
-        # Most of the time goes into checking the bytes, which lets other threads run. Each shard is copied to its place
-        # and dropped, so that no more than one per core is in memory beside the result.
+        # Checking bytes lets other threads run. Each shard is copied and dropped: at most one per core is in memory.
         with ThreadPoolExecutor(available_cores()) as pool:
             for _ in pool.map(fill, range(len(self.manifest.shards))):
                 pass

@@ -1,8 +1,7 @@
 """The folder of a view while it is filled: which shards exist, which are missing, and how a shard is added.
 
-The process that fills a view holds its lock (`ViewStore.unfinished`). It may let other processes write, because a shard
-exists whole or not at all. A shard whose repeated sentences stand in shards that do not exist yet may be kept in
-`<root>/pending/<corpus key>/<encoder key>/` meanwhile, with the rows of those sentences left open.
+The process that fills a view holds its lock (`ViewStore.unfinished`); others may write whole shards for it. A shard
+that repeats sentences of missing shards may wait in `<root>/pending/<corpus key>/<encoder key>/`.
 """
 
 from __future__ import annotations
@@ -92,10 +91,7 @@ class ViewFiles:
         return row - row % self.shard_rows
 
     def find(self, progress: Progress) -> dict[int, str]:
-        """Return the whole shards that earlier runs left, by first row, and remove everything else from the folder.
-
-        Every byte is checked: a damaged row must not be copied into a new shard, whose checksum would then cover it up.
-        """
+        """Return the whole shards of earlier runs by first row, every byte checked; remove everything else."""
         found: dict[int, str] = {}
         with self.disk_errors():
             sizes = {path: path.stat().st_size for path in self.folder.iterdir() if path.name != MANIFEST}
@@ -199,11 +195,7 @@ class ViewFiles:
 
 
 class Listing:
-    """The whole shards of a folder as a worker knows them: those of its last listing, and its own.
-
-    Other workers write to the folder, too, so a worker lists it again, but rarely: a listing is slow for a folder of
-    many files on another machine.
-    """
+    """The whole shards of a folder as a worker knows them: those of its last listing, which is slow, and its own."""
 
     def __init__(self, files: ViewFiles, folder: Path) -> None:
         self._files = files
@@ -248,10 +240,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _written_shard_rows(folder: Path, dim: int, rows: int) -> int | None:
-    """Return the rows per shard of a view that was begun before, or None where its files do not say.
-
-    The first shard says it unless it is the only one: that one may be shorter than the others would be.
-    """
+    """Return the rows per shard of a view begun before, or None: a shard that is the only one may be a short one."""
     try:
         return read_manifest(folder).shard_rows
     except (MissingError, CorruptViewError):
@@ -331,11 +320,7 @@ def shard_rows_of(path: Path, dim: int) -> int:
 
 
 def shard_name(start: int, data: bytes) -> str:
-    """Return the file name of the shard that begins with row `start`.
-
-    It holds the hash of the content, so that a shard needs no entry elsewhere, and the row instead of a number, so
-    that a shard of another size is never taken for the wrong rows.
-    """
+    """Return the file name of the shard that begins with row `start`: the row and the hash of the content."""
     return f"shard-{start:09d}-{checksum(data)}.npy"
 
 
@@ -354,10 +339,7 @@ def is_whole(path: Path) -> bool:
 
 
 def load_shard(path: Path, rows: int, dim: int) -> FloatArray:
-    """Return the shard [rows, dim], every byte checked, or raise a CorruptViewError.
-
-    It is read, not mapped: all of it has to be hashed anyway, and a file that is truncated later cannot crash us.
-    """
+    """Return the shard, checked, or raise a CorruptViewError. It is not mapped: a later truncation would crash us."""
     header = npy_header(rows, dim)
     try:
         data = path.read_bytes()

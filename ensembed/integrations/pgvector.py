@@ -213,7 +213,9 @@ def _truncated(model: Encoder, dim: int | None) -> Encoder:
 def _check_dim(model: Encoder, column: Column, *, index: bool) -> None:
     dim, limit = model.spec.dim, INDEXED[column]
     if dim > _MAX_DIM:
-        raise DimensionError(f"{model.spec.name!r} has {dim} dimensions; set truncate={_MAX_DIM}, pgvector's limit")
+        raise DimensionError(
+            f"{model.spec.name!r} has {dim} dimensions; pgvector keeps {_MAX_DIM}: set truncate={_MAX_DIM}"
+        )
     if index and dim > limit:
         half = "column='halfvec', or " if column == "vector" and dim <= INDEXED["halfvec"] else ""
         problem = f"{model.spec.name!r} has {dim} dimensions; pgvector indexes at most {limit} of a {column}"

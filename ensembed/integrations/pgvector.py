@@ -206,7 +206,7 @@ def _truncated(model: Encoder, dim: int | None) -> Encoder:
     if dim is None:
         return model
     if not isinstance(model, MetaEncoder):
-        raise InputError(f"{model.spec.name!r} is no meta-encoder: open it as in minilm?truncate_dim={dim}")
+        raise InputError(f"{model.spec.name!r} is not a meta-encoder: open it as in minilm?truncate_dim={dim}")
     return model.truncate(dim)
 
 

@@ -108,7 +108,7 @@ def resample(
         protocol: how sub-testsets become a score; they keep its weights.
         resamples: how many resamples.
         seed: seed of the draws.
-        progress: told of drawn pairs.
+        progress: receives the number of pairs drawn.
 
     Raises:
         DatasetError: a correlation is undefined on the data themselves: fewer than two pairs, or constant gold.

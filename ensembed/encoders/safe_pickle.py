@@ -1,8 +1,8 @@
 """Read pickles of arrays, dicts and lists without importing or calling anything that the file names.
 
 This is Python's own `pickle._Unpickler`, cut down to plain data and numpy arrays. `find_class` returns stand-ins of
-ours. `pickle.Unpickler` in C is not safe even with an allow-list: 20 bytes can make it allocate 32 GB. numpy's own
-reader runs any pickle.
+ours. `pickle.Unpickler` in C is not safe even with an allow-list: a few bytes made it ask for more than 8 GB. numpy's
+own reader runs any pickle.
 """
 
 from __future__ import annotations

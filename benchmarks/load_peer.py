@@ -19,14 +19,14 @@ def main(port: int, folder: Path) -> None:
     from fastapi import Body, FastAPI
 
     encode = open_peer(folder)
-    app = FastAPI()
 
-    @app.post("/v1/embeddings")
     def embeddings(body: dict[str, Any] = Body()) -> dict[str, Any]:  # noqa: B008 - FastAPI's own way
         vector = encode([body["input"]], 1)[0]
         data = {"object": "embedding", "index": 0, "embedding": base64.b64encode(vector.tobytes()).decode()}
         return {"object": "list", "data": [data], "model": body["model"]}
 
+    app = FastAPI()
+    app.post("/v1/embeddings")(embeddings)
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="error")
 
 

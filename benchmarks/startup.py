@@ -19,7 +19,7 @@ TARGETS = {"import ensembed": "< 0.150 s", "ensembed --help": "< 0.250 s", "from
 HEAVY = ("numpy", "scipy", "onnxruntime", "tokenizers", "torch", "rich")
 
 
-def run(repeats: int = 15) -> Section:
+def main(repeats: int = 15) -> Section:
     """Whole processes, from their start to their end."""
     best = best_in_turn([partial(_start, arguments) for arguments in CASES.values()], repeats)
     times = dict(zip(CASES, best, strict=True))
@@ -43,7 +43,7 @@ def _start(arguments: list[str]) -> None:
 
 
 def _loaded(name: str) -> list[str]:
-    code = CASES[name][1] if CASES[name][0] == "-c" else "from ensembed.cli import run; run(['--help'])"
+    code = CASES[name][1] if CASES[name][0] == "-c" else "from ensembed.cli import main; main(['--help'])"
     code += f"\nimport sys; print('loaded', *(name for name in {HEAVY!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return done.stdout.splitlines()[-1].split()[1:]

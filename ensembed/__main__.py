@@ -1,5 +1,7 @@
 """`python -m ensembed` is `ensembed`."""
 
+import sys
+
 from ensembed.cli import main
 
-main()
+sys.exit(main())

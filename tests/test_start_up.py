@@ -9,7 +9,7 @@ import click
 import pytest
 
 import ensembed
-from ensembed.cli import SUMMARIES, cli, run
+from ensembed.cli import SUMMARIES, cli, main
 
 HEAVY = ("numpy", "scipy", "onnxruntime", "tokenizers", "torch", "transformers", "sentence_transformers", "rich", "ray")
 
@@ -31,9 +31,9 @@ def _loaded(code: str) -> set[str]:
     "code",
     [
         "import ensembed",
-        "from ensembed.cli import run; assert run(['--help']) == 0",
-        "from ensembed.cli import run; assert run(['--version']) == 0",
-        "from ensembed.cli import run; assert run(['no-such-command']) == 2",
+        "from ensembed.cli import main; assert main(['--help']) == 0",
+        "from ensembed.cli import main; assert main(['--version']) == 0",
+        "from ensembed.cli import main; assert main(['no-such-command']) == 2",
         COMPLETED,
     ],
 )
@@ -57,7 +57,7 @@ def test_engines_are_imported_without_what_they_run_on() -> None:
 
 
 def test_one_command_does_not_load_the_others() -> None:
-    loaded = _loaded("from ensembed.cli import run; assert run(['encoders', '--help']) == 0")
+    loaded = _loaded("from ensembed.cli import main; assert main(['encoders', '--help']) == 0")
     assert "ensembed.cli.encoders" in loaded
     assert loaded.isdisjoint({"ensembed.cli.reproduce", "ensembed.cli.evaluate", "ensembed.cli.fit"})
 
@@ -80,7 +80,7 @@ def test_an_unknown_command_is_an_error_but_for_completion() -> None:
 
 
 def test_a_misspelt_command_is_answered_with_those_that_are_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fti"]) == 2
+    assert main(["fti"]) == 2
     assert "No such command 'fti'. Did you mean fit?" in capsys.readouterr().err
 
 

@@ -110,8 +110,9 @@ def cli() -> None:
     """
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, by default that of the process, and return its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
         cli.main(list(arguments), prog_name="ensembed", standalone_mode=False)
     except click.exceptions.Exit as error:
@@ -130,8 +131,3 @@ def run(arguments: Sequence[str]) -> int:
         click.echo(f"error: {error}", err=True)
         return FAILED
     return 0
-
-
-def main() -> None:
-    """Run the console script."""
-    sys.exit(run(sys.argv[1:]))

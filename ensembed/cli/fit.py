@@ -20,11 +20,12 @@ from ensembed.cli.options import (
     stages_json,
     training_engine_options,
 )
+from ensembed.errors import ModelError
 from ensembed.methods import Method
 from ensembed.models.ensemble import Ensemble
-from ensembed.models.saved_model import check_folder
 from ensembed.models.summary import spectrum, summary
 from ensembed.sts import read_pairs
+from ensembed.support.atomic_files import why_not_writable
 from ensembed.support.progress import bars
 from ensembed.support.text_tables import text_table
 from ensembed.views import ViewStore
@@ -87,7 +88,8 @@ def fit(
       ensembed fit corpus.txt --ensemble paper --method gcca --dim 1024 --out paper-model
       ensembed fit corpus.txt --ensemble default --engine ray --address auto --store /shared/views --out my-model
     """
-    check_folder(out)  # before the work, and not after it
+    if problem := why_not_writable(out):  # before the work, and not after it
+        raise ModelError(f"cannot save the model in {out}: {problem}")
     labels = None if tune is None else read_pairs(tune)
     with open_corpus(corpus, how.errors, how.column) as source, bars(enabled=False if how.quiet else None) as progress:
         ensemble = Ensemble(encoders, threads=how.threads, progress=progress)

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ensembed.cli.console import STDIN, human_bytes, print_json, print_table
-from ensembed.cli.options import FOLDER, Columns, How, column_options, gathered, how_options, read_batches
+from ensembed.cli.options import FOLDER, Columns, Gathered, How, column_options, how_options, read_batches
 from ensembed.corpora.corpus import BadBytes
 from ensembed.corpora.record_files import RecordFile
 from ensembed.errors import CorpusError
@@ -19,25 +19,28 @@ from ensembed.search import Index
 from ensembed.search.index_files import MANIFEST, read_manifest
 from ensembed.search.index_input import BATCH, add_file
 
-setting_options = gathered(
+setting_options = Gathered(
     "settings",
     lambda **settings: {name: value for name, value in settings.items() if value is not None},
-    kind=click.option(
-        "--kind",
-        type=click.Choice(["auto", "exact", "hnsw"]),
-        help="Of a new index: compare with every row, use a graph, or that from --graph-rows rows on. [default: auto]",
-    ),
-    dtype=click.option(
-        "--dtype",
-        type=click.Choice(["float32", "int8", "binary"]),
-        help="Of a new index: what is compared first; hits are scored from float32 rows always. [default: float32]",
-    ),
-    rescore=click.option(
-        "--rescore",
-        type=click.IntRange(min=1),
-        help="Of a new index: candidates for every hit. [default: 1; 4 with int8, 16 with binary]",
-    ),
-    graph_rows=click.option("--graph-rows", type=click.IntRange(min=1), help="See --kind. [default: 250000]"),
+    {
+        "kind": click.option(
+            "--kind",
+            type=click.Choice(["auto", "exact", "hnsw"]),
+            help="Of a new index: compare with every row, use a graph, or that from --graph-rows rows on. "
+            "[default: auto]",
+        ),
+        "dtype": click.option(
+            "--dtype",
+            type=click.Choice(["float32", "int8", "binary"]),
+            help="Of a new index: what is compared first; hits are scored from float32 rows always. [default: float32]",
+        ),
+        "rescore": click.option(
+            "--rescore",
+            type=click.IntRange(min=1),
+            help="Of a new index: candidates for every hit. [default: 1; 4 with int8, 16 with binary]",
+        ),
+        "graph_rows": click.option("--graph-rows", type=click.IntRange(min=1), help="See --kind. [default: 250000]"),
+    },
 )
 
 

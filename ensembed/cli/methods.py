@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-import types
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 
-from ensembed.cli.options import Decorator, gathered
+from ensembed.cli.options import Decorator, Gathered
 from ensembed.errors import InputError
-from ensembed.methods import METHODS, Method, all_methods, make_method
+from ensembed.methods import METHODS, Method, all_methods
 from ensembed.methods.weights import Weights, checked_weights
 
 
@@ -35,6 +34,11 @@ def weights(value: str) -> Weights:
         raise click.BadParameter(f"{value!r} is not equal, reliability, or a number of at least 0 per member") from None
 
 
+# How a command line gives a field of each type; fields of other types it cannot give.
+_TYPES: dict[Any, Any] = {Weights: weights, **{kind: kind for kind in (int, float, str)}}
+_TYPES |= {kind | None: kind for kind in (int, float, str)}
+
+
 @functools.cache
 def parameters() -> dict[str, Decorator]:
     """Return one option for every hyper-parameter of any method that a command line can give.
@@ -48,21 +52,11 @@ def parameters() -> dict[str, Decorator]:
             users.setdefault(field.name, []).append(kind)
     made = {}
     for name, kinds in users.items():
-        value_type = _click_type(get_type_hints(kinds[0])[name])
+        annotation = get_type_hints(kinds[0])[name]
+        value_type = click.Choice(get_args(annotation)) if get_origin(annotation) is Literal else _TYPES.get(annotation)
         if value_type is not None:
             made[name] = click.option(f"--{name.replace('_', '-')}", name, type=value_type, help=_help(name, kinds))
     return made
-
-
-def _click_type(annotation: Any) -> Any:  # noqa: ANN401 - whatever a field is annotated with
-    """Return click's type for an annotation; None for fields that a command line cannot give."""
-    if annotation == Weights:
-        return weights
-    if get_origin(annotation) is Literal:
-        return click.Choice(get_args(annotation))
-    if get_origin(annotation) in (Union, types.UnionType):
-        [annotation] = [part for part in get_args(annotation) if part is not type(None)] or [None]
-    return annotation if annotation in (int, float, str) else None
 
 
 def _help(name: str, kinds: list[type[Method]]) -> str:
@@ -131,18 +125,20 @@ def _method(method: str, **values: Any) -> Method:  # noqa: ANN401 - of any para
         if field.default is dataclasses.MISSING and field.name not in given:
             raise click.UsageError(f"--method {method} needs {option(field.name)}")
     with errors_name_options(usage=True):
-        return make_method(method, **given)
+        return METHODS[method](**given)
 
 
-method_options = gathered(
+method_options = Gathered(
     "method",
     _method,
-    method=click.option(
-        "--method",
-        type=click.Choice(list(all_methods())),
-        default="auto",
-        help="How the members are combined. auto is recommended: it finds out which members can be trusted.",
-    ),
-    **parameters(),
+    {
+        "method": click.option(
+            "--method",
+            type=click.Choice(list(all_methods())),
+            default="auto",
+            help="How the members are combined. auto is recommended: it finds out which members can be trusted.",
+        ),
+        **parameters(),
+    },
 )
 """`--method` and the hyper-parameters of all methods, which a command receives as one `method`."""

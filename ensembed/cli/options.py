@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,20 +62,25 @@ column_option = click.option(
 )
 
 
-def gathered(name: str, make: Callable[..., object], **decorators: Decorator) -> Decorator:
-    """Return options as one decorator; the command receives `name=make(**values)` instead of their values."""
+@dataclass(frozen=True)
+class Gathered:
+    """Options as one decorator: the command receives `name=make(**values)` instead of their values."""
 
-    def decorate(function: Callable[..., Any]) -> Any:  # noqa: ANN401 - click's decorators turn functions into commands
+    name: str
+    make: Callable[..., object]
+    options: Mapping[str, Decorator]
+
+    def __call__(self, function: Callable[..., Any]) -> Any:  # noqa: ANN401 - click's decorators make commands
+        """Return the function with these options."""
+
         @functools.wraps(function)
         def command(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401 - whatever the command takes
-            made = make(**{key: values.pop(key) for key in decorators})
-            return function(*arguments, **values, **{name: made})
+            made = self.make(**{key: values.pop(key) for key in self.options})
+            return function(*arguments, **values, **{self.name: made})
 
-        for decorator in reversed(decorators.values()):
-            command = decorator(command)
+        for option in reversed(list(self.options.values())):
+            command = option(command)
         return command
-
-    return decorate
 
 
 @contextmanager
@@ -169,7 +174,7 @@ _HOW = {
 
 def how_options(*names: str) -> Decorator:
     """Return those options of `How`, which a command receives as one `how`; the others keep their defaults."""
-    return gathered("how", How, **{name: _HOW[name] for name in names})
+    return Gathered("how", How, {name: _HOW[name] for name in names})
 
 
 class _CorpusType(click.Path):
@@ -202,14 +207,18 @@ def _members(encoders: tuple[str, ...], ensemble: str | None) -> tuple[str, ...]
     return members
 
 
-members_options = gathered(
-    "encoders", _members, encoders=_encoder, ensemble=click.option("--ensemble", metavar="NAME[,NAME…]", help=_MEMBERS)
+members_options = Gathered(
+    "encoders",
+    _members,
+    {"encoders": _encoder, "ensemble": click.option("--ensemble", metavar="NAME[,NAME…]", help=_MEMBERS)},
 )
-default_members_options = gathered(
+default_members_options = Gathered(
     "encoders",
     lambda encoders, ensemble: _members(encoders, ensemble if ensemble or encoders else "default"),
-    encoders=_encoder,
-    ensemble=click.option("--ensemble", metavar="NAME[,NAME…]", help=f"{_MEMBERS} [default: default]"),
+    {
+        "encoders": _encoder,
+        "ensemble": click.option("--ensemble", metavar="NAME[,NAME…]", help=f"{_MEMBERS} [default: default]"),
+    },
 )
 
 
@@ -253,19 +262,21 @@ class Columns:
             yield RecordCorpus(replace(file, source=copy, name=name or file.name, format=file.kind))
 
 
-column_options = gathered(
+column_options = Gathered(
     "columns",
     Columns,
-    file_format=click.option(
-        "--format",
-        "file_format",
-        type=click.Choice(["text", "csv", "tsv", "jsonl"]),
-        help="What FILE is. [default: by its ending; text, a line a row, where that says nothing]",
-    ),
-    text_column=click.option("--text-column", help="Of CSV, TSV and JSONL: what is encoded. [default: text]"),
-    id_column=click.option(
-        "--id-column", help="Of CSV, TSV and JSONL: what rows are called. [default: none; rows are numbered]"
-    ),
+    {
+        "file_format": click.option(
+            "--format",
+            "file_format",
+            type=click.Choice(["text", "csv", "tsv", "jsonl"]),
+            help="What FILE is. [default: by its ending; text, a line a row, where that says nothing]",
+        ),
+        "text_column": click.option("--text-column", help="Of CSV, TSV and JSONL: what is encoded. [default: text]"),
+        "id_column": click.option(
+            "--id-column", help="Of CSV, TSV and JSONL: what rows are called. [default: none; rows are numbered]"
+        ),
+    },
 )
 
 
@@ -285,11 +296,15 @@ class Out:
 
 def out_options(what: str) -> Decorator:
     """`--out` and `--out-format`, which a command receives as one `out`; `what` begins the help of --out."""
-    return gathered(
+    return Gathered(
         "out",
         lambda out, out_format: Out(out, form_of(out, out_format) if out is not None else ""),
-        out=click.option("--out", "-o", type=FILE, help=f"{what} (.csv, .jsonl)."),
-        out_format=click.option("--out-format", type=click.Choice(FORMS), help="Of --out. [default: by its ending]"),
+        {
+            "out": click.option("--out", "-o", type=FILE, help=f"{what} (.csv, .jsonl)."),
+            "out_format": click.option(
+                "--out-format", type=click.Choice(FORMS), help="Of --out. [default: by its ending]"
+            ),
+        },
     )
 
 
@@ -390,9 +405,9 @@ _ENGINE: dict[str, Decorator] = {
 _train_workers = click.option(
     "--train-workers", type=POSITIVE, default=1, help="Processes that train an autoencoder together, with --engine ray."
 )
-engine_options = gathered("engine", _engine, **_ENGINE)
+engine_options = Gathered("engine", _engine, _ENGINE)
 """`--engine`, `--address` and `--resources`, which a command receives as one `engine`."""
-training_engine_options = gathered("engine", _engine, **_ENGINE, train_workers=_train_workers)
+training_engine_options = Gathered("engine", _engine, _ENGINE | {"train_workers": _train_workers})
 """The same with `--train-workers`, for commands that may train."""
 
 

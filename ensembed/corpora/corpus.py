@@ -235,7 +235,7 @@ class Corpus(ABC):
         if not digests:
             raise CorpusError(f"{self} holds no sentence")
         key = hashlib.sha256(digests).hexdigest()[:32]
-        brief = self._known()
+        brief: _Brief | None = self.__dict__.get("_brief")
         if brief is not None and brief.key != key:
             raise CorpusError(f"{self} changed since its index was made; run again")
         return CorpusIndex(key, _first_rows(digests), np.array(marks, np.int64).reshape(-1, 2))
@@ -305,7 +305,8 @@ class TextCorpus(Corpus):
     """
 
     def __init__(self, path: str | Path, *, errors: BadBytes = "strict", name: str | None = None) -> None:
-        check_errors(errors)
+        if errors not in get_args(BadBytes):
+            raise InputError(f"errors is 'strict' or 'replace', not {errors!r}")
         self.path = Path(path)
         self._file = self.path.absolute()  # another process may be in another folder
         self._errors: BadBytes = errors
@@ -316,7 +317,8 @@ class TextCorpus(Corpus):
             )
         if not self.path.is_file():
             raise CorpusError(f"there is no corpus file {str(self.path)!r}")
-        self._state = self._stat()
+        state = self._file.stat()
+        self._state = state.st_size, state.st_mtime_ns
 
     def __iter__(self) -> Iterator[str]:
         return self.read_from()[0]
@@ -328,15 +330,12 @@ class TextCorpus(Corpus):
 
     def check_unchanged(self) -> None:
         """Raise a CorpusError if the file was written to since this object was made."""
-        if self._stat() != self._state:
-            raise CorpusError(f"{self} changed while it was being read; run again")
-
-    def _stat(self) -> tuple[int, int]:
         try:
             state = self._file.stat()
         except OSError as error:
             raise CorpusError(f"{self} cannot be read: {error}") from error
-        return state.st_size, state.st_mtime_ns
+        if (state.st_size, state.st_mtime_ns) != self._state:
+            raise CorpusError(f"{self} changed while it was being read; run again")
 
     def __str__(self) -> str:
         return self._name
@@ -345,12 +344,6 @@ class TextCorpus(Corpus):
 def is_url(source: str) -> bool:
     """Return whether this is a URL rather than a path; `simplecache::s3://…` is one too."""
     return _URL.match(source) is not None
-
-
-def check_errors(errors: str) -> None:
-    """Raise an InputError if this is no way to treat bytes that are not UTF-8."""
-    if errors not in get_args(BadBytes):
-        raise InputError(f"errors is 'strict' or 'replace', not {errors!r}")
 
 
 def check_sentences(sentences: Sequence[str]) -> list[str]:

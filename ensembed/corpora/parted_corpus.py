@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from ensembed.corpora.corpus import (
     MARK_ROWS,
@@ -19,11 +19,10 @@ from ensembed.corpora.corpus import (
     ListCorpus,
     Mark,
     TextCorpus,
-    check_errors,
     is_url,
 )
 from ensembed.corpora.places import Place, State
-from ensembed.errors import CorpusError
+from ensembed.errors import CorpusError, InputError
 from ensembed.support.extras import import_extra
 
 Reading: TypeAlias = tuple[Iterator[str], Callable[[], int]]
@@ -287,7 +286,8 @@ def as_corpus(source: Corpus | Path | Sequence[str]) -> Corpus:
 
 
 def _parted(place: Place, errors: BadBytes, column: str | None) -> PartedCorpus:
-    check_errors(errors)
+    if errors not in get_args(BadBytes):
+        raise InputError(f"errors is 'strict' or 'replace', not {errors!r}")
     files = place.files()
     paths = list(files)
     named = [_named_like_parquet(path) for path in paths]

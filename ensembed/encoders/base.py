@@ -87,8 +87,12 @@ def naming_failures(name: str) -> Iterator[None]:
 
 def checked_rows(name: str, encode: _Encode, sentences: list[str], dim: int | None = None) -> NDArray[Any]:
     """Return a model's finite row of numbers per sentence, in float32 if there must be `dim`; else an EncoderError."""
-    with naming_failures(name):
+    try:
         returned = encode(list(sentences))  # which it may change
+    except EnsembedError:
+        raise
+    except Exception as error:  # a foreign model may raise anything
+        raise EncoderError(f"encoder {name!r} failed: {error!r}") from error
     try:
         vectors = np.asarray(returned)
     except Exception as error:  # ragged lists; tensors of a GPU or with a gradient

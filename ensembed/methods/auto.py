@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods.base import MomentMethod
-from ensembed.methods.concat import concatenation
 from ensembed.methods.meta import Layer, Meta, Network, Projection
 from ensembed.methods.passes import Passes
-from ensembed.methods.weights import CountedMembers, Weights, scales
+from ensembed.methods.weights import CountedMembers, Weights, concatenation, scales
 from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ensembed.methods.base import NaiveMethod
-from ensembed.methods.meta import Meta, Placement
-from ensembed.methods.weights import Weights, scales
+from ensembed.methods.meta import Meta
+from ensembed.methods.weights import Weights, concatenation
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,3 @@ class Concat(NaiveMethod):
     def build(self, dims: Sequence[int]) -> Meta:
         """Return the meta-embedding for views of these dimensions."""
         return Meta(self.to_json(), *concatenation(self.weights, dims), normalize=True)
-
-
-def concatenation(weights: Weights, dims: Sequence[int]) -> tuple[int, tuple[Placement, ...]]:
-    """Return the dimension of a weighted concatenation, and its projections; members of weight 0 take no room."""
-    placements: list[Placement] = []
-    start = 0
-    for dim, scale in zip(dims, scales(weights, len(dims)), strict=True):
-        placements.append(Placement(start if scale else 0, dim, float(scale)))
-        start += dim if scale else 0
-    return start, tuple(placements)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, ViewError
-from ensembed.numerics.row_matrices import batches, check_views, non_finite, unit_rows
+from ensembed.numerics.row_matrices import check_views, non_finite, unit_rows
 
 FloatArray = NDArray[np.float32]
 Activation: TypeAlias = Literal["relu", "tanh"]
@@ -295,8 +295,8 @@ class Meta:
             if view.shape[1] != projection.columns:
                 raise ViewError(f"view {j} has {view.shape[1]} columns; it was fitted with {projection.columns}")
         result = np.zeros((checked[0].shape[0], self.dim), np.float32)
-        row = 0
-        for blocks in batches(checked, _BATCH):
+        for row in range(0, len(result), _BATCH):
+            blocks = [np.asarray(view[row : row + _BATCH]) for view in checked]
             out = np.zeros((len(blocks[0]), self.dim), np.result_type(np.float32, *blocks))
             done = result[row : row + len(out)]
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes Inf or NaN, reported below
@@ -307,7 +307,6 @@ class Meta:
             if not finite.all():
                 bad = int(np.argmin(finite))
                 raise ViewError(non_finite([block[bad : bad + 1] for block in blocks], row + bad, present))
-            row += len(out)
         return result
 
     def update(self, digest: hashlib._Hash) -> None:
@@ -315,7 +314,17 @@ class Meta:
         digest.update(f"{self.dim} {self.normalize}".encode())
         for projection in self.projections:
             digest.update(type(projection).__name__.encode())
-            _update(digest, projection)
+            parts: list[Any] = [projection]
+            while parts:
+                match parts.pop():
+                    case np.ndarray() as array:
+                        digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+                    case tuple() as items:
+                        parts += reversed(items)
+                    case Placement() | Dense() | Network() | Layer() as whole:
+                        parts += [getattr(whole, field.name) for field in reversed(fields(whole))]
+                    case number:
+                        digest.update(repr(number).encode())
 
     def truncate(self, k: int) -> Meta:
         """Return the meta-embedding of the first k dimensions."""
@@ -326,17 +335,3 @@ class Meta:
         shorter = tuple(projection.truncated(int(k)) for projection in self.projections)
         spectrum = None if self.spectrum is None else self.spectrum[:k]
         return replace(self, dim=int(k), projections=shorter, spectrum=spectrum)
-
-
-def _update(digest: hashlib._Hash, value: object) -> None:
-    """Add numbers and arrays, and tuples and dataclasses of them, to a hash."""
-    if isinstance(value, np.ndarray):
-        digest.update(repr(value.shape).encode() + np.ascontiguousarray(value).tobytes())
-    elif isinstance(value, tuple):
-        for item in value:
-            _update(digest, item)
-    elif is_dataclass(value):
-        for field in fields(value):
-            _update(digest, getattr(value, field.name))
-    else:
-        digest.update(repr(value).encode())

@@ -65,6 +65,16 @@ def scales(weights: Weights, members: int) -> NDArray[np.float64]:
     return np.sqrt(np.array(weights) / max(weights))
 
 
+def concatenation(weights: Weights, dims: Sequence[int]) -> tuple[int, tuple[Placement, ...]]:
+    """Return the dimension of a weighted concatenation, and its projections; members of weight 0 take no room."""
+    placements: list[Placement] = []
+    start = 0
+    for dim, scale in zip(dims, scales(weights, len(dims)), strict=True):
+        placements.append(Placement(start if scale else 0, dim, float(scale)))
+        start += dim if scale else 0
+    return start, tuple(placements)
+
+
 @dataclass(frozen=True, eq=False)
 class CountedMembers:
     """The members whose weight is not 0, and how much each counts.

@@ -12,13 +12,15 @@ from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray, SupportsEnc
 from ensembed.encoders.names import effect_needing_consent
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError, ModelError, UnknownEncoderError
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
-from ensembed.models.saved_model import CONFIG, is_model, read_model
+from ensembed.models.saved_model import CONFIG, read_model
 from ensembed.support.progress import Progress, silent
 
 ModelLike: TypeAlias = EncoderLike | Path
 
 HUB = "hub:"
 """The prefix of a saved model on the Hugging Face hub: `hub:org/name@revision`."""
+
+_CONSENT = "Its name comes out of a file; if you want that, say trust=True, or --trust"
 
 
 def open_model(
@@ -44,7 +46,7 @@ def open_model(
         ModelError: the folder is not a model, is damaged, or needs `trust`.
         UnknownEncoderError: the name is neither a folder with a model nor an encoder.
     """
-    if isinstance(source, Path) or (isinstance(source, str) and is_model(source)):
+    if isinstance(source, Path) or (isinstance(source, str) and source and (Path(source) / CONFIG).is_file()):
         return load(source, threads=threads, trust=trust, progress=progress)
     if not isinstance(source, str):
         return open_encoder(source, threads=threads, progress=progress)
@@ -54,8 +56,8 @@ def open_model(
         repo, revision = parse_hub_name(source)
         return from_pretrained(repo, revision=revision, threads=threads, trust=trust, progress=progress)
     try:
-        if from_file:
-            _check_consent(f"encoder {source!r}", source, trust)
+        if from_file and not trust and (effect := effect_needing_consent(source)):
+            raise ModelError(f"encoder {source!r} {effect}. {_CONSENT}")
         return open_encoder(source, threads=threads, progress=progress)
     except UnknownEncoderError as error:
         if source and Path(source).exists():
@@ -118,19 +120,14 @@ def load(
     return MetaEncoder(Ensemble(members), saved.meta, name=Path(folder).name, missing=missing, corpus=saved.corpus)
 
 
-def _check_consent(what: str, name: str, trust: bool) -> None:
-    """Raise a ModelError if opening a name out of a file needs the user's consent and `trust` does not give it."""
-    if not trust and (effect := effect_needing_consent(name)):
-        raise ModelError(f"{what} {effect}. Its name comes out of a file; if you want that, say trust=True, or --trust")
-
-
 def _open_by_name(spec: EncoderSpec, *, threads: int | None, trust: bool, progress: Progress) -> Encoder:
     """Open a member by its name; an error says how to pass it as an object instead."""
     way_out = f"load(..., encoders={{{spec.name!r}: "
     if spec.kind in ("object", "meta"):
         raise ModelError(f"member {spec.name!r} is an object: pass it as {way_out}it}})")
     try:
-        _check_consent(f"member {spec.name!r}", spec.name, trust)
+        if not trust and (effect := effect_needing_consent(spec.name)):
+            raise ModelError(f"member {spec.name!r} {effect}. {_CONSENT}")
         return open_encoder(spec.name, threads=threads, progress=progress, pinned=spec.revision)
     except UnknownEncoderError as error:
         raise ModelError(

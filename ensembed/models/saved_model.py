@@ -20,7 +20,7 @@ from safetensors.numpy import load, save
 from ensembed.encoders.base import PROBES, EncoderSpec, FloatArray
 from ensembed.errors import ModelError
 from ensembed.methods.meta import PROJECTIONS, Meta
-from ensembed.support.atomic_files import why_not_writable, write_all_atomically
+from ensembed.support.atomic_files import write_all_atomically
 from ensembed.support.version import __version__
 
 FORMAT_VERSION = 1
@@ -89,12 +89,6 @@ def write_model(folder: Path, model: SavedModel) -> None:
 def is_model(folder: str | Path) -> bool:
     """Return whether a model was saved in a folder."""
     return bool(str(folder)) and (Path(folder) / CONFIG).is_file()
-
-
-def check_folder(folder: Path) -> None:
-    """Raise a ModelError unless a model could be saved there; nothing is made yet."""
-    if problem := why_not_writable(folder):
-        raise ModelError(f"cannot save the model in {folder}: {problem}")
 
 
 def read_model(folder: Path) -> SavedModel:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ensembed.methods import METHODS, Meta
 from ensembed.methods.gcca import positive
 from ensembed.models.ensemble import MetaEncoder
@@ -11,21 +9,41 @@ from ensembed.models.tuning import describe
 
 # Values of a spectrum below this part of the largest are rounding.
 _ROUNDING = 1e-12
+# How weights by reliability were decided on.
+_TRUST = {
+    "lead": "by reliability, without labels: {best} leads, first in {sure} of the bootstrap samples",
+    "words": "by reliability, without labels: not sure, some lead alike; {best} follows the words least, "
+    "first in {sure} of the bootstrap samples",
+    "nothing": "all alike: no two members agree, and nothing else tells which of them to believe",
+}
 
 
 def summary(model: MetaEncoder) -> list[list[str]]:
     """Return rows of (what, value) that say how a model was fitted and what it is."""
-    meta = model.meta
-    names = [encoder.spec.name for encoder in model.ensemble.encoders]
-    rows = [["method", _method(meta)], *(["member", member] for member in _members(model))]
-    if "weights_from" in meta.method:
-        rows.append(["weights", _trust(names, meta.method)])
-    if "tuned" in meta.method:
-        rows.append(["tuned", describe(meta.method["tuned"])])
+    meta, facts, encoders = model.meta, model.meta.method, model.ensemble.encoders
+    # The parameters that are not their defaults and that no other row shows.
+    chosen = [facts["name"]]
+    for field in METHODS[facts["name"]].parameters():
+        default = list(field.default) if isinstance(field.default, tuple) else field.default
+        value = facts.get(field.name)
+        if field.name not in ("dim", "weights", "whitened") and value not in (None, default):
+            chosen.append(f"--{field.name.replace('_', '-')} {value}")
+    rows = [["method", ", ".join(chosen)]]
+    weights = facts.get("weights", "equal")
+    for j, encoder in enumerate(encoders):
+        weight = "" if weights == "equal" else f", weight {weights[j]:.3g}"
+        whitened = ", whitened" if j in facts.get("whitened", ()) else ""
+        rows.append(["member", f"{encoder.spec.name} ({encoder.spec.dim}){weight}{whitened}"])
+    if "weights_from" in facts:
+        best = encoders[facts["trusted"]].spec.name
+        trust = _TRUST[facts["decided"]].format(best=best, sure=f"{facts['sure']:.0%}")
+        rows.append(["weights", trust if len(encoders) > 1 else "one member: there is nothing to weigh"])
+    if "tuned" in facts:
+        rows.append(["tuned", describe(facts["tuned"])])
     trained = f"{meta.rows} sentences" if meta.rows else "nothing: it needs no training"
     rows += [["dim", str(meta.dim)], ["fitted on", trained]]
     if meta.spectrum is not None:
-        if meta.method["name"] == "gcca":
+        if facts["name"] == "gcca":
             agree = positive(meta.spectrum)
             rows.append(["positive", f"{agree} of {meta.dim} dimensions: where the members agree, rho > 0"])
         rows.append(["spectrum", _spectrum(meta)])
@@ -35,40 +53,6 @@ def summary(model: MetaEncoder) -> list[list[str]]:
 def spectrum(meta: Meta) -> list[float]:
     """Return the spectrum with six digits; an empty list where there is none."""
     return [] if meta.spectrum is None else [float(f"{value:.6g}") for value in meta.spectrum]
-
-
-def _method(meta: Meta) -> str:
-    """Return the method with the parameters that are not their defaults and that no other row shows."""
-    chosen = [meta.method["name"]]
-    for field in METHODS[meta.method["name"]].parameters():
-        default = list(field.default) if isinstance(field.default, tuple) else field.default
-        value = meta.method.get(field.name)
-        if field.name not in ("dim", "weights", "whitened") and value not in (None, default):
-            chosen.append(f"--{field.name.replace('_', '-')} {value}")
-    return ", ".join(chosen)
-
-
-def _members(model: MetaEncoder) -> list[str]:
-    """Return every member with its dimension, its weight unless all are equal, and whether it is whitened."""
-    facts, encoders = model.meta.method, model.ensemble.encoders
-    weights = facts.get("weights", "equal")
-    notes = [""] * len(encoders) if weights == "equal" else [f", weight {weight:.3g}" for weight in weights]
-    for j in facts.get("whitened", ()):
-        notes[j] += ", whitened"
-    return [f"{encoder.spec.name} ({encoder.spec.dim}){note}" for encoder, note in zip(encoders, notes, strict=True)]
-
-
-def _trust(names: list[str], facts: Any) -> str:  # noqa: ANN401 - facts of a method
-    """Return where weights by reliability come from, and how sure they are."""
-    if len(names) == 1:
-        return "one member: there is nothing to weigh"
-    best = names[facts["trusted"]]
-    sure = f"first in {facts['sure']:.0%} of the bootstrap samples"
-    return {
-        "lead": f"by reliability, without labels: {best} leads, {sure}",
-        "words": f"by reliability, without labels: not sure, some lead alike; {best} follows the words least, {sure}",
-        "nothing": "all alike: no two members agree, and nothing else tells which of them to believe",
-    }[facts["decided"]]
 
 
 def _spectrum(meta: Meta) -> str:

@@ -52,19 +52,30 @@ def check_views(views: Sequence[Any], numbers: Sequence[int] | None = None) -> l
     if isinstance(shape := getattr(views, "shape", None), tuple) and len(shape) == 2:
         raise ViewError(f"expected a list of views, got one matrix of shape {shape}: write [X]")
     views = list(views)
-    numbers = range(len(views)) if numbers is None else numbers
-    checked = [_as_matrix(view, j) for j, view in zip(numbers, views, strict=True)]
-    if not checked:
+    if not views:
         raise ViewError("expected at least one view, got none")
-    for j, view in zip(numbers, checked, strict=True):
-        if len(view.shape) != 2 or view.shape[1] == 0:
-            raise ViewError(f"view {j} has shape {view.shape}; a view is a matrix with a row per sentence")
-        if view.dtype.kind not in "fiub":
-            raise ViewError(f"view {j} holds {view.dtype}; a view holds real numbers")
-        if view.shape[0] != checked[0].shape[0]:
-            raise ViewError(
-                f"view {j} has {view.shape[0]} rows, view {numbers[0]} has {checked[0].shape[0]}: rows must be aligned"
-            )
+    numbers = range(len(views)) if numbers is None else numbers
+    checked: list[Matrix] = []
+    for j, view in zip(numbers, views, strict=True):
+        # A sparse matrix looks like an array until its rows are computed with.
+        if hasattr(view, "toarray"):
+            raise ViewError(f"view {j} is a sparse {type(view).__name__}; views are dense: give its .toarray()")
+        if type(view).__module__ == "torch" and str(getattr(view, "layout", "")) == "torch.strided":
+            view = TensorMatrix(view)
+        elif not (hasattr(view, "shape") and isinstance(getattr(view, "dtype", None), np.dtype)):
+            try:
+                view = np.asarray(view)
+            except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; tensors of a GPU or with a gradient
+                raise ViewError(f"view {j} is not a matrix but a {type(view).__name__}: {error}") from error
+        checked.append(view)
+    for j, matrix in zip(numbers, checked, strict=True):
+        if len(matrix.shape) != 2 or matrix.shape[1] == 0:
+            raise ViewError(f"view {j} has shape {matrix.shape}; a view is a matrix with a row per sentence")
+        if matrix.dtype.kind not in "fiub":
+            raise ViewError(f"view {j} holds {matrix.dtype}; a view holds real numbers")
+        if matrix.shape[0] != checked[0].shape[0]:
+            others = f"view {numbers[0]} has {checked[0].shape[0]}"
+            raise ViewError(f"view {j} has {matrix.shape[0]} rows, {others}: rows must be aligned")
     return checked
 
 
@@ -105,18 +116,3 @@ def _carefully_scaled(X: NDArray[Any]) -> NDArray[Any]:
     X = X / np.where(largest == 0, 1, largest)  # NaN is not zero: it spreads
     lengths = np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
     return np.asarray(X / np.where(lengths == 0, 1, lengths))
-
-
-def _as_matrix(view: Any, j: int) -> Matrix:  # noqa: ANN401 - whatever a user takes for a matrix
-    # A sparse matrix looks like an array until its rows are computed with.
-    if hasattr(view, "toarray"):
-        raise ViewError(f"view {j} is a sparse {type(view).__name__}; views are dense: give its .toarray()")
-    if type(view).__module__ == "torch" and str(getattr(view, "layout", "")) == "torch.strided":
-        return TensorMatrix(view)
-    if hasattr(view, "shape") and isinstance(getattr(view, "dtype", None), np.dtype):
-        matrix: Matrix = view
-        return matrix
-    try:
-        return np.asarray(view)
-    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; tensors of a GPU or with a gradient
-        raise ViewError(f"view {j} is not a matrix but a {type(view).__name__}: {error}") from error

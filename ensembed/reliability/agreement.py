@@ -116,7 +116,7 @@ def correlations(C: Matrix64, owner: NDArray[np.int64], counts: Matrix64) -> tup
     return np.clip(r, -1.0, 1.0), sd
 
 
-def weights(best: int, r: Matrix64, spread: Matrix64, level: float, known: Matrix64) -> Matrix64:
+def weights(best: int, r: Matrix64, spread: Matrix64, level: float, R: Matrix64) -> Matrix64:
     """Return the weights [J] of the members' cosines, 1 for the best.
 
     If errors were independent, and the best member's cosines correlated with the truth by a, another's would correlate
@@ -133,11 +133,13 @@ def weights(best: int, r: Matrix64, spread: Matrix64, level: float, known: Matri
         r: [J, J] how the members' cosines correlate over pairs that are near under the best.
         spread: [J] the standard deviation of these cosines.
         level: the mean cosine of unrelated sentences under the best member.
-        known: [J] how much of the best a member predicts, in parts of what the best predicts of it.
+        R: [J, J] the part of member j that member i predicts.
 
     Example:
         >>> r = np.array([[1.0, 0.8, 0.3, 0.0], [0.8, 1.0, 0.24, 0.0], [0.3, 0.24, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
-        >>> weights(0, r, np.array([0.2, 0.2, 0.1, 0.2]), 0.0, np.array([1.0, 0.9, 0.5, 1.0])).round(3)
+        >>> R = np.ones((4, 4))
+        >>> R[:, 0] = [1.0, 0.9, 0.5, 1.0]
+        >>> weights(0, r, np.array([0.2, 0.2, 0.1, 0.2]), 0.0, R).round(3)
         array([1.   , 0.241, 0.018, 0.   ])
     """
     if spread[best] <= 0:
@@ -147,6 +149,9 @@ def weights(best: int, r: Matrix64, spread: Matrix64, level: float, known: Matri
     grown = np.sqrt(1 + np.square(own) * (wider**2 - 1))
     trust = np.minimum(np.maximum(own * wider / grown, 0.0) / TRUST, LARGEST_TRUST)
     odds = (trust / (1 - np.square(trust))) / (TRUST / (1 - TRUST**2))
+    # How much of the best a member predicts, in parts of what the best predicts of it.
+    of_best, by_best = np.maximum(R[:, best], 0.0), np.maximum(R[best], 0.0)
+    known = of_best / np.maximum(np.maximum(of_best, by_best), np.finfo(float).tiny)
     weight = np.minimum(LARGEST_WEIGHT, odds) * np.square(known)
     # How many members, each included itself, say what a member says beyond the best.
     left = np.sqrt(np.maximum(1 - np.square(own), np.finfo(float).eps))

@@ -25,7 +25,7 @@ from ensembed.reliability.agreement import (
     weights,
 )
 from ensembed.reliability.lexical import DIM, Lexical, lexical_features
-from ensembed.reliability.sufficiency import SoftWhitening, known, lead, predictions
+from ensembed.reliability.sufficiency import SoftWhitening, lead, predictions
 from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
 
@@ -223,7 +223,9 @@ class _Estimate:
         place = np.array([own.index(copies[j]) for j in live])
         rng = np.random.default_rng([self.seed, 2])
         whitenings = [SoftWhitening.of(self.vectors[j]) for j in own]
-        leading = [whitening.leading(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
+        leading = [
+            whitening.apply(self.vectors[j], leading_only=True) for whitening, j in zip(whitenings, own, strict=True)
+        ]
         features = None if self.lexical is None else self.lexical.features(self.seed, min(DIM, n // _ROWS_A_DIM))
         # The first "resample" is the sample itself.
         R = predictions(leading, features, rng, progress).explained(
@@ -233,7 +235,7 @@ class _Estimate:
         counts = np.vstack([np.ones(queries), rng.poisson(1.0, (resamples, queries))])
         leads = lead(R)
         best = _best(leads, self._wordiness(own))
-        whole = [whitening.whole(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
+        whole = [whitening.apply(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
         by_best = {b: self._beside(own, int(b), whole, R, counts) for b in np.unique(best)}
 
         def of_all(values: Matrix64) -> Matrix64:
@@ -297,7 +299,7 @@ class _Estimate:
         for C in (plain, whitened):
             r, spread = correlations(C, pairs.owner, counts)
             samples = zip(r, spread, R, strict=True)
-            weighed.append((r[:, b], np.array([weights(b, q, sd, level, known(S, b)) for q, sd, S in samples])))
+            weighed.append((r[:, b], np.array([weights(b, q, sd, level, S) for q, sd, S in samples])))
         (agreement, by_plain), (_, by_whitened) = weighed
         return _Weighted(agreement, by_plain, by_whitened, len(pairs.pairs))
 

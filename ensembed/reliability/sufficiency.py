@@ -70,17 +70,6 @@ def lead(R: Matrix64) -> Matrix64:
     return np.asarray(differences.min(axis=-1))
 
 
-def known(R: Matrix64, best: int) -> Matrix64:
-    """Return how much of the best each member predicts [J], in parts of what the best predicts of it, at most 1.
-
-    Example:
-        >>> known(np.array([[1.0, 0.5], [0.25, 1.0]]), 0)
-        array([1. , 0.5])
-    """
-    of_best, by_best = np.maximum(R[:, best], 0.0), np.maximum(R[best], 0.0)
-    return np.asarray(of_best / np.maximum(np.maximum(of_best, by_best), np.finfo(float).tiny))
-
-
 def predictions(
     whitened: Sequence[Matrix64], lexical: Matrix64 | None, rng: np.random.Generator, progress: Progress
 ) -> Predictions:
@@ -196,10 +185,7 @@ class SoftWhitening:
         matrix[np.diag_indices(len(matrix))] += self.rest
         return np.asarray(matrix)
 
-    def leading(self, X: Matrix64) -> Matrix64:
-        """Return rows X [n, d] along the leading directions alone [n, k], of length one."""
-        return np.asarray(unit_rows(((X - self.mean) @ self.axes) * self.factors))
-
-    def whole(self, X: Matrix64) -> Matrix64:
-        """Return rows X [n, d], whitened, of length one."""
-        return np.asarray(unit_rows((X - self.mean) @ self.matrix))
+    def apply(self, X: Matrix64, *, leading_only: bool = False) -> Matrix64:
+        """Return rows X [n, d], whitened, of length one; with `leading_only` along the leading directions [n, k]."""
+        C = X - self.mean
+        return np.asarray(unit_rows((C @ self.axes) * self.factors if leading_only else C @ self.matrix))

@@ -29,7 +29,8 @@ def write_all_atomically(contents: Mapping[Path, bytes]) -> None:
 
     Between the renames some files are new and some are old: readers that need them together must be able to tell.
     """
-    temporaries = {path: _temporary_beside(path) for path in contents}
+    token = secrets.token_hex(4)  # two writers of one file must not share a temporary name
+    temporaries = {path: path.with_name(f".{path.name}.{token}.tmp") for path in contents}
     try:
         for path, data in contents.items():
             temporaries[path].write_bytes(data)
@@ -49,7 +50,7 @@ def new_file(path: Path, *, sync_name: bool = True) -> Iterator[Path]:
 
     The folder need not be synced (`sync_name`) where a file that is written later names this one.
     """
-    temporary = _temporary_beside(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
         sync(temporary)
@@ -68,7 +69,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """
     for leftover in folder.parent.glob(f".{folder.name}.*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)
-    temporary = _temporary_beside(folder)
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
     temporary.mkdir(parents=True)
     try:
         yield temporary
@@ -86,11 +87,6 @@ def why_not_writable(folder: Path) -> str | None:
     if not existing.is_dir():
         return f"{existing} is not a folder"
     return None if os.access(existing, os.W_OK) else f"{existing} is not writable"
-
-
-def _temporary_beside(path: Path) -> Path:
-    """Return an unused name in the same folder: two writers of one file must not share it."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 
 
 def sync(path: Path) -> None:

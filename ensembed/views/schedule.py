@@ -46,7 +46,14 @@ class Schedule:
             progress: receives what the jobs report.
         """
         many = sentences > _FEW
-        side_by_side = len(jobs) > 1 and self._choose(many)
+        alone, together = self._seconds.get((many, False)), self._seconds.get((many, True))
+        if len(jobs) < 2 or self.side_by_side is not None:
+            side_by_side = len(jobs) > 1 and bool(self.side_by_side)
+        elif alone is None or together is None:
+            side_by_side = alone is not None
+        else:  # the faster way, and every `_RETRY` runs the slower one
+            self._runs[many] += 1
+            side_by_side = (together < alone) != (self._runs[many] % _RETRY == 0)
         start = self.clock()
         results = _side_by_side(jobs, progress) if side_by_side else [job(progress) for job in jobs]
         if sentences and len(jobs) > 1:
@@ -55,16 +62,6 @@ class Schedule:
             # Other load only makes a run slower: a faster time replaces the estimate, a slower one is averaged in.
             self._seconds[many, side_by_side] = min(seconds, 0.7 * known + 0.3 * seconds)
         return results
-
-    def _choose(self, many: bool) -> bool:
-        """Return whether to run side by side: each way once, then the faster; the slower every `_RETRY` runs."""
-        if self.side_by_side is not None:
-            return self.side_by_side
-        alone, together = self._seconds.get((many, False)), self._seconds.get((many, True))
-        if alone is None or together is None:
-            return alone is not None
-        self._runs[many] += 1
-        return (together < alone) != (self._runs[many] % _RETRY == 0)
 
 
 def _side_by_side(jobs: Sequence[Job[T]], progress: Progress) -> list[T]:

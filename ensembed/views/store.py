@@ -48,8 +48,11 @@ class View:
         self.shape = (self.manifest.rows, self.manifest.spec.dim)
         self.dtype = np.dtype(np.float32)
         self.ndim = 2
-        for k, name in enumerate(self.manifest.shards):
-            expected = shard_size(self.manifest.rows_of(k), self.shape[1])
+        # The last shard may be shorter.
+        starts = range(0, self.manifest.rows, self.manifest.shard_rows)
+        sizes = [min(self.manifest.shard_rows, self.manifest.rows - start) for start in starts]
+        for name, rows in zip(self.manifest.shards, sizes, strict=False):
+            expected = shard_size(rows, self.shape[1])
             try:
                 size = (folder / name).stat().st_size
             except FileNotFoundError:
@@ -59,7 +62,7 @@ class View:
             if size != expected:
                 raise CorruptViewError(f"{folder / name} has {size} bytes instead of {expected}; {REPAIR}")
         self._load: Callable[[int], FloatArray] = lambda k: load_shard(
-            folder / self.manifest.shards[k], self.manifest.rows_of(k), self.shape[1]
+            folder / self.manifest.shards[k], sizes[k], self.shape[1]
         )
         self._shard = lru_cache(maxsize=2)(self._load)
 

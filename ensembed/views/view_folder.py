@@ -265,10 +265,6 @@ class Manifest:
     shard_rows: int
     shards: tuple[str, ...]
 
-    def rows_of(self, k: int) -> int:
-        """Return the number of rows in shard k: the last one may be shorter."""
-        return min(self.shard_rows, self.rows - k * self.shard_rows)
-
     def to_bytes(self) -> bytes:
         """Return the file's content. There is one spelling only, so that any flipped bit shows."""
         facts = {

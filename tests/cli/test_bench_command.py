@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.encoders import DemoEncoder
 from ensembed.errors import InputError
 from ensembed.models.ensemble_costs import MOST_SENTENCES, default_sentences, measure
@@ -22,7 +22,7 @@ MEMBERS = ["-e", "demo?dim=8&seed=1", "-e", "demo?dim=4&seed=2"]
 
 
 def _json(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # noqa: ANN401 - whatever JSON holds
-    assert run(["bench", *arguments, "--json"]) == 0
+    assert main(["bench", *arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -43,7 +43,7 @@ def test_bench_json_is_consistent(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_bench_prints_a_row_per_member_and_per_way(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["bench", *MEMBERS, "-n", "20"]) == 0
+    assert main(["bench", *MEMBERS, "-n", "20"]) == 0
     out = capsys.readouterr().out
     for word in ("demo?dim=8&seed=1", "demo?dim=4&seed=2", "p95", "side by side", "transform, gcca", "view store"):
         assert word in out
@@ -79,13 +79,13 @@ def test_bench_measures_one_member_and_one_sentence(capsys: pytest.CaptureFixtur
 def test_bench_refuses_bad_arguments(
     capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, says: str
 ) -> None:
-    assert run(arguments) == code
+    assert main(arguments) == code
     assert says in capsys.readouterr().err
 
 
 # The command line with a demo encoder that stops for good at its second call.
 STOPPING = """
-import time
+import sys, time
 from ensembed.cli import main
 from ensembed.encoders import DemoEncoder
 embed, calls = DemoEncoder.embed, []
@@ -96,7 +96,7 @@ def stop(encoder, sentences):
         time.sleep(600)
     return embed(encoder, sentences)
 DemoEncoder.embed = stop
-main()
+sys.exit(main())
 """
 
 

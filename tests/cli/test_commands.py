@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from ensembed import load
-from ensembed.cli import run
+from ensembed.cli import main
 
 SENTENCES = [f"the {color} {animal} {verb}" for color in ("red", "blue", "old") for animal in ("dog", "cat", "fox")
              for verb in ("runs", "sleeps", "eats a lot")]  # fmt: skip
@@ -33,13 +33,13 @@ def corpus(tmp_path: Path) -> Path:
 @pytest.fixture
 def model(tmp_path: Path, corpus: Path) -> Path:
     folder = tmp_path / "model"
-    assert run(["fit", str(corpus), *MEMBERS, "--method", "gcca", "--dim", "4", "-o", str(folder), "-q"]) == 0
+    assert main(["fit", str(corpus), *MEMBERS, "--method", "gcca", "--dim", "4", "-o", str(folder), "-q"]) == 0
     return folder
 
 
 def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     capsys.readouterr()
-    code = run(arguments)
+    code = main(arguments)
     captured = capsys.readouterr()
     assert code == 0, captured.err
     return captured.out
@@ -51,7 +51,7 @@ def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # noqa: A
 
 def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     capsys.readouterr()
-    code = run(arguments)
+    code = main(arguments)
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     return code, captured.err
@@ -226,7 +226,7 @@ def test_fit_refuses_what_a_method_does_not_have(
 
 # The command line with a demo encoder that stops for good at its fourth call.
 STOPPING = """
-import time
+import sys, time
 from ensembed.cli import main
 from ensembed.encoders import DemoEncoder
 embed, calls = DemoEncoder.embed, []
@@ -237,7 +237,7 @@ def stop(encoder, sentences):
         time.sleep(600)
     return embed(encoder, sentences)
 DemoEncoder.embed = stop
-main()
+sys.exit(main())
 """
 
 

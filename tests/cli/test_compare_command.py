@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.encoders import DemoEncoder, Encoder, open_encoder
 from ensembed.reliability.likeness import compare
 
@@ -34,7 +34,7 @@ def corpus(tmp_path: Path) -> Path:
 
 def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     capsys.readouterr()
-    code = run(["compare", *arguments])
+    code = main(["compare", *arguments])
     captured = capsys.readouterr()
     assert code == 0, captured.err
     return captured.out
@@ -46,7 +46,7 @@ def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:  # noqa: A
 
 def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     capsys.readouterr()
-    code = run(["compare", *arguments])
+    code = main(["compare", *arguments])
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     assert captured.out == ""
@@ -150,7 +150,7 @@ def test_compare_takes_saved_models_and_standard_input(
 ) -> None:
     model = str(tmp_path / "model")
     fit = ["fit", str(corpus), "-e", ENCODERS[0], "-e", ENCODERS[1], "--method", "svd", "--dim", "4", "-o", model, "-q"]
-    assert run(fit) == 0
+    assert main(fit) == 0
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(corpus.read_bytes())))
     found = data(capsys, model, ENCODERS[0], "--corpus", "-")
     assert found["corpus"]["what"] == "standard input"

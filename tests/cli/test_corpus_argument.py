@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    code = cli.run([str(argument) for argument in arguments])
+    code = cli.main([str(argument) for argument in arguments])
     return code, *capsys.readouterr()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from served_data import Site, by_member, described, serving, year_files, zipped
 
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.fetch.catalog import data_sets
 from ensembed.fetch.download import download
 from ensembed.support.machine import fetched_dir
@@ -40,22 +40,22 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
 
 
 def test_data_lists_where_every_set_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run(["data"]) == 0
+    assert main(["data"]) == 0
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("sts")}
     assert rows["sts12"].split()[1] == "-"
-    assert run(["data", "fetch", "sts12", "-q"]) == 0
+    assert main(["data", "fetch", "sts12", "-q"]) == 0
     capsys.readouterr()
-    assert run(["data"]) == 0
+    assert main(["data"]) == 0
     output = capsys.readouterr().out
     assert "sts12  fetched  4 pairs" in output
     assert f"looked in: {fetched_dir()}" in output
-    assert run(["data", "--json"]) == 0
+    assert main(["data", "--json"]) == 0
     facts = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
     assert (facts["sts12"]["here"], facts["sts12"]["where"]) == (True, "fetched")
     assert facts["sts12"]["folder"] == str(tmp_path / "cache" / "data")
     assert (facts["sts16"]["here"], facts["sts16"]["where"], facts["sts16"]["folder"]) == (False, None, None)
     next(fetched_dir().rglob("STS.gs.MSRpar.txt")).write_text("not a score\n")
-    assert run(["data"]) == 0
+    assert main(["data"]) == 0
     output = capsys.readouterr().out
     assert "fetched, damaged" in output
     assert "sts12 is damaged: " in output
@@ -63,7 +63,7 @@ def test_data_lists_where_every_set_is(capsys: pytest.CaptureFixture[str], tmp_p
 
 def test_every_real_set_is_listed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_module, "data_sets", data_sets)
-    assert run(["data"]) == 0
+    assert main(["data"]) == 0
     output = capsys.readouterr().out
     for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "billion-word"):
         assert f"\n{name} " in output
@@ -74,15 +74,15 @@ def test_fetching_shows_the_licence_and_is_done_once(
     capsys: pytest.CaptureFixture[str], site: Site, tmp_path: Path
 ) -> None:
     command = ["data", "fetch", "sts12", "sts13", "--data", str(tmp_path / "mine"), "--json"]
-    assert run(command) == 0
+    assert main(command) == 0
     output = capsys.readouterr()
     assert "sts12: made up\n  a term\n" in output.err
     first, second = json.loads(output.out)
     assert first["source"] == f"{site.url}/sts12.zip"
     assert Path(second["folder"]) == tmp_path / "mine/senteval/downstream/STS/STS13-en-test"
-    assert run(command) == 0
+    assert main(command) == 0
     assert [one["source"] for one in json.loads(capsys.readouterr().out)] == [None, None]
-    assert run([*command, "--force", "--keep-archives"]) == 0
+    assert main([*command, "--force", "--keep-archives"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["source"] == f"{site.url}/sts12.zip"
     assert len(site.asked) == 4
     download(f"{site.url}/sts12.zip")
@@ -90,13 +90,13 @@ def test_fetching_shows_the_licence_and_is_done_once(
 
 
 def test_a_failing_data_set_does_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["data", "fetch", "sts16", "sts12"]) == 1
+    assert main(["data", "fetch", "sts16", "sts12"]) == 1
     output = capsys.readouterr()
     assert "sts12  http://127.0.0.1" in output.out
     assert "error: sts16 could not be fetched:" in output.err
     place = fetched_dir() / "senteval/downstream/STS/STS16-en-test/STS.gs.headlines.txt"
     assert f"sts2016-english-with-gs-v1.0/STS2016.gs.headlines.txt             ->  {place}" in output.err
-    assert run(["data", "fetch", "--all", "--json"]) == 1
+    assert main(["data", "fetch", "--all", "--json"]) == 1
     found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
     assert found["sts12"]["error"] is None
     assert found["sts13"]["source"] is not None
@@ -104,12 +104,12 @@ def test_a_failing_data_set_does_not_stop_the_others(capsys: pytest.CaptureFixtu
 
 
 def test_wrong_arguments_of_data_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run(["data", "fetch"]) == 2
+    assert main(["data", "fetch"]) == 2
     assert "--all" in capsys.readouterr().err
-    assert run(["data", "fetch", "sts21"]) == 1
+    assert main(["data", "fetch", "sts21"]) == 1
     assert "there is no data set 'sts21' to fetch (did you mean" in capsys.readouterr().err
-    assert run(["data", "--json", "fetch", "sts12"]) == 2
+    assert main(["data", "--json", "fetch", "sts12"]) == 2
     assert "put --json behind fetch" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
-    assert run(["data", "fetch", "sts12", "--data", str(tmp_path / "file" / "data")]) == 1
+    assert main(["data", "fetch", "sts12", "--data", str(tmp_path / "file" / "data")]) == 1
     assert "name another folder with --data" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ensembed.cli import run
+from ensembed.cli import main
 
 NAME = "demo?dim=128&seed=1"
 TEXTS = [
@@ -33,7 +33,7 @@ def corpus(tmp_path: Path) -> Path:
 
 def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     capsys.readouterr()
-    code = run([*arguments])
+    code = main([*arguments])
     captured = capsys.readouterr()
     assert code == 0, captured.err
     return captured.out
@@ -46,7 +46,7 @@ def data(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
 
 def failure(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     capsys.readouterr()
-    code = run([*arguments])
+    code = main([*arguments])
     return code, capsys.readouterr().err
 
 
@@ -98,7 +98,7 @@ def test_dedupe_finds_a_threshold(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 def test_dedupe_takes_a_saved_model(capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path) -> None:
     model = str(tmp_path / "model")
-    assert run(["fit", str(corpus), "-e", NAME, "-e", "demo?dim=16", "--method", "conc", "-o", model, "-q"]) == 0
+    assert main(["fit", str(corpus), "-e", NAME, "-e", "demo?dim=16", "--method", "conc", "-o", model, "-q"]) == 0
     assert data(capsys, "dedupe", model, str(corpus), "--threshold", "0.7")["groups"] == 2
     found = data(capsys, "cluster", model, str(corpus), "-k", "3")
     assert [one["size"] for one in found["clusters"]] == [3, 2, 1]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.cli.similarity import _read_pairs
 from ensembed.views import ViewStore
 
@@ -31,7 +31,7 @@ def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
     def check(*arguments: str | Path, code: int = 1) -> str:
         capsys.readouterr()
-        found = run([str(argument) for argument in arguments])
+        found = main([str(argument) for argument in arguments])
         error = capsys.readouterr().err
         assert found == code, error
         assert "Traceback" not in error
@@ -118,7 +118,7 @@ def test_standard_input_may_be_gzipped(
     for data in (corpus.read_bytes(), gzip.compress(corpus.read_bytes())):
         for command in (["embed", "-", "-e", "demo", "--json"], ["encode", "demo", "--json"]):
             stdin(data)
-            assert run(command) == 0
+            assert main(command) == 0
             found.append(capsys.readouterr().out)
     assert found[:2] == found[2:]
 
@@ -165,7 +165,7 @@ def test_a_folder_does_not_hide_the_encoder_of_its_name(
     monkeypatch.chdir(tmp_path)
     for name in ("demo", "minilm"):
         (tmp_path / name).mkdir()
-    assert run(["similarity", "demo", "one", "one", "--json"]) == 0
+    assert main(["similarity", "demo", "one", "one", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cosine"] == 1.0
     assert "ensembed pull minilm" in fails("similarity", "minilm", "one", "one", code=3)
 
@@ -174,8 +174,8 @@ def test_a_saved_model_may_share_its_name_with_an_encoder(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, corpus: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["fit", str(corpus), *MEMBERS, "--method", "gcca", "--dim", "3", "-o", "demo", "-q"]) == 0
-    assert run(["encode", "demo", str(corpus), "-o", "v.npy"]) == 0
+    assert main(["fit", str(corpus), *MEMBERS, "--method", "gcca", "--dim", "3", "-o", "demo", "-q"]) == 0
+    assert main(["encode", "demo", str(corpus), "-o", "v.npy"]) == 0
     assert np.load("v.npy").shape == (40, 3)
     capsys.readouterr()
 
@@ -249,10 +249,10 @@ def test_fit_says_along_how_many_dimensions_the_members_agree(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, corpus: Path
 ) -> None:
     arguments = ["fit", str(corpus), *MEMBERS, "--method", "gcca", "-o", str(tmp_path / "m"), "-q"]
-    assert run([*arguments, "--dim", "10", "--json"]) == 0
+    assert main([*arguments, "--dim", "10", "--json"]) == 0
     positive = sum(rho > 1e-9 for rho in json.loads(capsys.readouterr().out)["spectrum"])
     assert 0 < positive < 10
-    assert run([*arguments, "--dim", "10"]) == 0
+    assert main([*arguments, "--dim", "10"]) == 0
     assert f"{positive} of 10 dimensions" in capsys.readouterr().out
-    assert run([*arguments, "--method", "svd", "--dim", "3"]) == 0
+    assert main([*arguments, "--method", "svd", "--dim", "3"]) == 0
     assert "positive" not in capsys.readouterr().out

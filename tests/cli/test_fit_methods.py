@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ensembed import Ensemble, ViewStore, load
-from ensembed.cli import cli, run
+from ensembed.cli import cli, main
 from ensembed.cli.methods import in_options, option, parameters
 from ensembed.methods import GCCA, METHODS, Auto, Autoencoder, UpProjection
 
@@ -42,7 +42,7 @@ def test_an_autoencoder_is_fitted_as_the_library_does(
     given = ["--hidden-layers", "2", "--hidden-dim", "5", "--activation", "tanh", "--loss", "cos", "--seed", "3"]
     given += ["--view-dropout", "0.25", "--learning-rate", "0.01", "--patience", "7", "--precision", "float64"]
     given += ["--kind", "averaged", "--temperature", "0.5"]
-    assert run([*command, *TRAINED, *given, "--json"]) == 0
+    assert main([*command, *TRAINED, *given, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     method = Autoencoder(
         4, 2, 5, "tanh", "cos", 0.5, "averaged", 0.25, 2, 8, 0.01, patience=7, seed=3, device="cpu", precision="float64"
@@ -54,7 +54,7 @@ def test_an_autoencoder_is_fitted_as_the_library_does(
 
 
 def test_a_person_reads_what_was_trained(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
-    assert run([*command, *TRAINED]) == 0
+    assert main([*command, *TRAINED]) == 0
     text = capsys.readouterr().out
     [line] = [line for line in text.splitlines() if line.startswith("method")]
     assert line.split(maxsplit=1)[1] == "ae, --epochs 2, --batch-size 8, --device cpu"  # what is not the default
@@ -86,7 +86,7 @@ def test_what_is_the_autoencoder_s_is_refused_for_gcca(
 ) -> None:
     kind = _option(name).type
     value = next(iter(getattr(kind, "choices", ["1"])))
-    assert run([*command, "--method", "gcca", f"--{name.replace('_', '-')}", value]) == 2
+    assert main([*command, "--method", "gcca", f"--{name.replace('_', '-')}", value]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert f"--method gcca does not take {option(name)}; it takes: --dim, --tau, --weights" in said
     assert not (tmp_path / "model").exists()
@@ -113,7 +113,7 @@ def test_what_is_the_autoencoder_s_is_refused_for_gcca(
 def test_bad_parameters_are_named(
     capsys: pytest.CaptureFixture[str], command: list[str], given: list[str], code: int, says: str
 ) -> None:
-    assert run([*command, *TRAINED, *given]) == code
+    assert main([*command, *TRAINED, *given]) == code
     assert says in " ".join(capsys.readouterr().err.split())
 
 
@@ -121,9 +121,9 @@ def test_without_torch_the_error_says_how_to_get_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert run([*command, *TRAINED]) == 3
+    assert main([*command, *TRAINED]) == 3
     assert "pip install 'ensembed[ae]'" in capsys.readouterr().err
-    assert run([*command, "--method", "ae", "--dim", "4", "--hidden-layers", "0", "--loss", "mse"]) == 0
+    assert main([*command, "--method", "ae", "--dim", "4", "--hidden-layers", "0", "--loss", "mse"]) == 0
 
 
 def test_where_no_model_can_be_saved_nothing_is_trained(
@@ -131,7 +131,7 @@ def test_where_no_model_can_be_saved_nothing_is_trained(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     out = ["--out", str(tmp_path / "file" / "model")]
-    assert run([*command, *out, "--method", "ae", "--store", str(tmp_path / "untouched")]) == 1
+    assert main([*command, *out, "--method", "ae", "--store", str(tmp_path / "untouched")]) == 1
     assert "is not a folder" in capsys.readouterr().err
     assert not (tmp_path / "untouched").exists()
 
@@ -147,7 +147,7 @@ def longer(tmp_path: Path, command: list[str]) -> list[str]:
 def test_by_default_members_are_weighted_by_reliability(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, longer: list[str]
 ) -> None:
-    assert run([*longer, "--json"]) == 0
+    assert main([*longer, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     sentences = (tmp_path / "corpus.txt").read_text().splitlines()
     expected = Ensemble(MEMBERS).fit(sentences, store=ViewStore(tmp_path / "other"))
@@ -156,7 +156,7 @@ def test_by_default_members_are_weighted_by_reliability(
     assert facts["method"]["weights_from"] == "reliability"
     assert facts["rows"] == len(sentences)
     np.testing.assert_array_equal(load(tmp_path / "model").encode(["a dog"]), expected.encode(["a dog"]))
-    assert run(longer) == 0
+    assert main(longer) == 0
     text = capsys.readouterr().out
     for name, weight in zip(MEMBERS, facts["method"]["weights"], strict=True):
         assert f"weight {weight:.3g}" in next(line for line in text.splitlines() if name in line)
@@ -166,13 +166,13 @@ def test_by_default_members_are_weighted_by_reliability(
 def test_weights_are_given_as_numbers_or_a_word(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
 ) -> None:
-    assert run([*command, "--weights", "0.5,2", "--json"]) == 0
+    assert main([*command, "--weights", "0.5,2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"] == Auto(weights=(0.5, 2)).to_json() | {"weights": [0.5, 2.0]}
-    assert run([*command, "--method", "gcca", "--dim", "3", "--weights", "0.5, 2"]) == 0
+    assert main([*command, "--method", "gcca", "--dim", "3", "--weights", "0.5, 2"]) == 0
     text = capsys.readouterr().out
     assert "weight 0.5" in text
     assert "reliability" not in text
-    assert run([*command, "--dim", "3", "--weights", "equal"]) == 0
+    assert main([*command, "--dim", "3", "--weights", "equal"]) == 0
     assert "weight " not in capsys.readouterr().out
     assert load(tmp_path / "model").meta.method == json.loads(json.dumps(Auto(3, "equal").to_json()))
 
@@ -191,7 +191,7 @@ def test_weights_are_given_as_numbers_or_a_word(
 def test_bad_weights_are_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str], given: str, code: int, says: str
 ) -> None:
-    assert run([*command, "--weights", given]) == code
+    assert main([*command, "--weights", given]) == code
     assert says in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "model").exists()
 
@@ -212,20 +212,20 @@ def test_bad_weights_are_named(
 def test_what_the_members_cannot_have_is_refused_before_anything_is_encoded(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str], given: list[str], says: str
 ) -> None:
-    assert run([*command, *given, "--store", str(tmp_path / "untouched")]) == 2
+    assert main([*command, *given, "--store", str(tmp_path / "untouched")]) == 2
     assert says in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "untouched").exists()
 
 
 def test_a_trained_code_may_be_longer_than_the_members_together(command: list[str]) -> None:
-    assert run([*command, *TRAINED, "--dim", "15"]) == 0
+    assert main([*command, *TRAINED, "--dim", "15"]) == 0
 
 
 def test_a_short_corpus_is_told_in_the_words_of_the_command_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
 ) -> None:
     (tmp_path / "corpus.txt").write_text("one\ntwo\nthree\n")
-    assert run(command) == 1
+    assert main(command) == 1
     said = capsys.readouterr().err
     assert "--weights equal" in said
     assert "weights=" not in said
@@ -244,7 +244,7 @@ def test_the_method_is_shown_in_a_few_words(capsys: pytest.CaptureFixture[str], 
         (["--method", "gcca", "--tau", "10"], "gcca"),
         (["--method", "gcca", "--tau", "3"], "gcca, --tau 3.0"),
     ):
-        assert run([*longer, *given]) == 0
+        assert main([*longer, *given]) == 0
         assert (
             next(line for line in capsys.readouterr().out.splitlines() if line.startswith("method")).split(None, 1)[1]
             == shown
@@ -255,11 +255,11 @@ def test_a_spectrum_has_six_digits_and_no_noise(capsys: pytest.CaptureFixture[st
     text, out = longer[1], longer[-1]
     given = ["fit", text, "-e", "demo?dim=4&seed=1", "-e", "demo?dim=6&seed=2", "-o", out]
     given += ["--method", "gcca", "--dim", "10", "--tau", "0"]
-    assert run([*given, "--json"]) == 0
+    assert main([*given, "--json"]) == 0
     spectrum = json.loads(capsys.readouterr().out)["spectrum"]
     assert all(value == float(f"{value:.6g}") for value in spectrum)
     assert 0 < min(abs(value) for value in spectrum) < 1e-12  # views of 4 and 6 dimensions have rho that are zero
-    assert run(given) == 0
+    assert main(given) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("spectrum"))
     assert "rho of dimensions 1, 2, 4, 5, 6, 7, 9, 10: " in line
     assert " 0 " in line

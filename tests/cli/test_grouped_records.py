@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.corpora.record_files import Record, RecordCorpus, RecordFile
 from ensembed.errors import CorpusError, InputError
@@ -39,7 +39,7 @@ def table(tmp_path: Path) -> Path:
 
 def data(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
     capsys.readouterr()
-    code = run([*map(str, arguments), "--json", "-q"])
+    code = main([*map(str, arguments), "--json", "-q"])
     captured = capsys.readouterr()
     assert code == 0, captured.err
     found: dict[str, Any] = json.loads(captured.out)
@@ -48,7 +48,7 @@ def data(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, An
 
 def failure(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     capsys.readouterr()
-    assert run(list(map(str, arguments))) == 1
+    assert main(list(map(str, arguments))) == 1
     return capsys.readouterr().err
 
 
@@ -73,7 +73,7 @@ def test_groups_have_ids_and_kept_records_are_unchanged(
     data(capsys, "dedupe", NAME, table, "--threshold", "0.5", *COLUMNS, "--keep", "longest", "--kept", longest)
     assert len(list(csv.DictReader(io.StringIO(longest.read_text())))) == 4
     capsys.readouterr()
-    assert run(["dedupe", NAME, str(table), "--threshold", "0.7", *COLUMNS]) == 0
+    assert main(["dedupe", NAME, str(table), "--threshold", "0.7", *COLUMNS]) == 0
     assert "        n4  a dog runs in the park\n" in capsys.readouterr().out
 
 
@@ -112,7 +112,7 @@ def test_clusters_have_ids(capsys: pytest.CaptureFixture[str], table: Path, tmp_
     rows = list(csv.DictReader(io.StringIO((tmp_path / "clusters.csv").read_text())))
     assert [(row["id"], row["text"]) for row in rows] == [(one["id"], one["text"]) for one in records]
     capsys.readouterr()
-    assert run(["cluster", NAME, str(table), "-k", "3", *COLUMNS]) == 0
+    assert main(["cluster", NAME, str(table), "-k", "3", *COLUMNS]) == 0
     assert "  n6  Nothing like the others at all\n" in capsys.readouterr().out
 
 

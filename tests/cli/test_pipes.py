@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ensembed.cli import run
+from ensembed.cli import main
 
 
 def test_a_corpus_from_a_named_pipe_is_the_same_corpus(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_a_corpus_from_a_named_pipe_is_the_same_corpus(capsys: pytest.CaptureFix
         writer = threading.Thread(target=lambda: pipe.write_bytes(text), daemon=True)
         if source == pipe:
             writer.start()
-        assert run(["embed", str(source), "-e", "demo", "--json"]) == 0
+        assert main(["embed", str(source), "-e", "demo", "--json"]) == 0
         found.append(json.loads(capsys.readouterr().out))
     assert found[0] == found[1]
 
@@ -41,7 +41,7 @@ def test_bytes_that_are_not_utf8_can_be_replaced(capsys: pytest.CaptureFixture[s
     (tmp_path / "latin.txt").write_bytes("café\nplain\n".encode("latin-1"))
     out = tmp_path / "v.npy"
     command = ["encode", "demo", str(tmp_path / "latin.txt"), "--out", str(out)]
-    assert run(command) == 1
+    assert main(command) == 1
     assert "is not UTF-8" in capsys.readouterr().err
-    assert run([*command, "--errors", "replace"]) == 0
+    assert main([*command, "--errors", "replace"]) == 0
     assert np.load(out).shape == (2, 32)

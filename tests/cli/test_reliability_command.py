@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.encoders import open_encoder
 from ensembed.reliability import reliability
 
@@ -28,7 +28,7 @@ def corpus(tmp_path: Path) -> Path:
 
 def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     capsys.readouterr()
-    code = run(["reliability", *arguments])
+    code = main(["reliability", *arguments])
     captured = capsys.readouterr()
     assert code == 0, captured.err
     return captured.out
@@ -61,7 +61,7 @@ def test_reliability_json_equals_the_library(capsys: pytest.CaptureFixture[str],
     # Only what is looked at was encoded; views of everything, once there, give the same figures.
     [folder] = {path.parent.parent for path in store.glob("*/*/manifest.json")}
     assert json.loads(next(folder.glob("*/manifest.json")).read_text())["rows"] == 100
-    assert run(["embed", str(corpus), *FLAGS, "--store", str(store)]) == 0
+    assert main(["embed", str(corpus), *FLAGS, "--store", str(store)]) == 0
     capsys.readouterr()
     for path in folder.glob("*/*"):
         path.unlink()
@@ -122,7 +122,7 @@ def test_reliability_exit_codes(
     short = corpus.with_name("short.txt")
     short.write_text("one\ntwo\n" * 40)
     words = {"CORPUS": str(corpus), "SHORT": str(short)}
-    assert run(["reliability", *[words.get(word, word) for word in arguments]]) == code
+    assert main(["reliability", *[words.get(word, word) for word in arguments]]) == code
     captured = capsys.readouterr()
     assert says in captured.err
     assert "Traceback" not in captured.err

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.encoders import DemoEncoder
 from ensembed.paper.findings import Findings
 
@@ -41,7 +41,7 @@ def reproduce(data: Path, out: Path, *more: str) -> int:
     members = [word for name in MEMBERS for word in ("-e", name)]
     corpora = ["--corpus", str(data / "news.txt"), "--corpus", "stsb-train"]
     quick = ["--autoencoder", "none", "--resamples", "1000"]
-    return run(["reproduce", *members, *corpora, "--data", str(data), "--out", str(out), *quick, *more])
+    return main(["reproduce", *members, *corpora, "--data", str(data), "--out", str(out), *quick, *more])
 
 
 def test_reproduce_writes_tables_findings_and_a_report(
@@ -85,7 +85,7 @@ def test_reproduce_writes_tables_findings_and_a_report(
     # Another run into the same folder, of an ensemble that is named with commas, removes the tables of the earlier one.
     (out / "tables" / "mine.md").write_text("not of a run")
     arguments = ["reproduce", "--ensemble", ",".join(MEMBERS[:2]), "--data", str(data), "--out", str(out)]
-    assert run([*arguments, "--autoencoder", "none", "--resamples", "1000", "--corpus", "stsb-train"]) == 0
+    assert main([*arguments, "--autoencoder", "none", "--resamples", "1000", "--corpus", "stsb-train"]) == 0
     assert "stsb-train" in capsys.readouterr().out
     findings = Findings.from_json((out / "findings.json").read_bytes())
     assert [member.name for member in findings.members] == MEMBERS[:2]
@@ -124,5 +124,5 @@ def _other_news(folder: Path) -> str:
 
 def test_reproduce_refuses_one_member(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["reproduce", "-e", MEMBERS[0], "--data", str(data), "--out", str(tmp_path), "--autoencoder", "none"]
-    assert run(arguments) == 1
+    assert main(arguments) == 1
     assert "at least two members" in capsys.readouterr().err

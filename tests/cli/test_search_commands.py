@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.corpora.record_files import RecordFile
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import CorpusError, EncoderError, SearchIndexError
@@ -26,7 +26,7 @@ CSV = 'id,text,page\n1,a dog barks,3\n2,"a cat,\nasleep",4\n3,,5\n4,stocks fell,
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> Any:  # noqa: ANN401 - whatever JSON holds
     capsys.readouterr()
-    found = run(list(map(str, arguments)))
+    found = main(list(map(str, arguments)))
     captured = capsys.readouterr()
     assert found == code, captured.err
     assert "Traceback" not in captured.err
@@ -49,7 +49,7 @@ def test_a_csv_file_is_indexed_and_found(capsys: pytest.CaptureFixture[str], ind
     [hit] = found["hits"]
     assert (hit["id"], hit["text"], hit["metadata"]) == ("2", "a cat,\nasleep", {"page": "4"})
     capsys.readouterr()
-    assert run(["search", str(index), "a dog", "stocks"]) == 0
+    assert main(["search", str(index), "a dog", "stocks"]) == 0
     table = capsys.readouterr().out
     assert "a cat, asleep" in table
     assert table.index("a dog\n") < table.index("stocks\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ensembed import Ensemble, load
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.encoders.names import effect_needing_consent
 from ensembed.errors import InputError, ModelError
 from ensembed.methods import Concat
@@ -67,7 +67,7 @@ def test_loading_opens_a_server_without_a_key_only_with_trust(
 def test_command_line_refuses_and_names_the_trust_option(
     foreign_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["similarity", str(foreign_model), "a", "b"]) != 0
+    assert main(["similarity", str(foreign_model), "a", "b"]) != 0
     assert "--trust" in capsys.readouterr().err
     config = json.loads((foreign_model / "config.json").read_text())
     assert REMOTE in config["members"][0]["name"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ensembed import Ensemble, load
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.encoders import Encoder, open_encoder
 from ensembed.encoders.names import KINDS, parse_name
 from ensembed.errors import EnsembedError, InputError
@@ -82,7 +82,7 @@ def test_command_line_gives_the_same_vectors(capsys: pytest.CaptureFixture[str],
     lines = tmp_path / "lines.txt"
     lines.write_text("a dog runs\n\ntwo cats sleep\n")
     expected = open_encoder(name).encode(["a dog runs", "", "two cats sleep"])
-    assert run(["encode", "-e", name, str(lines), "--json"]) == 0
+    assert main(["encode", "-e", name, str(lines), "--json"]) == 0
     vectors = [json.loads(line)["vector"] for line in capsys.readouterr().out.splitlines()]
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
 

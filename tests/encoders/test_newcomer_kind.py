@@ -15,7 +15,7 @@ import pytest
 
 import ensembed
 from ensembed import Ensemble, load
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.encoders import open_encoder
 from ensembed.methods import Concat
 from ensembed.testing import check_encoder
@@ -78,9 +78,9 @@ def test_a_package_adds_a_kind_to_saved_models(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("package")
 def test_a_package_adds_a_kind_to_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lines.txt").write_text("a dog\n")
-    assert run(["encode", "-e", "letters:4", str(tmp_path / "lines.txt"), "--json"]) == 0
+    assert main(["encode", "-e", "letters:4", str(tmp_path / "lines.txt"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["vector"] == A_DOG
-    assert run(["encoders", "--json"]) == 0
+    assert main(["encoders", "--json"]) == 0
     kinds = json.loads(capsys.readouterr().out)["kinds"]
     assert {"scheme": "letters", "opens": "a plugin", "from": "ensembed-letters 1.2"} in kinds
 
@@ -90,9 +90,9 @@ def test_one_file_in_the_tree_adds_a_kind(tmp_path: Path) -> None:
     shutil.copytree(source, tmp_path / "ensembed", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "ensembed" / "encoders" / "letters_encoder.py").write_text(KIND)
     code = (
-        "from ensembed.encoders import open_encoder\nfrom ensembed.cli import run\n"
+        "from ensembed.encoders import open_encoder\nfrom ensembed.cli import main\n"
         "print(open_encoder('letters:4').encode(['a dog']).tolist())\n"
-        "run(['encode', '-e', 'letters:4?shift=4', '--json'])\nrun(['encoders'])\n"
+        "main(['encode', '-e', 'letters:4?shift=4', '--json'])\nrun(['encoders'])\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", code],

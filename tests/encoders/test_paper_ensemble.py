@@ -16,7 +16,7 @@ from make_st import make_st
 from make_tfhub import make_tf1
 
 from ensembed import load
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.encoders import open_encoder
 from ensembed.encoders.names import parse_name
 from ensembed.models import named_ensembles as ensembles
@@ -57,7 +57,7 @@ def test_fit_the_ensemble_of_the_paper(
         "\n".join(f"the {a} dog sees {b} cats , said the {c} man" for a in "abcd" for b in "efg" for c in "hij")
     )
     command = ["fit", str(corpus), "--ensemble", "paper", "--method", "gcca", "--dim", "8", "--out", str(out), "-q"]
-    assert run([*command, "--json"]) == 0
+    assert main([*command, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["members"] == list(members)
     assert (result["dim"], result["rows"]) == (8, 36)

@@ -14,7 +14,7 @@ import pytest
 from ray_nodes import Nodes
 
 from ensembed import Ensemble, MetaEncoder, ViewStore
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.engines import Engine, Local, Ray, Stage
 from ensembed.engines.ray.cluster_resources import Cluster
 from ensembed.engines.ray.ray_engine import _check_answers
@@ -197,13 +197,13 @@ def test_the_command_fits_on_a_cluster(cluster: Nodes, tmp_path: Path, capsys: p
     (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES))
     common = ["fit", str(tmp_path / "corpus.txt"), "-e", MEMBERS[0], "-e", MEMBERS[1], "--method", "gcca", "--dim", "4"]
     ray = ["--engine", "ray", "--address", cluster.address, "--store", str(tmp_path / "ray")]
-    assert run([*common, *ray, "--out", str(tmp_path / "a"), "--json"]) == 0
+    assert main([*common, *ray, "--out", str(tmp_path / "a"), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert {stage["stage"] for stage in said["stages"]} >= {"moments"}
     assert all(stage["seconds"] >= 0 for stage in said["stages"])
-    assert run([*common, *ray, "--out", str(tmp_path / "b")]) == 0
+    assert main([*common, *ray, "--out", str(tmp_path / "b")]) == 0
     assert "moments" in capsys.readouterr().err
-    assert run([*common, "--store", str(tmp_path / "local"), "--out", str(tmp_path / "c"), "--json"]) == 0
+    assert main([*common, "--store", str(tmp_path / "local"), "--out", str(tmp_path / "c"), "--json"]) == 0
     local = json.loads(capsys.readouterr().out)
     assert "stages" not in local
     assert local["spectrum"] == pytest.approx(said["spectrum"], rel=1e-5)
@@ -215,7 +215,7 @@ def test_the_command_fits_on_a_cluster(cluster: Nodes, tmp_path: Path, capsys: p
 def test_cluster_options_without_the_ray_engine_are_refused(
     options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["fit", "corpus.txt", "-e", MEMBERS[0], "--out", "model", *options]) == 2
+    assert main(["fit", "corpus.txt", "-e", MEMBERS[0], "--out", "model", *options]) == 2
     assert f"{options[0]} is for --engine ray" in capsys.readouterr().err
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ray_nodes import Nodes
 
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.testing import files_of
 
 pytestmark = pytest.mark.timeout(600)
@@ -21,19 +21,19 @@ def test_the_command_writes_the_views_and_says_what_it_took(
     corpus.write_text("\n".join(f"sentence {i % 31}" for i in range(50)))
     line = ["embed", str(corpus), "-e", "demo?dim=4", "--shard-rows", "8", "--quiet"]
     ray = ["--engine", "ray", "--address", cluster.address, "--resources", "demo?dim=4:num_cpus=0.5,actors=1-2"]
-    assert run([*line, "--store", str(tmp_path / "a"), *ray, "--json"]) == 0
+    assert main([*line, "--store", str(tmp_path / "a"), *ray, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [view["rows"] for view in found["views"]] == [50]
     stages = {stage["stage"]: stage for stage in found["stages"]}
     assert stages["demo?dim=4"]["rows"] == 50
     assert 1 <= stages["demo?dim=4"]["workers"] <= 2
     assert {"index", "read"} <= stages.keys()
-    assert run([*line, "--store", str(tmp_path / "b")]) == 0
+    assert main([*line, "--store", str(tmp_path / "b")]) == 0
     ours, theirs = ({k: v for k, v in files_of(tmp_path / name).items() if ".lock" not in k} for name in "ab")
     assert ours == theirs
     # What is complete already is said at once.
     capsys.readouterr()
-    assert run([*line, "--store", str(tmp_path / "a"), *ray]) == 0
+    assert main([*line, "--store", str(tmp_path / "a"), *ray]) == 0
     said = capsys.readouterr()
     assert "demo?dim=4" in said.out
     assert "index" in said.err
@@ -51,5 +51,5 @@ def test_invalid_options_of_the_ray_engine_are_refused(
 ) -> None:
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("one\ntwo")
-    assert run(["embed", str(corpus), "-e", "demo", *options]) != 0
+    assert main(["embed", str(corpus), "-e", "demo", *options]) != 0
     assert message in " ".join(capsys.readouterr().err.split())

@@ -18,7 +18,7 @@ from hub_server import READER, HubServer, Repository, fresh_session, hub_server
 from small_hub import MEMBERS, REPO, SENTENCES, UPLOADS, hub_model
 
 from ensembed import Ensemble
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.errors import InputError, MissingError, ModelError
 from ensembed.integrations.hub import HubModel, Pushed, from_pretrained, push_to_hub
 from ensembed.integrations.model_card import model_card
@@ -232,25 +232,25 @@ def test_push_command_and_hub_names_of_other_commands(
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("5\tred dog\tred dog\n1\tred dog\tblue fox\n3\told cat\told fox\n")
     capsys.readouterr()
-    assert run(["evaluate", folder, MEMBERS[0], "--pairs", str(pairs), "--json", "-q"]) == 0
+    assert main(["evaluate", folder, MEMBERS[0], "--pairs", str(pairs), "--json", "-q"]) == 0
     scores = tmp_path / "scores.json"
     scores.write_text(capsys.readouterr().out)
-    assert run(["push", folder, REPO, "--scores", str(scores), "--message", "hello", "--json"]) == 0
+    assert main(["push", folder, REPO, "--scores", str(scores), "--message", "hello", "--json"]) == 0
     pushed = json.loads(capsys.readouterr().out)
     assert pushed["repo"] == REPO
     assert pushed["revision"] == hub.repositories[REPO].branches["main"]
     card = hub.files(REPO)["README.md"].decode()
     assert "| **this model** |" in card
     assert "demo?dim=8\\&seed=1 |" in card
-    assert run(["push", folder, REPO, "--revision", "b", "--no-card"]) == 0
+    assert main(["push", folder, REPO, "--revision", "b", "--no-card"]) == 0
     assert f"{REPO} is at revision {hub.repositories[REPO].branches['b']}" in capsys.readouterr().out
     for source in (folder, f"hub:{REPO}", f"hub:{REPO}@{pushed['revision']}"):
-        assert run(["similarity", source, "red dog", "red fox", "--json"]) == 0
+        assert main(["similarity", source, "red dog", "red fox", "--json"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == lines[1] == lines[2]
-    assert run(["push", folder, REPO, "--scores", folder]) == 1
+    assert main(["push", folder, REPO, "--scores", folder]) == 1
     assert "cannot be read as JSON" in capsys.readouterr().err
-    assert run(["similarity", "hub:me/absent", "a", "b"]) == 3
+    assert main(["similarity", "hub:me/absent", "a", "b"]) == 3
     assert "the hub has no model 'me/absent'" in capsys.readouterr().err
 
 

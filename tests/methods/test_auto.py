@@ -100,7 +100,7 @@ def whitened_conc(views: list[Array], new: list[Array], weights: tuple[float, ..
     parts = []
     for j, (view, other, weight) in enumerate(zip(views, new, weights, strict=True)):
         X, Y = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (view, other))
-        parts.append(np.sqrt(weight / max(weights)) * (SoftWhitening.of(X).whole(Y) if j in whitened else Y))
+        parts.append(np.sqrt(weight / max(weights)) * (SoftWhitening.of(X).apply(Y) if j in whitened else Y))
     return np.hstack(parts)
 
 

@@ -46,17 +46,17 @@ class Louder(NaiveMethod):
 USE = """
 import numpy as np
 from ensembed import Ensemble, load
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.methods import make_method
 
 names = ["demo?dim=4&seed=1", "demo?dim=3&seed=2"]
 model = Ensemble(names).fit(["a dog"], make_method("louder", volume=3.0))
 print(np.linalg.norm(model.encode(["a cat"])[0, :4]).round(4))
-members = ["-e", names[0], "-e", names[1]]
-assert run(["fit", "lines.txt", *members, "--method", "louder", "--volume", "3", "--out", "model", "--json", "-q"]) == 0
+members = ["-q", "-e", names[0], "-e", names[1]]
+assert main(["fit", "lines.txt", *members, "--method", "louder", "--volume", "3", "--out", "model", "--json"]) == 0
 assert (load("model").encode(["a cat"]) == model.encode(["a cat"])).all()
-assert run(["fit", "lines.txt", *members, "--method", "svd", "--volume", "3", "--out", "other", "-q"]) == 2
-run(["fit", "--help"])
+assert main(["fit", "lines.txt", *members, "--method", "svd", "--volume", "3", "--out", "other", "-q"]) == 2
+main(["fit", "--help"])
 """
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.encoders.names import KINDS, parse_name
 from ensembed.errors import InputError
 from ensembed.fetch.catalog import catalog
@@ -57,7 +57,7 @@ def test_unknown_ensemble_is_an_error_with_a_suggestion() -> None:
 
 
 def fit(corpus: Path, *arguments: str) -> int:
-    return run(["fit", str(corpus), *arguments, "--dim", "3", "--out", str(corpus.parent / "model"), "-q", "--json"])
+    return main(["fit", str(corpus), *arguments, "--dim", "3", "--out", str(corpus.parent / "model"), "-q", "--json"])
 
 
 @pytest.mark.usefixtures("_two")
@@ -70,14 +70,14 @@ def test_fit_takes_an_ensemble_and_more(corpus: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.usefixtures("_two")
 def test_embed_takes_an_ensemble(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["embed", str(corpus), "--ensemble", "two", "-q", "--json"]) == 0
+    assert main(["embed", str(corpus), "--ensemble", "two", "-q", "--json"]) == 0
     assert [view["encoder"] for view in json.loads(capsys.readouterr().out)] == list(SMALL)
 
 
 @pytest.mark.usefixtures("_two")
 def test_bad_command_lines(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in (["embed", str(corpus)], ["fit", str(corpus), "-o", str(corpus.parent / "model")]):
-        assert run(command) == 2
+        assert main(command) == 2
         assert "Name the members: -e NAME, once or several times, or --ensemble NAME." in capsys.readouterr().err
     assert fit(corpus, "--ensemble", "three") == 1
     assert "there is no ensemble 'three'" in capsys.readouterr().err

@@ -95,7 +95,7 @@ def test_methods_without_training_keep_no_checkpoint(tmp_path: Path, method: SVD
 
 # The command line, which keeps its training after every epoch and stops for good in the fourth.
 STOPPING = """
-import time
+import sys, time
 from ensembed.cli import main
 from ensembed.methods.autoencoder import training_loop as training
 training._KEEP_EVERY = 0.0
@@ -106,7 +106,7 @@ def stop(stepper, number):
         time.sleep(600)
     return epoch(stepper, number)
 training.Stepper.epoch = stop
-main()
+sys.exit(main())
 """
 
 

@@ -99,8 +99,8 @@ def test_a_soft_whitening_is_that_of_the_formula() -> None:
     factors = (values + sufficiency.RIDGE * values.mean()) ** (-sufficiency.POWER / 2)
     expected = _unit((X - mean) @ (axes * factors) @ axes.T)
     found = SoftWhitening.of(X)
-    np.testing.assert_allclose(found.whole(X), expected, atol=1e-9)
-    leading = found.leading(X)
+    np.testing.assert_allclose(found.apply(X), expected, atol=1e-9)
+    leading = found.apply(X, leading_only=True)
     np.testing.assert_allclose(leading @ leading.T, expected @ expected.T, atol=1e-9)
 
 
@@ -109,11 +109,11 @@ def test_a_wide_view_keeps_its_leading_directions(n: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(sufficiency, "LARGEST", 5)
     X = _unit(_normal(0, n, 20))
     found = SoftWhitening.of(X)
-    assert found.leading(X).shape == (n, min(n - 1, 5))
+    assert found.apply(X, leading_only=True).shape == (n, min(n - 1, 5))
     # Beyond the leading directions all others count alike.
     beyond = np.linalg.svd(found.axes.T)[2][found.axes.shape[1] :]
     np.testing.assert_allclose(beyond @ found.matrix, found.rest * beyond, atol=1e-9)
-    assert np.isfinite(found.whole(X)).all()
+    assert np.isfinite(found.apply(X)).all()
 
 
 def test_near_pairs_are_those_of_a_plain_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,26 +159,30 @@ WIDE = np.full(4, 0.3)  # wider than what is asked for: nothing is extrapolated
 
 
 def test_weights_follow_agreement_and_spread() -> None:
-    found = agreement.weights(0, _agreeing(0.3, 0.8, -0.4), WIDE, 0.0, np.ones(4))
+    found = agreement.weights(0, _agreeing(0.3, 0.8, -0.4), WIDE, 0.0, np.ones((4, 4)))
     trust = np.array([0.3, 0.8]) / 0.95
     np.testing.assert_allclose(found[1:3], _odds(trust) / _odds(np.array(0.95)))
     assert found[0] == 1
     assert found[3] == 0
-    most = agreement.weights(0, _agreeing(0.97), np.array([0.3, 0.15]), 0.0, np.ones(2))
+    most = agreement.weights(0, _agreeing(0.97), np.array([0.3, 0.15]), 0.0, np.ones((2, 2)))
     np.testing.assert_allclose(most, [1.0, 0.5 * 2])  # half the best, for half the spread
 
 
 def test_a_member_that_predicts_less_of_the_best_has_less_weight() -> None:
-    whole, half = (agreement.weights(0, _agreeing(0.8), WIDE[:2], 0.0, np.array([1.0, part])) for part in (1.0, 0.5))
+    whole, half = (
+        agreement.weights(0, _agreeing(0.8), WIDE[:2], 0.0, np.array([[1.0, 1.0], [part, 1.0]])) for part in (1.0, 0.5)
+    )
     assert half[1] == pytest.approx(whole[1] / 4)
-    assert agreement.weights(0, _agreeing(0.5), WIDE[:2], 0.0, np.array([1.0, 0.1]))[1] == 0  # next to nothing
+    assert (
+        agreement.weights(0, _agreeing(0.5), WIDE[:2], 0.0, np.array([[1.0, 1.0], [0.1, 1.0]]))[1] == 0
+    )  # next to nothing
 
 
 def test_members_with_the_same_errors_share_a_weight() -> None:
-    apart = agreement.weights(0, _agreeing(0.7, 0.7), WIDE[:3], 0.0, np.ones(3))
+    apart = agreement.weights(0, _agreeing(0.7, 0.7), WIDE[:3], 0.0, np.ones((3, 3)))
     r = _agreeing(0.7, 0.7)
     r[1, 2] = r[2, 1] = 1.0
-    alike = agreement.weights(0, r, WIDE[:3], 0.0, np.ones(3))
+    alike = agreement.weights(0, r, WIDE[:3], 0.0, np.ones((3, 3)))
     np.testing.assert_allclose(alike[1:], apart[1:] / 2, rtol=1e-6)
 
 
@@ -190,11 +194,14 @@ def test_a_narrow_range_of_cosines_is_made_up_for() -> None:
     found = []
     for chosen in (x > -1, x > np.quantile(x, 0.7)):  # all pairs, and those that are near under the best
         C = np.stack([x[chosen], y[chosen]])
-        found.append(agreement.weights(0, np.asarray(np.corrcoef(C)), np.asarray(C.std(axis=1)), 0.0, np.ones(2))[1])
+        found.append(
+            agreement.weights(0, np.asarray(np.corrcoef(C)), np.asarray(C.std(axis=1)), 0.0, np.ones((2, 2)))[1]
+        )
     assert found[1] == pytest.approx(found[0], rel=0.05)
 
 
-def test_what_one_knows_of_the_best() -> None:
+def test_what_a_member_knows_of_the_best_is_in_parts_of_what_the_best_knows_of_it() -> None:
     R = np.array([[1.0, 0.4, -0.1], [0.2, 1.0, 0.3], [0.1, 0.6, 1.0]])
-    np.testing.assert_allclose(sufficiency.known(R, 0), [1.0, 0.5, 1.0])
+    by_all, by_R = (agreement.weights(0, _agreeing(0.8, 0.8), WIDE[:3], 0.0, X) for X in (np.ones((3, 3)), R))
+    np.testing.assert_allclose(by_R / by_all, [1.0, 0.5**2, 1.0])
     np.testing.assert_allclose(sufficiency.lead(R), [0.2 - 0.0 - 0.4, -0.3, 0.2])

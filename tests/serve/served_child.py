@@ -61,7 +61,7 @@ def main() -> int:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     kind, *arguments = sys.argv[1:]
     if kind == "cli":
-        from ensembed.cli import run as command
+        from ensembed.cli import main as command
 
         return command(["serve", *arguments])
     import logging

@@ -10,7 +10,7 @@ import pytest
 from serving import serving
 
 from ensembed import Ensemble
-from ensembed.cli import run
+from ensembed.cli import main
 from ensembed.methods import SVD
 from ensembed.serve.uvicorn_server import address_of, is_loopback, listen
 
@@ -31,7 +31,7 @@ def test_saved_model_is_served_under_the_name_of_its_folder(tmp_path: Path) -> N
 def test_port_in_use_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert run(["serve", "demo?dim=8", "--port", str(port)]) == 1
+        assert main(["serve", "demo?dim=8", "--port", str(port)]) == 1
     assert "choose another --port" in capsys.readouterr().err
 
 
@@ -52,7 +52,7 @@ def test_wrong_arguments_are_errors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["serve", *arguments]) == 1
+    assert main(["serve", *arguments]) == 1
     assert said in capsys.readouterr().err
 
 

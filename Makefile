@@ -7,6 +7,9 @@ ifneq ($(wildcard ../shared/data),)
 export ENSEMBED_DATA ?= $(abspath ../shared/data)
 endif
 
+# Installed libraries are compiled when they are first imported: without the result every process would do it again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test quick suite coverage lint bench system browser postgres clean
 
 demo: .venv/ready

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -13,6 +14,7 @@ from ray_nodes import Nodes
 from slow_files import SLOW_FILES, SLOW_TESTS
 from small_store import CORPUS, ENCODER
 from threadpoolctl import threadpool_limits
+from xdist.scheduler import LoadFileScheduling
 
 from ensembed.fetch.catalog import require
 from ensembed.fetch.fetcher import pull
@@ -59,6 +61,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--quick"):
         items[:] = [item for item in items if not _is_slow(item)]
     items.sort(key=lambda item: -SLOW_FILES.get(item.path.name, 0))
+
+
+class _OneCluster(LoadFileScheduling):  # type: ignore[misc] # the library has no types
+    """Gives a process one file at a time, and all files that share the Ray cluster to the same process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/engines" if nodeid.startswith("tests/engines/") else str(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:  # noqa: ANN401 - xdist's own
+    """Start one Ray cluster, not one for each process."""
+    return _OneCluster(config, log)
 
 
 def _is_slow(item: pytest.Item) -> bool:

@@ -53,4 +53,6 @@ class Nodes:
     def _settings() -> dict[str, Any]:
         # The workers import what tests define, and this checkout.
         path = os.pathsep.join(map(str, [_TESTS / "engines", _TESTS, _TESTS.parent]))
-        return {"num_cpus": 1, "object_store_memory": _STORE_BYTES, "env_vars": {"PYTHONPATH": path}}
+        # Workers are as nice as other tests: by default these would not let them run.
+        environment = {"PYTHONPATH": path, "RAY_worker_niceness": "0"}
+        return {"num_cpus": 1, "object_store_memory": _STORE_BYTES, "env_vars": environment}

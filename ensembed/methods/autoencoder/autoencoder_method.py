@@ -111,6 +111,7 @@ class Autoencoder(Method):
 
     name: ClassVar[str] = "ae"
     order: ClassVar[int] = 5
+    fit_options: ClassVar[tuple[str, ...]] = ("threads", "progress", "checkpoint")
 
     def __post_init__(self) -> None:
         for name in ("dim", "hidden_dim", "patience", "epochs", "batch_size", "hidden_layers", "seed"):

@@ -24,9 +24,9 @@ class SVD(MomentMethod):
     holds the variance along each dimension: the squared singular values over n.
 
     Args:
-        dim: the dimension d of the result. None takes that of the largest member, as the paper does.
-        weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
-            member. Vectors of length one are scaled by their roots first. Members of weight 0 are left out.
+        dim: the dimension d of the result. Default: the largest member's. The paper takes that, too.
+        weights: what each member counts: equal, reliability (found without labels), or a number per member, as in
+            1,0.5,0.2. Vectors of length one are scaled by their roots first. Members of weight 0 are left out.
 
     Reference: Poerner, Waltinger and Schütze 2020, section 3.2.
 

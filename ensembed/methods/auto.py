@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.errors import DimensionError, InputError, ViewError
+from ensembed.errors import InputError, ViewError
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Layer, Meta, Network, Projection
 from ensembed.methods.passes import Passes
 from ensembed.methods.weights import CountedMembers, Weights, concatenation, scales
-from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh
+from ensembed.numerics.eigen import fix_signs, supported_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix, Views
@@ -143,14 +143,7 @@ class Auto(MomentMethod):
         second, d = moments.covariance + np.outer(moments.mean, moments.mean), int(self.dim or meta.dim)
         if not second.any():
             raise ViewError("every row of the views is zero: there is nothing to learn from")
-        largest = min(len(second), moments.n)
-        if d <= largest:
-            values, V = top_eigh(second, d, device=moments.device)
-        if d > largest or values[-1] <= moments.resolution * values[0]:
-            rank = effective_rank(second, moments.resolution)
-            raise DimensionError(
-                f"auto with dim={d}: {moments.n} sentences with {len(second)} columns support at most dim={rank}", rank
-            )
+        values, V = supported_eigh(second, d, moments, self.name, centred=False)
         V = fix_signs(V)
         projections = tuple(projection.onto(V) for projection in meta.projections)
         return Meta(self.to_json(), d, projections, self.normalize, values, moments.n)

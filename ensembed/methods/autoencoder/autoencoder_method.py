@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from ensembed.errors import DimensionError, InputError, ViewError
+from ensembed.errors import InputError, ViewError
 from ensembed.methods.base import Method
 from ensembed.methods.meta import ACTIVATIONS, Activation, Dense, Meta
 from ensembed.methods.passes import Passes
 from ensembed.methods.weights import CountedMembers, Weights, checked_weights
-from ensembed.numerics.eigen import Whitening, effective_rank, fix_signs, top_eigh
+from ensembed.numerics.eigen import Whitening, fix_signs, supported_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Views
@@ -214,12 +214,7 @@ def _solve_linear(moments: Moments, counted: CountedMembers, d: int, method: Map
     ]
     half = [S[:, place] @ W for place, W in zip(places, whiteners, strict=True)]
     M = np.asarray(sum(part @ part.T for part in half))
-    if d <= len(M):
-        values, D = top_eigh(M, d)
-    if d > len(M) or values[-1] <= moments.resolution * values[0]:
-        rank = effective_rank(M, moments.resolution)
-        message = f"ae with dim={d}: {moments.n} sentences with {len(M)} columns support at most dim={rank}"
-        raise DimensionError(message, rank)
+    values, D = supported_eigh(M, d, moments, "ae")
     encoders = [W @ (part.T @ D) for W, part in zip(whiteners, half, strict=True)]
     theta = fix_signs(np.vstack(encoders) * scales[:, None] * counted.column_scales[:, None])
     means = np.split(moments.mean, ends[:-1])

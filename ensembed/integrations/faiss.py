@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DimensionError, InputError, StoreError
 from ensembed.integrations.vector_stores import Allowed, FolderStore, Hits, IdArray, StoreFacts, checked_settings
-from ensembed.methods.meta import Layer, Meta, as_network
+from ensembed.methods.meta import Layer, Meta
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import ModelLike
 from ensembed.numerics.row_matrices import unit_rows
@@ -155,7 +155,7 @@ def linear_map(meta: Meta) -> tuple[FloatArray, FloatArray]:
     """Return the map x @ matrix [D, d] + bias [d] of a meta-embedding; raise an InputError if it is not linear."""
     layers: list[Layer] = []
     for j in meta.counted:
-        network = as_network(meta.projections[j], meta.dim)
+        network = meta.projections[j].as_network(meta.dim)
         if len(network.layers) > 1:
             raise InputError(
                 f"{meta.method['name']} is not linear: it sends member {j} through {len(network.layers)} layers with "

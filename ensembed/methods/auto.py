@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ensembed.errors import InputError, ViewError
 from ensembed.methods.base import MomentMethod
-from ensembed.methods.meta import Layer, Meta, Network, Projection
+from ensembed.methods.meta import Layer, Meta, MetaRows, Network, Projection
 from ensembed.methods.passes import Passes
 from ensembed.methods.weights import CountedMembers, Weights, concatenation, scales
 from ensembed.numerics.eigen import fix_signs, supported_eigh
@@ -97,7 +97,7 @@ class Auto(MomentMethod):
         if not self.whitened:
             return super().combine(views, how, passes)
         meta = self._side_by_side(dims, self._whitenings(views))
-        return meta if self.dim is None else self._shortened(meta, passes.moments([Composed(meta, views)], how))
+        return meta if self.dim is None else self._shortened(meta, passes.moments([MetaRows(meta, views)], how))
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """Return the meta-embedding of views whose concatenation has these moments; without whitening."""
@@ -147,24 +147,3 @@ class Auto(MomentMethod):
         V = fix_signs(V)
         projections = tuple(projection.onto(V) for projection in meta.projections)
         return Meta(self.to_json(), d, projections, self.normalize, values, moments.n)
-
-
-@dataclass(frozen=True, eq=False)
-class Composed:
-    """The rows [n, d] of a concatenation, computed when they are read."""
-
-    meta: Meta
-    views: Sequence[Matrix]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return (self.views[0].shape[0], self.meta.dim)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
-        return np.dtype(np.float32)
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        return self.meta.transform([np.asarray(view[rows]) for view in self.views])

@@ -16,7 +16,7 @@ from ensembed.corpora.corpus import Corpus
 from ensembed.corpora.record_files import Record, records_of
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import StoreError, ViewError
-from ensembed.methods import Meta
+from ensembed.methods.meta import MetaRows
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.numerics.row_matrices import Matrix, check_views, non_finite, unit_rows
 from ensembed.support.progress import Progress, silent
@@ -50,8 +50,8 @@ def stored_vectors(corpus: Corpus, encoder: Encoder, store: ViewStore, *, progre
     if isinstance(encoder, MetaEncoder) and encoder.cacheable:
         counted = encoder.meta.counted
         members = [encoder.ensemble.encoders[j] for j in counted]
-        views = store.embed_all(corpus, members, progress=progress)
-        return _Combined(encoder.meta, dict(zip(counted, views, strict=True)))
+        views = dict(zip(counted, store.embed_all(corpus, members, progress=progress), strict=True))
+        return MetaRows(encoder.meta, [views.get(j) for j in range(len(encoder.ensemble.encoders))])
     return store.embed(corpus, encoder, progress=progress)
 
 
@@ -99,16 +99,3 @@ def _empty_matrix(n: int, dim: int) -> Iterator[FloatArray]:
             raise StoreError(f"{problem}; set TMPDIR to another folder") from error
         yield matrix
         del matrix  # before the file is removed: not every system removes a mapped file
-
-
-class _Combined:
-    """A meta-embedding of stored views, computed when it is read."""
-
-    def __init__(self, meta: Meta, views: dict[int, Matrix]) -> None:
-        self.shape: tuple[int, ...] = (next(iter(views.values())).shape[0], meta.dim)
-        self.dtype: np.dtype[Any] = np.dtype(np.float32)
-        self._meta, self._views = meta, views
-
-    def __getitem__(self, rows: slice, /) -> FloatArray:
-        views = [self._views.get(j) for j in range(len(self._meta.view_dims))]
-        return self._meta.transform([None if view is None else view[rows] for view in views])

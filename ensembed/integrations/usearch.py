@@ -64,7 +64,17 @@ class UsearchStore(FolderStore):
 
     @classmethod
     def open(cls, folder: str | Path, model: ModelLike, *, view: bool = False) -> UsearchStore:
-        """Open a store (`view`: on disk, read only); another model is an InputError, damage a StoreError."""
+        """Open a store.
+
+        Args:
+            folder: where it was saved.
+            model: the model that it was created with, its folder or its name.
+            view: read the index from the disk instead of loading it; the store is then read-only.
+
+        Raises:
+            InputError: the model is another one.
+            StoreError: a file is missing or damaged.
+        """
         return cls._opened(folder, model, read_only=view)
 
     def __len__(self) -> int:

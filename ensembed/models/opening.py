@@ -20,7 +20,7 @@ ModelLike: TypeAlias = EncoderLike | Path
 HUB = "hub:"
 """The prefix of a saved model on the Hugging Face hub: `hub:org/name@revision`."""
 
-_CONSENT = "Its name comes out of a file; if you want that, say trust=True, or --trust"
+_CONSENT = "The name was read from a file. To allow it, pass trust=True, or --trust"
 
 
 def open_model(
@@ -135,7 +135,7 @@ def _open_by_name(spec: EncoderSpec, *, threads: int | None, trust: bool, progre
         ) from error
     except (InputError, MissingError) as error:  # these name an encoder that the user may never have seen
         raise type(error)(
-            f"member {spec.name!r} cannot be opened: {error}. If it is elsewhere now, say {way_out}ITS NAME}})"
+            f"member {spec.name!r} cannot be opened: {error}. If it was moved, pass {way_out}NEW NAME}})"
         ) from error
 
 

@@ -157,7 +157,7 @@ class Index:
                 way_out = "pass it, as in Index.open(folder, model), or name a saved model with --model"
                 raise SearchIndexError(f"{self.folder} was made with the object {self.manifest.spec.name!r}: {way_out}")
             if Path(source).is_absolute() and not is_model(source):
-                way_out = "if it is elsewhere now, say so: --model FOLDER, or Index.open(folder, model)"
+                way_out = "if it was moved, pass --model FOLDER, or Index.open(folder, model)"
                 raise SearchIndexError(f"the model of {self.folder} is no longer in {source}; {way_out}")
             self._model = self._checked(open_model(source, from_file=True, **self._opening))
         return self._model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -60,14 +61,14 @@ main(["fit", "--help"])
 """
 
 
-def _install(site: Path, package: str, method: str, code: str) -> None:
-    """Leave what installing a package leaves that has one module, whose class `Louder` is the method."""
+def _install(site: Path, package: str, method: str, code: str, kind: str = "Louder") -> None:
+    """Write the files that an installed package with one module and one entry point has."""
     module = package.replace("-", "_")
     facts = site / f"{module}-1.5.dist-info"
     facts.mkdir(parents=True)
     (site / f"{module}.py").write_text(code)
     (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.5\n")
-    (facts / "entry_points.txt").write_text(f"[ensembed.methods]\n{method} = {module}:Louder\n")
+    (facts / "entry_points.txt").write_text(f"[ensembed.methods]\n{method} = {module}:{kind}\n")
 
 
 def _run(code: str, path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -108,6 +109,21 @@ def test_one_file_adds_a_method_with_its_options(place: str, tmp_path: Path) -> 
     assert "|louder" in text
     assert "--volume FLOAT louder: what every vector is multiplied by. [default: 2]" in text
     assert "--side TEXT louder: which side is louder: left or right. [default: left]" in text
+
+
+def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text()
+    [code] = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert 'boosted = "ensembed_boosted:Boosted"' in page
+    _install(tmp_path / "site", "ensembed-boosted", "boosted", code, "Boosted")
+    use = (
+        "import numpy as np; from ensembed import Ensemble; from ensembed.methods import make_method\n"
+        "ensemble = Ensemble(['demo?dim=4&seed=1', 'demo?dim=3&seed=2'])\n"
+        "model = ensemble.fit(['a dog'], make_method('boosted', boost=3.0))\n"
+        "print([float(np.linalg.norm(part).round(4)) for part in np.split(model.encode(['a cat'])[0], [4])])\n"
+    )
+    result = _run(use, tmp_path / "site", tmp_path)
+    assert result.stdout == "[3.0, 1.0]\n", result.stderr
 
 
 # Asks for each of the methods, and for the help, by Python and on the command line.

@@ -99,7 +99,8 @@ def test_the_bytes_that_identify_a_model_are_those_of_earlier_versions() -> None
 
 
 def test_saved_models_know_every_kind_of_ours() -> None:
-    assert PROJECTIONS == {"placement": Placement, "dense": Dense, "network": Network}
+    assert list(PROJECTIONS.values()) == [Placement, Dense, Network]
+    assert list(PROJECTIONS) == ["placement", "dense", "network"]
 
 
 def test_a_new_kind_of_projection_is_one_class(tmp_path: Path) -> None:

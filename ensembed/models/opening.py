@@ -20,7 +20,7 @@ ModelLike: TypeAlias = EncoderLike | Path
 HUB = "hub:"
 """The prefix of a saved model on the Hugging Face hub: `hub:org/name@revision`."""
 
-_CONSENT = "Its name comes out of a file; if you want that, say trust=True, or --trust"
+_CONSENT = "To allow that, pass trust=True (--trust)"
 
 
 def open_model(

@@ -20,12 +20,15 @@ test:
 	$(MAKE) --jobs 2 .venv/dev system
 	$(MAKE) --jobs 2 lint suite
 
+# BLAS on one core: with matrices as small as the tests', threads of several processes wait for each other.
+PYTEST = OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest
+
 # The offline unit tests, in less than a minute: no network, real encoders, torch, TensorFlow, Ray, browser or PostgreSQL.
 quick: .venv/dev
-	$(BIN)/pytest --quick --numprocesses 2 --dist loadfile -p no:schemathesis
+	$(PYTEST) --quick --numprocesses 2 --dist loadfile -p no:schemathesis
 
 # In three processes, because many tests wait for processes that they start. One process runs a whole file.
-SUITE = $(BIN)/pytest --numprocesses 3 --dist loadfile
+SUITE = $(PYTEST) --numprocesses 3 --dist loadfile
 
 suite: .venv/dev
 	$(SUITE)

@@ -69,7 +69,7 @@ def main(out: Path, rows: int = ROWS, device: str = "cuda") -> None:
 def run(path: Path = Path("results/bench-device.json")) -> Section:
     """What was measured last, on whatever machine has a GPU."""
     if not path.exists():
-        return Section("On a GPU", notes=["Not measured: run `python -m benchmarks.device results` where a GPU is."])
+        return Section("On a GPU", notes=["Not measured: run `python -m benchmarks.device results` on a GPU."])
     found = json.loads(path.read_text())
     numpy, facts = found["numpy"], found["facts"]
     ours, peer = found["moments and gcca, s"], numpy["moments, float64, s"] + numpy.get("gcca, s", 0.0)

@@ -75,8 +75,8 @@ def run(count: int = 10_000, repeats: int = 2, trial: int = 1000) -> Section:
         [
             f"{available_cores()} cores, {flops / len(texts) / 1e9:.2f} GFLOP a sentence.",
             f"The floor is the time of as many operations in a bare float32 product, at {rate / 1e9:.0f} GFLOP/s.",
-            f"The least cosine to sentence-transformers' vectors is {cosine:.6f}.",
-            f"STS-B dev, Pearson: {scores[0]:.2f} in float32, {scores[1]:.2f} in int8 (to stay within 0.2).",
+            f"The smallest cosine to sentence-transformers' vectors is {cosine:.6f}.",
+            f"STS-B dev, Pearson: {scores[0]:.2f} in float32, {scores[1]:.2f} in int8 (allowed difference: 0.2).",
         ],
         {"seconds": dict(zip(names, best, strict=True)), "floor_s": floor, "stsb_dev": scores, "batch_size": size},
     )

@@ -40,7 +40,7 @@ def run(path: Path = Path("results") / FILE) -> Section:
     """What was measured last, on whatever machine has cores for both."""
     title = "The server under load, clients on cores of their own"
     if not path.exists():
-        return Section(title, notes=["Not measured: run `python -m benchmarks.load_apart results` where they are."])
+        return Section(title, notes=["Not measured: run `python -m benchmarks.load_apart results` on such a machine."])
     found = json.loads(path.read_text())
     made = found.pop("provenance")
     parts = [load.section(one, label) for label, one in found.items()]

@@ -41,7 +41,7 @@ def run(path: Path = Path("results") / FILE) -> Section:
     """What was measured last, on whatever machine has many cores."""
     title = "On many cores"
     if not path.exists():
-        return Section(title, notes=["Not measured: run `python -m benchmarks.many_cores results` where they are."])
+        return Section(title, notes=["Not measured: run `python -m benchmarks.many_cores results` on such a machine."])
     found = json.loads(path.read_text())
     made = found["provenance"]
     tables = [Table("MiniLM, one sentence", ["tokens", "one thread, ms", "all threads, ms"], found["lone"])]

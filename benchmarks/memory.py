@@ -66,7 +66,7 @@ class Noise(Encoder):
 
 
 class Repeated:
-    """The rows of a stored view again and again. Each time round they are read, and their bytes checked, anew."""
+    """The rows of a stored view, repeated. They are read and their bytes are checked again in every repetition."""
 
     def __init__(self, view: View, rows: int) -> None:
         self._view = view
@@ -107,7 +107,7 @@ def run(sizes: tuple[int, ...] = SIZES) -> Section:
         growth("rows", method, [(p.rows, p.seconds, p.megabytes) for p in peaks if p.method == method])
         for method in ("svd", "gcca")
     ]
-    note = f"{STORED:,} rows are stored; more are these again, read and hashed anew each time round."
+    note = f"{STORED:,} rows are stored; larger numbers repeat them, read and hashed again each time."
     return Section("Growth with the number of rows", tables=[table], notes=[note], data={"growth": lines})
 
 

@@ -56,7 +56,7 @@ def run(rows: int = 302_000, dims: tuple[int, ...] = (1024, 600, 512), repeats: 
             "<= 1.5",
             repeats,
         )
-    note = "Stored views are read and every byte is hashed in the time given; the files are in the system's cache."
+    note = "The time includes reading stored views and hashing every byte; the files are in the system's cache."
     return Section("Moments", [fast, slow], notes=[note], data={"frobenius": whole, "entry": entry})
 
 

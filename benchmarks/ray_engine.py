@@ -55,9 +55,9 @@ def run(jobs: tuple[tuple[str, int], ...] = JOBS, repeats: int = 1) -> Section:
         "The Ray engine on one machine",
         comparisons,
         notes=[
-            f"{available_cores()} cores. A cluster on this machine was there already; it took {start:.1f} s to start.",
+            f"{available_cores()} cores. A cluster was already running here; it took {start:.1f} s to start.",
             f"The driver had run a job of two sentences before, which took {first:.1f} s: it imports Ray Data.",
-            "The actor, one on all cores, is started and loads its encoder in the time given.",
+            "The time includes the start of the actor, one on all cores, and loading its encoder.",
         ],
         data={"start_s": start, "embed": both},
     )

@@ -154,9 +154,9 @@ def run(on: Assumptions | None = None) -> Section:
         "What large corpora cost",
         tables=tables,
         notes=[
-            "Reckoned from measured rates of single machines, not measured at this size.",
+            "Estimated from measured rates of single machines, not measured at this size.",
             f"Assumed: {assumed}; a sentence has {TEXT_BYTES} bytes.",
-            "A member on a GPU is reckoned as MiniLM on an H200; the moments are made on the cores.",
+            "A member on a GPU is assumed to be as fast as MiniLM on an H200; the moments are computed on the cores.",
         ],
     )
 

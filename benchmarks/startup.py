@@ -19,7 +19,7 @@ TARGETS = {"import ensembed": "< 0.150 s", "ensembed --help": "< 0.250 s", "from
 HEAVY = ("numpy", "scipy", "onnxruntime", "tokenizers", "torch", "rich")
 
 
-def main(repeats: int = 15) -> Section:
+def run(repeats: int = 15) -> Section:
     """Whole processes, from their start to their end."""
     best = best_in_turn([partial(_start, arguments) for arguments in CASES.values()], repeats)
     times = dict(zip(CASES, best, strict=True))

@@ -25,7 +25,7 @@ PACKAGES = (
 )
 BATCH_SIZE = 32
 # Backend, what it is, and sentences: plain JavaScript takes 0.2 s for each.
-PEERS = (("cpu", "what the package uses in Node", 64), ("wasm", "TF.js's WebAssembly, to be asked for", 256))
+PEERS = (("cpu", "what the package uses in Node", 64), ("wasm", "TF.js's WebAssembly, an option", 256))
 
 
 def run(repeats: int = 3) -> Section:

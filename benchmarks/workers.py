@@ -1,4 +1,4 @@
-"""Embedding with 1, 2, 4, … Ray workers on one machine, the index pass, and one GPU: what docs/scaling.md reckons with.
+"""Embedding with 1, 2, 4, … Ray workers on one machine, the index pass, and one GPU: the basis of docs/scaling.md.
 
     python -m benchmarks.workers OUTDIR [SENTENCES]
 
@@ -40,7 +40,7 @@ def run(path: Path = Path("results") / FILE) -> Section:
     """What was measured last, on whatever machine has many cores."""
     title = "Ray workers"
     if not path.exists():
-        return Section(title, notes=["Not measured: run `python -m benchmarks.workers results` where many cores are."])
+        return Section(title, notes=["Not measured: run `python -m benchmarks.workers results` on many cores."])
     found = json.loads(path.read_text())
     runs = found["workers"]["runs"]
     first = rate(runs[0])
@@ -60,7 +60,7 @@ def run(path: Path = Path("results") / FILE) -> Section:
         title,
         tables=[Table(f"{ENCODER}, workers of one core", headers, rows)],
         notes=[
-            "Seconds from the first shard's end to the last one's: the actors' start takes some whatever the size.",
+            "Seconds from the end of the first shard to that of the last: the actors' start takes some at any size.",
             f"The index pass: {found['index']['sentences/s']:,.0f} sentences a second.",
             f"One {found['gpu']['device']}: {found['gpu']['sentences/s']:,.0f} sentences/s (sentence-transformers).",
             f"On: {', '.join(f'{key} {value}' for key, value in found['provenance'].items())}.",

@@ -69,7 +69,7 @@ class AbsentDatasetError(DatasetError):
 
 
 class UnknownEncoderError(InputError):
-    """There is there is no encoder of that name."""
+    """There is no encoder of that name."""
 
 
 class EncoderError(EnsembedError):

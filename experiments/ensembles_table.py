@@ -280,9 +280,9 @@ def _notes(ensembles: Ensembles) -> list[str]:
     )
     chosen = (
         "No score was used to fit or to weight anything. The constants of the estimate were chosen on STS-B dev, so "
-        "what is said of dev is no independent evidence. That members which lead alike are told apart by the words was "
-        "added after an earlier form of this page had shown a failure on news (minilm + wordllama, on the test sets), "
-        "so that the line about news is none for that rule."
+        "the results on dev are no independent evidence. The rule for members with equal leads (the one that depends "
+        "least on shared words comes first) was added after an earlier version of this page had shown a failure on "
+        "news (minilm + wordllama, on the test sets), so the line about news is no independent evidence for it."
     )
     weights = (
         "Weights are those of the members' cosines, with 95% bootstrap intervals; vectors are scaled by their roots."

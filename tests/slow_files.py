@@ -17,6 +17,7 @@ SLOW_FILES = {
     "test_resources.py": 5,
     "test_worker_parts.py": 5,
     # Real encoders, sentence-transformers, TensorFlow
+    "test_make_demo.py": 80,
     "test_st_real.py": 80,
     "test_real.py": 60,
     "test_every_kind.py": 55,

@@ -36,8 +36,8 @@ SUMMARIES = {
         "List the STS sets and the paper's corpus, and where they are on this machine; fetch them with `data fetch`."
     ),
     "compare": "Show how alike ENCODERs (names, folders of saved models) are, without labels.",
-    "reliability": "Find out which members to trust on the unlabelled sentences of CORPUS.",
-    "embed": "Let encoders read CORPUS and keep their views of it.",
+    "reliability": "Estimate which members to trust on the unlabelled sentences of CORPUS.",
+    "embed": "Encode CORPUS with each encoder and keep the vectors.",
     "fit": "Fit a meta-embedding on the unlabelled sentences of CORPUS and save it.",
     "encode": "Turn the lines of a file into vectors.",
     "similarity": "Print how alike sentences are.",

@@ -16,9 +16,7 @@ from ensembed.support.provenance import provenance
 @click.command()
 @click.argument("file", required=False, type=INPUT)
 @members_options
-@click.option(
-    "--sentences", "-n", "count", type=POSITIVE, default=2000, help="How many lines of FILE to encode at the most."
-)
+@click.option("--sentences", "-n", "count", type=POSITIVE, default=2000, help="Encode at most this many lines of FILE.")
 @how_options("errors", "threads", "quiet", "as_json")
 def bench(file: Path | None, encoders: tuple[str, ...], count: int, how: How) -> None:
     """Measure what the members of an ensemble cost on this machine.

@@ -63,7 +63,7 @@ def compare(
     share. An encoder that tells no sentences apart has 0 in all three. Pairs are sorted by CKA; the other
     figures may order them differently.
 
-    An ensemble gains most from good members that differ. Which encoder is good these figures do not tell.
+    An ensemble gains most from good members that differ. These figures do not show which encoder is good.
 
     The vectors are cached as by `ensembed embed`: an interrupted run goes on where it was. Each distinct sentence
     counts once. The sentences of STS-B train come from the data folder or from `ensembed pull stsb`.

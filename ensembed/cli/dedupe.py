@@ -19,13 +19,13 @@ from ensembed.search.groups import FALSE_PAIRS, find_duplicates, write_groups, w
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1, min_open=True),
-    help="Cosine from which two sentences are duplicates. [default: found without labels]",
+    help="Cosine from which two sentences are duplicates. [default: estimated without labels]",
 )
 @click.option(
     "--false-pairs",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=FALSE_PAIRS,
-    help="Unrelated sentences per sentence that a threshold that is found may let in.",
+    help="Accepted false duplicates per sentence when the threshold is estimated.",
 )
 @click.option(
     "--keep", type=click.Choice(["first", "longest"]), default="first", help="Which sentence represents a group."

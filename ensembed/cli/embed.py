@@ -32,7 +32,7 @@ from ensembed.views import ViewStore
 def embed(
     corpus: Path | str, encoders: tuple[str, ...], shard_rows: int, verify: bool, engine: EngineChoice, how: How
 ) -> None:
-    """Let encoders read CORPUS and keep their views of it.
+    """Encode CORPUS with each encoder and keep the vectors.
 
     CORPUS is a text file, plain or gzipped, one sentence a line, or a Parquet file; - is standard input. It may be a
     folder or a pattern ('news/*.parquet'), whose files are read in the order of their names, and a URL of any protocol

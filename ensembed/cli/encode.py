@@ -27,7 +27,7 @@ def encode(model: str | None, file: str | None, name: str | None, out: Path | No
 
     FILE is plain or gzipped text, by default standard input; MODEL is a saved model's folder or an encoder's name
     (`ensembed encoders` lists them), which can be given with -e as well. Every line gives one row, a blank one too.
-    Standard output shows a person the beginning of each vector; --json prints one object a line with the whole of it.
+    Standard output shows the beginning of each vector; --json prints one object per line with the complete vector.
 
     \b
     Examples:

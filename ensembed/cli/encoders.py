@@ -20,7 +20,7 @@ def encoders(as_json: bool) -> None:
       ensembed encoders
       ensembed encoders --json
 
-    A kind is named by its scheme, as in onnx:models/bge. Options go behind a question mark:
+    A kind is named by its scheme, as in onnx:models/bge. Options follow a question mark:
     minilm?max_length=64&normalize=true. Every encoder takes prefix=TEXT (put before each sentence), truncate_dim=N (the
     first N dimensions) and normalize=true. Installed packages can add kinds of their own.
     """

@@ -22,7 +22,7 @@ from ensembed.support.provenance import provenance
 )
 @click.option("--pairs", multiple=True, type=PATH, help="A file of score<TAB>text1<TAB>text2.")
 @click.option("--data", type=PATH, help="Folder with the STS data. [default: $ENSEMBED_DATA]")
-@click.option("--layout", type=click.Choice(LAYOUTS), help="Text version. [default: the first that is there]")
+@click.option("--layout", type=click.Choice(LAYOUTS), help="Version of the text. [default: the first that is found]")
 @click.option("--protocol", type=click.Choice(PROTOCOLS), default="mean")
 @click.option("--parts", is_flag=True, help="Show every sub-testset.")
 @how_options("threads", "trust", "quiet", "as_json")

@@ -26,7 +26,7 @@ setting_options = Gathered(
         "kind": click.option(
             "--kind",
             type=click.Choice(["auto", "exact", "hnsw"]),
-            help="Of a new index: compare with every row, use a graph, or that from --graph-rows rows on. "
+            help="Of a new index. exact: compare all rows; hnsw: use a graph; auto: a graph from --graph-rows rows on. "
             "[default: auto]",
         ),
         "dtype": click.option(

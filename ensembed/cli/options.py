@@ -185,7 +185,7 @@ class _CorpusType(click.Path):
 corpus_argument = click.argument("corpus", type=_CorpusType(path_type=Path, allow_dash=True))
 
 
-_MEMBERS = f"Members that have a name together ({' or '.join(ENSEMBLES)}), or names with commas between them."
+_MEMBERS = f"A named ensemble ({' or '.join(ENSEMBLES)}), or the members' names with commas between them."
 _encoder = click.option(
     "--encoder", "-e", "encoders", multiple=True, metavar="NAME", help="A member; give it several times."
 )
@@ -264,9 +264,9 @@ column_options = Gathered(
             type=click.Choice(["text", "csv", "tsv", "jsonl"]),
             help="What FILE is. [default: by its ending; text, a line a row, where that says nothing]",
         ),
-        "text_column": click.option("--text-column", help="Of CSV, TSV and JSONL: what is encoded. [default: text]"),
+        "text_column": click.option("--text-column", help="Column with the texts (CSV, TSV, JSONL). [default: text]"),
         "id_column": click.option(
-            "--id-column", help="Of CSV, TSV and JSONL: what rows are called. [default: none; rows are numbered]"
+            "--id-column", help="Column with the ids (CSV, TSV, JSONL). [default: none; rows are numbered]"
         ),
     },
 )
@@ -294,7 +294,7 @@ def out_options(what: str) -> Decorator:
         {
             "out": click.option("--out", "-o", type=FILE, help=f"{what} (.csv, .jsonl)."),
             "out_format": click.option(
-                "--out-format", type=click.Choice(FORMS), help="Of --out. [default: by its ending]"
+                "--out-format", type=click.Choice(FORMS), help="Format of --out. [default: by its ending]"
             ),
         },
     )

@@ -31,23 +31,23 @@ from ensembed.support.provenance import provenance
 @click.option("--plot", type=FILE, help="Draw leads and weights, as an SVG file.")
 @how_options("store", "wait", "errors", "threads", "trust", "quiet", "as_json")
 def reliability(corpus: Path, encoders: tuple[str, ...], rows: int, seed: int, plot: Path | None, how: How) -> None:
-    """Find out which members to trust on the unlabelled sentences of CORPUS. No label is read.
+    """Estimate which members to trust on the unlabelled sentences of CORPUS. No label is read.
 
-    lead: how much more a member predicts of what the others say than they predict of what it says, beyond what the
-    words of a sentence tell by themselves. It is a difference of two R^2 on sentences held out, against its strongest
-    rival; the member with the largest is trusted most, and of those within 0.01 the one whose cosines follow the words
-    least. agrees with the best: the correlation of its cosines with the best member's, over pairs that are near under
-    the best. weight: what its cosines count beside the best one's 1; a method takes these as weights. (A weight has the
-    spread of a member's cosines divided out, so that one whose cosines all lie close together may have a large one.)
-    95%: bootstrap intervals.
+    lead: a member's R^2 for its strongest rival minus the rival's R^2 for it, on held-out sentences, beyond what the
+    words of a sentence explain. The member with the largest lead is trusted most; of those within 0.01 of it, the one
+    whose cosines depend least on shared words. agrees with the best: the correlation of its cosines with the best
+    member's, over pairs that are near under the best. weight: the weight of its cosines, where the best has 1; methods
+    use these weights. (A weight is divided by the spread of a member's cosines, so that a member whose cosines are all
+    close together may have a large one.) 95%: bootstrap intervals.
 
-    A member that agrees with no other and not with the words says nothing (random vectors, a constant, vectors of other
-    sentences) and gets the weight 0. Members that say the same share one weight. What is not seen is noise on top of
-    knowledge: a good encoder with much random noise added can seem to lead. The intervals are about which sentences
-    were drawn; they do not cover that, nor text of another kind. Some hundred sentences are few: take a thousand.
+    A member that agrees neither with another member nor with the words carries no information (random vectors, a
+    constant, vectors of other sentences) and gets weight 0. Copies of a member share one weight. Noise on top of
+    information is not recognised: a good encoder with much random noise added can seem to lead. The intervals cover the
+    choice of the sentences only, not such noise or text of another kind. A few hundred sentences are too few; use at
+    least a thousand.
 
-    Only the sentences that are looked at are encoded, unless the views of the whole corpus are in the store already.
-    Each distinct sentence counts once.
+    Only the sampled sentences are encoded, unless the store already has the views of the whole corpus. Each distinct
+    sentence counts once.
 
     \b
     Examples:

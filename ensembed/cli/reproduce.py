@@ -43,7 +43,7 @@ from ensembed.support.machine import cache_dir
     help="How long autoencoders are trained: for some 215,000 sentences in whole epochs, as in the paper (for a GPU), "
     "or not at all.",
 )
-@click.option("--resamples", type=click.IntRange(min=1000), default=2000, help="Of the bootstrap.")
+@click.option("--resamples", type=click.IntRange(min=1000), default=2000, help="Number of bootstrap samples.")
 @click.option("--texts/--no-texts", default=True, help="Quote the pairs that changed most, or only say where they are.")
 @click.option(
     "--fresh", is_flag=True, help="Run all experiments again; views are kept. Omit it to go on after an interruption."

@@ -198,7 +198,7 @@ class PartedCorpus(Corpus):
 
 
 def _named_like_parquet(path: str) -> bool:
-    """Return whether a file name ends as those of Parquet files do, a query after it aside."""
+    """Return whether a file name ends as those of Parquet files do, ignoring a query string."""
     return path.partition("?")[0].lower().endswith(_SUFFIXES)
 
 

@@ -1,7 +1,7 @@
 """Names of encoders, `SCHEME:LOCATION?option=value&…` or a short name of the catalogue, and the kinds that they open.
 
 A kind of ensembed's own is a module `SCHEME_encoder.py` in this folder or one below (a hyphen of the scheme is an
-underscore there), with `open_SCHEME(request: Request) -> Encoder` and `OPENS`, a few words on what stands behind the
+underscore there), with `open_SCHEME(request: Request) -> Encoder` and `OPENS`, a few words on what follows the
 colon. A package that has, in its pyproject.toml::
 
     [project.entry-points."ensembed.encoders"]

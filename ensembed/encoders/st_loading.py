@@ -20,7 +20,7 @@ from ensembed.fetch import hub_files as hub
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress
 
-# Files that nobody reads: texts, pictures, weights for other programs, what training left. A star crosses slashes.
+# Files that are not needed: texts, pictures, weights for other programs, what training left. A star crosses slashes.
 _NOT_READ = (
     *("*.md", "LICENSE*", "NOTICE*", ".*", "*/.*", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.webp", "*.pdf"),
     *("*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.gguf", "*.mlmodel"),

@@ -124,7 +124,7 @@ class _Download:
             if _size(part) == before:
                 raise PullError(f"{self.url} could not be downloaded: {problem}") from problem
         else:
-            raise PullError(f"{self.url} broke off {_TRIES} times: run it again to go on from where it is")
+            raise PullError(f"{self.url} was interrupted {_TRIES} times; run again to resume")
         self._check(part)
         part.replace(self.path)
         _tag_file(part).unlink(missing_ok=True)

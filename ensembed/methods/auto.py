@@ -37,7 +37,7 @@ class Auto(MomentMethod):
     moment, not centred: of all projections this one keeps the dot products best (Eckart and Young 1936).
 
     Args:
-        dim: the dimension of the result. None is the largest member's; for auto, that of the members together.
+        dim: the dimension of the result. None: the sum of the members' dimensions.
         weights: what each member counts: equal, reliability (found without labels), or a number per member, as in
             1,0.5,0.2. A weight is that of the member's cosine. Members of weight 0 are left out and take no room.
         whitened: the places of the members that are softly whitened. With weights by reliability they are found, too.

@@ -152,7 +152,7 @@ class Method(ABC):
         if dim is not None and most is not None and dim > most:
             raise DimensionError(
                 f"{self.name} with dim={dim}: the members have {most} dimensions together "
-                f"({' + '.join(map(str, counted))}), so at most dim={most} can be had",
+                f"({' + '.join(map(str, counted))}), so the largest possible dim is {most}",
                 most,
             )
 

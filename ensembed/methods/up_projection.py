@@ -18,7 +18,7 @@ from ensembed.support.checks import check_whole
 class UpProjection(NaiveMethod):
     """One view times a random d x d_j matrix from U(-1/sqrt(d_j), 1/sqrt(d_j)).
 
-    It shows what size alone buys: a meta-embedding must beat it. The paper reports the mean over ten seeds.
+    It shows how much size alone improves a score: a meta-embedding must beat it. The paper has the mean over ten seeds.
 
     Args:
         dim: the dimension d of the result.

@@ -135,7 +135,7 @@ def _open_by_name(spec: EncoderSpec, *, threads: int | None, trust: bool, progre
         ) from error
     except (InputError, MissingError) as error:  # these name an encoder that the user may never have seen
         raise type(error)(
-            f"member {spec.name!r} cannot be opened: {error}. If it is elsewhere now, say {way_out}ITS NAME}})"
+            f"member {spec.name!r} cannot be opened: {error}. If it was moved, pass {way_out}NEW NAME}})"
         ) from error
 
 

@@ -108,7 +108,8 @@ def read_model(folder: Path) -> SavedModel:
             f"{folder} has model format {version!r}; ensembed {__version__} reads {FORMAT_VERSION}: upgrade ensembed"
         )
     if config.pop("sha256", None) != _seal(config, data):
-        raise ModelError(f"{folder}: {CONFIG} and {TENSORS} do not fit; the save was torn, or a file was changed")
+        problem = "do not belong together: the save was interrupted, or a file was changed"
+        raise ModelError(f"{folder}: {CONFIG} and {TENSORS} {problem}")
     try:
         return _model(config, load(data))
     except (KeyError, TypeError, ValueError, AttributeError, SafetensorError) as error:

@@ -12,9 +12,9 @@ _ROUNDING = 1e-12
 # How weights by reliability were decided on.
 _TRUST = {
     "lead": "by reliability, without labels: {best} leads, first in {sure} of the bootstrap samples",
-    "words": "by reliability, without labels: not sure, some lead alike; {best} follows the words least, "
+    "words": "by reliability, without labels: several lead equally; {best} depends least on shared words, "
     "first in {sure} of the bootstrap samples",
-    "nothing": "all alike: no two members agree, and nothing else tells which of them to believe",
+    "nothing": "equal: no two members agree, so none can be preferred",
 }
 
 

@@ -57,7 +57,7 @@ class Reliability:
         names: the members.
         sufficiency: [J, J] the part of what member j says, beyond the words of a sentence, that a linear map of what
             member i says predicts of sentences it was not fitted on; the diagonal is 1.
-        lead: [J] how much more a member predicts of its strongest rival than that of it; 0 for mute members.
+        lead: [J] a member's R^2 for its strongest rival minus the rival's R^2 for it; 0 for mute members.
         lead_low: [J] the lower end of its 95% bootstrap interval.
         lead_high: [J] the upper end.
         agreement: [J] how a member's cosines correlate with the best one's, over pairs that are near under the best.
@@ -121,19 +121,19 @@ def reliability(
 ) -> Reliability:
     """Estimate how far each member of an ensemble can be trusted, without labels.
 
-    The best member predicts more of its strongest rival than that predicts of it, beyond what the words of the
+    The best member predicts its strongest rival better than the rival predicts it, beyond what the words of the
     sentences predict (`ensembed.reliability.sufficiency`; after Darrin et al. 2024, "When is an Embedding Model More
-    Promising than Another?"). Among equal leads it is the one whose cosines follow the words least. The others count by
-    how their cosines of near sentences agree with the best one's, by how much of it they know, and by how much of that
-    nobody else says (`ensembed.reliability.agreement`).
+    Promising than Another?"). Among equal leads it is the one whose cosines depend least on shared words. The weight of
+    another member depends on how its cosines of near sentences agree with the best one's, on how well it predicts the
+    best, and on how much of that no other member has (`ensembed.reliability.agreement`).
 
-    A member that agrees with no other and not with the words is mute: its weight is 0. Members that say the same share
-    one weight. Where nothing tells which member to believe, all that tell sentences apart count the same.
+    A member that agrees neither with another member nor with the words is mute: its weight is 0. Copies of a member
+    share one weight. If no two members agree, all members whose vectors differ between sentences have the same weight.
 
-    It cannot tell knowledge from noise on top of it, as neither is predicted by the others: a good member with much
-    noise added can seem to lead. Nor does it see what cosines make of knowledge: a member of many dimensions knows more
-    than one that was cut to few, even where the cosines of the latter are better. The intervals are those of a
-    bootstrap over sentences and queries, given the regressions; they do not hold for sentences of another kind.
+    The estimate cannot distinguish information from noise, as the others predict neither: a good member with much noise
+    added can seem to lead. It does not judge cosines either: a member with many dimensions has more information than
+    one that was cut to few, even if the cosines of the latter are better. The intervals are those of a bootstrap over
+    sentences and queries, given the regressions; they do not hold for sentences of another kind.
 
     Args:
         views: row-aligned arrays [n, d_j], memory maps or stored views. Only sampled rows are kept in memory.
@@ -325,7 +325,7 @@ class _Estimate:
 
 
 def _best(leads: Matrix64, wordiness: Matrix64 | None) -> NDArray[np.int64]:
-    """Return the place [resamples] of the best; among equal leads, the one whose cosines follow the words least."""
+    """Return the place [resamples] of the best: among equal leads, the one that depends least on shared words."""
     if wordiness is None:
         return np.asarray(leads.argmax(axis=1))
     level = leads >= leads.max(axis=1, keepdims=True) - LEVEL

@@ -113,7 +113,7 @@ class TrustReport:
         copies, best = estimate.copies, labels[estimate.best]
         rivals = [j for j in self.order if not self._is_mute(j) and copies[j] != copies[estimate.best]]
         if estimate.decided == "nothing":
-            return "No two members agree, and nothing else tells which of them to believe: they all count the same."
+            return "No two members agree, so none can be preferred: all have the same weight."
         if not rivals:
             alone = "all others say the same" if len(estimate.names) - len(estimate.mute) > 1 else "there is no other"
             return f"{best} has nothing to be compared with: {alone}."
@@ -121,11 +121,11 @@ class TrustReport:
         if estimate.decided == "words":
             level = ", ".join(labels[j] for j in rivals if estimate.lead[j] >= estimate.lead[estimate.best] - LEVEL)
             return (
-                f"{best} and {level} lead alike: which to trust most is not certain on these sentences. {best} is "
-                f"taken, whose cosines follow the words least ({part})."
+                f"{best} and {level} lead equally: these sentences do not show which is better. {best} is "
+                f"trusted most, because its cosines depend least on shared words ({part})."
             )
         if estimate.sure >= _SURE:
             return f"Trust {best} most: {part}."
         if estimate.sure >= _FAIRLY:
             return f"Trust {best} most, probably: {part}. {labels[rivals[0]]} is next."
-        return f"{best} and {labels[rivals[0]]} can hardly be told apart: {best} is ahead, but {part} only."
+        return f"{best} and {labels[rivals[0]]} differ little: {best} is ahead, but {part} only."

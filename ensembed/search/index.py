@@ -422,7 +422,7 @@ def _open_saved_model(folder: Path, manifest: Manifest, **opening: Any) -> Encod
         way_out = "pass it, as in Index.open(folder, model), or name a saved model with --model"
         raise SearchIndexError(f"{folder} was made with the object {manifest.spec.name!r}: {way_out}")
     if Path(source).is_absolute() and not is_model(source):
-        way_out = "if it is elsewhere now, say so: --model FOLDER, or Index.open(folder, model)"
+        way_out = "if it was moved, pass --model FOLDER, or Index.open(folder, model)"
         raise SearchIndexError(f"the model of {folder} is no longer in {source}; {way_out}")
     return open_model(source, from_file=True, **opening)
 

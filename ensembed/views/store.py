@@ -218,7 +218,7 @@ class ViewStore:
             StoreError: the store is not writable.
         """
         folder = self.root / "training" / key
-        with self._locked(folder, "training what is kept in"):
+        with self._locked(folder, "training in"):
             yield folder
 
     @contextmanager

@@ -129,7 +129,7 @@ def test_cluster_prints_and_writes_clusters(capsys: pytest.CaptureFixture[str], 
         (["dedupe", NAME, "CORPUS", "--threshold", "0.7", "--kept", "CORPUS"], 1, "FILE and --kept are the same file"),
         (["dedupe", NAME, "CORPUS", "--threshold", "0.7", "--kept", "no/such/folder"], 1, "cannot be written"),
         (["dedupe", "minilm", "CORPUS", "--threshold", "0.7"], 3, "ensembed pull minilm"),
-        (["cluster", NAME, "CORPUS"], 1, "too few to find out how many clusters"),
+        (["cluster", NAME, "CORPUS"], 1, "too few to choose the number"),
         (["cluster", NAME, "CORPUS", "-k", "9"], 1, "cannot make 9 clusters"),
         (
             ["cluster", NAME, "CORPUS", "-k", "2", "--out", "CORPUS", "--out-format", "csv"],

@@ -65,9 +65,8 @@ def test_spec_has_the_name_that_the_user_wrote(name: str, encoder: Encoder) -> N
 
 
 def test_text_of_ten_megabytes_is_encoded(encoder: Encoder) -> None:
-    for sentence in ("word " * 2_000_000, "ö" * 10_000_000):
-        rows = encoder.encode([sentence, "a dog"])
-        assert np.isfinite(rows).all()
+    rows = encoder.encode(["word " * 1_000_000 + "ö" * 5_000_000, "a dog"])
+    assert np.isfinite(rows).all()
 
 
 def test_prefix_truncate_dim_and_normalize_work(name: str, encoder: Encoder) -> None:

@@ -92,7 +92,7 @@ def test_one_file_in_the_tree_adds_a_kind(tmp_path: Path) -> None:
     code = (
         "from ensembed.encoders import open_encoder\nfrom ensembed.cli import main\n"
         "print(open_encoder('letters:4').encode(['a dog']).tolist())\n"
-        "main(['encode', '-e', 'letters:4?shift=4', '--json'])\nrun(['encoders'])\n"
+        "main(['encode', '-e', 'letters:4?shift=4', '--json'])\nmain(['encoders'])\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", code],

@@ -266,7 +266,7 @@ def test_a_second_fetch_resumes_the_download_of_the_first(
     site.most = 700
     with monkeypatch.context() as patch:
         patch.setattr(download_module, "_TRIES", 1)
-        refused(sts12, tmp_path / "data", "broke off 1 times: run it again to go on")
+        refused(sts12, tmp_path / "data", "was interrupted 1 times; run again to resume")
     site.most = None
     fetch_data(sts12, tmp_path / "data")
     assert [asked for _, asked in site.asked] == [None, "bytes=700-"]

@@ -179,7 +179,7 @@ def test_damaged_weights_are_refused(hub: HubServer, model: MetaEncoder) -> None
     damaged = bytearray(hub.files(REPO)["model.safetensors"])
     damaged[-1] ^= 1
     hub.repositories[REPO].commit("main", {"model.safetensors": bytes(damaged)}, "flipped")
-    with pytest.raises(ModelError, match=r"me/model at \w{7}, from the hub: .*do not fit"):
+    with pytest.raises(ModelError, match=r"me/model at \w{7}, from the hub: .*do not belong together"):
         from_pretrained(REPO)
 
 

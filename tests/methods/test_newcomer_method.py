@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -60,6 +61,15 @@ main(["fit", "--help"])
 """
 
 
+def _install(site: Path, name: str, code: str) -> None:
+    """Write the files that an installed package with one module and one entry point has."""
+    facts = site / f"ensembed_{name}-1.0.dist-info"
+    facts.mkdir(parents=True)
+    (site / f"ensembed_{name}.py").write_text(code)
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ensembed-{name}\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(f"[ensembed.methods]\n{name} = ensembed_{name}:{name.title()}\n")
+
+
 def _use(path: Path, folder: Path) -> tuple[str, dict[str, object], str]:
     """Run `USE` in a process that looks for modules in `path` first; return what each of its three parts printed."""
     (folder / "lines.txt").write_text("a dog\na cat\n")
@@ -81,12 +91,8 @@ def _use(path: Path, folder: Path) -> tuple[str, dict[str, object], str]:
 
 @pytest.mark.parametrize("place", ["package", "tree"])
 def test_one_file_adds_a_method_with_its_options(place: str, tmp_path: Path) -> None:
-    if place == "package":  # what installing a package with one module and one entry point leaves
-        facts = tmp_path / "site" / "ensembed_louder-1.0.dist-info"
-        facts.mkdir(parents=True)
-        (facts.parent / "ensembed_louder.py").write_text(METHOD)
-        (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: ensembed-louder\nVersion: 1.0\n")
-        (facts / "entry_points.txt").write_text("[ensembed.methods]\nlouder = ensembed_louder:Louder\n")
+    if place == "package":
+        _install(tmp_path / "site", "louder", METHOD)
     else:
         source = Path(ensembed.__file__).parent
         shutil.copytree(source, tmp_path / "site" / "ensembed", ignore=shutil.ignore_patterns("__pycache__"))
@@ -97,3 +103,22 @@ def test_one_file_adds_a_method_with_its_options(place: str, tmp_path: Path) -> 
     assert "|louder" in text
     assert "--volume FLOAT louder: what every vector is multiplied by. [default: 2]" in text
     assert "--side TEXT louder: which side is louder: left or right. [default: left]" in text
+
+
+def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text()
+    [code] = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert 'boosted = "ensembed_boosted:Boosted"' in page
+    _install(tmp_path / "site", "boosted", code)
+    use = (
+        "import numpy as np; from ensembed import Ensemble; from ensembed.methods import make_method\n"
+        "ensemble = Ensemble(['demo?dim=4&seed=1', 'demo?dim=3&seed=2'])\n"
+        "model = ensemble.fit(['a dog'], make_method('boosted', boost=3.0))\n"
+        "print([float(np.linalg.norm(part).round(4)) for part in np.split(model.encode(['a cat'])[0], [4])])\n"
+    )
+    places = os.pathsep.join([str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH", "")])])
+    environment = {**os.environ, "PYTHONPATH": places}
+    result = subprocess.run(
+        [sys.executable, "-c", use], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.stdout == "[3.0, 1.0]\n", result.stderr

@@ -144,7 +144,7 @@ def test_a_changed_byte_of_the_tensors_is_found(dense: Path) -> None:
     data = (dense / TENSORS).read_bytes()
     for i in range(len(data)):
         (dense / TENSORS).write_bytes(data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :])
-        with pytest.raises(ModelError, match="do not fit"):
+        with pytest.raises(ModelError, match="do not belong together"):
             read_model(dense)
 
 
@@ -177,7 +177,7 @@ def test_load_refuses_a_folder_without_a_model(tmp_path: Path) -> None:
 
 def test_tensors_and_configuration_of_two_saves_do_not_mix(saved: Path, dense: Path) -> None:
     (saved / TENSORS).write_bytes((dense / TENSORS).read_bytes())
-    with pytest.raises(ModelError, match="do not fit; the save was torn"):
+    with pytest.raises(ModelError, match="do not belong together: the save was interrupted"):
         load(saved)
 
 

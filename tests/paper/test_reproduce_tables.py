@@ -303,9 +303,9 @@ def test_the_table_of_corpora_says_how_methods_were_chosen() -> None:
     (table,) = [one for one in all_tables(replace(FINDINGS, domains=domains)) if one.name == "corpus-domain"]
     assert table.notes == (
         "none: methods that learn nothing.",
-        "GCCA's tau is chosen anew on each corpus, on stsb-dev.",
+        "GCCA's tau is chosen again on each corpus, on stsb-dev.",
         "The autoencoder's depth and loss are those of the search on news, on stsb-dev.",
-        "The weights of auto, which is this library's own, are found anew on each corpus, without a score.",
+        "The weights of auto, which is this library's own, are estimated again on each corpus, without a score.",
         "meta:gcca, news: tau=3, the best.",
         f"meta:auto, news: {NOTES['auto']}.",
         "meta:gcca, stsb-train: tau=7, the best.",

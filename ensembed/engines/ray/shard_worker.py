@@ -284,7 +284,7 @@ def _fails(encode: Callable[[list[str]], FloatArray], sentences: list[str]) -> b
 
 
 class Reader:
-    """Reads the sentences of ranges of rows, in any order: by reading on or starting anew, whichever took less time."""
+    """Read the sentences of ranges of rows in any order: by reading on or starting again, whichever took less time."""
 
     def __init__(self, corpus: Corpus, rows: int) -> None:
         self._corpus, self._rows = corpus, rows

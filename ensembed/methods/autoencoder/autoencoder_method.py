@@ -44,7 +44,7 @@ class Autoencoder(Method):
       `cos` is (1 - cos)^2. For `kld`, a vector becomes a distribution by a softmax over its dimensions, divided by
       `temperature` first; it is the divergence of the reconstruction from the view, KL(p(x) || p(y)).
     - *Inputs* are the views as they are: not centred, not length-normalised.
-    - *Batches* are drawn anew in every epoch; the last one of an epoch is smaller. Dropout leaves out no whole row.
+    - *Batches* are drawn again in every epoch; the last one of an epoch is smaller. Dropout leaves out no whole row.
     - *Precision.* Sums, losses and Adam are float32 or wider. Over seeds, no precision changes STS-B dev by more than
       0.15; with two hidden layers a single run may (results/bench-autoencoder.md).
     - *Weights* multiply the outputs of the trained encoders by their roots. The training is the same whatever they are;

@@ -313,7 +313,7 @@ class Checkpoint:
                 whole = metadata["sha256"] == _seal(arrays, metadata["facts"])
                 return State(arrays, json.loads(metadata["facts"])) if whole else None
         except (OSError, SafetensorError, ValueError, KeyError):
-            return None  # damaged: training begins anew
+            return None  # damaged: training begins again
 
     def remove(self) -> None:
         """Remove the state, and the folder if nothing else is in it."""

@@ -174,7 +174,7 @@ def pair_keys(parts: Iterable[Pairs], seed: int) -> NDArray[np.uint64]:
 
 
 def counts(keys: NDArray[np.uint64], resamples: Sequence[int] | NDArray[np.int64], attempt: int) -> Array:
-    """Return how often each pair is drawn in these resamples [resamples, n]; another attempt draws anew."""
+    """Return how often each pair is drawn in these resamples [resamples, n]; another attempt draws again."""
     steps = np.asarray(resamples, np.uint64) + np.uint64(attempt * _ATTEMPT)
     uniforms = (stream(keys, steps) >> np.uint64(11)) * 2.0**-53
     drawn: Array = np.searchsorted(_POISSON, uniforms, side="right").astype(np.float64)

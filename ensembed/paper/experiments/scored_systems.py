@@ -23,7 +23,7 @@ from ensembed.support.provenance import provenance
 
 _BY: dict[Decided, str] = {
     "lead": "it trusts {} most (by its lead, {})",
-    "words": "it trusts {} most (of those that lead alike it follows the words least, {})",
+    "words": "it trusts {} most (of those with equal leads it depends least on shared words, {})",
     "nothing": "nothing told which member to trust most",
 }
 _DECIMALS = 4  # of a cosine, which a picture needs

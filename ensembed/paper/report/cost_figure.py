@@ -84,7 +84,7 @@ def cost(findings: Findings) -> Figure | None:
         f"Nothing is both cheaper and better than {listing([short(cost.label) for cost in front])} (bold, on the grey "
         f"steps). {_finding(costs)}"
     )
-    return draw("cost", "What a sentence costs, and what it buys", caption, (drawing.WIDTH, _HEIGHT), paint)
+    return draw("cost", "Time per sentence and score", caption, (drawing.WIDTH, _HEIGHT), paint)
 
 
 def pareto(costs: Sequence[Cost]) -> list[Cost]:

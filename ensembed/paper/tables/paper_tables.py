@@ -273,7 +273,7 @@ def worth_table(findings: Findings) -> Table:
         rows.append(Row("meta", (member, label, whole.dev, cost.dev, gain, milliseconds)))
     headers = ("member", "system", "with it", "without it", "gain", "ms per sentence")
     notes = ("gain: with the member minus without it. ms per sentence: the same difference of times.",)
-    return Table("cost-members", f"What each member buys, on {DEV}", headers, rows, notes, left=2, marks="none")
+    return Table("cost-members", f"What each member adds, on {DEV}", headers, rows, notes, left=2, marks="none")
 
 
 def members_table(findings: Findings) -> Table:
@@ -313,11 +313,11 @@ def _domain_notes(findings: Findings, labels: Sequence[str]) -> Iterator[str]:
     if any(system.corpus == NO_CORPUS for system in findings.domains):
         yield f"{NO_CORPUS}: methods that learn nothing."
     if "meta:gcca" in labels:
-        yield f"GCCA's tau is chosen anew on each corpus, on {DEV}."
+        yield f"GCCA's tau is chosen again on each corpus, on {DEV}."
     if "meta:ae" in labels and findings.corpora:
         yield f"The autoencoder's depth and loss are those of the search on {findings.corpora[0].name}, on {DEV}."
     if OWN in labels:
-        yield "The weights of auto, which is this library's own, are found anew on each corpus, without a score."
+        yield "The weights of auto, which is this library's own, are estimated again on each corpus, without a score."
     yield from (f"{system.label}, {system.corpus}: {system.note}." for system in findings.domains if system.note)
 
 

@@ -235,8 +235,7 @@ def choose_number(
     """Return the number of clusters of U [m, d] with the largest mean silhouette (Rousseeuw 1987), and all of those."""
     metrics = import_extra("sklearn.metrics", "cluster", "choosing the number of clusters")
     if len(U) < LEAST_ROWS:
-        problem = f"{len(U)} distinct sentences are too few to find out how many clusters there are"
-        raise InputError(f"{problem}: say so (--clusters)")
+        raise InputError(f"{len(U)} distinct sentences are too few to choose the number: set it with --clusters")
     sample = np.sort(np.random.default_rng(seed).choice(len(U), min(len(U), _TRIED_ROWS), replace=False))
     rows = np.asarray(U[sample])
     tried = [k for k in candidates if k * _TRIED_SIZE <= len(rows)] or [2]

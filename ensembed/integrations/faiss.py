@@ -48,8 +48,9 @@ class FaissStore(FolderStore):
         connectivity: int = 32,
         ef_construction: int = 200,
         ef_search: int = 64,
+        trust: bool = False,
     ) -> FaissStore:
-        """Create an empty store; raise a StoreError if the folder holds one already.
+        """Create an empty store.
 
         Args:
             folder: where it is saved, now and by `save`; None keeps it in memory.
@@ -58,13 +59,17 @@ class FaissStore(FolderStore):
             connectivity: links per vector in the graph.
             ef_construction: breadth of the search for links.
             ef_search: breadth of the search for hits.
+            trust: also open a model that runs code which comes with its weights, or that sends sentences to a server.
+
+        Raises:
+            StoreError: there is a store in the folder already, or it cannot be written to.
         """
         if kind not in _ALLOWED:
             raise InputError(f"kind is 'flat' or 'hnsw', not {kind!r}")
         settings: dict[str, Any] = {"kind": kind}
         if kind == "hnsw":
             settings |= {"connectivity": connectivity, "ef_construction": ef_construction, "ef_search": ef_search}
-        return cls._created(folder, model, checked_settings(settings, _ALLOWED[kind]))
+        return cls._created(folder, model, checked_settings(settings, _ALLOWED[kind]), trust)
 
     def __len__(self) -> int:
         return int(self.index.ntotal)

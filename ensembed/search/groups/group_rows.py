@@ -14,13 +14,10 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import Corpus
 from ensembed.corpora.record_files import Record, records_of
-from ensembed.encoders.base import Encoder, FloatArray
+from ensembed.encoders.base import FloatArray
 from ensembed.errors import StoreError, ViewError
-from ensembed.methods.meta import MetaRows
-from ensembed.models.ensemble import MetaEncoder
 from ensembed.numerics.row_matrices import Matrix, check_views, non_finite, unit_rows
 from ensembed.support.progress import Progress, silent
-from ensembed.views import ViewStore
 
 _IN_MEMORY = 1 << 29  # a matrix of more bytes goes to a temporary file, which the system caches as far as it can
 _BLOCK = 4096  # rows read at a time
@@ -43,16 +40,6 @@ def distinct_rows(corpus: Corpus) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     """Return the first row [n] with the text of each row, and the rows that repeat no earlier one."""
     first = corpus.index.first_rows
     return first, np.flatnonzero(first == np.arange(len(first)))
-
-
-def stored_vectors(corpus: Corpus, encoder: Encoder, store: ViewStore, *, progress: Progress = silent) -> Matrix:
-    """Return the encoder's vectors of the corpus [n, d], encoded once and stored; of a meta-encoder, its views are."""
-    if isinstance(encoder, MetaEncoder) and encoder.cacheable:
-        counted = encoder.meta.counted
-        members = [encoder.ensemble.encoders[j] for j in counted]
-        views = dict(zip(counted, store.embed_all(corpus, members, progress=progress), strict=True))
-        return MetaRows(encoder.meta, [views.get(j) for j in range(len(encoder.ensemble.encoders))])
-    return store.embed(corpus, encoder, progress=progress)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ installed first; 130 interrupted, and nothing that was finished is lost.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -112,7 +113,9 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default that of the process, and return its exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # without file and line
+        arguments = sys.argv[1:]
     try:
         cli.main(list(arguments), prog_name="ensembed", standalone_mode=False)
     except click.exceptions.Exit as error:

@@ -23,7 +23,7 @@ from ensembed.support.version import __version__
 
 FAILED, MISSING, INTERRUPTED = 1, 3, 130
 _KEPT = ": finished work is kept (of vectors, whole shards); run the same command to continue"
-_RESUMABLE = ("pull", "data", "compare", "reliability", "embed", "fit", "dedupe", "cluster", "reproduce")
+_RESUMABLE = ("pull", "data", "compare", "reliability", "embed", "fit", "dedupe", "cluster", "reproduce", "index")
 
 
 # The first sentence of each command's help, in the order of docs/cli.md. It is here so that the list of commands can be

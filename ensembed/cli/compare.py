@@ -14,6 +14,7 @@ import numpy as np
 from ensembed.cli.console import print_json, print_table
 from ensembed.cli.options import FILE, INPUT, How, check_can_write, command_line, how_options
 from ensembed.corpora.corpus import Corpus, ListCorpus
+from ensembed.models.model_vectors import model_vectors
 from ensembed.reliability.likeness import HEADERS, LEAST_ROWS, LikenessReport, check_sample
 from ensembed.reliability.likeness import compare as compare_views
 from ensembed.sts.find import find_sts
@@ -81,7 +82,8 @@ def compare(
         distinct = np.flatnonzero(first == np.arange(len(first)))
         check_sample(len(distinct), rows, neighbours)  # before the work, and not after it
         members = [how.open_model(source, progress) for source in sources]
-        views, sample = how.views_of(corpus, members, progress), {"rows": rows, "neighbours": neighbours, "seed": seed}
+        views = model_vectors(corpus, members, how.views, progress=progress)
+        sample = {"rows": rows, "neighbours": neighbours, "seed": seed}
         comparison = compare_views(views, names=sources, among=distinct, **sample, progress=progress)
     report = LikenessReport(comparison, _DEFAULT if path is None else str(corpus), corpus, members)
     if svg is not None:

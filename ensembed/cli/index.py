@@ -15,8 +15,8 @@ from ensembed.cli.options import FOLDER, Columns, Gathered, How, column_options,
 from ensembed.corpora.corpus import BadBytes
 from ensembed.corpora.record_files import RecordFile
 from ensembed.errors import CorpusError
-from ensembed.search import Index
-from ensembed.search.index_files import MANIFEST, read_manifest
+from ensembed.search.index import open_or_create
+from ensembed.search.index_files import MANIFEST
 from ensembed.search.index_input import BATCH, add_file
 
 setting_options = Gathered(
@@ -44,19 +44,47 @@ setting_options = Gathered(
 )
 
 
+def _ids(deleted: tuple[str, ...], delete_from: str | None) -> list[str]:
+    """Return the ids of both options."""
+    lines = () if delete_from is None else itertools.chain.from_iterable(read_batches(Path(delete_from)))
+    return [*deleted, *(line for line in lines if line.strip())]
+
+
+deleted_options = Gathered(
+    "deleted",
+    _ids,
+    {
+        "deleted": click.option(
+            "--delete", "--remove", "deleted", multiple=True, metavar="ID", help="Delete a row; give it repeatedly."
+        ),
+        "delete_from": click.option(
+            "--delete-from", metavar="FILE", help="Delete the rows whose ids are in FILE, one a line; - for stdin."
+        ),
+    },
+)
+adding_options = Gathered(
+    "adding",
+    dict,
+    {
+        "replace": click.option(
+            "--replace", is_flag=True, help="Replace rows whose ids come again; otherwise that is an error."
+        ),
+        "again": click.option("--again", is_flag=True, help="Add a FILE that was added before once more."),
+        "batch": click.option("--batch", type=click.IntRange(min=1), default=BATCH, help="Texts kept at a time."),
+    },
+)
+
+
 @click.command()
 @click.argument("folder", type=FOLDER)
 @click.argument("file", required=False)
 @click.option("--model", "-m", help="A saved model's folder or an encoder's name; a new index needs it.")
 @setting_options
 @column_options
-@click.option("--replace", is_flag=True, help="Replace rows whose ids come again; otherwise that is an error.")
-@click.option("--again", is_flag=True, help="Add a FILE that was added before once more.")
-@click.option("--delete", "--remove", "deleted", multiple=True, metavar="ID", help="Delete a row; give it repeatedly.")
-@click.option("--delete-from", metavar="FILE", help="Delete the rows whose ids are in FILE, one a line; - for stdin.")
+@adding_options
+@deleted_options
 @click.option("--compact", is_flag=True, help="Write the rows again without the deleted ones.")
 @click.option("--verify", is_flag=True, help="Read every byte first and compare the checksums.")
-@click.option("--batch", type=click.IntRange(min=1), default=BATCH, help="Texts kept at a time.")
 @click.option("--wait", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait for another writer.")
 @how_options("errors", "threads", "trust", "quiet", "as_json")
 def index(
@@ -65,13 +93,10 @@ def index(
     model: str | None,
     settings: dict[str, Any],
     columns: Columns,
-    replace: bool,
-    again: bool,
-    deleted: tuple[str, ...],
-    delete_from: str | None,
+    adding: dict[str, Any],
+    deleted: list[str],
     compact: bool,
     verify: bool,
-    batch: int,
     wait: float,
     how: How,
 ) -> None:
@@ -91,33 +116,16 @@ def index(
       ensembed search my-index "how do I reset my password"
     """
     source = None if file is None else _source(file, columns, how.errors)
+    if not (folder / MANIFEST).exists() and (model is None or source is None):
+        raise click.UsageError(f"There is no index in {folder}: to make one, give a FILE and --model.")
     changes = {}
     with how.progress() as progress:
-        manifest = read_manifest(folder) if (folder / MANIFEST).exists() else None
-        saved_model = manifest.source if manifest is not None and settings else None
-        if manifest is not None and manifest.next_key == 0 and source is not None and (model or saved_model):
-            # It never had a row, as after a first run that failed: it may be made again with other settings.
-            model, settings, manifest = model or saved_model, manifest.settings.changed(settings), None
-        if manifest is not None:
-            manifest.settings.check_same(settings, folder)
-            encoder = None if model is None else how.open_model(model, progress)
-            opened = Index.open(
-                folder, encoder, verify=verify, threads=how.threads, trust=how.trust, wait=wait, progress=progress
-            )
-            if model is not None:
-                opened.remember(model)
-        elif model is None or source is None:
-            raise click.UsageError(f"There is no index in {folder}: to make one, give a FILE and --model.")
-        else:
-            encoder = how.open_model(model, progress)
-            opened = Index.create(folder, encoder, source=model, remake=True, wait=wait, **settings)
-        lines = () if delete_from is None else itertools.chain.from_iterable(read_batches(Path(delete_from)))
-        if ids := [*deleted, *(line for line in lines if line.strip())]:
-            changes["deleted"] = opened.delete(ids, progress=progress)
+        opening = {"threads": how.threads, "trust": how.trust, "progress": progress}
+        opened = open_or_create(folder, model, settings, adding=source is not None, verify=verify, wait=wait, **opening)
+        if deleted:
+            changes["deleted"] = opened.delete(deleted, progress=progress)
         if source is not None:
-            changes |= asdict(add_file(opened, source, replace=replace, again=again, batch=batch, progress=progress))
-            if opened.manifest.graph is not None:
-                opened.build_graph(progress=progress)
+            changes |= asdict(add_file(opened, source, **adding, progress=progress))
         if compact:
             opened.compact(progress=progress)
     facts = opened.facts

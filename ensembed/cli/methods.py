@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import cleandoc
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
@@ -15,6 +15,7 @@ import click
 from ensembed.cli.options import Decorator, Gathered
 from ensembed.errors import InputError
 from ensembed.methods import METHODS, Method, all_methods
+from ensembed.methods.registry import UNUSABLE
 from ensembed.methods.weights import Weights, checked_weights
 
 
@@ -60,21 +61,29 @@ def parameters() -> dict[str, Decorator]:
 
 
 def _help(name: str, kinds: list[type[Method]]) -> str:
-    """Return the methods that have a parameter, what the first of them says about it, and its default."""
-    text = re.search(rf"^ {{8}}{name}: (.+?)(?=^ {{8}}\w+: |^\s*$|\Z)", kinds[0].__doc__ or "", re.M | re.S)
-    sentence = " ".join(text[1].split()) if text else name.replace("_", " ")
-    sentence = re.split(r"(?<=[.]) ", sentence.replace("`", ""))[0].rstrip(".")
-    values = {kind.name: field.default for kind in kinds for field in kind.parameters() if field.name == name}
-    defaults = {
-        method: f"{value:g}" if isinstance(value, float) else str(value)
-        for method, value in values.items()
-        if value is not None and value is not dataclasses.MISSING
-    }
-    if not defaults:
-        return f"{', '.join(values)}: {sentence}."
-    [(usual, _)] = Counter(defaults.values()).most_common(1)
-    others = "".join(f", for {method} {value}" for method, value in defaults.items() if value != usual)
-    return f"{', '.join(values)}: {sentence}. [default: {usual}{others}]"
+    """Return what each method that has a parameter says about it, and its defaults.
+
+    The text is the first sentence in the `Args` of the docstring. One that begins with `Default:` is the default.
+    """
+    texts: dict[str, list[str]] = {}
+    defaults: dict[str, list[str]] = {}
+    required: list[str] = []
+    for kind in kinds:
+        entry = re.search(rf"^ {{4}}{name}: (.+?)(?=^ {{4}}\w+: |^\s*$|\Z)", cleandoc(kind.__doc__ or ""), re.M | re.S)
+        text, *more = re.split(r"(?<=[.]) ", " ".join(entry[1].split()) if entry else name.replace("_", " "))
+        texts.setdefault(text.replace("`", "").rstrip("."), []).append(kind.name)
+        [value] = [field.default for field in kind.parameters() if field.name == name]
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        for sentence in more:
+            if sentence.startswith("Default: "):
+                shown = re.sub(r"`(\w+)`", r"--\1", sentence.removeprefix("Default: ").rstrip("."))
+        (required if value is dataclasses.MISSING else defaults.setdefault(shown, [])).append(kind.name)
+    usual = max(defaults, key=lambda shown: len(defaults[shown]), default="")
+    others = "".join(f", for {', '.join(methods)} {shown}" for shown, methods in defaults.items() if shown != usual)
+    notes = [f"default: {usual}{others}"] if defaults else []
+    notes += [f"required for {', '.join(required)}"] if required else []
+    explained = "; ".join(f"{', '.join(methods)}: {text}" for text, methods in texts.items())
+    return f"{explained}. [{'; '.join(notes)}]"
 
 
 def option(parameter: str) -> str:
@@ -115,6 +124,8 @@ def errors_name_options(*, usage: bool = False) -> Iterator[None]:
 
 def _method(method: str, **values: Any) -> Method:  # noqa: ANN401 - of any parameter
     """Make the method of that name; a parameter that is given and that it does not have is refused."""
+    if method in UNUSABLE:
+        raise InputError(UNUSABLE[method])
     given = {name: value for name, value in values.items() if value is not None}
     fields = METHODS[method].parameters()
     for name in given:
@@ -134,7 +145,10 @@ method_options = Gathered(
     {
         "method": click.option(
             "--method",
-            type=click.Choice(list(all_methods())),
+            type=click.Choice(
+                list({**all_methods(), **UNUSABLE})
+            ),  # those that cannot be used are refused with a reason
+            metavar=f"[{'|'.join(all_methods())}]",
             default="auto",
             help="How the members are combined. auto is recommended: it finds out which members can be trusted.",
         ),

@@ -151,14 +151,6 @@ class How:
         """The store of views."""
         return ViewStore(self.store, wait=self.wait)
 
-    def views_of(self, corpus: Corpus, members: Sequence[Encoder], progress: Progress) -> list[Any]:
-        """Return the members' views; vectors that are not always the same cannot be stored and are encoded now."""
-        cacheable = [member for member in members if member.cacheable]
-        stored = iter(self.views.embed_all(corpus, cacheable, progress=progress))
-        return [
-            next(stored) if member.cacheable else member.encode(list(corpus), progress=progress) for member in members
-        ]
-
 
 _HOW = {
     "errors": errors_option,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from ensembed.cli.console import print_json, print_table
 from ensembed.cli.options import FILE, How, check_can_write, corpus_argument, how_options, members_options
 from ensembed.corpora.corpus import Corpus, ListCorpus
-from ensembed.encoders import Encoder
 from ensembed.errors import InputError, MissingError
+from ensembed.models.model_vectors import model_vectors
 from ensembed.reliability import reliability as estimate_reliability
 from ensembed.reliability.estimate import LEAST_ROWS, sample_rows, sample_sentences
 from ensembed.reliability.trust_report import HEADERS, TrustReport
@@ -21,7 +19,6 @@ from ensembed.support.atomic_files import write_atomically
 from ensembed.support.extras import import_extra
 from ensembed.support.heatmap import can_show, short_names
 from ensembed.support.provenance import provenance
-from ensembed.views import ViewStore
 
 
 @click.command()
@@ -72,11 +69,12 @@ def reliability(corpus: Path, encoders: tuple[str, ...], rows: int, seed: int, p
                 f"{len(sources)} members to trust"
             )
         members = [how.open_model(name, progress) for name in sources]
-        views = _stored(how.views, source, members)
         looked_at: Corpus = source
-        if views is None:
+        try:
+            views = model_vectors(source, members, how.views, encode=False)
+        except MissingError:
             looked_at = ListCorpus(sample_sentences(source, sample))
-            views = how.views_of(looked_at, members, progress)
+            views = model_vectors(looked_at, members, how.views, progress=progress)
         estimate = estimate_reliability(
             views, sentences=looked_at, names=sources, rows=rows, seed=seed, progress=progress
         )
@@ -95,13 +93,3 @@ def reliability(corpus: Path, encoders: tuple[str, ...], rows: int, seed: int, p
     print_table(HEADERS, report.rows())
     click.echo()
     click.echo("\n".join(report.lines()))
-
-
-def _stored(store: ViewStore, corpus: Corpus, members: Sequence[Encoder]) -> list[Any] | None:
-    """Return the members' views of the whole corpus if all are complete."""
-    if not all(member.cacheable for member in members):
-        return None
-    try:
-        return [store.view(corpus, member.spec) for member in members]
-    except MissingError:
-        return None

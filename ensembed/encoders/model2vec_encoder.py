@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import EncoderSpec
-from ensembed.encoders.model_files import read_json
+from ensembed.encoders.model_files import read_object
 from ensembed.encoders.names import Request, at_least
 from ensembed.encoders.static_encoder import StaticEncoder, read_tensor, revision_of_tensors, tensor_names
 from ensembed.encoders.token_ids import open_tokenizer
@@ -94,9 +94,7 @@ def _find_files(folder: Path) -> tuple[dict[str, Any], Path, str]:
 
 def _read_config(path: Path) -> dict[str, Any]:
     """Return a configuration's length limit and normalisation, with model2vec's defaults."""
-    config = read_json(path, "download the model again")
-    if not isinstance(config, dict):
-        raise EncoderError(f"{path} is not the configuration of a model2vec model: it holds no JSON object")
+    config = read_object(path, "download the model again")
     length, normalize = config.get("max_length", 512), config.get("normalize", False)
     if not (length is None or (isinstance(length, int) and length > 0)) or not isinstance(normalize, bool):
         raise EncoderError(f"{path} has the values max_length={length!r}, normalize={normalize!r}, which make no sense")

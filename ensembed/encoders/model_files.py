@@ -35,6 +35,14 @@ def read_json(path: Path, hint: str) -> Any:  # noqa: ANN401 - whatever the file
         raise EncoderError(f"{path} is not JSON ({error}); {hint}") from error
 
 
+def read_object(path: Path, hint: str) -> dict[str, Any]:
+    """Read a JSON object of a model, {} if there is no file; an EncoderError that ends in the hint if it is damaged."""
+    data = read_json(path, hint) if path.is_file() else {}
+    if not isinstance(data, dict):
+        raise EncoderError(f"{path} holds a JSON {type(data).__name__}, not an object; {hint}")
+    return data
+
+
 def revision_of(files: Mapping[str, Path], *, label: str = "hash", progress: Progress = silent) -> str:
     """Return a short hash over the names that files have in a model and over their content, wherever they are."""
     total = hashlib.sha256()

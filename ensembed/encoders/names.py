@@ -26,6 +26,7 @@ from ensembed.encoders.base import Encoder, SupportsEncode, naming_failures
 from ensembed.encoders.wrappers import AdjustedEncoder, ObjectEncoder
 from ensembed.errors import EncoderError, InputError, UnknownEncoderError
 from ensembed.fetch.catalog import CatalogEntry, entry, require
+from ensembed.support.extras import package_of
 from ensembed.support.progress import Progress, silent
 
 EncoderLike: TypeAlias = str | Encoder | SupportsEncode
@@ -268,7 +269,7 @@ def plugins() -> dict[str, list[EntryPoint]]:
 def describe_kinds() -> list[dict[str, str]]:
     """Return the scheme of every kind, what it opens in words, and where it comes from; ours first."""
     kinds = [(scheme, import_module(point.module).OPENS, "ensembed") for scheme, point in KINDS.items()]
-    kinds += [(scheme, "a plugin", " and ".join(map(_package_of, points))) for scheme, points in plugins().items()]
+    kinds += [(scheme, "a plugin", " and ".join(map(package_of, points))) for scheme, points in plugins().items()]
     return [dict(zip(("scheme", "opens", "from"), kind, strict=True)) for kind in kinds]
 
 
@@ -282,15 +283,11 @@ def _open_plugin(request: Request) -> Encoder:
         raise UnknownEncoderError(f"{request.name!r}: {known}")
     point, *others = openers[request.scheme]
     if others:
-        packages = " and ".join(map(_package_of, openers[request.scheme]))
+        packages = " and ".join(map(package_of, openers[request.scheme]))
         raise InputError(f"{request.name!r}: the packages {packages} both open {request.scheme!r}; uninstall one")
-    with naming_failures(f"{request.name} (package {_package_of(point)})"):
+    with naming_failures(f"{request.name} (package {package_of(point)})"):
         encoder = point.load()(request)
     if not isinstance(encoder, Encoder):
         returned = f"returned a {type(encoder).__name__}, not an ensembed.encoders.Encoder"
-        raise EncoderError(f"encoder {request.name!r}: package {_package_of(point)} {returned}")
+        raise EncoderError(f"encoder {request.name!r}: package {package_of(point)} {returned}")
     return encoder
-
-
-def _package_of(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value

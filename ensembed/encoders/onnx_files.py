@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
-from ensembed.encoders.model_files import read_json
+from ensembed.encoders.model_files import read_json, read_object
 from ensembed.errors import EncoderError
 
 # A field of a protobuf message: an integer or, of what has a length, the start and the end of its bytes in the file.
@@ -158,7 +158,7 @@ def read_settings(folder: Path, *, pooling: str | None = None) -> OnnxSettings:
 
     `pooling` is the user's choice. `model` leaves everything to the graph, so modules behind the pooling are no error.
     """
-    transformer = _read_object(folder / "sentence_bert_config.json")
+    transformer = read_object(folder / "sentence_bert_config.json", _HINT)
     modules = _modules(folder / "modules.json")
     for kind, path in modules:
         if kind not in ("Transformer", "Pooling", "Normalize") and pooling != "model":
@@ -168,10 +168,10 @@ def read_settings(folder: Path, *, pooling: str | None = None) -> OnnxSettings:
             )
     pooling_file = folder / next((path for kind, path in modules if kind == "Pooling"), "1_Pooling") / "config.json"
     prompt = _default_prompt(folder / "config_sentence_transformers.json")
-    if prompt and _read_object(pooling_file).get("include_prompt") is False:
+    if prompt and read_object(pooling_file, _HINT).get("include_prompt") is False:
         what = f"the default prompt {prompt!r} out of the pooling"
         raise EncoderError(f"{pooling_file} leaves {what}, which onnx: does not do; open the original with st:")
-    positions = _positions(_read_object(folder / "config.json"))
+    positions = _positions(read_object(folder / "config.json", _HINT))
     limits = (_max_length(folder, transformer), positions)
     return OnnxSettings(
         pooling=_pooling(pooling_file) if pooling is None else pooling,
@@ -194,7 +194,7 @@ def _modules(path: Path) -> list[tuple[str, str]]:
 
 def _default_prompt(path: Path) -> str:
     """Return the prompt that is used where a caller names none."""
-    config = _read_object(path)
+    config = read_object(path, _HINT)
     name = config.get("default_prompt_name")
     if name is None:
         return ""
@@ -210,7 +210,7 @@ def _default_prompt(path: Path) -> str:
 
 def _pooling(path: Path) -> str | None:
     """Return our name of the pooling that a module's configuration asks for; None without a file."""
-    if not (config := _read_object(path)):
+    if not (config := read_object(path, _HINT)):
         return None
     modes = config.get("pooling_mode")
     if modes is None:  # as in sentence-transformers: no flag at all means the mean
@@ -226,8 +226,8 @@ def _pooling(path: Path) -> str | None:
 
 def _max_length(folder: Path, transformer: Mapping[str, Any]) -> int | None:
     """Return the length that the files ask for: sentence-transformers', then transformers', then the tokenizer's."""
-    tokenizer = _read_object(folder / "tokenizer_config.json")
-    truncation = _read_object(folder / "tokenizer.json").get("truncation")
+    tokenizer = read_object(folder / "tokenizer_config.json", _HINT)
+    truncation = read_object(folder / "tokenizer.json", _HINT).get("truncation")
     cut = truncation.get("max_length") if isinstance(truncation, dict) else None
     return _length(transformer.get("max_seq_length")) or _length(tokenizer.get("model_max_length")) or _length(cut)
 
@@ -245,11 +245,3 @@ def _length(value: object) -> int | None:
     """Return the value if it is a number of tokens."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value <= _SANE
     return int(value) if number else None  # type: ignore[call-overload]  # it is a number
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; an empty one without a file."""
-    data = read_json(path, _HINT) if path.is_file() else {}
-    if not isinstance(data, dict):
-        raise EncoderError(f"{path} holds a JSON {type(data).__name__}, not an object")
-    return data

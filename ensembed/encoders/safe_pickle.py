@@ -28,6 +28,7 @@ _MOST_MADE = 4  # bytes of arrays per byte of the file: the bytes of an array ma
 _LONGEST_NAME = 256
 
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+_PROBLEMS = {IndexError: "it uses a value that is not there", AttributeError: "it appends to what is not a list"}
 _LATIN = ("latin1", "latin-1", "iso-8859-1")
 _DTYPE = re.compile(r"[fiu][1248]")
 # The operations that are carried out as pickle does it, by the names of `pickletools`.
@@ -67,7 +68,8 @@ def read_pickle(stream: BinaryIO, *, name: str, size: int, label: str = "read", 
     except EOFError:
         raise EncoderError(f"{name} is cut short: it ends in the middle of a value; get it again") from None
     except (*_DAMAGE, struct.error, pickle.UnpicklingError) as error:
-        raise EncoderError(f"{name} is not a pickle of word vectors, or is damaged: {error}") from error
+        problem = _PROBLEMS.get(type(error), error)
+        raise EncoderError(f"{name} is not a pickle of word vectors, or is damaged: {problem}") from error
     progress(label, size, size)
     return value
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -15,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ensembed.encoders.model_files import read_json, revision_of
+from ensembed.encoders.model_files import read_json, read_object, revision_of
 from ensembed.errors import EncoderError
 from ensembed.fetch import hub_files as hub
 from ensembed.support.extras import import_extra
@@ -134,7 +133,7 @@ def _refuse_outside_files(name: str, folder: Path, *, code: bool) -> None:
     for file in sorted(folder.glob("*_config.json") if code else folder.rglob("*_config.json")):
         if _matches(file.relative_to(folder).as_posix(), _NOT_READ):
             continue
-        config = _read_object(file)
+        config = _read_settings(file)
         if file.name == "adapter_config.json":
             raise EncoderError(
                 f"encoder {name!r}: {file} makes the model an adapter of {config.get('base_model_name_or_path')!r}, "
@@ -181,19 +180,17 @@ def _code_hint(name: str) -> str:
 
 def _weights(folder: Path) -> Iterator[Path]:
     """Yield the files that the weights of a module are read from."""
-    named = _read_object(folder / "config.json").get("transformers_weights")  # transformers 4 ignores it
+    named = _read_settings(folder / "config.json").get("transformers_weights")  # transformers 4 ignores it
     first = next((name for name in _WEIGHTS if (folder / name).is_file()), None)
     for name in {str(name) for name in (named, first) if name}:
-        index = _read_object(folder / name).get("weight_map") if name.endswith(_INDEX) else None
+        index = _read_settings(folder / name).get("weight_map") if name.endswith(_INDEX) else None
         parts = set(index.values()) if isinstance(index, dict) else set()
         yield from (folder / file for file in (name, *map(str, parts)) if (folder / file).is_file())
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; an empty one if there is none: the library reports damaged files."""
-    with suppress(OSError, ValueError):
-        if isinstance(data := json.loads(path.read_bytes()), dict):
-            return data
+def _read_settings(path: Path) -> dict[str, Any]:
+    with suppress(EncoderError):  # the library reports damaged files
+        return read_object(path, "")
     return {}
 
 

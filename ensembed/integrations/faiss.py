@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DimensionError, InputError, StoreError
 from ensembed.integrations.vector_stores import Allowed, FolderStore, Hits, IdArray, StoreFacts, checked_settings
-from ensembed.methods.meta import Layer, Meta, as_network
+from ensembed.methods.meta import Layer, Meta
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import ModelLike
 from ensembed.numerics.row_matrices import unit_rows
@@ -48,8 +48,9 @@ class FaissStore(FolderStore):
         connectivity: int = 32,
         ef_construction: int = 200,
         ef_search: int = 64,
+        trust: bool = False,
     ) -> FaissStore:
-        """Create an empty store; raise a StoreError if the folder holds one already.
+        """Create an empty store.
 
         Args:
             folder: where it is saved, now and by `save`; None keeps it in memory.
@@ -58,13 +59,17 @@ class FaissStore(FolderStore):
             connectivity: links per vector in the graph.
             ef_construction: breadth of the search for links.
             ef_search: breadth of the search for hits.
+            trust: also open a model that runs code which comes with its weights, or that sends sentences to a server.
+
+        Raises:
+            StoreError: there is a store in the folder already, or it cannot be written to.
         """
         if kind not in _ALLOWED:
             raise InputError(f"kind is 'flat' or 'hnsw', not {kind!r}")
         settings: dict[str, Any] = {"kind": kind}
         if kind == "hnsw":
             settings |= {"connectivity": connectivity, "ef_construction": ef_construction, "ef_search": ef_search}
-        return cls._created(folder, model, checked_settings(settings, _ALLOWED[kind]))
+        return cls._created(folder, model, checked_settings(settings, _ALLOWED[kind]), trust)
 
     def __len__(self) -> int:
         return int(self.index.ntotal)
@@ -155,7 +160,7 @@ def linear_map(meta: Meta) -> tuple[FloatArray, FloatArray]:
     """Return the map x @ matrix [D, d] + bias [d] of a meta-embedding; raise an InputError if it is not linear."""
     layers: list[Layer] = []
     for j in meta.counted:
-        network = as_network(meta.projections[j], meta.dim)
+        network = meta.projections[j].as_network(meta.dim)
         if len(network.layers) > 1:
             raise InputError(
                 f"{meta.method['name']} is not linear: it sends member {j} through {len(network.layers)} layers with "

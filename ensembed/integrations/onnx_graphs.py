@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ensembed.encoders import AdjustedEncoder, Encoder, EncoderSpec
 from ensembed.encoders.onnx_encoder import OnnxEncoder
 from ensembed.errors import InputError
-from ensembed.methods.meta import Meta, Placement, Projection, as_network
+from ensembed.methods.meta import Meta, Projection
 from ensembed.support.extras import import_extra
 
 # From this version on, an operation takes the axes that it reduces as an input, not as an attribute.
@@ -248,7 +248,7 @@ def _add_prefix(graph: Any, prefix: str) -> None:  # noqa: ANN401 - a GraphProto
 
 def used_views(meta: Meta) -> list[int]:
     """Return the views that the vectors depend on: not those of weight 0, nor those that truncation cut off."""
-    return [j for j in meta.counted if getattr(meta.projections[j], "start", 0) < meta.dim]
+    return [j for j in meta.counted if meta.projections[j].start < meta.dim]
 
 
 def combine(nodes: Nodes, meta: Meta, views: Mapping[int, str]) -> str:
@@ -265,13 +265,13 @@ def combine(nodes: Nodes, meta: Meta, views: Mapping[int, str]) -> str:
 
 def _project(nodes: Nodes, projection: Projection, X: str, dim: int) -> str:
     """Add a view's part of the sum [n, d]."""
-    if isinstance(projection, Placement):  # as a matrix it would be mostly zeros
+    if not projection.layers:  # as a matrix it would be mostly zeros
         width = min(projection.columns, dim - projection.start)
         X = nodes.first_columns(X, width) if width < projection.columns else X
         X = nodes.add("Mul", X, nodes.number(projection.scale))
         pads = (0, projection.start, 0, dim - projection.start - width)
         return nodes.add("Pad", X, nodes.integers(*pads), nodes.constant(np.float32(0))) if any(pads) else X
-    network = as_network(projection, dim)
+    network = projection.as_network(dim)
     for i, layer in enumerate(network.layers):
         X = nodes.add("Add", nodes.add("MatMul", X, nodes.constant(layer.matrix)), nodes.constant(layer.bias))
         if i < len(network.layers) - 1:

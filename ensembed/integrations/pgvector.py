@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Self
 
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import DimensionError, InputError, MissingError, SentenceError, StoreError
@@ -23,6 +24,7 @@ sql: Any = import_extra("psycopg.sql", "pgvector", _WHAT)
 _pgvector: Any = import_extra("pgvector", "pgvector", _WHAT)
 _adapters: Any = import_extra("pgvector.psycopg", "pgvector", _WHAT)
 
+Database: TypeAlias = str | Any  # or a psycopg.Connection
 Column: TypeAlias = Literal["vector", "halfvec"]
 INDEXED = {"vector": 2000, "halfvec": 4000}
 """The most dimensions that pgvector can index, by the type of the column."""
@@ -40,7 +42,7 @@ class PgvectorStore(stores.DatabaseStore):
     backend: ClassVar[str] = "pgvector"
     _errors = (psycopg.Error,)
 
-    def __init__(self, model: Encoder, facts: StoreFacts, database: str | Any, table: str) -> None:  # noqa: ANN401 - a psycopg.Connection
+    def __init__(self, model: Encoder, facts: StoreFacts, database: Database, table: str) -> None:
         self._identifier = _identifier(table)
         self.connection = _connection(database)
         # In a query with parameters psycopg takes % for a parameter, even in a quoted name.
@@ -52,7 +54,7 @@ class PgvectorStore(stores.DatabaseStore):
     @classmethod
     def create(
         cls,
-        database: str | Any,  # noqa: ANN401 - a psycopg.Connection
+        database: Database,
         model: ModelLike,
         *,
         table: str = "ensembed",
@@ -62,23 +64,30 @@ class PgvectorStore(stores.DatabaseStore):
         connectivity: int = 16,
         ef_construction: int = 64,
         ef_search: int = 100,
-    ) -> PgvectorStore:
-        """Create a table (a StoreError if it exists) and the extension `vector` (a MissingError without pgvector).
+        trust: bool = False,
+    ) -> Self:
+        """Create an empty table, and the extension `vector` if the database lacks it.
 
         Args:
             database: a connection string or URL, or an open psycopg connection, which is not closed with the store.
             model: a model, the folder of a saved one, or an encoder's name.
             table: the table's name, `table` or `schema.table`.
             column: "vector" keeps a number in 4 bytes, "halfvec" in 2.
-            index: make an HNSW index; over 2,000 dimensions of a vector, 4,000 of a halfvec, are a DimensionError.
+            index: make an HNSW index; pgvector indexes up to 2,000 dimensions of a vector, 4,000 of a halfvec.
             truncate: keep only the first so many dimensions of the model's vectors.
             connectivity: links per vector in the index (pgvector's `m`).
             ef_construction: breadth of the search for links.
             ef_search: breadth of the search for hits.
+            trust: also open a model that runs code which comes with its weights, or that sends sentences to a server.
+
+        Raises:
+            StoreError: the table exists already, or the database refuses.
+            MissingError: pgvector is not installed on the server.
+            DimensionError: the vectors have more dimensions than the column or the index can hold.
         """
         settings = {"column": column, "index": index, "truncate": truncate, "ef_search": ef_search}
         checked_settings(settings, _ALLOWED)
-        encoder = _truncated(stores.store_model(model), truncate)
+        encoder = _truncated(stores.store_model(model, trust=trust), truncate)
         _check_dim(encoder, column, index=index)
         store = cls(encoder, StoreFacts.of(cls.backend, encoder, settings), database, table)
         with store._failures(close=True), store.connection.transaction():
@@ -98,9 +107,14 @@ class PgvectorStore(stores.DatabaseStore):
         return store
 
     @classmethod
-    def open(cls, database: str | Any, model: ModelLike, *, table: str = "ensembed") -> PgvectorStore:  # noqa: ANN401 - as `create`
-        """Open a table that `create` made, and truncate the model again; another model's is an InputError."""
-        encoder = stores.store_model(model)
+    def open(cls, database: Database, model: ModelLike, *, table: str = "ensembed", trust: bool = False) -> Self:
+        """Open a table that `create` made, with its settings. The arguments are those of `create`.
+
+        Raises:
+            InputError: the table was created with another model.
+            StoreError: there is no such table, or it is damaged.
+        """
+        encoder = stores.store_model(model, trust=trust)
         store = cls(encoder, StoreFacts.of(cls.backend, encoder), database, table)
         with store._failures(close=True):
             with store.connection.transaction():
@@ -222,7 +236,7 @@ def _check_dim(model: Encoder, column: Column, *, index: bool) -> None:
         raise DimensionError(f"{problem}: set truncate={limit}, or {half}index=False to compare every row", limit)
 
 
-def _connection(database: str | Any) -> Any:  # noqa: ANN401 - a psycopg.Connection
+def _connection(database: Database) -> Any:  # noqa: ANN401 - a psycopg.Connection
     """Connect to a database; a connection is returned as it is."""
     if isinstance(database, psycopg.Connection):
         return database

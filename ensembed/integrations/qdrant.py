@@ -8,10 +8,11 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Self
 
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import InputError, StoreBusyError, StoreError
@@ -23,6 +24,7 @@ _WHAT = "a Qdrant collection"
 qdrant: Any = import_extra("qdrant_client", "qdrant", _WHAT)
 _ApiException = import_extra("qdrant_client.http.exceptions", "qdrant", _WHAT).ApiException
 
+Location: TypeAlias = str | Path | Any  # or a QdrantClient
 MEMORY = ":memory:"
 TEXT = "text"
 _FACTS = "ensembed"
@@ -46,7 +48,7 @@ class QdrantStore(DatabaseStore):
     backend: ClassVar[str] = "qdrant"
     _errors = (_ApiException, OSError, ValueError, RuntimeError)
 
-    def __init__(self, model: Encoder, location: str | Path | Any, collection: str) -> None:  # noqa: ANN401 - a QdrantClient
+    def __init__(self, model: Encoder, location: Location, collection: str) -> None:
         self.client = _client(location)
         self.collection = collection
         facts = StoreFacts.of(self.backend, model)
@@ -54,15 +56,20 @@ class QdrantStore(DatabaseStore):
         super().__init__(model, facts, f"the qdrant collection {collection!r}", owned)
 
     @classmethod
-    def create(cls, location: str | Path | Any, model: ModelLike, *, collection: str = "ensembed") -> QdrantStore:  # noqa: ANN401 - a QdrantClient
-        """Create an empty collection; one that exists is a StoreError, a folder that is in use a StoreBusyError.
+    def create(cls, location: Location, model: ModelLike, *, collection: str = "ensembed", trust: bool = False) -> Self:
+        """Create an empty collection.
 
         Args:
             location: ":memory:", a folder, a server's URL, or your own `QdrantClient`, not closed with the store.
             model: a model, the folder of a saved one, or an encoder's name.
             collection: the collection's name.
+            trust: also open a model that runs code which comes with its weights, or that sends sentences to a server.
+
+        Raises:
+            StoreError: there is a collection of that name already, or the location cannot be used.
+            StoreBusyError: another process has the folder open.
         """
-        store = cls(store_model(model), location, collection)
+        store = cls(store_model(model, trust=trust), location, collection)
         with store._failures(close=True):
             if store.client.collection_exists(collection):
                 raise StoreError(f"there is a collection {collection!r} already: open it, or choose another name")
@@ -75,9 +82,15 @@ class QdrantStore(DatabaseStore):
         return store
 
     @classmethod
-    def open(cls, location: str | Path | Any, model: ModelLike, *, collection: str = "ensembed") -> QdrantStore:  # noqa: ANN401 - a QdrantClient
-        """Open a collection that `create` made; another model's is an InputError, otherwise as `create`."""
-        encoder = store_model(model)
+    def open(cls, location: Location, model: ModelLike, *, collection: str = "ensembed", trust: bool = False) -> Self:
+        """Open a collection that `create` made. The arguments are those of `create`.
+
+        Raises:
+            InputError: the collection was created with another model.
+            StoreError: there is no such collection, or the location cannot be used.
+            StoreBusyError: another process has the folder open.
+        """
+        encoder = store_model(model, trust=trust)
         if isinstance(location, (str, Path)) and not _is_url(location) and not Path(location).exists():
             raise StoreError(f"there is no qdrant folder {location}: create the store")
         store = cls(encoder, location, collection)
@@ -142,7 +155,7 @@ def _is_url(location: str | Path) -> bool:
     return str(location).startswith(("http://", "https://"))
 
 
-def _client(location: str | Path | Any) -> Any:  # noqa: ANN401 - a QdrantClient
+def _client(location: Location) -> Any:  # noqa: ANN401 - a QdrantClient
     """Return a client for the location; a client is returned as it is."""
     if isinstance(location, qdrant.QdrantClient):
         return location

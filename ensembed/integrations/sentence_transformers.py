@@ -26,7 +26,7 @@ from ensembed.encoders.st_encoder import SentenceTransformerEncoder
 from ensembed.errors import EncoderError, InputError, MissingError, ModelError
 from ensembed.integrations.model_card import model_card
 from ensembed.integrations.model_source import as_meta_encoder
-from ensembed.methods.meta import Placement, Projection, as_network
+from ensembed.methods.meta import Network
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.models.opening import load as load_model
@@ -329,7 +329,7 @@ def to_stock_sentence_transformer(model: MetaEncoder, *, device: str | None = No
     (j,) = counted
     member = model.ensemble.encoders[j]
     modules = [*_member_modules(member), *([base_modules.Normalize()] if model.meta.normalize else [])]
-    modules += _projection_modules(model.meta.projections[j], model.meta.dim)
+    modules += _network_modules(model.meta.projections[j].as_network(model.meta.dim))
     # `encode_query` and `encode_document` would take the model's own prompts, and a member has one prompt for all.
     prompt = member.spec.prompt
     prompts = {"query": prompt, "document": prompt} | ({_PROMPT: prompt} if prompt else {})
@@ -360,10 +360,11 @@ def _member_modules(member: Encoder) -> Iterator[Any]:
         yield base_modules.Normalize()
 
 
-def _projection_modules(projection: Projection, dim: int) -> Iterator[Any]:
-    if isinstance(projection, Placement) and (projection.start, projection.columns, projection.scale) == (0, dim, 1):
+def _network_modules(network: Network) -> Iterator[Any]:
+    """Yield the modules of a network; none if it changes nothing."""
+    matrix, bias = network.layers[0].matrix, network.layers[0].bias
+    if len(network.layers) == 1 and np.array_equal(matrix, np.eye(len(matrix))) and not bias.any():
         return
-    network = as_network(projection, dim)
     activation = {"relu": torch.nn.ReLU(), "tanh": torch.nn.Tanh()}.get(network.activation)
     for layer in network.layers[:-1]:
         yield _linear(layer.matrix, layer.bias, activation)

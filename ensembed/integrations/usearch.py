@@ -48,8 +48,9 @@ class UsearchStore(FolderStore):
         connectivity: int = 16,
         expansion_add: int = 128,
         expansion_search: int = 64,
+        trust: bool = False,
     ) -> UsearchStore:
-        """Create an empty store; raise a StoreError if the folder holds one already.
+        """Create an empty store.
 
         Args:
             folder: where it is saved, now and by `save`; None keeps it in memory.
@@ -58,24 +59,30 @@ class UsearchStore(FolderStore):
             connectivity: links per vector in the graph.
             expansion_add: breadth of the search for links.
             expansion_search: breadth of the search for hits.
+            trust: also open a model that runs code which comes with its weights, or that sends sentences to a server.
+
+        Raises:
+            StoreError: there is a store in the folder already, or it cannot be written to.
         """
         values = (dtype, connectivity, expansion_add, expansion_search)
-        return cls._created(folder, model, checked_settings(dict(zip(_ALLOWED, values, strict=True)), _ALLOWED))
+        settings = checked_settings(dict(zip(_ALLOWED, values, strict=True)), _ALLOWED)
+        return cls._created(folder, model, settings, trust)
 
     @classmethod
-    def open(cls, folder: str | Path, model: ModelLike, *, view: bool = False) -> UsearchStore:
+    def open(cls, folder: str | Path, model: ModelLike, *, trust: bool = False, view: bool = False) -> UsearchStore:
         """Open a store.
 
         Args:
             folder: where it was saved.
             model: the model that it was created with, its folder or its name.
+            trust: as for `create`.
             view: read the index from the disk instead of loading it; the store is then read-only.
 
         Raises:
             InputError: the model is another one.
             StoreError: a file is missing or damaged.
         """
-        return cls._opened(folder, model, read_only=view)
+        return cls._opened(folder, model, trust=trust, read_only=view)
 
     def __len__(self) -> int:
         return len(self.index)

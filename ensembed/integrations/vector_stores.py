@@ -105,6 +105,7 @@ class VectorStore(ABC):
     """Vectors of sentences by id, in one library.
 
     An id is from 0 to 2**63 - 1; a known one is refused unless `replace` is set. A refused call changes nothing.
+    A store that is closed, or whose library fails, raises a StoreError.
     A subclass defines `create`, `open` and the abstract methods, which get checked arguments.
 
     Attributes:
@@ -125,10 +126,14 @@ class VectorStore(ABC):
         """Encode the sentences and keep their vectors under these ids.
 
         Args:
-            ids: one id per sentence; one that is invalid or given twice is an InputError.
-            sentences: the sentences; one that is no string, or whose vector is zero, is a SentenceError.
+            ids: one id per sentence.
+            sentences: the sentences.
             replace: replace the vectors of ids that are in the store already, instead of refusing them.
-            progress: reports encoded rows.
+            progress: receives the number of encoded rows.
+
+        Raises:
+            InputError: an id is invalid, given twice, or in the store already.
+            SentenceError: a sentence is not a string, or its vector is zero.
         """
         self._check_usable(write=True)
         checked, numbers = check_sentences(sentences), checked_ids(ids)
@@ -142,7 +147,12 @@ class VectorStore(ABC):
         self._unsaved = True
 
     def search(self, queries: Sequence[str], k: int = 10) -> Hits:
-        """Return the k sentences with the largest cosine to each query, or all; a zero vector is a SentenceError."""
+        """Return the k sentences with the largest cosine to each query, or all if the store has fewer.
+
+        Raises:
+            InputError: k is not a whole number of at least 1.
+            SentenceError: a query is not a string, or its vector is zero.
+        """
         self._check_usable()
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
             raise InputError(f"k must be a whole number of at least 1, not {k!r}")
@@ -153,7 +163,11 @@ class VectorStore(ABC):
         return self._search(self._unit_vectors(checked, silent), k)
 
     def delete(self, ids: Sequence[int]) -> None:
-        """Delete these ids and their vectors; raise an InputError, and delete none, if one is not in the store."""
+        """Delete these ids and their vectors, all or none.
+
+        Raises:
+            InputError: an id is invalid, given twice, or not in the store.
+        """
         self._check_usable(write=True)
         numbers = checked_ids(ids)
         if not len(numbers):
@@ -241,11 +255,11 @@ class FolderStore(VectorStore):
         self._on_disk: bytes | None = None  # `store.json` as this object last read or wrote it
 
     @classmethod
-    def _created(cls, folder: str | Path | None, model: ModelLike, settings: Mapping[str, Any]) -> Self:
+    def _created(cls, folder: str | Path | None, model: ModelLike, settings: Mapping[str, Any], trust: bool) -> Self:
         """Return a new store with an empty index, saved if it has a folder."""
         if folder is not None:
             _check_new(folder)
-        encoder = store_model(model)
+        encoder = store_model(model, trust=trust)
         facts = StoreFacts.of(cls.backend, encoder, settings)
         store = cls(encoder, facts, None if folder is None else Path(folder), cls._empty_index(facts))
         if folder is not None:
@@ -253,14 +267,24 @@ class FolderStore(VectorStore):
         return store
 
     @classmethod
-    def open(cls, folder: str | Path, model: ModelLike) -> Self:
-        """Open the store that was saved in a folder; another model's is an InputError, a damaged one a StoreError."""
-        return cls._opened(folder, model)
+    def open(cls, folder: str | Path, model: ModelLike, *, trust: bool = False) -> Self:
+        """Open the store that was saved in a folder.
+
+        Args:
+            folder: the folder.
+            model: the model that the store was created with, its folder or its name.
+            trust: as for `create`.
+
+        Raises:
+            InputError: the store was created with another model.
+            StoreError: there is no store in the folder, or it is damaged.
+        """
+        return cls._opened(folder, model, trust=trust)
 
     @classmethod
-    def _opened(cls, folder: str | Path, model: ModelLike, *, read_only: bool = False) -> Self:
+    def _opened(cls, folder: str | Path, model: ModelLike, *, trust: bool, read_only: bool = False) -> Self:
         facts, file, content = _read_folder(Path(folder), cls.backend)
-        encoder = store_model(model)
+        encoder = store_model(model, trust=trust)
         facts.check_model(encoder, f"the {cls.backend} store in {folder}")
         store = cls(encoder, facts, Path(folder), cls._read_index(facts, file, read_only=read_only))
         store._read_only, store._on_disk = read_only, content
@@ -372,9 +396,9 @@ class DatabaseStore(VectorStore):
             raise
 
 
-def store_model(model: ModelLike) -> Encoder:
+def store_model(model: ModelLike, *, trust: bool) -> Encoder:
     """Open a model whose vectors are to be stored; raise a StoreError if its vectors can vary."""
-    encoder = open_model(model, from_file=True)
+    encoder = open_model(model, trust=trust, from_file=True)
     if not encoder.cacheable:
         problem = f"the vectors of {encoder.spec.name!r} are not always the same (missing='drop')"
         raise StoreError(f"{problem}: open the model with missing='error'")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.errors import DimensionError, InputError, ViewError
+from ensembed.errors import InputError, ViewError
 from ensembed.methods.base import MomentMethod
-from ensembed.methods.meta import Layer, Meta, Network, Projection
+from ensembed.methods.meta import Layer, Meta, MetaRows, Network, Projection
 from ensembed.methods.passes import Passes
 from ensembed.methods.weights import CountedMembers, Weights, concatenation, scales
-from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh
+from ensembed.numerics.eigen import fix_signs, supported_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix, Views
@@ -37,7 +37,7 @@ class Auto(MomentMethod):
     moment, not centred: of all projections this one keeps the dot products best (Eckart and Young 1936).
 
     Args:
-        dim: the dimension of the result. None: the sum of the members' dimensions.
+        dim: the dimension d of the result. Default: the sum of the members' dimensions.
         weights: what each member counts: equal, reliability (found without labels), or a number per member, as in
             1,0.5,0.2. A weight is that of the member's cosine. Members of weight 0 are left out and take no room.
         whitened: the places of the members that are softly whitened. With weights by reliability they are found, too.
@@ -97,7 +97,7 @@ class Auto(MomentMethod):
         if not self.whitened:
             return super().combine(views, how, passes)
         meta = self._side_by_side(dims, self._whitenings(views))
-        return meta if self.dim is None else self._shortened(meta, passes.moments([Composed(meta, views)], how))
+        return meta if self.dim is None else self._shortened(meta, passes.moments([MetaRows(meta, views)], how))
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """Return the meta-embedding of views whose concatenation has these moments; without whitening."""
@@ -143,35 +143,7 @@ class Auto(MomentMethod):
         second, d = moments.covariance + np.outer(moments.mean, moments.mean), int(self.dim or meta.dim)
         if not second.any():
             raise ViewError("every row of the views is zero: there is nothing to learn from")
-        largest = min(len(second), moments.n)
-        if d <= largest:
-            values, V = top_eigh(second, d, device=moments.device)
-        if d > largest or values[-1] <= moments.resolution * values[0]:
-            rank = effective_rank(second, moments.resolution)
-            raise DimensionError(
-                f"auto with dim={d}: {moments.n} sentences with {len(second)} columns support at most dim={rank}", rank
-            )
+        values, V = supported_eigh(second, d, moments, self.name, centred=False)
         V = fix_signs(V)
         projections = tuple(projection.onto(V) for projection in meta.projections)
         return Meta(self.to_json(), d, projections, self.normalize, values, moments.n)
-
-
-@dataclass(frozen=True, eq=False)
-class Composed:
-    """The rows [n, d] of a concatenation, computed when they are read."""
-
-    meta: Meta
-    views: Sequence[Matrix]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return (self.views[0].shape[0], self.meta.dim)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
-        return np.dtype(np.float32)
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        return self.meta.transform([np.asarray(view[rows]) for view in self.views])

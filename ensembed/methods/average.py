@@ -18,8 +18,8 @@ class Average(NaiveMethod):
     Shorter vectors are padded with zeros at the end, so the dimension is that of the longest member.
 
     Args:
-        weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
-            member. Vectors of length one are scaled by their roots. Members of weight 0 are left out.
+        weights: what each member counts: equal, reliability (found without labels), or a number per member, as in
+            1,0.5,0.2. Vectors of length one are scaled by their roots. Members of weight 0 are left out.
 
     Example:
         >>> import numpy as np

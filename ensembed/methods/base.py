@@ -48,6 +48,8 @@ class Method(ABC):
     """The place in lists of methods; those of the same place are sorted by name."""
     spectrum_of: ClassVar[str] = "eigenvalue"
     """What the values of the spectrum are."""
+    fit_options: ClassVar[tuple[str, ...]] = ("threads", "progress")
+    """The fields of `Pass` that `fit` takes."""
 
     def __post_init__(self) -> None:
         parameters = vars(self)
@@ -64,8 +66,14 @@ class Method(ABC):
         Args:
             views: the members' vectors of the same sentences, row by row.
             passes: what makes the passes over all rows: this process or an engine.
-            how: `precision`, `threads`, `device`, `progress` and `checkpoint`, the fields of `Pass`.
+            how: those fields of `Pass` that the method uses (`fit_options`); a TypeError names any other.
         """
+        for option in how:
+            if option not in self.fit_options:
+                takes = ", ".join((*self.fit_options, "passes"))
+                raise TypeError(
+                    f"{type(self).__name__}.fit() takes no argument {option!r}; besides views it takes: {takes}"
+                )
         checked = check_views(views)
         options = Pass(**how)
         method = self.resolved(checked, progress=options.progress)
@@ -118,7 +126,7 @@ class Method(ABC):
 
     @property
     def trains(self) -> bool:
-        """Whether fitting takes epochs, which can be interrupted and continued."""
+        """Whether fitting takes epochs, which can be interrupted and continued; `fit` then takes a `checkpoint`."""
         return False
 
     def build(self, dims: Sequence[int]) -> Meta:  # noqa: ARG002 - those that can be built know what to do with it
@@ -216,6 +224,7 @@ class MomentMethod(Method):
 
     normalize: ClassVar[bool]
     """Whether every row of every view is scaled to length one first."""
+    fit_options: ClassVar[tuple[str, ...]] = ("precision", "threads", "device", "progress")
 
     @property
     def solvable(self) -> bool:

@@ -18,8 +18,9 @@ class Concat(NaiveMethod):
     The cosine of two concatenations is the mean of the members' cosines. The dimension is the sum of the members'.
 
     Args:
-        weights: what each member's cosine counts: "equal", as in the paper; "reliability", found without labels; or a
-            number per member. Vectors of length one are scaled by their roots. Members of weight 0 take no room.
+        weights: what each member counts: equal, reliability (found without labels), or a number per member, as in
+            1,0.5,0.2. A weight is that of the member's cosine: vectors of length one are scaled by its root. Members of
+            weight 0 take no room.
 
     Example:
         >>> import numpy as np

@@ -37,11 +37,11 @@ class GCCA(MomentMethod):
     not agree along these dimensions, and `truncate` to `positive` many leaves them out.
 
     Args:
-        dim: the dimension d of the result. None takes that of the largest member, as the paper does.
+        dim: the dimension d of the result. Default: the largest member's. The paper takes that, too.
         tau: the strength of the regularisation. The paper's best on STS-B dev is 10. Directions in which a view does
             not vary are left out whatever it is.
-        weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
-            member. Each member's part of the sum is multiplied by their roots. Members of weight 0 are left out.
+        weights: what each member counts: equal, reliability (found without labels), or a number per member, as in
+            1,0.5,0.2. Each member's part of the sum is multiplied by their roots. Members of weight 0 are left out.
 
     Reference: Poerner, Waltinger and Schütze 2020, section 3.3.
 

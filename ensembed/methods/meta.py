@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, ViewError
-from ensembed.numerics.row_matrices import check_views, non_finite, unit_rows
+from ensembed.numerics.row_matrices import Matrix, check_views, non_finite, unit_rows
 
 FloatArray = NDArray[np.float32]
 Activation: TypeAlias = Literal["relu", "tanh"]
@@ -28,12 +28,23 @@ _FUNCTIONS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
 }
 
 
-class BaseProjection(ABC):
-    """The part of a meta-embedding that belongs to one view; frozen."""
+class Projection(ABC):
+    """The part of a meta-embedding that belongs to one view: layers, then a factor, then a place; a frozen dataclass.
+
+    A new kind is a subclass in this file.
+    """
 
     kind: ClassVar[str]
+    """The name that saved models give it."""
     columns: Any
     """The dimension d_j of the view."""
+    layers: Any
+    """The `Layer`s that the view passes through, with `activation` between them; () if it is only placed."""
+    activation: Any
+    start: Any
+    """The first column of the result that it adds to."""
+    scale: Any = 1.0
+    """The factor of what it adds; 0 if the view does not count."""
 
     @abstractmethod
     def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
@@ -65,9 +76,24 @@ class BaseProjection(ABC):
             take: returns the tensor of a name and checks its shape: `take("matrix", columns, dim)`.
         """
 
+    def as_network(self, dim: int) -> Network:
+        """Return the network [d_j] -> [dim] that gives what the projection adds to a result of `dim` columns.
+
+        Example:
+            >>> Placement(1, 2, 0.5).as_network(3).layers[0].matrix
+            array([[0. , 0.5, 0. ],
+                   [0. , 0. , 0.5]], dtype=float32)
+        """
+        identity = Layer(np.eye(self.columns, dtype=np.float32), np.zeros(self.columns, np.float32))
+        *first, last = self.layers or (identity,)
+        kept, factor = max(dim - self.start, 0), np.float32(self.scale)  # truncation may have cut off columns, even all
+        matrix, bias = last.matrix[:, :kept] * factor, last.bias[:kept] * factor
+        around = (min(self.start, dim), kept - len(bias))
+        return Network((*first, Layer(np.pad(matrix, ((0, 0), around)), np.pad(bias, around))), self.activation)
+
 
 @dataclass(frozen=True, eq=False)
-class Placement(BaseProjection):
+class Placement(Projection):
     """Puts a view's columns, scaled, at columns `start` onwards; a dense matrix would be mostly zeros."""
 
     start: int
@@ -75,6 +101,8 @@ class Placement(BaseProjection):
     scale: float = 1.0
 
     kind: ClassVar[str] = "placement"
+    layers = ()
+    activation = "relu"
 
     def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
         """Add the columns of X [n, columns] to out [n, d]; columns beyond d are cut off."""
@@ -101,13 +129,15 @@ class Placement(BaseProjection):
 
 
 @dataclass(frozen=True, eq=False)
-class Dense(BaseProjection):
+class Dense(Projection):
     """Multiplies by a matrix [d_j, d] and subtracts the projected mean [d]."""
 
     matrix: FloatArray
     offset: FloatArray
 
     kind: ClassVar[str] = "dense"
+    activation = "relu"
+    start = 0
 
     @classmethod
     def centred(cls, matrix: NDArray[Any], mean: NDArray[np.float64]) -> Dense:
@@ -119,6 +149,11 @@ class Dense(BaseProjection):
     def columns(self) -> int:
         """The dimension of the view."""
         return int(self.matrix.shape[0])
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The matrix, as a layer."""
+        return (Layer(self.matrix, -self.offset),)
 
     def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
         """Add the projection of X [n, d_j] to out [n, d]; projecting first spares a centred copy of X."""
@@ -152,7 +187,7 @@ class Layer:
 
 
 @dataclass(frozen=True, eq=False)
-class Network(BaseProjection):
+class Network(Projection):
     """A feed-forward network whose last layer is linear; its output is put at columns `start` onwards."""
 
     layers: tuple[Layer, ...]
@@ -221,32 +256,8 @@ class Network(BaseProjection):
         return cls(tuple(layers), facts["activation"], start)
 
 
-Projection: TypeAlias = Placement | Dense | Network
-
-PROJECTIONS: dict[str, type[Projection]] = {kind.kind: kind for kind in (Placement, Dense, Network)}
+PROJECTIONS: dict[str, type[Projection]] = {kind.kind: kind for kind in Projection.__subclasses__()}
 """The kinds of projection by the name that saved models give them."""
-
-
-def as_network(projection: Projection, dim: int) -> Network:
-    """Return the network [d_j] -> [dim] that gives what the projection adds to a result of `dim` columns.
-
-    Example:
-        >>> as_network(Placement(1, 2, 0.5), 3).layers[0].matrix
-        array([[0. , 0.5, 0. ],
-               [0. , 0. , 0.5]], dtype=float32)
-    """
-    match projection:
-        case Placement(start, columns, scale):
-            matrix = np.eye(columns, dim, start, np.float32) * np.float32(scale)
-            return Network((Layer(matrix, np.zeros(dim, np.float32)),), "relu")
-        case Dense(matrix, offset):
-            return Network((Layer(matrix, -offset),), "relu")
-        case Network(layers, activation, start):
-            last = layers[-1]
-            around = (min(start, dim), max(dim - start - last.matrix.shape[1], 0))  # truncation may have cut all off
-            padded = Layer(np.pad(last.matrix, ((0, 0), around)), np.pad(last.bias, around))
-            return Network((*layers[:-1], padded), activation)
-
 
 # Rows transformed at a time: bounds the memory for inputs that are larger than it.
 _BATCH = 8192
@@ -280,7 +291,7 @@ class Meta:
     @property
     def counted(self) -> tuple[int, ...]:
         """The places of the views that the vectors depend on: all but those of weight 0."""
-        return tuple(j for j, projection in enumerate(self.projections) if getattr(projection, "scale", 1.0))
+        return tuple(j for j, projection in enumerate(self.projections) if projection.scale)
 
     def transform(self, views: Sequence[Any]) -> FloatArray:
         """Return vectors [n, d] of row-aligned views [n, d_j], row by row; a view that is None is left out."""
@@ -321,7 +332,7 @@ class Meta:
                         digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
                     case tuple() as items:
                         parts += reversed(items)
-                    case Placement() | Dense() | Network() | Layer() as whole:
+                    case whole if is_dataclass(whole):
                         parts += [getattr(whole, field.name) for field in reversed(fields(whole))]
                     case number:
                         digest.update(repr(number).encode())
@@ -335,3 +346,24 @@ class Meta:
         shorter = tuple(projection.truncated(int(k)) for projection in self.projections)
         spectrum = None if self.spectrum is None else self.spectrum[:k]
         return replace(self, dim=int(k), projections=shorter, spectrum=spectrum)
+
+
+@dataclass(frozen=True, eq=False)
+class MetaRows:
+    """The rows [n, d] of a meta-embedding of views, computed when they are read; a view that is None is left out."""
+
+    meta: Meta
+    views: Sequence[Matrix | None]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return (next(view.shape[0] for view in self.views if view is not None), self.meta.dim)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+        return np.dtype(np.float32)
+
+    def __getitem__(self, rows: slice, /) -> FloatArray:
+        return self.meta.transform([None if view is None else np.asarray(view[rows]) for view in self.views])

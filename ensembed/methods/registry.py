@@ -2,22 +2,26 @@
 
 [project.entry-points."ensembed.methods"]
 median = "my_package.median:Median"
+
+The entry point is called as the method is: here `Median.name` is "median".
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import warnings
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
 from ensembed.errors import InputError
 from ensembed.methods.base import Method
+from ensembed.support.extras import package_of
 
 GROUP = "ensembed.methods"
 
@@ -30,18 +34,42 @@ _CLASSES: set[type[Method]] = {
     if inspect.isclass(value) and issubclass(value, Method) and not inspect.isabstract(value)
 }
 
-METHODS: dict[str, type[Method]] = {kind.name: kind for kind in sorted(_CLASSES, key=lambda kind: kind.order)}
-"""Every method by its short name; `all_methods` adds those of other packages."""
+METHODS: dict[str, type[Method]] = {
+    kind.name: kind for kind in sorted(_CLASSES, key=lambda kind: (kind.order, kind.name))
+}
+"""Every method by its short name, in the order of lists; `all_methods` adds those of other packages."""
+UNUSABLE: dict[str, str] = {}
+"""Why the methods of these names cannot be used; `all_methods` adds those of other packages."""
 
 
 @cache
 def all_methods() -> Mapping[str, type[Method]]:
-    """Return every method by its short name, those of installed packages among them."""
+    """Return every method by its short name, those of installed packages among them.
+
+    A package whose method cannot be imported is left out with a warning.
+    """
+    points: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=GROUP):
-        kind = point.load()
-        if not (inspect.isclass(kind) and issubclass(kind, Method) and dataclasses.is_dataclass(kind)):
-            raise InputError(f"the entry point {point.value!r} of {GROUP} is not a dataclass that is a Method")
-        METHODS.setdefault(kind.name, kind)
+        points.setdefault(point.name, []).append(point)
+    for name, same in sorted(points.items()):
+        owners = [*(["ensembed"] if name in METHODS else []), *sorted(map(package_of, same))]
+        if len(owners) > 1:  # a package cannot take over a method of ours
+            UNUSABLE[name] = f"{' and '.join(owners)} both have a method {name!r}; uninstall one package"
+            continue
+        try:
+            kind = same[0].load()
+        except Exception as error:  # noqa: BLE001 - whatever the code of a package raises
+            problem = repr(error)
+        else:
+            valid = inspect.isclass(kind) and issubclass(kind, Method) and dataclasses.is_dataclass(kind)
+            if valid and getattr(kind, "name", "") == name:
+                METHODS[name] = kind
+                continue
+            problem = f"{same[0].value} is not a dataclass that is a Method and has the name {name!r}"
+        UNUSABLE[name] = f"method {name!r} of package {owners[0]} cannot be used: {problem}"
+        warnings.warn(UNUSABLE[name], RuntimeWarning, stacklevel=2)
+    for name in sorted(METHODS, key=lambda name: (METHODS[name].order, name)):
+        METHODS[name] = METHODS.pop(name)
     return METHODS
 
 
@@ -52,9 +80,12 @@ def make_method(name: str, **parameters: Any) -> Method:  # noqa: ANN401 - each 
         >>> make_method("gcca", dim=3)
         GCCA(dim=3, tau=10.0, weights='equal')
     """
-    if name not in METHODS and name not in all_methods():
-        raise InputError(f"there is no method {name!r}; there are: {', '.join(METHODS)}")
-    fields = METHODS[name].parameters()
+    methods = all_methods()
+    if name in UNUSABLE:
+        raise InputError(UNUSABLE[name])
+    if name not in methods:
+        raise InputError(f"there is no method {name!r}; there are: {', '.join(methods)}")
+    fields = methods[name].parameters()
     for key in parameters:
         if key not in [field.name for field in fields]:
             known = ", ".join(field.name for field in fields) or "none"
@@ -62,4 +93,4 @@ def make_method(name: str, **parameters: Any) -> Method:  # noqa: ANN401 - each 
     for field in fields:
         if field.default is dataclasses.MISSING and field.name not in parameters:
             raise InputError(f"method {name} needs {field.name}")
-    return METHODS[name](**parameters)
+    return methods[name](**parameters)

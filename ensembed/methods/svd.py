@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from ensembed.errors import DimensionError, ViewError
+from ensembed.errors import ViewError
 from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Dense, Meta
 from ensembed.methods.weights import CountedMembers, Weights
-from ensembed.numerics.eigen import effective_rank, fix_signs, top_eigh
+from ensembed.numerics.eigen import fix_signs, supported_eigh
 from ensembed.numerics.moments import Moments
 
 
@@ -24,9 +24,9 @@ class SVD(MomentMethod):
     holds the variance along each dimension: the squared singular values over n.
 
     Args:
-        dim: the dimension d of the result. None takes that of the largest member, as the paper does.
-        weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or a number per
-            member. Vectors of length one are scaled by their roots first. Members of weight 0 are left out.
+        dim: the dimension d of the result. Default: the largest member's. The paper takes that, too.
+        weights: what each member counts: equal, reliability (found without labels), or a number per member, as in
+            1,0.5,0.2. Vectors of length one are scaled by their roots first. Members of weight 0 are left out.
 
     Reference: Poerner, Waltinger and Schütze 2020, section 3.2.
 
@@ -52,15 +52,7 @@ class SVD(MomentMethod):
         covariance = counted.scaled(moments.covariance)
         if not moments.varies():
             raise ViewError("every row of the views is the same: there is nothing to learn from")
-        largest = min(len(covariance), moments.n - 1)
-        if d <= largest:
-            values, V = top_eigh(covariance, d, device=moments.device)
-        if d > largest or values[-1] <= moments.resolution * values[0]:
-            rank = effective_rank(covariance, moments.resolution)
-            raise DimensionError(
-                f"svd with dim={d}: {moments.n} sentences with {len(covariance)} columns support at most dim={rank}",
-                rank,
-            )
+        values, V = supported_eigh(covariance, d, moments, self.name)
         # What is projected later is not scaled yet.
         cuts = np.cumsum(counted.dims)[:-1]
         matrices, means = np.split(fix_signs(V * counted.column_scales[:, None]), cuts), np.split(moments.mean, cuts)

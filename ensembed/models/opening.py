@@ -20,7 +20,7 @@ ModelLike: TypeAlias = EncoderLike | Path
 HUB = "hub:"
 """The prefix of a saved model on the Hugging Face hub: `hub:org/name@revision`."""
 
-_CONSENT = "The name was read from a file. To allow it, pass trust=True, or --trust"
+_CONSENT = "To allow that, pass trust=True (--trust)"
 
 
 def open_model(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, lapack
 from scipy.linalg.blas import dgemm, dtrsm
 
+from ensembed.errors import DimensionError
 from ensembed.numerics.krylov import block_lanczos
+from ensembed.numerics.moments import Moments
 from ensembed.numerics.torch_device import top_eigh_on
 
 Matrix64 = NDArray[np.float64]
+EigenPairs: TypeAlias = tuple[NDArray[np.float64], Matrix64]
 
 # Block Lanczos is tried from this size on, for at most this part of the eigenvalues: see docs/speed.md.
 _LARGE = 4000
@@ -29,7 +33,7 @@ def effective_rank(S: Matrix64, resolution: float) -> int:
     return int(np.count_nonzero(values > resolution * values[-1])) if values[-1] > 0 else 0
 
 
-def top_eigh(S: Matrix64, k: int, device: str | None = None) -> tuple[NDArray[np.float64], Matrix64]:
+def top_eigh(S: Matrix64, k: int, device: str | None = None) -> EigenPairs:
     """Return the k largest eigenvalues [k] of a symmetric matrix [D, D], descending, and their eigenvectors [D, k].
 
     Few eigenvalues of a large matrix are tried by block Lanczos first, for at most a tenth of LAPACK's time.
@@ -46,7 +50,30 @@ def top_eigh(S: Matrix64, k: int, device: str | None = None) -> tuple[NDArray[np
     return _divide_and_conquer(S, k)
 
 
-def _divide_and_conquer(S: Matrix64, k: int) -> tuple[NDArray[np.float64], Matrix64]:
+def supported_eigh(S: Matrix64, k: int, moments: Moments, method: str, *, centred: bool = True) -> EigenPairs:
+    """Return the k largest eigenvalues of second moments S [D, D] and their eigenvectors, as `top_eigh` does.
+
+    Args:
+        S: a function of the moments, whose rank is at most the number of rows, or one less if they were centred.
+        k: how many eigenvalues are wanted.
+        moments: what S was made from.
+        method: the name of the method, for the error.
+        centred: whether the mean of the rows was subtracted.
+
+    Raises:
+        DimensionError: an eigenvalue is not above the rounding of the moments; it names the rank of S.
+    """
+    if k <= min(len(S), moments.n - centred):
+        values, vectors = top_eigh(S, k, device=moments.device)
+        if values[-1] > moments.resolution * values[0]:
+            return values, vectors
+    rank = effective_rank(S, moments.resolution)
+    raise DimensionError(
+        f"{method} with dim={k}: {moments.n} sentences with {len(S)} columns support at most dim={rank}", rank
+    )
+
+
+def _divide_and_conquer(S: Matrix64, k: int) -> EigenPairs:
     """Reduce the matrix to tridiagonal form and transform back only k eigenvectors; LAPACK's `evd` does so with all."""
     D = len(S)
     if D < 3 or not hasattr(lapack, "dstevd"):  # an older scipy

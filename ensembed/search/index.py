@@ -13,10 +13,9 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from ensembed.corpora.corpus import shorten
-from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import PROBES, Encoder, EncoderSpec, FloatArray, difference, same_settings
 from ensembed.errors import IndexBusyError, InputError, SearchIndexError
-from ensembed.models.opening import open_model
+from ensembed.models.opening import ModelLike, open_model
 from ensembed.models.saved_model import is_model
 from ensembed.search import hnsw_graph, index_files, segments
 from ensembed.search.exact_search import search_all_rows
@@ -67,7 +66,7 @@ class Index:
     def create(
         cls,
         folder: str | Path,
-        model: EncoderLike,
+        model: ModelLike,
         *,
         kind: Kind = "auto",
         dtype: Codes = "float32",
@@ -75,27 +74,34 @@ class Index:
         graph_rows: int = 250_000,
         source: str | None = None,
         remake: bool = False,
+        trust: bool = False,
         wait: float = 0.0,
     ) -> Index:
         """Make an empty index.
 
         Args:
-            folder: the folder of the index, which is created; a SearchIndexError if an index is in it already.
-            model: what turns texts and queries into vectors, always the same one.
+            folder: the folder of the index, which is created.
+            model: what turns texts and queries into vectors, always the same one: a model, its folder or its name.
             kind: "exact" compares all rows; "hnsw" uses usearch's graph; "auto" does from `graph_rows` on, if it can.
             dtype: what is compared first: "float32", "int8" (a quarter of the memory) or "binary" (a thirty-second).
             rescore: candidates per hit, scored again in float32; by default 1, 4 with int8 or a graph, 16 with binary.
             graph_rows: the number of rows from which "auto" has a graph.
-            source: the folder or name from which the model can be opened again; not needed for an encoder's name.
+            source: the folder or name from which a model in memory can be opened again.
             remake: replace an index that never had a row; one that had a row is always an error.
+            trust: let a saved model run code that comes with its weights, or use other servers; see `ensembed.load`.
             wait: seconds to wait for another process that writes to the index.
+
+        Raises:
+            SearchIndexError: there is an index in the folder already, or the folder cannot be written to.
+            InputError: a setting is not one of those above.
+            IndexBusyError: another process is writing to the folder.
         """
         folder = Path(folder)
         settings = Settings(kind, dtype, index_files.RESCORE.get(dtype, 1) if rescore is None else rescore, graph_rows)
         if kind == "hnsw":
             hnsw_graph.usearch()  # fail now and not when the rows have been encoded
-        encoder = open_encoder(model)
-        source = model if source is None and isinstance(model, str) else source
+        encoder = open_model(model, trust=trust)
+        source = str(model) if source is None and isinstance(model, str | Path) else source
         if problem := why_not_writable(folder):
             raise SearchIndexError(f"cannot make an index in {folder}: {problem}")
         probes = encoder.encode(PROBES)
@@ -112,7 +118,7 @@ class Index:
     def open(
         cls,
         folder: str | Path,
-        model: EncoderLike | None = None,
+        model: ModelLike | None = None,
         *,
         verify: bool = False,
         threads: int | None = None,
@@ -124,7 +130,7 @@ class Index:
 
         Args:
             folder: the folder of the index.
-            model: the model it was made with; None opens it from its saved source when it is first needed.
+            model: the model it was made with, its folder or its name; None opens it from its saved source when needed.
             verify: read every byte and compare the checksums; otherwise the files' sizes, and texts when they are read.
             threads: cores for the model, if it is opened here.
             trust: let the model run code that comes with its weights, or use other servers; see `ensembed.load`.
@@ -140,7 +146,7 @@ class Index:
         if verify:
             index.verify(progress=progress)
         if model is not None:
-            index._model = index._checked(open_encoder(model, threads=threads, progress=progress))
+            index._model = index._checked(open_model(model, **index._opening))
         return index
 
     @property
@@ -152,14 +158,7 @@ class Index:
     def model(self) -> Encoder:
         """The model, which is opened when it is first needed."""
         if self._model is None:
-            source = self.manifest.source
-            if source is None:
-                way_out = "pass it, as in Index.open(folder, model), or name a saved model with --model"
-                raise SearchIndexError(f"{self.folder} was made with the object {self.manifest.spec.name!r}: {way_out}")
-            if Path(source).is_absolute() and not is_model(source):
-                way_out = "if it was moved, pass --model FOLDER, or Index.open(folder, model)"
-                raise SearchIndexError(f"the model of {self.folder} is no longer in {source}; {way_out}")
-            self._model = self._checked(open_model(source, from_file=True, **self._opening))
+            self._model = self._checked(_open_saved_model(self.folder, self.manifest, **self._opening))
         return self._model
 
     @property
@@ -382,6 +381,50 @@ class Index:
             self._commit(segments.compact(self._snapshot, ranges, progress))
         if hnsw_graph.graph_is_due(self._snapshot):
             self.build_graph(progress=progress)
+
+
+def open_or_create(
+    folder: Path,
+    model: str | None,
+    settings: Mapping[str, Any],
+    *,
+    adding: bool,
+    verify: bool = False,
+    wait: float = 0.0,
+    **opening: Any,  # noqa: ANN401 - of several types
+) -> Index:
+    """Open the index in a folder, or create one if there is none or it never had a row, as after a failed first run.
+
+    `model` is the folder or name of the model, which is saved; None opens the one that was saved before. `settings` are
+    arguments of `Index.create`; an index that has had a row must have been created with the same. An index without rows
+    is created again only if rows are about to be added (`adding`). All else is as for `Index.open`.
+    """
+    manifest = read_manifest(folder) if (folder / MANIFEST).exists() else None
+    if manifest is None:
+        if model is None:
+            raise SearchIndexError(f"there is no index in {folder}: name a model to make one")
+        return Index.create(folder, open_model(model, **opening), source=model, remake=True, wait=wait, **settings)
+    source = model or (manifest.source if settings else None)
+    if adding and manifest.next_key == 0 and source is not None:
+        encoder = open_model(model, **opening) if model else _open_saved_model(folder, manifest, **opening)
+        changed = manifest.settings.changed(settings)
+        return Index.create(folder, encoder, source=source, remake=True, wait=wait, **changed)
+    manifest.settings.check_same(settings, folder)
+    index = Index.open(folder, model, verify=verify, wait=wait, **opening)
+    if model is not None:
+        index.remember(model)
+    return index
+
+
+def _open_saved_model(folder: Path, manifest: Manifest, **opening: Any) -> Encoder:  # noqa: ANN401 - as above
+    source = manifest.source
+    if source is None:
+        way_out = "pass it, as in Index.open(folder, model), or name a saved model with --model"
+        raise SearchIndexError(f"{folder} was made with the object {manifest.spec.name!r}: {way_out}")
+    if Path(source).is_absolute() and not is_model(source):
+        way_out = "if it was moved, pass --model FOLDER, or Index.open(folder, model)"
+        raise SearchIndexError(f"the model of {folder} is no longer in {source}; {way_out}")
+    return open_model(source, from_file=True, **opening)
 
 
 @contextmanager

@@ -73,6 +73,8 @@ def add_file(
         if key is not None:
             index.add([], mark=(key, read, True))
         progress("index", read, read)
+        if index.manifest.graph is not None:
+            index.build_graph(progress=progress)
     return Imported(added, read - before - added, before)
 
 

@@ -134,6 +134,8 @@ class RowWriter:
 
     def append(self, rows: NDArray[np.float32]) -> None:
         """Add rows [m, dim]."""
+        if self.file.closed:
+            raise ValueError("rows are appended inside the with block")
         if rows.ndim != 2 or rows.shape[1] != self.dim:
             raise ValueError(f"rows of shape {rows.shape} do not fit a file of {self.dim} columns")
         self.file.write(np.ascontiguousarray(rows, "<f4").tobytes())

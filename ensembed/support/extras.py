@@ -1,8 +1,9 @@
-"""Import libraries that only some parts need: they are installed as extras, and imported when used."""
+"""Packages that may be installed beside ensembed: libraries that only some parts need (extras), and plug-ins."""
 
 from __future__ import annotations
 
 import importlib
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from ensembed.errors import MissingError
@@ -27,3 +28,8 @@ def import_extra(module: str, extra: str, what: str) -> Any:  # noqa: ANN401 - a
         raise MissingError(
             f"{what} needs {module.partition('.')[0]}; install it with: pip install 'ensembed[{extra}]'"
         ) from None
+
+
+def package_of(point: EntryPoint) -> str:
+    """Return the name and version of the package that an entry point belongs to."""
+    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value

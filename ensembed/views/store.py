@@ -51,7 +51,7 @@ class View:
         # The last shard may be shorter.
         starts = range(0, self.manifest.rows, self.manifest.shard_rows)
         sizes = [min(self.manifest.shard_rows, self.manifest.rows - start) for start in starts]
-        for name, rows in zip(self.manifest.shards, sizes, strict=False):
+        for name, rows in zip(self.manifest.shards, sizes, strict=True):
             expected = shard_size(rows, self.shape[1])
             try:
                 size = (folder / name).stat().st_size
@@ -246,13 +246,14 @@ def _fill(writers: Sequence[_Writer], corpus: Corpus, shard_rows: int, progress:
     """Read the corpus once and let every writer encode the blocks of sentences that its view lacks."""
     schedule = Schedule()
     sentences = iter(corpus)
-    stop = max((writer.missing[-1] + 1 for writer in writers if writer.missing), default=0)
-    for start in range(0, stop, shard_rows):
+    starts = range(0, len(corpus), shard_rows)
+    last = max((start for writer in writers for start in starts if start not in writer.names), default=-1)
+    for start in range(0, last + 1, shard_rows):
         texts = list(itertools.islice(sentences, shard_rows))
         for writer in writers:
-            if start not in writer.missing:
+            if start in writer.names:
                 progress(writer.encoder.spec.name, start + len(texts), len(corpus))
-        jobs = [partial(writer.write, start, texts) for writer in writers if start in writer.missing]
+        jobs = [partial(writer.write, start, texts) for writer in writers if start not in writer.names]
         schedule.run(jobs, shard_rows, progress)
     for writer in writers:
         writer.files.finish(writer.names)
@@ -265,7 +266,6 @@ class _Writer:
         self.files = files
         self.encoder = encoder
         self.names = files.find(progress)
-        self.missing = [start for start in range(0, len(corpus), files.shard_rows) if start not in self.names]
         self._corpus = corpus
 
     def write(self, start: int, texts: list[str], progress: Progress) -> None:

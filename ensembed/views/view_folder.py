@@ -291,10 +291,14 @@ class Manifest:
                 )
             spec = EncoderSpec.from_json(facts["encoder"])
             manifest = cls(facts["corpus"], spec, facts["rows"], facts["shard_rows"], tuple(facts["shards"]))
+            fits = manifest.shard_rows > 0 and len(manifest.shards) == -(-manifest.rows // manifest.shard_rows)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptViewError(f"{path} is damaged: {error!r}; {REPAIR}") from error
         if manifest.to_bytes() != data:
             raise CorruptViewError(f"{path} is damaged: its checksum does not fit; {REPAIR}")
+        if not fits:
+            shards = f"{len(manifest.shards)} shards of {manifest.shard_rows} rows for {manifest.rows} rows"
+            raise CorruptViewError(f"{path} is damaged: it names {shards}; {REPAIR}")
         return manifest
 
 

@@ -80,6 +80,34 @@ def test_the_defaults_that_the_help_names_are_those_of_the_methods() -> None:
             assert said.rstrip("]").split(",")[0] == shown, name
 
 
+def test_the_help_says_what_happens_without_an_option() -> None:
+    defaults = {
+        "dim": "the largest member's, for auto the sum of the members' dimensions; required for up",
+        "weights": "equal, for auto reliability",
+        "hidden_dim": "--dim",
+        "kind": "cross, each from each, as in the paper",
+        "patience": "never",
+        "device": "a GPU if there is one",
+        "precision": "auto, bfloat16 on CUDA up to one hidden layer, else float32",
+        "solver": "auto, which solves",
+    }
+    for name, default in defaults.items():
+        assert str(_option(name).help).endswith(f". [default: {default}]"), name
+    command = cli.get_command(click.Context(cli), "fit")
+    assert command is not None
+    for parameter in command.params:  # click shows literal defaults itself; members and resources have none
+        if isinstance(parameter, click.Option) and parameter.name not in ("encoders", "ensemble", "resources"):
+            shown = parameter.required or parameter.is_flag or isinstance(parameter.default, (str, int, float))
+            assert shown or "[default: " in str(parameter.help), parameter.name
+            assert "[default: None" not in str(parameter.help), parameter.name
+
+
+def test_the_help_has_the_text_of_every_method_that_says_something_else() -> None:
+    text = str(_option("seed").help)
+    assert text == "ae: seed of initial weights, batches and dropout; up: seed of the random matrix. [default: 0]"
+    assert str(_option("dim").help).startswith("auto, svd, gcca, ae, up: the dimension d of the result. ")
+
+
 @pytest.mark.parametrize("name", [name for name in parameters() if name not in ("dim", "tau", "weights")])
 def test_what_is_the_autoencoder_s_is_refused_for_gcca(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str], name: str

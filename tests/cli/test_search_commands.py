@@ -108,6 +108,20 @@ def test_an_interrupted_import_continues_after_the_last_batch(tmp_path: Path) ->
     assert sorted(hit.text for hit in found.search(["line"], 99)[0]) == sorted(path.read_text().splitlines())
 
 
+def test_an_interrupted_index_says_how_to_continue(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "lines.txt").write_text("one\n")
+    command = ["index", tmp_path / "index", tmp_path / "lines.txt", "-m", "demo", "--json"]
+    with monkeypatch.context() as patched:
+        patched.setattr("ensembed.cli.index.add_file", interrupt)
+        assert "run the same command to continue" in call(capsys, *command, code=130)
+    assert call(capsys, *command)[0]["rows"] == 1
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

@@ -27,6 +27,11 @@ def test_every_kind_has_a_section_with_all_its_options(kind: str) -> None:
         assert re.search(rf"`{option}[`=]", section + common), f"docs/encoders.md does not explain {option} of {kind}:"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_readme_has_a_line_for_every_kind(kind: str) -> None:
+    assert re.search(rf"^\| `{kind}[:`][^|]*\| [^|]+\| [^|]*\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+
 def test_every_extra_is_in_the_readme() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     section = text[text.index("[project.optional-dependencies]") : text.index("[project.scripts]")]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from loopback_openai import Behaviour, Exchange, LoopbackOpenAI, drops, fails, good, says
+from loopback_openai import Behaviour, Exchange, LoopbackOpenAI, as_base64, drops, fails, good, says
 from make_openai import make_openai
 
 from ensembed import Ensemble, load
@@ -302,3 +302,12 @@ def test_redirect_does_not_send_the_api_key(server: LoopbackOpenAI, monkeypatch:
         ):
             open_encoder(f"openai:{server.url}#m")
         assert other.asked == []
+
+
+def test_nan_in_a_reply_is_refused_with_its_sentence(server: LoopbackOpenAI) -> None:
+    encoder = open_encoder(f"openai:{server.url}#m")
+    server.behave = lambda exchange: exchange.give(
+        [{"index": 0, "embedding": as_base64(np.full(8, np.nan, np.float32))}]
+    )
+    with pytest.raises(EncoderError, match="gives NaN or Inf for the sentence 'a dog'"):
+        encoder.encode(["a dog"])

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from ensembed.errors import PullError
-from ensembed.fetch.archives import read_members
+from ensembed.fetch.archives import ArchiveError, read_members
 from ensembed.fetch.catalog import Source
 from ensembed.fetch.registry_sources import download_from_registry
 from ensembed.support.progress import Progress, silent
@@ -127,29 +127,44 @@ def test_errors_of_npm_are_passed_on(web: Loopback, work: Path) -> None:
     assert web.asked
 
 
-@pytest.mark.parametrize("tags", [(), ("manylinux2014_x86_64", "3.11")], ids=["any", "platform"])
-def test_pip_downloads_a_wheel_and_runs_none_of_it(
-    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch, tags: tuple[str, ...]
-) -> None:
-    tag = "cp311-cp311-manylinux2014_x86_64" if tags else "py3-none-any"
-    with zipfile.ZipFile(tmp_path / f"demo-1.0.0-{tag}.whl", "w") as wheel:
-        members: dict[str, str | bytes] = {
-            "demo/__init__.py": "raise SystemExit('ran')",
-            "dist/m.bin": MODEL,
-            "t.json": TOKENS,
-            "demo-1.0.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: demo\nVersion: 1.0.0\n",
-            "demo-1.0.0.dist-info/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
-            "demo-1.0.0.dist-info/RECORD": "",
-        }
+def make_wheel(path: Path, tag: str = "py3-none-any", **more: str) -> None:
+    members: dict[str, str | bytes] = {
+        "demo/__init__.py": "raise SystemExit('ran')",
+        **more,
+        "dist/m.bin": MODEL,
+        "t.json": TOKENS,
+        "demo-1.0.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: demo\nVersion: 1.0.0\n",
+        "demo-1.0.0.dist-info/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n",
+        "demo-1.0.0.dist-info/RECORD": "",
+    }
+    with zipfile.ZipFile(path / f"demo-1.0.0-{tag}.whl", "w") as wheel:
         for name, content in members.items():
             wheel.writestr(name, content)
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which pip looks for wheels, and nowhere else."""
     for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PIP_CONFIG_FILE": os.devnull}.items():
         monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+@pytest.mark.parametrize("tags", [(), ("manylinux2014_x86_64", "3.11")], ids=["any", "platform"])
+def test_pip_downloads_a_wheel_and_runs_none_of_it(wheels: Path, work: Path, tags: tuple[str, ...]) -> None:
+    make_wheel(wheels, "cp311-cp311-manylinux2014_x86_64" if tags else "py3-none-any")
     assert read(Source("pypi", "demo", PATHS, "1.0.0", 300_000, None, *tags), work) == FILES
     if tags:
         return
     with pytest.raises(PullError, match=r"(?s)pip ended with status 1:.*No matching distribution found for demo==2"):
         read(Source("pypi", "demo", PATHS, "2", 300_000, None, *tags), work)
+
+
+def test_wheel_with_a_name_that_leads_out_of_its_folder_is_refused(wheels: Path, work: Path) -> None:
+    make_wheel(wheels, **{"../../evil": "evil"})
+    with pytest.raises(ArchiveError, match=r"leads out of its folder: '../../evil'"):
+        read(Source("pypi", "demo", PATHS, "1.0.0", 300_000), work)
+    assert not list(wheels.parent.rglob("evil"))
 
 
 def test_the_hub_serves_files_at_a_commit(web: Loopback, work: Path, tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ from langchain_tests.integration_tests import EmbeddingsIntegrationTests
 from langchain_tests.unit_tests import EmbeddingsUnitTests
 from small_model import SENTENCES, TEXTS, small_model
 
+from ensembed import Ensemble
 from ensembed.errors import ModelError, SentenceError, UnknownEncoderError
 from ensembed.integrations.langchain import EnsembedEmbeddings
+from ensembed.methods import Concat
 
 NAME = "demo?dim=4&seed=2"
 
@@ -106,3 +108,12 @@ def test_vector_store_ranks_as_the_model_does() -> None:
     best = np.argsort(-cosines, kind="stable")[:3]
     assert hits[0][0].page_content == SENTENCES[best[0]] == "a dog has the b"
     assert [score for _, score in hits] == pytest.approx(cosines[best].tolist(), abs=1e-5)
+
+
+@pytest.mark.real
+def test_real_encoders_give_the_vectors_of_the_model(pulled: Callable[[str], Path], tmp_path: Path) -> None:
+    pulled("wordllama")
+    model = Ensemble(["wordllama", "demo"]).fit(TEXTS, Concat())
+    model.save(tmp_path / "model")
+    rows = EnsembedEmbeddings(tmp_path / "model").embed_documents(TEXTS)
+    assert np.array(rows, np.float32).tobytes() == model.encode(TEXTS).tobytes()

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ import pytest
 from postgres import postgres
 
 from ensembed import Ensemble, MetaEncoder
-from ensembed.errors import EnsembedError, InputError, SentenceError, StoreBusyError, StoreError
+from ensembed.encoders.demo_encoder import DemoEncoder
+from ensembed.errors import EnsembedError, InputError, ModelError, SentenceError, StoreBusyError, StoreError
 from ensembed.integrations.faiss import FaissStore
 from ensembed.integrations.pgvector import PgvectorStore
 from ensembed.integrations.qdrant import QdrantStore
@@ -211,6 +212,21 @@ def test_store_refuses_another_model_and_names_both(backend: Backend) -> None:
         backend.open(dropping)
     with backend.open(model) as store:  # the failures let go of it, and left it whole
         assert len(store) == 3
+
+
+def test_a_server_without_a_key_is_used_only_with_trust(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = "openai:https://embeddings.example.org/v1#model"
+    monkeypatch.setattr("ensembed.models.opening.open_encoder", lambda *_, **__: DemoEncoder(8))
+    with pytest.raises(ModelError, match=r"sends your sentences.*pass trust=True"):
+        backend.create(server)
+    trusting = replace(backend, options=backend.options | {"trust": True})
+    with trusting.create(server) as store:
+        store.add([1], ["a dog"])
+        store.save()
+    with pytest.raises(ModelError, match=r"sends your sentences.*pass trust=True"):
+        backend.open(server)
+    with trusting.open(server) as store:
+        assert len(store) == 1
 
 
 CHILD = """

@@ -122,7 +122,7 @@ def test_encoders_have_the_shapes_that_were_asked_for(kind: str, hidden_layers: 
 def test_dimensions_that_are_not_given_are_those_of_the_largest_view() -> None:
     meta = Autoencoder(epochs=1).fit(_views())
     assert meta.dim == 6
-    assert all([layer.matrix.shape[1] for layer in p.layers] == [6, 6] for p in meta.projections)  # type: ignore[union-attr] # each is a network
+    assert all([layer.matrix.shape[1] for layer in p.layers] == [6, 6] for p in meta.projections)
 
 
 @pytest.mark.parametrize("kind", ["concatenated", "decoupled"])

@@ -19,7 +19,9 @@ from threadpoolctl import threadpool_limits
 
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import GCCA, METHODS, Auto, Autoencoder, Meta, Method, make_method
+from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Dense
+from ensembed.support.progress import silent
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -128,6 +130,28 @@ def test_the_number_of_threads_changes_nothing(case: Case, threads: int) -> None
     with threadpool_limits(threads):
         Z = other.transform(case.views)
     assert _row_error(Z, case.meta.transform(case.views)) < 1e-5
+
+
+@pytest.mark.parametrize("option", ["precision", "threads", "device", "progress", "checkpoint", "thread"])
+@pytest.mark.parametrize("name", CASES)
+def test_fit_takes_the_options_that_the_method_uses_and_names_any_other(name: str, option: str, tmp_path: Path) -> None:
+    values = {"precision": "float32", "threads": 1, "device": None, "checkpoint": tmp_path / "kept", "thread": 1}
+    given: dict[str, Any] = {option: values.get(option, silent)}
+    method, views = CASES[name], make_views(90, (6, 9, 5)[: 1 if name == "up" else 3])
+    takes = {"threads", "progress"}
+    if isinstance(method, MomentMethod):
+        takes |= {"precision", "device"}
+    elif isinstance(method, Autoencoder):
+        takes |= {"checkpoint"}
+    assert set(method.fit_options) == takes
+    if option in takes:
+        assert method.fit(views, **given).dim >= 4
+    else:
+        with pytest.raises(
+            TypeError, match=rf"{type(method).__name__}\.fit\(\) takes no argument '{option}'"
+        ) as raised:
+            method.fit(views, **given)
+        assert all(each in str(raised.value) for each in (*takes, "passes"))
 
 
 def test_fitting_twice_gives_the_same_bits(case: Case) -> None:

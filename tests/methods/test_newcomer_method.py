@@ -61,21 +61,21 @@ main(["fit", "--help"])
 """
 
 
-def _install(site: Path, name: str, code: str) -> None:
+def _install(site: Path, package: str, method: str, code: str, kind: str = "Louder") -> None:
     """Write the files that an installed package with one module and one entry point has."""
-    facts = site / f"ensembed_{name}-1.0.dist-info"
+    module = package.replace("-", "_")
+    facts = site / f"{module}-1.5.dist-info"
     facts.mkdir(parents=True)
-    (site / f"ensembed_{name}.py").write_text(code)
-    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ensembed-{name}\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text(f"[ensembed.methods]\n{name} = ensembed_{name}:{name.title()}\n")
+    (site / f"{module}.py").write_text(code)
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.5\n")
+    (facts / "entry_points.txt").write_text(f"[ensembed.methods]\n{method} = {module}:{kind}\n")
 
 
-def _use(path: Path, folder: Path) -> tuple[str, dict[str, object], str]:
-    """Run `USE` in a process that looks for modules in `path` first; return what each of its three parts printed."""
-    (folder / "lines.txt").write_text("a dog\na cat\n")
+def _run(code: str, path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run code in a process that looks for modules in `path` first."""
     places = os.pathsep.join([str(path), *filter(None, [os.environ.get("PYTHONPATH", "")])])
-    result = subprocess.run(
-        [sys.executable, "-c", USE],
+    return subprocess.run(
+        [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": places},
         cwd=folder,
         capture_output=True,
@@ -83,6 +83,12 @@ def _use(path: Path, folder: Path) -> tuple[str, dict[str, object], str]:
         timeout=120,
         check=False,
     )
+
+
+def _use(path: Path, folder: Path) -> tuple[str, dict[str, object], str]:
+    """Run `USE`; return what each of its three parts printed."""
+    (folder / "lines.txt").write_text("a dog\na cat\n")
+    result = _run(USE, path, folder)
     assert result.returncode == 0, result.stderr
     assert "--method svd does not take --volume" in " ".join(result.stderr.split())
     norm, facts, *rest = result.stdout.splitlines()
@@ -92,7 +98,7 @@ def _use(path: Path, folder: Path) -> tuple[str, dict[str, object], str]:
 @pytest.mark.parametrize("place", ["package", "tree"])
 def test_one_file_adds_a_method_with_its_options(place: str, tmp_path: Path) -> None:
     if place == "package":
-        _install(tmp_path / "site", "louder", METHOD)
+        _install(tmp_path / "site", "ensembed-louder", "louder", METHOD)
     else:
         source = Path(ensembed.__file__).parent
         shutil.copytree(source, tmp_path / "site" / "ensembed", ignore=shutil.ignore_patterns("__pycache__"))
@@ -109,16 +115,67 @@ def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text()
     [code] = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert 'boosted = "ensembed_boosted:Boosted"' in page
-    _install(tmp_path / "site", "boosted", code)
+    _install(tmp_path / "site", "ensembed-boosted", "boosted", code, "Boosted")
     use = (
         "import numpy as np; from ensembed import Ensemble; from ensembed.methods import make_method\n"
         "ensemble = Ensemble(['demo?dim=4&seed=1', 'demo?dim=3&seed=2'])\n"
         "model = ensemble.fit(['a dog'], make_method('boosted', boost=3.0))\n"
         "print([float(np.linalg.norm(part).round(4)) for part in np.split(model.encode(['a cat'])[0], [4])])\n"
     )
-    places = os.pathsep.join([str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH", "")])])
-    environment = {**os.environ, "PYTHONPATH": places}
-    result = subprocess.run(
-        [sys.executable, "-c", use], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    result = _run(use, tmp_path / "site", tmp_path)
     assert result.stdout == "[3.0, 1.0]\n", result.stderr
+
+
+# Asks for each of the methods, and for the help, by Python and on the command line.
+ASK = """
+import json, warnings
+from ensembed.cli import main
+from ensembed.errors import InputError
+from ensembed.methods import METHODS, all_methods, make_method
+
+members = ["-q", "-e", "demo?dim=4&seed=1", "-e", "demo?dim=3&seed=2", "--out", "model"]
+said = {}
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for name in ("absent", "unsuitable", "renamed", "twin", "gcca"):
+        try:
+            make_method(name)
+        except InputError as error:
+            said[name] = str(error)
+        assert main(["fit", "lines.txt", *members, "--method", name]) == 1
+    assert main(["fit", "lines.txt", *members, "--method", "conc", "--json"]) == 0
+    assert main(["fit", "--help"]) == 0
+said["warnings"] = sorted(str(warning.message) for warning in caught)
+said["order"] = list(METHODS)
+print(json.dumps(said))
+"""
+
+
+def test_a_package_whose_method_cannot_be_used_is_named_and_the_others_work(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    _install(site, "lost-cause", "absent", "import a_library_that_is_absent")
+    _install(site, "no-method", "unsuitable", "Louder = 3")
+    _install(site, "other-name", "renamed", METHOD)
+    _install(site, "twin-one", "twin", METHOD.replace('"louder"', '"twin"'))
+    _install(site, "twin-two", "twin", METHOD.replace('"louder"', '"twin"'))
+    _install(site, "usurper", "gcca", METHOD.replace('"louder"', '"gcca"'))
+    early = METHOD.replace("side: str", "order: ClassVar[int] = 3\n    side: str")
+    for name in ("zebra", "ape"):
+        _install(site, f"the-{name}", name, early.replace('"louder"', f'"{name}"'))
+    (tmp_path / "lines.txt").write_text("a dog\na cat\n")
+    result = _run(ASK, site, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+    said = json.loads(result.stdout.splitlines()[-1])
+    absent = "method 'absent' of package lost-cause 1.5 cannot be used: ModuleNotFoundError(\"No module named "
+    assert said["absent"].startswith(absent)
+    assert "package no-method 1.5" in said["unsuitable"]
+    assert "no_method:Louder is not a dataclass that is a Method and has the name 'unsuit" in said["unsuitable"]
+    assert "other_name:Louder is not a dataclass that is a Method and has the name 'renamed'" in said["renamed"]
+    assert said["twin"] == "twin-one 1.5 and twin-two 1.5 both have a method 'twin'; uninstall one package"
+    assert said["gcca"] == "ensembed and usurper 1.5 both have a method 'gcca'; uninstall one package"
+    assert said["warnings"] == sorted(said[name] for name in ("absent", "unsuitable", "renamed"))  # each once
+    assert said["order"] == ["auto", "conc", "avg", "ape", "svd", "zebra", "gcca", "ae", "up"]
+    for name in ("absent", "unsuitable", "renamed", "twin", "gcca"):
+        assert f"error: {said[name]}" in result.stderr
+    assert "[auto|conc|avg|ape|svd|zebra|gcca|ae|up]" in result.stdout

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ensembed.numerics.eigen import Whitening, effective_rank, fix_signs, top_eigh
+from ensembed.errors import DimensionError
+from ensembed.numerics.eigen import Whitening, effective_rank, fix_signs, supported_eigh, top_eigh
+from ensembed.numerics.moments import Moments
 
 Array: TypeAlias = NDArray[np.float64]
 RESOLUTION = 1e-11
@@ -87,3 +89,26 @@ def test_fixed_signs_do_not_depend_on_the_input_signs(seed: int, d: int, k: int,
 
 def test_columns_of_zeros_keep_their_zeros() -> None:
     np.testing.assert_array_equal(fix_signs(np.array([[0.0, -2.0], [0.0, 1.0]])), [[0.0, 2.0], [0.0, -1.0]])
+
+
+@pytest.mark.parametrize(("centred", "rank"), [(True, 4), (False, 5)])
+def test_more_dimensions_than_the_rows_support_name_the_rank(centred: bool, rank: int) -> None:
+    rows = np.random.default_rng(0).standard_normal((5, 8)) + 3
+    moments = Moments.of_views([rows])
+    S = moments.covariance + (0 if centred else np.outer(moments.mean, moments.mean))
+    values, V = supported_eigh(S, rank, moments, "svd", centred=centred)
+    expected, _ = top_eigh(S, rank)
+    np.testing.assert_array_equal(values, expected)
+    assert oracles.error(S @ V, V * values) < 1e-10
+    for k in (rank + 1, 8, 9):
+        message = f"svd with dim={k}: 5 sentences with 8 columns support at most dim={rank}"
+        with pytest.raises(DimensionError, match=message) as raised:
+            supported_eigh(S, k, moments, "svd", centred=centred)
+        assert raised.value.supported == rank
+
+
+def test_directions_that_are_rounding_are_not_supported() -> None:
+    S = _covariance([3.0, 2.0, 1e-13, 1e-14])
+    moments = Moments(100, np.zeros(4), 100 * S)
+    with pytest.raises(DimensionError, match="at most dim=2"):
+        supported_eigh(S, 3, moments, "svd")

@@ -136,7 +136,7 @@ def test_gcca_on_a_device_equals_that_of_numpy(tau: float, dim: int) -> None:
     expected = GCCA(dim, tau).solve(moments, dims)
     assert expected.spectrum is not None
     np.testing.assert_allclose(rho, expected.spectrum, atol=1e-10)
-    matrices: list[Any] = [projection.matrix for projection in expected.projections]  # type: ignore[union-attr] # Dense
+    matrices: list[Any] = [projection.matrix for projection in expected.projections]  # type: ignore[attr-defined] # Dense
     np.testing.assert_allclose(theta, np.concatenate(matrices), rtol=1e-4, atol=1e-5 * np.abs(theta).max())
 
 

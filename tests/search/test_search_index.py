@@ -165,6 +165,19 @@ def test_bad_input_is_refused_and_nothing_changes(index: Index, call: Any, messa
     assert (index.folder / "index.json").read_bytes() == before
 
 
+def test_create_and_open_take_the_folder_of_a_saved_model(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    model = Ensemble(["demo?dim=4&seed=1", "demo?dim=4&seed=2"]).fit(TEXTS, Concat())
+    model.save(folder)
+    sources: dict[str, str | Path] = {"text": str(folder), "path": folder}
+    for name, given in sources.items():
+        made = Index.create(tmp_path / name, given)
+        made.add(TEXTS)
+        assert made.manifest.source == str(folder)
+        hits = Index.open(made.folder, given).search(["dog"])
+        assert hits == Index.open(made.folder).search(["dog"]) == Index.open(made.folder, model).search(["dog"])
+
+
 def test_remake_replaces_an_index_that_never_had_a_row(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     Index.create(folder, "demo?dim=4")

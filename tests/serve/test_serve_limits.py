@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -56,6 +57,7 @@ def searching(size: int) -> bytes:
     return b'{"query":"%s"}' % (b"x" * (size - 12))
 
 
+@lru_cache  # making the models of a request takes longer than reading it
 def limits_of(**changes: Any) -> Limits:  # noqa: ANN401 - settings
     return Limits(Settings(**changes), ["m"], 4)
 
@@ -111,27 +113,41 @@ def read(body: bytes, **changes: Any) -> EmbeddingsRequest:  # noqa: ANN401 - se
     return asyncio.run(limits.read(request([part(body, more=False)]), limits.embeddings))
 
 
+def written(texts: str | list[str], others: dict[str, Any], escaped: bool, spaced: bool) -> bytes:
+    """A request for embeddings of the texts, in one of the spellings of JSON."""
+    facts = {**others, "input": texts, "model": "m"}
+    return json.dumps(facts, ensure_ascii=escaped, indent=1 if spaced else None).encode()
+
+
 @given(_TEXTS, _OTHERS, st.booleans(), st.booleans())
-@settings(max_examples=40)  # each makes four sets of models
-def test_request_at_the_limits_is_accepted_and_one_beyond_them_refused(
+def test_request_at_the_limits_is_accepted(
     texts: list[str], others: dict[str, Any], escaped: bool, spaced: bool
 ) -> None:
     longest = max(map(len, texts))
     for value in (texts, texts[0]):
-        facts = {**others, "input": value, "model": "m"}
-        body = json.dumps(facts, ensure_ascii=escaped, indent=1 if spaced else None).encode()
+        body = written(value, others, escaped, spaced)
         assert read(body, max_items=len(texts), max_characters=longest).input == value
-    if longest > 1:
-        with pytest.raises(ApiError) as refused:
-            read(json.dumps({**others, "input": texts, "model": "m"}).encode(), max_characters=longest - 1)
-        place = [len(text) for text in texts].index(longest)
-        assert refused.value.message.startswith(f"input[{place}] has {longest} characters, the limit is {longest - 1}:")
-        assert (refused.value.status, refused.value.code, refused.value.param) == (400, "text_too_long", "input")
-    if len(texts) > 1:
-        with pytest.raises(ApiError) as refused:
-            read(json.dumps({"input": texts, "model": "m"}).encode(), max_items=len(texts) - 1)
-        assert refused.value.message.startswith(f"input has {len(texts)} texts, the limit is {len(texts) - 1}:")
-        assert (refused.value.status, refused.value.code, refused.value.param) == (400, "too_many_texts", "input")
+
+
+@given(_TEXTS.filter(lambda texts: max(map(len, texts)) > 1), _OTHERS, st.booleans(), st.booleans())
+def test_characters_of_a_request_are_counted_exactly(
+    texts: list[str], others: dict[str, Any], escaped: bool, spaced: bool
+) -> None:
+    longest = max(map(len, texts))
+    with pytest.raises(ApiError) as refused:
+        read(written(texts, others, escaped, spaced), max_characters=longest - 1)
+    place = [len(text) for text in texts].index(longest)
+    assert refused.value.message.startswith(f"input[{place}] has {longest} characters, the limit is {longest - 1}:")
+    assert (refused.value.status, refused.value.code, refused.value.param) == (400, "text_too_long", "input")
+
+
+@given(st.lists(_SPECIAL, min_size=2))
+@settings(max_examples=20)
+def test_texts_of_a_request_are_counted_exactly(texts: list[str]) -> None:
+    with pytest.raises(ApiError) as refused:
+        read(written(texts, {}, escaped=False, spaced=False), max_items=len(texts) - 1)
+    assert refused.value.message.startswith(f"input has {len(texts)} texts, the limit is {len(texts) - 1}:")
+    assert (refused.value.status, refused.value.code, refused.value.param) == (400, "too_many_texts", "input")
 
 
 def test_length_of_other_fields_is_not_limited() -> None:
@@ -176,6 +192,22 @@ def test_too_many_values_are_refused_before_they_are_parsed(monkeypatch: pytest.
             for path, param in (("/similarity", "texts"), ("/search", "query")):
                 reply = client.post(path, content=body.replace(b"input", param.encode()), headers=_JSON)
                 assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+def test_text_that_is_too_long_is_refused_by_every_endpoint_and_not_encoded() -> None:
+    model, long = Odd(), "x" * 32_769
+    with TestClient(create_app(model)) as client:
+        before = len(model.batches)
+        for path, param, value in (
+            ("/v1/embeddings", "input", ["a", long]),
+            ("/v1/embeddings", "input", long),
+            ("/similarity", "texts", ["a", long]),
+            ("/search", "query", long),
+        ):
+            reply = client.post(path, json={"model": "odd", param: value})
+            error = reply.json()["error"]
+            assert (reply.status_code, error["code"], error["param"]) == (400, "text_too_long", param)
+        assert len(model.batches) == before
 
 
 def test_other_values_have_room_beside_the_texts() -> None:

@@ -94,6 +94,14 @@ def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_appending_after_the_block_is_refused(tmp_path: Path) -> None:
+    with write_rows(tmp_path / "rows.npy", DIM) as writer:
+        writer.append(rows(1))
+    with pytest.raises(ValueError, match="inside the with block"):
+        writer.append(rows(1))
+    assert np.load(tmp_path / "rows.npy").shape == (writer.rows, DIM) == (1, DIM)
+
+
 def test_a_disk_that_fails_at_the_end_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_descriptor: int) -> None:
         raise OSError("no space left")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from ensembed.errors import (
 )
 from ensembed.testing import Recorder, files_of
 from ensembed.views import View, ViewStore
-from ensembed.views.view_folder import MANIFEST
+from ensembed.views.view_folder import MANIFEST, read_manifest
 
 
 def test_an_intact_view_is_verified_without_encoding_and_stays_open_meanwhile(
@@ -31,6 +33,25 @@ def test_an_intact_view_is_verified_without_encoding_and_stays_open_meanwhile(
     assert recorder.seen == []
     assert complete
     assert all(complete)
+    assert files_of(folder) == whole
+
+
+@pytest.mark.parametrize("change", ["too few", "too many", "no rows a shard", "a negative number of rows a shard"])
+def test_manifest_whose_shards_do_not_fit_its_rows_is_refused_and_repaired(
+    store: ViewStore, whole: dict[str, bytes], change: str
+) -> None:
+    folder = store.embed(CORPUS, ENCODER).folder
+    manifest = read_manifest(folder)
+    changes: dict[str, dict[str, Any]] = {
+        "too few": {"shards": manifest.shards[:-1]},
+        "too many": {"shards": (*manifest.shards, manifest.shards[0])},
+        "no rows a shard": {"shard_rows": 0},
+        "a negative number of rows a shard": {"shard_rows": -4},
+    }
+    (folder / MANIFEST).write_bytes(replace(manifest, **changes[change]).to_bytes())
+    with pytest.raises(CorruptViewError, match="is damaged: it names"):
+        View(folder)
+    store.embed(CORPUS, ENCODER, verify=True)
     assert files_of(folder) == whole
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.methods.auto import Composed
+from ensembed.methods.meta import MetaRows
 from ensembed.numerics.moments import STRETCH
 from ensembed.numerics.row_matrices import Matrix
 from ensembed.views import View
@@ -82,7 +82,7 @@ def cuts(views: Sequence[Matrix], blocks: int) -> list[tuple[int, int]]:
     """Return the rows of at most so many similar blocks of whole shards, cut where a pass would begin to read."""
     rows = views[0].shape[0]
     shards = (view.manifest.shard_rows for view in views if isinstance(view, View))
-    grain = max((1, *shards, *(STRETCH for view in views if isinstance(view, Composed))))
+    grain = max((1, *shards, *(STRETCH for view in views if isinstance(view, MetaRows))))
     grains = -(-rows // grain)
     edges = [grain * int(edge) for edge in np.linspace(0, grains, min(blocks, grains) + 1).astype(int)]
     edges[-1] = rows
@@ -109,7 +109,7 @@ class Recipe:
         for composed, count in zip(self.composed, self.counts, strict=True):
             meta = rest.pop(0) if composed else None
             parts, rest = rest[:count], rest[count:]
-            views += parts if meta is None else [Composed(meta, parts)]
+            views += parts if meta is None else [MetaRows(meta, parts)]
         return views
 
 
@@ -118,18 +118,18 @@ class Supply:
 
     def __init__(self, ray: Any, views: Sequence[Matrix]) -> None:  # noqa: ANN401 - a module without types
         self._ray, self._views = ray, views
-        composed = tuple(isinstance(view, Composed) for view in views)
-        self.recipe = Recipe(composed, tuple(len(view.views) if isinstance(view, Composed) else 1 for view in views))
+        composed = tuple(isinstance(view, MetaRows) for view in views)
+        self.recipe = Recipe(composed, tuple(len(view.views) if isinstance(view, MetaRows) else 1 for view in views))
         # References are kept until the end: a block whose result was lost with a node is computed again from them.
         self._references: list[Any] = []
-        self._metas = [ray.put(view.meta) if isinstance(view, Composed) else None for view in views]
+        self._metas = [ray.put(view.meta) if isinstance(view, MetaRows) else None for view in views]
 
     def block(self, start: int, stop: int) -> list[Any]:
         """Return the arguments of a task, in the order of the recipe."""
         arguments: list[Any] = []
         for view, meta in zip(self._views, self._metas, strict=True):
-            if isinstance(view, Composed):
-                arguments += [meta, *(self._part(part, start, stop) for part in view.views)]
+            if isinstance(view, MetaRows):
+                arguments += [meta, *(part if part is None else self._part(part, start, stop) for part in view.views)]
             else:
                 arguments.append(self._part(view, start, stop))
         return arguments

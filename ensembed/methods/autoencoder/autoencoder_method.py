@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from ensembed.errors import DimensionError, InputError, ViewError
+from ensembed.errors import InputError, ViewError
 from ensembed.methods.base import Method
 from ensembed.methods.meta import ACTIVATIONS, Activation, Dense, Meta
 from ensembed.methods.passes import Passes
 from ensembed.methods.weights import CountedMembers, Weights, checked_weights
-from ensembed.numerics.eigen import Whitening, effective_rank, fix_signs, top_eigh
+from ensembed.numerics.eigen import Whitening, fix_signs, supported_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Views
@@ -61,24 +61,26 @@ class Autoencoder(Method):
     cosines may be better.
 
     Args:
-        dim: the dimension d of the result. None takes that of the largest member, as the paper does.
+        dim: the dimension d of the result. Default: the largest member's. The paper takes that, too.
         hidden_layers: hidden layers of every encoder and decoder: 0, 1 or 2. The paper's best on STS-B dev is 1.
-        hidden_dim: units of a hidden layer. None takes d.
+        hidden_dim: units of a hidden layer. Default: `dim`.
         activation: what comes after a hidden layer: relu or tanh.
         loss: the loss of a reconstruction: mse, mae, kld (the paper's best) or cos.
         temperature: temperature of the softmax of kld.
-        kind: what views are reconstructed from. cross (the paper's), averaged, concatenated or decoupled: see above.
+        kind: what views are reconstructed from. Default: cross, each from each, as in the paper. See above.
         view_dropout: the part of views that are left out at random in training. A missing member then matters less.
         epochs: passes over the corpus.
         batch_size: sentences per step.
         learning_rate: the learning rate of Adam.
         betas: the betas of Adam.
-        patience: stop when the loss has not fallen by a ten-thousandth in so many epochs. None never does (the paper).
+        patience: stop when the loss has not fallen by a ten-thousandth in so many epochs. Default: never.
         seed: seed of initial weights, batches and dropout. The same seed gives the same result on the same device.
-        device: the device to train on: cpu, cuda, cuda:1 or mps. None takes a GPU if there is one.
-        precision: precision of products and gradients. "auto" is bfloat16 on CUDA up to one hidden layer, else float32.
-        solver: how mse without hidden layers is fitted: moments solves it, batches trains, auto solves it.
-        weights: what each member counts: "equal", as in the paper; "reliability", found without labels; or numbers.
+        device: the device to train on: cpu, cuda, cuda:1 or mps. Default: a GPU if there is one.
+        precision: precision of products and gradients. Default: auto, bfloat16 on CUDA up to one hidden layer, else
+            float32.
+        solver: how mse without hidden layers is fitted: moments solves it, batches trains. Default: auto, which solves.
+        weights: what each member counts: equal, reliability (found without labels), or a number per member, as in
+            1,0.5,0.2. See above.
 
     References: Poerner, Waltinger and Schütze 2020, section 3.4; Bollegala and Bao, "Learning Word Meta-Embeddings by
     Autoencoding", COLING 2018.
@@ -111,6 +113,7 @@ class Autoencoder(Method):
 
     name: ClassVar[str] = "ae"
     order: ClassVar[int] = 5
+    fit_options: ClassVar[tuple[str, ...]] = ("threads", "progress", "checkpoint")
 
     def __post_init__(self) -> None:
         for name in ("dim", "hidden_dim", "patience", "epochs", "batch_size", "hidden_layers", "seed"):
@@ -211,12 +214,7 @@ def _solve_linear(moments: Moments, counted: CountedMembers, d: int, method: Map
     ]
     half = [S[:, place] @ W for place, W in zip(places, whiteners, strict=True)]
     M = np.asarray(sum(part @ part.T for part in half))
-    if d <= len(M):
-        values, D = top_eigh(M, d)
-    if d > len(M) or values[-1] <= moments.resolution * values[0]:
-        rank = effective_rank(M, moments.resolution)
-        message = f"ae with dim={d}: {moments.n} sentences with {len(M)} columns support at most dim={rank}"
-        raise DimensionError(message, rank)
+    values, D = supported_eigh(M, d, moments, "ae")
     encoders = [W @ (part.T @ D) for W, part in zip(whiteners, half, strict=True)]
     theta = fix_signs(np.vstack(encoders) * scales[:, None] * counted.column_scales[:, None])
     means = np.split(moments.mean, ends[:-1])

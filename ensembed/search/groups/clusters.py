@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus
 from ensembed.corpora.record_files import Record, has_ids
-from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import InputError
+from ensembed.models.model_vectors import model_vectors
+from ensembed.models.opening import ModelLike, open_model
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.search.groups.group_rows import distinct_rows, numbered_records, row_facts, stored_vectors, unit_matrix
+from ensembed.search.groups.group_rows import distinct_rows, numbered_records, row_facts, unit_matrix
 from ensembed.support.checks import check_whole
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
@@ -135,7 +136,7 @@ class Clusters:
 
 def find_clusters(
     sentences: Corpus | Path | Sequence[str],
-    model: EncoderLike,
+    model: ModelLike,
     *,
     clusters: int | None = None,
     method: Method = "kmeans",
@@ -150,7 +151,7 @@ def find_clusters(
 
     Args:
         sentences: a list, the path of a text file with a sentence a line, or a corpus.
-        model: a meta-encoder, or an encoder or its name.
+        model: a model, the folder of a saved one, or an encoder's name.
         clusters: how many; None chooses the number (`choose_number`). hdbscan finds its own.
         method: "kmeans", or "hdbscan", which leaves out what belongs to no cluster, for up to 20,000 sentences.
         least: with hdbscan, the number of sentences of the smallest cluster.
@@ -175,11 +176,11 @@ def find_clusters(
     check_whole("seed", seed, 0)
     if clusters is not None:
         check_whole("clusters", clusters, 1)
-    corpus, encoder = as_corpus(sentences), open_encoder(model)
+    corpus, encoder = as_corpus(sentences), open_model(model)
     first, distinct = distinct_rows(corpus)
     if clusters is not None and clusters > len(distinct):
         raise InputError(f"{len(distinct)} distinct sentences cannot make {clusters} clusters: ask for fewer")
-    vectors = stored_vectors(corpus, encoder, store or ViewStore(), progress=progress)
+    [vectors] = model_vectors(corpus, [encoder], store or ViewStore(), progress=progress)
     silhouettes: dict[int, float] = {}
     with unit_matrix(vectors, distinct, progress=progress) as U:
         if method == "hdbscan":

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus
 from ensembed.corpora.record_files import Record, RecordCorpus, has_ids, write_records
-from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import InputError
-from ensembed.search.groups.group_rows import distinct_rows, numbered_records, row_facts, stored_vectors, unit_matrix
+from ensembed.models.model_vectors import model_vectors
+from ensembed.models.opening import ModelLike, open_model
+from ensembed.search.groups.group_rows import distinct_rows, numbered_records, row_facts, unit_matrix
 from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
@@ -138,7 +139,7 @@ class Duplicates:
 
 def find_duplicates(
     sentences: Corpus | Path | Sequence[str],
-    model: EncoderLike,
+    model: ModelLike,
     *,
     threshold: float | None = None,
     false_pairs: float = FALSE_PAIRS,
@@ -151,7 +152,7 @@ def find_duplicates(
 
     Args:
         sentences: a list, the path of a text file with a sentence a line, or a corpus.
-        model: a meta-encoder, or an encoder or its name.
+        model: a model, the folder of a saved one, or an encoder's name.
         threshold: the cosine from which two sentences are duplicates; None finds it without labels (`find_threshold`).
         false_pairs: with threshold=None, how many unrelated sentences per sentence may be taken for its duplicates.
         keep: which sentence represents a group: the "first" of the corpus, or the (first) "longest" in characters.
@@ -167,12 +168,12 @@ def find_duplicates(
     if keep not in get_args(Keep):
         raise InputError(f"keep is 'first' or 'longest', not {keep!r}")
     chosen = None if threshold is None else Threshold.given(threshold)
-    corpus, encoder = as_corpus(sentences), open_encoder(model)
+    corpus, encoder = as_corpus(sentences), open_model(model)
     first, order = distinct_rows(corpus)
     if keep == "longest":
         lengths = np.fromiter((len(text) for text in corpus), np.int64, len(corpus))
         order = order[np.argsort(-lengths[order], kind="stable")]
-    vectors = stored_vectors(corpus, encoder, store or ViewStore(), progress=progress)
+    [vectors] = model_vectors(corpus, [encoder], store or ViewStore(), progress=progress)
     with unit_matrix(vectors, order, progress=progress) as U:
         if chosen is None:
             chosen = find_threshold(U, false_pairs=false_pairs, seed=seed, progress=progress)

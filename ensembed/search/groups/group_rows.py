@@ -14,13 +14,10 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import Corpus
 from ensembed.corpora.record_files import Record, records_of
-from ensembed.encoders.base import Encoder, FloatArray
+from ensembed.encoders.base import FloatArray
 from ensembed.errors import StoreError, ViewError
-from ensembed.methods import Meta
-from ensembed.models.ensemble import MetaEncoder
 from ensembed.numerics.row_matrices import Matrix, check_views, non_finite, unit_rows
 from ensembed.support.progress import Progress, silent
-from ensembed.views import ViewStore
 
 _IN_MEMORY = 1 << 29  # a matrix of more bytes goes to a temporary file, which the system caches as far as it can
 _BLOCK = 4096  # rows read at a time
@@ -43,16 +40,6 @@ def distinct_rows(corpus: Corpus) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     """Return the first row [n] with the text of each row, and the rows that repeat no earlier one."""
     first = corpus.index.first_rows
     return first, np.flatnonzero(first == np.arange(len(first)))
-
-
-def stored_vectors(corpus: Corpus, encoder: Encoder, store: ViewStore, *, progress: Progress = silent) -> Matrix:
-    """Return the encoder's vectors of the corpus [n, d], encoded once and stored; of a meta-encoder, its views are."""
-    if isinstance(encoder, MetaEncoder) and encoder.cacheable:
-        counted = encoder.meta.counted
-        members = [encoder.ensemble.encoders[j] for j in counted]
-        views = store.embed_all(corpus, members, progress=progress)
-        return _Combined(encoder.meta, dict(zip(counted, views, strict=True)))
-    return store.embed(corpus, encoder, progress=progress)
 
 
 @contextmanager
@@ -99,16 +86,3 @@ def _empty_matrix(n: int, dim: int) -> Iterator[FloatArray]:
             raise StoreError(f"{problem}; set TMPDIR to another folder") from error
         yield matrix
         del matrix  # before the file is removed: not every system removes a mapped file
-
-
-class _Combined:
-    """A meta-embedding of stored views, computed when it is read."""
-
-    def __init__(self, meta: Meta, views: dict[int, Matrix]) -> None:
-        self.shape: tuple[int, ...] = (next(iter(views.values())).shape[0], meta.dim)
-        self.dtype: np.dtype[Any] = np.dtype(np.float32)
-        self._meta, self._views = meta, views
-
-    def __getitem__(self, rows: slice, /) -> FloatArray:
-        views = [self._views.get(j) for j in range(len(self._meta.view_dims))]
-        return self._meta.transform([None if view is None else view[rows] for view in views])

@@ -1,8 +1,7 @@
-"""The command line: one file per command (options in, one call, table or JSON out) and what commands share.
+"""The command line: one file per command (options in, one call, table or JSON out). It may import every other room.
 
 `options` holds shared options, `methods` those of `fit`; `console` reads input and prints; `reference` writes
-docs/cli.md. Commands are imported when they are used: help and completion must not wait for numpy. The room may import
-every other one.
+docs/cli.md. Commands are imported when they are used: help and completion must not wait for numpy.
 
 Exit codes: 0 done; 1 the input or the data is wrong; 2 the command line is wrong; 3 something must be pulled or
 installed first; 130 interrupted, and nothing that was finished is lost.

@@ -25,7 +25,12 @@ _TEXTS = {"tsv": "raw", "raw": "raw", "tok": "tokenised and lower-cased (SentEva
 
 
 def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -> Dataset:
-    """Return a data set from a folder (by default the first data folder that has it), or STS-B where it was pulled."""
+    """Return a data set from a folder (by default the first data folder that has it), or STS-B where it was pulled.
+
+    Raises:
+        DatasetError: the data set is damaged, or not there (an AbsentDatasetError).
+        MissingError: STS-B has to be pulled first.
+    """
     if folder is not None:
         return load_sts(name, folder, layout)
     absent = []

@@ -165,23 +165,25 @@ TAUS = (0.1, 1.0, 10.0, 100.0)
 def members_as(power: float | None, best_too: bool = False) -> Members:
     """Members but the best, or all, softly whitened by this power; 0 only centres, None leaves them as they are."""
 
-    def prepared(found: Reliability, views: Mapping[str, Sequence[Matrix]]) -> dict[str, Matrix]:
+    def prepared(estimate: Reliability, views: Mapping[str, Sequence[Matrix]]) -> dict[str, Matrix]:
         plain = power is None
-        factors = scales(tuple((found.weights if plain else found.whitened_weights).tolist()), len(found.names))
+        factors = scales(
+            tuple((estimate.weights if plain else estimate.whitened_weights).tolist()), len(estimate.names)
+        )
         result: dict[str, list[Matrix]] = {"corpus": [], "scored": []}
         for j, (X, Y) in enumerate(zip(views["corpus"], views["scored"], strict=True)):
             for part, Z in (("corpus", X), ("scored", Y)):
-                if power is not None and (best_too or j in found.whitened):
+                if power is not None and (best_too or j in estimate.whitened):
                     values, axes = _axes(X - X.mean(axis=0))
                     ridged = (values + 1e-3 * values.mean()) ** (-power / 2)
                     Z = unit_rows(((Z - X.mean(axis=0)) @ axes) * ridged)
                 result[part].append(factors[j] * Z)
-        return {part: np.hstack(found) for part, found in result.items()}
+        return {part: np.hstack(parts) for part, parts in result.items()}
 
     return prepared
 
 
-def by_agreement(found: Reliability, views: Mapping[str, Sequence[Matrix]]) -> dict[str, Matrix]:
+def by_agreement(estimate: Reliability, views: Mapping[str, Sequence[Matrix]]) -> dict[str, Matrix]:
     """Weights of a factor model: the member that agrees most with the others is taken for the best."""
     X = views["corpus"]
     rows = np.arange(0, len(X[0]), max(1, len(X[0]) // 1500))
@@ -191,7 +193,7 @@ def by_agreement(found: Reliability, views: Mapping[str, Sequence[Matrix]]) -> d
     trust = np.clip(np.abs(vectors[:, -1]) / np.abs(vectors[:, -1]).max() * 0.95, 0.05, 0.95)
     weights = tuple((trust / (1 - trust**2)).tolist())
     factors = scales(weights, len(X))
-    print(found.names, "agreement", np.round(trust, 2), flush=True)
+    print(estimate.names, "agreement", np.round(trust, 2), flush=True)
     return {part: np.hstack([f * Z for f, Z in zip(factors, one, strict=True)]) for part, one in views.items()}
 
 
@@ -225,9 +227,9 @@ def main(out: Path = Path("results")) -> None:
         rows["best member"].append(str(best))
         rows["equal weights"].append(str(_score(np.hstack([views["scored"][name] for name in ensemble]), dev)))
         members = {part: [views[part][name] for name in ensemble] for part in texts}
-        found = reliability(members["corpus"], sentences=train, names=ensemble)
-        whole = members_as(POWER)(found, members)
-        vectors = {name: prepare(found, members)["scored"] for name, prepare in MEMBERS.items()}
+        estimate = reliability(members["corpus"], sentences=train, names=ensemble)
+        whole = members_as(POWER)(estimate, members)
+        vectors = {name: prepare(estimate, members)["scored"] for name, prepare in MEMBERS.items()}
         for name, variant in VARIANTS.items():
             vectors[name] = variant(whole["corpus"], whole["scored"])
         for name, Z in vectors.items():

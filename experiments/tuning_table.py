@@ -160,8 +160,8 @@ def tune_ensemble(
     store = store or ViewStore()
     views = store.embed_all(corpus, ensemble.encoders, progress=progress)
     names = [encoder.spec.name for encoder in ensemble.encoders]
-    found_out = reliability(views, sentences=corpus, names=names, progress=progress)
-    weights, method = tuple(float(weight) for weight in found_out.weights), Auto().trusting(found_out)
+    estimate = reliability(views, sentences=corpus, names=names, progress=progress)
+    weights, method = tuple(float(weight) for weight in estimate.weights), Auto().trusting(estimate)
     pairs = LabelledPairs.of([*_triples(dev), *_triples(test)])
     place = {text: i for i, text in enumerate(texts)}
     rows = [place[text] for text in pairs.texts]

@@ -1,8 +1,7 @@
-"""The command line: one file per command (options in, one call, table or JSON out) and what commands share.
+"""The command line: one file per command (options in, one call, table or JSON out). It may import every other room.
 
 `options` holds shared options, `methods` those of `fit`; `console` reads input and prints; `reference` writes
-docs/cli.md. Commands are imported when they are used: help and completion must not wait for numpy. The room may import
-every other one.
+docs/cli.md. Commands are imported when they are used: help and completion must not wait for numpy.
 
 Exit codes: 0 done; 1 the input or the data is wrong; 2 the command line is wrong; 3 something must be pulled or
 installed first; 130 interrupted, and nothing that was finished is lost.
@@ -11,6 +10,7 @@ installed first; 130 interrupted, and nothing that was finished is lost.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -112,7 +112,9 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default that of the process, and return its exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # without file and line
+        arguments = sys.argv[1:]
     try:
         cli.main(list(arguments), prog_name="ensembed", standalone_mode=False)
     except click.exceptions.Exit as error:

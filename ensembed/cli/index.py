@@ -42,26 +42,6 @@ setting_options = Gathered(
         "graph_rows": click.option("--graph-rows", type=click.IntRange(min=1), help="See --kind. [default: 250000]"),
     },
 )
-
-
-def _ids(deleted: tuple[str, ...], delete_from: str | None) -> list[str]:
-    """Return the ids of both options."""
-    lines = () if delete_from is None else itertools.chain.from_iterable(read_batches(Path(delete_from)))
-    return [*deleted, *(line for line in lines if line.strip())]
-
-
-deleted_options = Gathered(
-    "deleted",
-    _ids,
-    {
-        "deleted": click.option(
-            "--delete", "--remove", "deleted", multiple=True, metavar="ID", help="Delete a row; give it repeatedly."
-        ),
-        "delete_from": click.option(
-            "--delete-from", metavar="FILE", help="Delete the rows whose ids are in FILE, one a line; - for stdin."
-        ),
-    },
-)
 adding_options = Gathered(
     "adding",
     dict,
@@ -82,7 +62,8 @@ adding_options = Gathered(
 @setting_options
 @column_options
 @adding_options
-@deleted_options
+@click.option("--delete", "--remove", "deleted", multiple=True, metavar="ID", help="Delete a row; give it repeatedly.")
+@click.option("--delete-from", metavar="FILE", help="Delete the rows whose ids are in FILE, one a line; - for stdin.")
 @click.option("--compact", is_flag=True, help="Write the rows again without the deleted ones.")
 @click.option("--verify", is_flag=True, help="Read every byte first and compare the checksums.")
 @click.option("--wait", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait for another writer.")
@@ -94,7 +75,8 @@ def index(
     settings: dict[str, Any],
     columns: Columns,
     adding: dict[str, Any],
-    deleted: list[str],
+    deleted: tuple[str, ...],
+    delete_from: str | None,
     compact: bool,
     verify: bool,
     wait: float,
@@ -122,8 +104,9 @@ def index(
     with how.progress() as progress:
         opening = {"threads": how.threads, "trust": how.trust, "progress": progress}
         opened = open_or_create(folder, model, settings, adding=source is not None, verify=verify, wait=wait, **opening)
-        if deleted:
-            changes["deleted"] = opened.delete(deleted, progress=progress)
+        lines = () if delete_from is None else itertools.chain.from_iterable(read_batches(Path(delete_from)))
+        if ids := [*deleted, *(line for line in lines if line.strip())]:
+            changes["deleted"] = opened.delete(ids, progress=progress)
         if source is not None:
             changes |= asdict(add_file(opened, source, **adding, progress=progress))
         if compact:

@@ -40,11 +40,11 @@ def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, how: 
     table = []
     for batch in batches:
         left, right = zip(*batch, strict=True)
-        for one, other, value in zip(left, right, cosine(encoder.encode(left), encoder.encode(right)), strict=True):
+        for first, second, value in zip(left, right, cosine(encoder.encode(left), encoder.encode(right)), strict=True):
             if how.as_json:
-                print_json({"sentence1": one, "sentence2": other, "cosine": round(float(value), 6)})
+                print_json({"sentence1": first, "sentence2": second, "cosine": round(float(value), 6)})
             else:
-                table.append([f"{value:.4f}", one[:60], other[:60]])
+                table.append([f"{value:.4f}", first[:60], second[:60]])
     if not how.as_json:
         print_table(["cosine", "sentence1", "sentence2"], table, left=3)
 

@@ -1,6 +1,6 @@
-r"""Text in: lines, gzip, Parquet, CSV and JSON Lines records, in one file or many, on this machine or behind a URL.
+r"""Corpora: reading text from files, folders and URLs, in all formats. This room may import `support` and `errors`.
 
-A corpus has a key for its content and knows its repeats. This room may import `support` and `errors`.
+The formats are lines, gzip, Parquet, CSV and JSON Lines. A corpus has a key for its content and knows its repeats.
 
 Example:
     >>> import tempfile

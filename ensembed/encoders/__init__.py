@@ -1,8 +1,7 @@
-"""Encoders: what turns sentences into vectors, and how they are named.
+"""Encoders, which turn sentences into vectors, and their names. May import `numerics`, `fetch`, `corpora` and below.
 
-A name is a short name of the catalogue (`minilm`) or `SCHEME:LOCATION` (`onnx:models/bge`), with options behind a
+A name is a short name of the catalogue (`minilm`) or `SCHEME:LOCATION` (`onnx:models/bge`), with options after a
 question mark: `minilm?max_length=64`. `prefix`, `truncate_dim` and `normalize` are options of every encoder.
-This room imports `numerics`, `fetch`, `corpora`, `support` and `errors`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Engines, which may import `methods` and all below: `Local` is this process, `Ray` a cluster. Names load lazily."""
+"""Engines, which run the passes over views: `Local` here, `Ray` on a cluster. May import `methods` and all below it."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -15,7 +15,15 @@ from ensembed.views import View, ViewStore
 
 @dataclass(frozen=True)
 class Stage:
-    """What a part of a run (an encoder's, "moments", "train") took; `memory` is the largest process's peak in bytes."""
+    """What a part of a run took.
+
+    Attributes:
+        name: the encoder's name, "moments" or "train".
+        rows: the number of rows that were worked on.
+        seconds: the time from beginning to end.
+        workers: the number of processes.
+        memory: the peak of the largest process in bytes; 0 if it is unknown.
+    """
 
     name: str
     rows: int

@@ -1,1 +1,1 @@
-"""Everything that downloads: registries, the Hugging Face hub and URLs. It may import `support` and `errors`."""
+"""Everything that downloads: registries, the Hugging Face hub and URLs. May import `support` and `errors`."""

@@ -140,8 +140,8 @@ class _NoBars:
         with self._lock:
             if not self._downloads:
                 # With HF_HUB_DISABLE_PROGRESS_BARS=0 the user asks for them, and the client warns if they are disabled.
-                asked = constants.HF_HUB_DISABLE_PROGRESS_BARS is False
-                self._turned = not asked and not _utils().are_progress_bars_disabled(group)
+                wanted = constants.HF_HUB_DISABLE_PROGRESS_BARS is False
+                self._turned = not wanted and not _utils().are_progress_bars_disabled(group)
                 if self._turned:
                     _utils().disable_progress_bars(group)
             self._downloads += 1

@@ -1,1 +1,1 @@
-"""Integrations with other libraries, one file and extra for each; of ensembed, only the command line imports them."""
+"""Integrations, one file and extra per library; only `cli` imports them. May import `search`, `paper` and all below."""

@@ -129,6 +129,10 @@ def export_index(model: MetaEncoder, index: Any = None) -> Any:  # noqa: ANN401 
     Args:
         model: a meta-encoder whose map is linear: concatenation, average, svd, gcca, and what `Auto` fits of these.
         index: the index behind the map, by inner product or L2; None takes a flat one by inner product with ids.
+
+    Raises:
+        InputError: the map is not linear, or the index has another metric.
+        DimensionError: the index is for vectors of another length.
     """
     matrix, bias = linear_map(_meta_of(model))
     dim = matrix.shape[1]

@@ -46,7 +46,7 @@ def push_to_hub(
     licences: Licences = None,
     allow_local_members: bool = False,
 ) -> Pushed:
-    """Put a model on the hub in one commit; raise a MissingError if it cannot be reached or refuses this user.
+    """Put a model on the hub in one commit.
 
     Args:
         model: a fitted model, or the folder of a saved one, whose members are not opened.
@@ -59,6 +59,11 @@ def push_to_hub(
         scores: STS scores for the card, see `model_card`.
         licences: licences of members for the card, see `model_card`.
         allow_local_members: push although others do not have a member; its name is public then.
+
+    Raises:
+        InputError: the repository cannot have that name, or others do not have a member.
+        MissingError: the hub cannot be reached, or does not let this user write there.
+        ModelError: there is no model in the folder, or another user has changed the repository meanwhile.
     """
     check_name(repo)
     if revision is not None and re.fullmatch("[0-9a-f]{40}", revision):

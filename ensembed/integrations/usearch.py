@@ -70,18 +70,7 @@ class UsearchStore(FolderStore):
 
     @classmethod
     def open(cls, folder: str | Path, model: ModelLike, *, trust: bool = False, view: bool = False) -> UsearchStore:
-        """Open a store.
-
-        Args:
-            folder: where it was saved.
-            model: the model that it was created with, its folder or its name.
-            trust: as for `create`.
-            view: read the index from the disk instead of loading it; the store is then read-only.
-
-        Raises:
-            InputError: the model is another one.
-            StoreError: a file is missing or damaged.
-        """
+        """Open a store as `FolderStore.open` does; `view` leaves the index on disk, and the store is then read-only."""
         return cls._opened(folder, model, trust=trust, read_only=view)
 
     def __len__(self) -> int:

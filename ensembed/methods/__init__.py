@@ -1,4 +1,4 @@
-"""The methods: how views are combined into one meta-embedding. May import `reliability`, `numerics` and all below."""
+"""The methods: how views are combined into one meta-embedding. May import `reliability` and all below it."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class Ensemble:
         return MetaEncoder(self, meta, corpus=corpus.key)
 
     def check(self, method: Method) -> None:
-        """Raise an InputError for a method that these members cannot have; `fit` asks before it encodes anything."""
+        """Raise an InputError if the method cannot combine these members; `fit` calls this before it encodes."""
         if not isinstance(method, Method):
             raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
         method.check(self.dims)

@@ -1,1 +1,1 @@
-"""Numbers without sentences: matrices, moments, eigenproblems, on GPUs too. It may import `support` and `errors`."""
+"""Numbers without sentences: matrices, moments, eigenproblems, on GPUs too. May import `support` and `errors`."""

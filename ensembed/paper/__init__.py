@@ -1,1 +1,1 @@
-"""The paper's experiments, their tables and the report, on any ensemble."""
+"""The paper's experiments on any ensemble, their tables and the report. May import `sts` and all below it."""

@@ -1,4 +1,4 @@
-"""Which encoders to trust, without labels."""
+"""Estimates of encoders' reliability and likeness, without labels. May import `views` and all below it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search over your own texts: an index is a folder that any process can open, add to and search."""
+"""The search index, a folder that any process can open, and groups of sentences. May import `sts` and all below it."""
 
 from __future__ import annotations
 

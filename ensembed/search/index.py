@@ -249,7 +249,8 @@ class Index:
     def search(self, queries: Sequence[str] | FloatArray, k: int = 10) -> list[list[Hit]]:
         """Return the k nearest rows of every query, best first; equal rows in the order in which they were added.
 
-        Queries are texts, or vectors [q, d] of the index's model. An index with fewer rows returns all of them.
+        Queries are texts, or vectors [q, d] of the index's model. An index with fewer rows returns all of them. An
+        InputError says that k is below 1, a text blank (a SentenceError), or a vector of another length.
         """
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise InputError(f"k is a whole number from 1 on, not {k!r}")
@@ -295,7 +296,10 @@ class Index:
             self._commit(segments.compact(self._snapshot, segments.all_compactions(self._snapshot), progress))
 
     def build_graph(self, *, threads: int = 1, progress: Progress = silent) -> None:
-        """Add the rows that the graph lacks, or build it again if many are deleted; one thread makes it repeatable."""
+        """Add the rows that the graph lacks, or build it again if many are deleted; an InputError for an exact index.
+
+        With one thread the graph is the same every time.
+        """
         if self.manifest.settings.kind == "exact":
             raise InputError(f"{self.folder} is an exact index: it has no graph")
         with self.writing():

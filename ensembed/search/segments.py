@@ -265,7 +265,7 @@ def remove_unused_files(folder: Path, manifest: Manifest) -> None:
 def due_compactions(snapshot: Snapshot) -> list[tuple[int, int]]:
     """Return the ranges (first, end) of segments with many deleted rows; if there are none, of many small ones."""
     segments = [segment.facts for segment in snapshot.segments]
-    ranges = [(i, i + 1) for i, one in enumerate(segments) if one.rows - one.live >= _DELETED_PART * one.rows]
+    ranges = [(i, i + 1) for i, part in enumerate(segments) if part.rows - part.live >= _DELETED_PART * part.rows]
     size = _FAN
     while not ranges and size <= SEGMENT_ROWS:
         small = next((i for i, facts in enumerate(reversed(segments)) if facts.live >= size), len(segments))

@@ -1,4 +1,4 @@
-"""The HTTP server of a model: OpenAI's embeddings API, similarities, search, and a page to try the model on."""
+"""The HTTP server of a model: OpenAI's API, search and a page. May import `search`, `paper` and all below them."""
 
 from ensembed.support.extras import import_extra
 

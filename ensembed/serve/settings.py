@@ -26,6 +26,7 @@ class Settings:
         queue_texts: the most texts that wait for the model; beyond it clients are asked to come back later.
         held_bytes: the most bytes of unfinished bodies, of all clients together.
         cache_bytes: memory for the vectors of recent texts; 0 keeps none.
+        connections: the most connections at a time; more are refused.
         header_seconds: the longest time for the head of a request to arrive.
         body_seconds: the longest time for its body to arrive.
         request_seconds: the longest time that a request waits for the model.

@@ -1,4 +1,4 @@
-"""Semantic textual similarity: finding and reading data sets, and scoring encoders on them."""
+"""Semantic textual similarity: finding, reading and scoring data sets. May import `models` and all below it."""
 
 from __future__ import annotations
 

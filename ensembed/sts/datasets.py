@@ -52,12 +52,12 @@ _ANY_ROOTS = ("downstream/STS", "data/downstream/STS", "STS", ".")
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """One sub-testset: sentence pairs and their gold scores, row by row."""
+    """One sub-testset: its name in tables (`MSRpar`), its sentence pairs, and their gold scores [n] on any scale."""
 
-    name: str  # in tables, for instance `MSRpar`
+    name: str
     sentences1: tuple[str, ...]
     sentences2: tuple[str, ...]
-    scores: NDArray[np.float64]  # gold similarity [n], read-only, on any scale
+    scores: NDArray[np.float64]  # read-only
 
     def __post_init__(self) -> None:
         scores = np.array(self.scores, np.float64)  # a copy, which nobody else can change
@@ -80,12 +80,19 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """One STS data set."""
+    """One STS data set.
 
-    name: str  # one of `NAMES`, or the user's own
-    parts: tuple[Pairs, ...]  # the sub-testsets, in the order of the paper's appendix
-    missing: tuple[str, ...] = ()  # sub-testsets that belong to the set but could not be read
-    layout: str = "pairs"  # `tsv`, `raw` or `tok` (the text changes the scores), or `pairs` for a user's own file
+    Attributes:
+        name: one of `NAMES`, or the user's own.
+        parts: the sub-testsets, in the order of the paper's appendix.
+        missing: sub-testsets that belong to the set but could not be read.
+        layout: `tsv`, `raw` or `tok` (the text changes the scores), or `pairs` for a user's own file.
+    """
+
+    name: str
+    parts: tuple[Pairs, ...]
+    missing: tuple[str, ...] = ()
+    layout: str = "pairs"
 
     def __post_init__(self) -> None:
         if not self.parts:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,12 @@ _TEXTS = {"tsv": "raw", "raw": "raw", "tok": "tokenised and lower-cased (SentEva
 
 
 def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -> Dataset:
-    """Return a data set from a folder (by default the first data folder that has it), or STS-B where it was pulled."""
+    """Return a data set from a folder (by default the first data folder that has it), or STS-B where it was pulled.
+
+    Raises:
+        DatasetError: the data set is damaged, or not there (an AbsentDatasetError).
+        MissingError: STS-B has to be pulled first.
+    """
     if folder is not None:
         return load_sts(name, folder, layout)
     absent = []
@@ -43,17 +48,17 @@ def find_sts(name: str, folder: Path | None = None, layout: str | None = None) -
 
 
 def find_available(folder: Path | None = None, layout: str | None = None) -> list[Dataset]:
-    """Return every test set that is here, then STS-B dev; the missing ones are named on standard error."""
+    """Return every test set that is here, then STS-B dev; a RuntimeWarning names each that is missing."""
     years = []
     nowhere = folder is None and not data_dirs()
     if nowhere:
         way = f"set ENSEMBED_DATA to a folder that has them, or fetch them with: ensembed data fetch {' '.join(YEARS)}"
-        print(f"without sts12 to sts16: {way}", file=sys.stderr)
+        warnings.warn(f"without sts12 to sts16: {way}", RuntimeWarning, stacklevel=2)
     for name in () if nowhere else YEARS:
         try:
             years.append(find_sts(name, folder, layout))
         except AbsentDatasetError as error:  # damaged data is not left out silently
-            print(f"without {name}: {error}", file=sys.stderr)
+            warnings.warn(f"without {name}: {error}", RuntimeWarning, stacklevel=2)
     return [*years, *(find_sts(name, folder, layout) for name in ("stsb-test", "stsb-dev"))]
 
 

@@ -54,7 +54,7 @@ class Score:
 
 @dataclass(frozen=True)
 class PartScore:
-    """The score of one sub-testset; `constant` says that all predictions were equal, which scores 0 by convention."""
+    """A sub-testset's name, number of pairs and score; it is 0 if all predictions are equal (`constant`)."""
 
     name: str
     pairs: int

@@ -1,1 +1,1 @@
-"""What several rooms need and what knows nothing of embeddings. This room may import `errors` only."""
+"""Tools that several rooms need and that know nothing of embeddings. May import `errors` only."""

@@ -1,7 +1,4 @@
-"""Views on disk: one encoder's vectors of one corpus, in checksummed shards that survive an interruption.
-
-It may import `encoders`, `numerics`, `corpora` and what is below them.
-"""
+"""Views on disk: an encoder's vectors of a corpus, in checksummed shards. May import `encoders` and all below it."""
 
 from __future__ import annotations
 

@@ -92,21 +92,21 @@ class ViewFiles:
 
     def find(self, progress: Progress) -> dict[int, str]:
         """Return the whole shards of earlier runs by first row, every byte checked; remove everything else."""
-        found: dict[int, str] = {}
+        names: dict[int, str] = {}
         with self.disk_errors():
             sizes = {path: path.stat().st_size for path in self.folder.iterdir() if path.name != MANIFEST}
         for i, (path, size) in enumerate(sizes.items()):
             start = shard_start(path)
             # A size that does not fit is a truncated file, or a shard of another shard_rows.
             if start is not None and size == self.size_at(start) and is_whole(path):
-                found[start] = path.name
+                names[start] = path.name
             progress(f"verify {self.spec.name}", i + 1, len(sizes))
         with self.disk_errors():
-            if len(found) < max(len(sizes), -(-self.rows // self.shard_rows)):
+            if len(names) < max(len(sizes), -(-self.rows // self.shard_rows)):
                 # The manifest goes first: a view that is being repaired is incomplete, not damaged.
                 (self.folder / MANIFEST).unlink(missing_ok=True)
-            self._remove_others(found)
-        return found
+            self._remove_others(names)
+        return names
 
     def load(self, path: Path, start: int) -> FloatArray:
         """Return a shard [m, d] of this view, finished or pending, every byte checked."""

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -256,3 +257,10 @@ def test_fit_says_along_how_many_dimensions_the_members_agree(
     assert f"{positive} of 10 dimensions" in capsys.readouterr().out
     assert main([*arguments, "--method", "svd", "--dim", "3"]) == 0
     assert "positive" not in capsys.readouterr().out
+
+
+def test_warnings_are_printed_without_file_and_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    monkeypatch.setattr(sys, "argv", ["ensembed", "--version"])
+    assert main() == 0
+    assert warnings.formatwarning("without sts12", RuntimeWarning, "find.py", 7) == "warning: without sts12\n"

@@ -229,8 +229,8 @@ def test_the_headline_says_which_beat_their_best_member() -> None:
     )
     assert said.title == "Two of four meta-embeddings beat their best member, minilm"
     assert said.lead == (
-        "On the mean over 6 test sets, svd (+2.1) and gcca (+2.0) beat minilm; conc (+0.4) cannot be told from it; "
-        "avg (-3.1) is below it. Pearson's r and Spearman's rho agree on that."
+        "On the mean over 6 test sets, svd (+2.1) and gcca (+2.0) beat minilm; conc (+0.4) does not differ "
+        "significantly from it; avg (-3.1) is below it. Pearson's r and Spearman's rho agree on that."
     )
     assert [(one.name, one.outcome) for one in said.verdicts] == [
         ("svd", "above"), ("gcca", "above"), ("conc", "undecided"), ("avg", "below")
@@ -268,7 +268,9 @@ def test_the_headline_names_what_rho_says_otherwise() -> None:
     said = headline(
         _compared({"svd": (0.02, 0.01), "gcca": (0.03, 0.01)}, {"svd": (-0.001, 0.9), "gcca": (0.03, 0.01)})
     )
-    assert said.lead.endswith("That is by Pearson's r; by Spearman's rho svd (-0.1) cannot be told from it.")
+    assert said.lead.endswith(
+        "That is by Pearson's r; by Spearman's rho svd (-0.1) does not differ significantly from it."
+    )
 
 
 def test_the_headline_names_another_best_member_by_rho() -> None:
@@ -283,7 +285,7 @@ def test_the_headline_names_another_best_member_by_rho() -> None:
         "By Spearman's rho the best member is use-lite, and the verdicts are the same."
     )
     assert by_rho(_compared({"svd": (0.02, 0.01)}, {"svd": (0.001, 0.9)})).endswith(
-        "by Spearman's rho, whose best member is use-lite, svd (+0.1) cannot be told from it."
+        "by Spearman's rho, whose best member is use-lite, svd (+0.1) does not differ significantly from it."
     )
 
 

@@ -11,7 +11,8 @@ import pytest
 from ensembed.errors import AbsentDatasetError, DatasetError, MissingError
 from ensembed.fetch.catalog import catalog, folder_of
 from ensembed.sts import Dataset, Pairs
-from ensembed.sts.find import find_sts, text_version
+from ensembed.sts.datasets import PARTS
+from ensembed.sts.find import find_available, find_sts, text_version
 
 
 @pytest.fixture
@@ -28,6 +29,18 @@ def test_without_data_the_errors_say_how_to_get_it() -> None:
         find_sts("stsb-dev")
     with pytest.raises(DatasetError, match="ENSEMBED_DATA"):
         find_sts("sts12")
+
+
+def test_missing_years_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("stsb/dev", "stsb/test", *(f"sts16/{part}" for part in PARTS["sts16"])):
+        file = tmp_path / "sts" / f"{name}.tsv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("1\ta\tb\n2\tc\td\n")
+    with pytest.warns(RuntimeWarning) as caught:
+        available = find_available(tmp_path)
+    assert [dataset.name for dataset in available] == ["sts16", "stsb-test", "stsb-dev"]
+    assert [str(warning.message)[:14] for warning in caught] == [f"without sts{year}:" for year in range(12, 16)]
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.usefixtures("no_data")

@@ -78,8 +78,8 @@ def open_openai(request: Request) -> OpenAIEncoder:
     types |= {"timeout": _seconds, "retries": at_least(0), "dimensions": at_least(1), "max_chars": at_least(1)}
     options = request.options(**types, encoding=one_of("base64", "float"), revision=_text)
     fields = [field.name for field in dataclasses.fields(RequestOptions)]
-    asked = RequestOptions(**{key: options.pop(key) for key in fields if key in options})
-    return OpenAIEncoder(EmbeddingAPI(server, model, name=request.name, options=asked), name=request.name, **options)
+    how = RequestOptions(**{key: options.pop(key) for key in fields if key in options})
+    return OpenAIEncoder(EmbeddingAPI(server, model, name=request.name, options=how), name=request.name, **options)
 
 
 def _seconds(value: str) -> float:

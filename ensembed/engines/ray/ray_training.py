@@ -250,13 +250,13 @@ def _work(config: Mapping[str, Any]) -> tuple[Network, ...] | None:
     from ensembed.methods.autoencoder.training_loop import train as train_here
 
     class Reporting(Distributed):
-        told = -math.inf
+        reported = -math.inf
 
         def kept(self, facts: Mapping[str, Any]) -> None:
             """Tell Ray Train now and then; the checkpoint itself is ours, where all machines see it."""
-            if self.of_first(time.monotonic() - self.told > _TELL_EVERY):
+            if self.of_first(time.monotonic() - self.reported > _TELL_EVERY):
                 ray_train.report({"epoch": facts["epoch"], "loss": facts["loss"]})
-                self.told = time.monotonic()
+                self.reported = time.monotonic()
 
     work: _Work = config["work"]
     if ray.get(work.mailbox.end.remote())[0] is not None:

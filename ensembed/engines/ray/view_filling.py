@@ -43,8 +43,8 @@ def embed_all(
     All nodes must see the store and the corpus under the same paths. Encoders are opened by name on the nodes if
     possible, and otherwise sent there. Whatever error is raised, what was written is kept.
     """
-    asked = resources_for(engine.resources, [encoder.spec.name for encoder in encoders])
-    by_key = {encoder.spec.key: resources for encoder, resources in zip(encoders, asked, strict=True)}
+    requested = resources_for(engine.resources, [encoder.spec.name for encoder in encoders])
+    by_key = {encoder.spec.key: resources for encoder, resources in zip(encoders, requested, strict=True)}
     began = time.perf_counter()
     rows = len(corpus)
     engine.note(Stage("index", rows, time.perf_counter() - began, 1, peak_memory()))
@@ -332,7 +332,7 @@ class _Run:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep Ray Data's log off the terminal; its file has it, and errors are reported by this package."""
-    handlers = [one for one in logging.getLogger("ray.data").handlers if type(one).__name__ == "PlainRayHandler"]
+    handlers = [item for item in logging.getLogger("ray.data").handlers if type(item).__name__ == "PlainRayHandler"]
 
     def drop(_record: logging.LogRecord) -> bool:
         return False

@@ -74,8 +74,8 @@ class Scorer:
     def _scored(self, label: str, kind: Kind, trial: Trial, note: str = "") -> Scored:
         datasets = self.laboratory.datasets
         outcome = self.laboratory.outcome(trial, datasets)
-        asked = getattr(trial.method, "dim", None)
-        if kind == "meta" and asked is not None and outcome.dim < asked:
+        requested_dim = getattr(trial.method, "dim", None)
+        if kind == "meta" and requested_dim is not None and outcome.dim < requested_dim:
             note = "; ".join(filter(None, [note, f"the data supports {outcome.dim} dimensions"]))
         results = tuple(score(outcome.cosines(dataset.name), dataset, self.protocol) for dataset in datasets)
         return Scored(System(label, kind, outcome.dim, trial.corpus, note, results, {}), outcome, trial.method)

@@ -245,7 +245,7 @@ def _title(by_r: Sequence[Comparison]) -> str:
 
 
 def _grouped(by_r: Sequence[Comparison]) -> str:
-    """Return `svd (+2.1) and gcca (+1.4) beat minilm; avg (-0.3) cannot be told from it`."""
+    """Return `svd (+2.1) and gcca (+1.4) beat minilm; avg (-0.3) does not differ significantly from it`."""
     clauses: list[str] = []
     for result, (singular, plural) in VERBS.items():
         if named := [_named(test) for test in by_r if outcome(test) == result]:

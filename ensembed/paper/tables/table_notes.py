@@ -26,7 +26,7 @@ Outcome: TypeAlias = Literal["above", "undecided", "below"]
 # The verb for one meta-embedding against a member, and for several.
 VERBS: dict[Outcome, tuple[str, str]] = {
     "above": ("beats", "beat"),
-    "undecided": ("cannot be told from", "cannot be told from"),
+    "undecided": ("does not differ significantly from", "do not differ significantly from"),
     "below": ("is below", "are below"),
 }
 

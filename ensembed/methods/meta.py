@@ -355,15 +355,12 @@ class MetaRows:
     meta: Meta
     views: Sequence[Matrix | None]
 
+    dtype = np.dtype(np.float32)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Rows and columns."""
         return (next(view.shape[0] for view in self.views if view is not None), self.meta.dim)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
-        return np.dtype(np.float32)
 
     def __getitem__(self, rows: slice, /) -> FloatArray:
         return self.meta.transform([None if view is None else np.asarray(view[rows]) for view in self.views])

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from copy import copy
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus
@@ -26,9 +26,6 @@ from ensembed.numerics.pass_options import Pass
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
 from ensembed.views.schedule import Schedule
-
-if TYPE_CHECKING:
-    from ensembed.numerics.pass_options import PassOptions
 
 Missing: TypeAlias = Literal["error", "drop"]
 
@@ -111,10 +108,8 @@ class Ensemble:
 
         def fit(weighted: Method) -> Meta:
             with store.training(self._training_key(corpus, weighted)) if weighted.trains else nullcontext() as kept:
-                options: PassOptions = {"threads": threads, "progress": progress}
-                if kept is not None:
-                    options["checkpoint"] = kept
-                return weighted.fit(views, passes=engine, **options)
+                folder: dict[str, Any] = {"checkpoint": kept} if kept else {}
+                return weighted.fit(views, passes=engine, threads=threads, progress=progress, **folder)
 
         if pairs is None:
             meta = fit(method.resolved(views, corpus, names=names, progress=progress))

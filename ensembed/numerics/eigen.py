@@ -51,17 +51,9 @@ def top_eigh(S: Matrix64, k: int, device: str | None = None) -> EigenPairs:
 
 
 def supported_eigh(S: Matrix64, k: int, moments: Moments, method: str, *, centred: bool = True) -> EigenPairs:
-    """Return the k largest eigenvalues of second moments S [D, D] and their eigenvectors, as `top_eigh` does.
+    """Return what `top_eigh` does for a matrix S [D, D] made from the moments of rows, whether these are centred or not.
 
-    Args:
-        S: a function of the moments, whose rank is at most the number of rows, or one less if they were centred.
-        k: how many eigenvalues are wanted.
-        moments: what S was made from.
-        method: the name of the method, for the error.
-        centred: whether the mean of the rows was subtracted.
-
-    Raises:
-        DimensionError: an eigenvalue is not above the rounding of the moments; it names the rank of S.
+    If one of the k values is not above the rounding of the moments, a DimensionError of the method names the rank of S.
     """
     if k <= min(len(S), moments.n - centred):
         values, vectors = top_eigh(S, k, device=moments.device)

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +31,6 @@ from ensembed.sts.protocol import distinct_sentences, predict
 from ensembed.support.progress import Progress, silent
 from ensembed.support.provenance import provenance
 from ensembed.views import View, ViewStore
-
-if TYPE_CHECKING:
-    from ensembed.numerics.pass_options import PassOptions
 
 _FITTED = 24  # meta-embeddings in memory, so that one that is tried at several lengths is fitted once
 _BLOCK = 4096  # rows read at a time
@@ -185,13 +182,11 @@ class Laboratory:
         passes = _SharedMoments(views, partial(self._moments_for, trial))
         key = self.notebook.key("training", self.facts(trial))
         with self.store.training(key) if method.trains else nullcontext() as kept:
-            options: PassOptions = {"progress": self.progress}
-            if kept is not None:
-                options["checkpoint"] = kept
-                if self.notebook.fresh:
-                    shutil.rmtree(kept)
-                    kept.mkdir()
-            return method.fit(views, passes=passes, **options)
+            if kept is not None and self.notebook.fresh:
+                shutil.rmtree(kept)
+                kept.mkdir()
+            folder: dict[str, Any] = {"checkpoint": kept} if kept else {}
+            return method.fit(views, passes=passes, progress=self.progress, **folder)
 
     def _moments_for(self, trial: Trial, normalize: bool) -> Moments:
         """Return the moments of the trial's members; one pass over a corpus serves all trials."""

@@ -233,7 +233,7 @@ def test_bad_weights_are_named(
         (["--method", "up", "--dim", "4"], "takes one view, got 2"),
         (["--method", "svd", "--dim", "15"], "svd with --dim 15: the members have 14 dimensions together (8 + 6), so"),
         (["--dim", "9", "--weights", "1,0"], "auto with --dim 9: the members have 8 dimensions together (8), so"),
-        (["--method", "ae", "--loss", "mse", "--hidden-layers", "0", "--dim", "15"], "at most --dim 14"),
+        (["--method", "ae", "--loss", "mse", "--hidden-layers", "0", "--dim", "15"], "the largest possible dim is 14"),
         (["--method", "svd", "--weights", "1,2,3"], "there are 3 weights for 2 members"),
     ],
 )  # fmt: skip

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ensembed.errors import DimensionError, InputError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Meta, Method
 from ensembed.methods.autoencoder.autoencoder_method import Kind, Loss, Precision, Solver
-from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Activation, FloatArray
 from ensembed.methods.weights import Weights
 from ensembed.numerics.moments import Moments
@@ -36,16 +35,9 @@ def _mergeable(transformer: ViewTransformer) -> bool:
         method = transformer.method
     except InputError:  # an unusable hyper-parameter is reported by the call, not by looking for the attribute
         return True
-    if _by_moments(method) or not method.needs_rows:
+    if method.solvable or not method.needs_rows:
         return True
     raise AttributeError(f"{method} needs all rows at once: it has `fit`, but no `partial_fit`")
-
-
-def _by_moments(method: Method) -> bool:
-    """Return whether the method learns only from second moments, which can be added up."""
-    if isinstance(method, Autoencoder):
-        return method.solved and not method.wants_reliability
-    return isinstance(method, MomentMethod) and method.needs_rows and method.solvable
 
 
 @dataclass(eq=False, repr=False)
@@ -79,7 +71,7 @@ class ViewTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         """Fit the method on the rows of X [n, D] and forget any earlier fit; an unusable X is a ValueError."""
         method = self.method
         views, dims = self._validated(X, method, reset=True, least_rows=2 if method.needs_rows else 1)
-        moments = _moments_of(method, views) if _by_moments(method) else None
+        moments = _moments_of(method, views)
         meta = _fitted(method, lambda m: m.fit(views)) if moments is None else _solved(method, moments, dims)
         self.method_, self.view_dims_, self.moments_ = method, dims, moments
         self._meta: Meta | None = meta
@@ -93,7 +85,7 @@ class ViewTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         views, dims = self._validated(X, method, reset=first, least_rows=1)
         if not first and dims != self.view_dims_:
             raise InputError(f"view_dims is {dims} now; the rows before had {self.view_dims_}: call `fit`")
-        moments = _moments_of(method, views) if _by_moments(method) else None
+        moments = _moments_of(method, views)
         if moments is not None and not first:
             if self.moments_ is None:
                 raise InputError("no moments were kept of the rows before, as the method was another: call `fit`")
@@ -155,9 +147,9 @@ def _split(X: NDArray[Any], dims: Sequence[int]) -> list[NDArray[Any]]:
     return list(np.split(X, np.cumsum(dims)[:-1], axis=1))
 
 
-def _moments_of(method: Method, views: list[NDArray[Any]]) -> Moments:
-    """Return the moments that the method's own fit would take."""
-    return Moments.of_views(views, normalize=isinstance(method, MomentMethod) and method.normalize)
+def _moments_of(method: Method, views: list[NDArray[Any]]) -> Moments | None:
+    """Return the moments that the method's own fit would take; None if it does not learn from moments alone."""
+    return Moments.of_views(views, normalize=method.normalize) if method.needs_rows and method.solvable else None
 
 
 def _solved(method: Method, moments: Moments, dims: Sequence[int]) -> Meta:

@@ -63,6 +63,7 @@ class Auto(MomentMethod):
     order: ClassVar[int] = 0
     normalize: ClassVar[bool] = True
     spectrum_of: ClassVar[str] = "mean square"
+    later_fields: ClassVar[tuple[str, ...]] = ("whitened",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -48,8 +48,14 @@ class Method(ABC):
     """The place in lists of methods; those of the same place are sorted by name."""
     spectrum_of: ClassVar[str] = "eigenvalue"
     """What the values of the spectrum are."""
+    signed_spectrum: ClassVar[bool] = False
+    """Whether the members do not agree along dimensions whose value in the spectrum is not positive."""
+    normalize: ClassVar[bool] = False
+    """Whether every row of every view is scaled to length one before moments are taken."""
     fit_options: ClassVar[tuple[str, ...]] = ("threads", "progress")
     """The fields of `Pass` that `fit` takes."""
+    later_fields: ClassVar[tuple[str, ...]] = ("weights",)
+    """Fields that older saved models lack. `to_json` leaves out their defaults, so that older keys stay the same."""
 
     def __post_init__(self) -> None:
         parameters = vars(self)
@@ -117,7 +123,13 @@ class Method(ABC):
     @property
     def wants_reliability(self) -> bool:
         """Whether the members' weights still have to be found."""
-        return bool(getattr(self, "weights", None) == "reliability")
+        return self.weighting == "reliability"
+
+    @property
+    def weighting(self) -> Weights:
+        """The members' weights: "equal" for a method that has no `weights`."""
+        weights: Weights = getattr(self, "weights", "equal")
+        return weights
 
     @property
     def needs_rows(self) -> bool:
@@ -127,6 +139,11 @@ class Method(ABC):
     @property
     def trains(self) -> bool:
         """Whether fitting takes epochs, which can be interrupted and continued; `fit` then takes a `checkpoint`."""
+        return False
+
+    @property
+    def solvable(self) -> bool:
+        """Whether second moments of the views as they are suffice to fit it, by its `solve`."""
         return False
 
     def build(self, dims: Sequence[int]) -> Meta:  # noqa: ARG002 - those that can be built know what to do with it
@@ -150,7 +167,7 @@ class Method(ABC):
         """
         if not self.needs_rows:
             self.build(dims)
-        weights: Weights = getattr(self, "weights", "equal")
+        weights = self.weighting
         dim = getattr(self, "dim", None)
         if dim is None and isinstance(weights, str):
             return
@@ -185,14 +202,11 @@ class Method(ABC):
         return [field for field in dataclasses.fields(cls) if field.name != "origin"]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the name, the hyper-parameters and the origin of the weights, for saved models and tables.
-
-        Defaults that were added later (equal weights, nothing whitened) are left out, so that older keys stay the same.
-        """
+        """Return the name, the hyper-parameters and the origin of the weights, for saved models and tables."""
         facts: dict[str, Any] = {"name": self.name}
         for field in self.parameters():
             value = getattr(self, field.name)
-            if value == field.default and (field.name, value) in (("weights", "equal"), ("whitened", ())):
+            if field.name in self.later_fields and value == field.default:
                 continue
             facts[field.name] = list(value) if isinstance(value, tuple) else value
             if isinstance(value, np.generic):
@@ -222,13 +236,11 @@ class NaiveMethod(Method):
 class MomentMethod(Method):
     """A method that is solved from the second moments of the views."""
 
-    normalize: ClassVar[bool]
-    """Whether every row of every view is scaled to length one first."""
     fit_options: ClassVar[tuple[str, ...]] = ("precision", "threads", "device", "progress")
 
     @property
     def solvable(self) -> bool:
-        """Whether moments of the views as they are suffice to solve it."""
+        """Whether the weights are known."""
         return not self.wants_reliability
 
     def largest_dim(self, dims: Sequence[int]) -> int | None:

@@ -58,8 +58,8 @@ class GCCA(MomentMethod):
 
     name: ClassVar[str] = "gcca"
     order: ClassVar[int] = 4
-    normalize: ClassVar[bool] = False
     spectrum_of: ClassVar[str] = "rho"
+    signed_spectrum: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -134,9 +134,9 @@ class Ensemble:
 
     def _training_key(self, corpus: Corpus, method: Method) -> str:
         """Return the key of everything that makes a training what it is: of the weights, only who takes part."""
-        counted = CountedMembers.of(getattr(method, "weights", "equal"), self.dims).members
-        taken = [self.encoders[j].spec.key for j in counted]
-        facts = [corpus.key, taken, method.with_weights("equal").to_json()]
+        taken = [self.encoders[j].spec.key for j in CountedMembers.of(method.weighting, self.dims).members]
+        settings = {key: value for key, value in method.to_json().items() if key not in ("weights", *method.origin)}
+        facts = [corpus.key, taken, settings]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -43,7 +43,7 @@ def summary(model: MetaEncoder) -> list[list[str]]:
     trained = f"{meta.rows} sentences" if meta.rows else "nothing: it needs no training"
     rows += [["dim", str(meta.dim)], ["fitted on", trained]]
     if meta.spectrum is not None:
-        if facts["name"] == "gcca":
+        if METHODS[facts["name"]].signed_spectrum:
             agree = positive(meta.spectrum)
             rows.append(["positive", f"{agree} of {meta.dim} dimensions: where the members agree, rho > 0"])
         rows.append(["spectrum", _spectrum(meta)])

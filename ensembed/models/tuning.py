@@ -210,8 +210,7 @@ def tune_method(
         if method.wants_reliability:
             raise
         # Nothing can be estimated, for example from a few sentences. Labels can still choose.
-        own_weights = getattr(method, "weights", "equal")
-        weights = (1.0,) * len(views) if isinstance(own_weights, str) else own_weights
+        weights = (1.0,) * len(views) if isinstance(method.weighting, str) else method.weighting
     vectors = [np.asarray(view[: len(pairs.texts)]) for view in pair_views]
     offered = offer(first, views, vectors, pairs, weights, fit=fit, how=how, passes=passes)
     check_direction(offered.candidates, pairs.scores)
@@ -341,17 +340,18 @@ def _cosines(
     """
     dims = [X.shape[1] for X in vectors]
     fitted: Any = method
+    asked = fitted.dim
     try:
         meta = method.solve(moments, dims)
     except DimensionError as error:
-        if fitted.dim is not None or not error.supported:
+        if asked is not None or not error.supported:
             return  # a dim that was asked for is not replaced by another
         fitted = replace(fitted, dim=error.supported)
         meta = fitted.solve(moments, dims)
     except ViewError:
         return
-    # The first dimensions of a longer solution are the shorter solution, but for auto.
-    cut = getattr(method, "dim", None) is None and not isinstance(method, Auto)
+    # The first dimensions of a longer solution are the shorter solution; a concatenation has no such order.
+    cut = asked is None and meta.spectrum is not None
     weighted = _weighted(fitted, meta, vectors, weightings) if weightings else [(fitted, meta.transform(vectors))]
     for solution, X in weighted:
         if not cut:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DimensionError, InputError
-from ensembed.methods import Autoencoder, Meta, Method
+from ensembed.methods import Meta, Method
 from ensembed.methods.passes import LocalPasses
 from ensembed.models.ensemble import Ensemble
 from ensembed.numerics.moments import Moments
@@ -135,7 +135,7 @@ class Laboratory:
         method = trial.method.to_json() if trial.method else None
         members = [self.ensemble.encoders[j].spec.key for j in trial.members]
         known = provenance()
-        torch = [known["torch"], known.get("gpu", "")] if isinstance(trial.method, Autoencoder) else []
+        torch = [known["torch"], known.get("gpu", "")] if trial.method and trial.method.trains else []
         made_with = [known["numpy"], known["scipy"], known["processor"], *torch]
         return [method, members, self.corpus_key(trial.corpus), trial.rows, trial.draw, made_with]
 

@@ -218,71 +218,71 @@ class _Estimate:
 
     def reliability(self, names: tuple[str, ...], resamples: int, progress: Progress) -> Reliability:
         """Return the order and the weights of the members, with intervals."""
-        n, J, live, copies = len(self.vectors[0]), len(self.vectors), self.roles.live, self.roles.copies
+        J, live, copies = len(self.vectors), self.roles.live, self.roles.copies
         own = [j for j in live if copies[j] == j]
         place = np.array([own.index(copies[j]) for j in live])
         rng = np.random.default_rng([self.seed, 2])
-        whitenings = [SoftWhitening.of(self.vectors[j]) for j in own]
-        leading = [
-            whitening.apply(self.vectors[j], leading_only=True) for whitening, j in zip(whitenings, own, strict=True)
-        ]
-        features = None if self.lexical is None else self.lexical.features(self.seed, min(DIM, n // _ROWS_A_DIM))
-        # The first "resample" is the sample itself.
-        R = predictions(leading, features, rng, progress).explained(
-            np.vstack([np.ones(n), rng.poisson(1.0, (resamples, n))])
-        )
+        R, whitened_vectors = self._sufficiency(own, resamples, rng, progress)
         queries = len(self.near.queries)
         counts = np.vstack([np.ones(queries), rng.poisson(1.0, (resamples, queries))])
         leads = lead(R)
-        best = _best(leads, self._wordiness(own))
-        whole = [whitening.apply(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
-        by_best = {b: self._beside(own, int(b), whole, R, counts) for b in np.unique(best)}
-
-        def of_all(values: Matrix64) -> Matrix64:
-            """Spread values of the distinct members [..., own] over all members [..., J]."""
-            result = np.zeros((*values.shape[:-1], J))
-            result[..., live] = values[..., place]
-            return result
-
-        plain, whitened = np.ones((2, len(best), len(own)))
+        wordiness, spreads = self._wordiness_and_spreads(own, place)
+        best = _best(leads, wordiness)
+        by_best = {b: self._beside(own, int(b), whitened_vectors, R, counts) for b in np.unique(best)}
+        weighted, plain, whitened = by_best[best[0]], *np.ones((2, len(best), len(own)))
         if self.roles.known:
-            plain, whitened = (
-                np.stack([getattr(by_best[b], kind)[i] for i, b in enumerate(best)]) for kind in ("plain", "whitened")
-            )
+            plain = np.stack([by_best[b].plain[i] for i, b in enumerate(best)])
+            whitened = np.stack([by_best[b].whitened[i] for i, b in enumerate(best)])
+        # Values of the distinct members [..., own] become those of all [..., J]; mute ones have a column of zeros.
+        column = [own.index(copies[j]) if j in live else len(own) for j in range(J)]
+        leads, agreement, plain, whitened, share = (
+            np.concatenate([values, np.zeros((*values.shape[:-1], 1))], axis=-1)[..., column]
+            for values in (leads, weighted.agreement[0], plain, whitened, 1 / np.bincount(place, minlength=len(own)))
+        )
         # Members that say the same share one weight, each for its own spread.
-        share = of_all(1 / np.bincount(place, minlength=len(own))) * self._spreads(own, place)
-        leads, plain, whitened = of_all(leads), of_all(plain) * share, of_all(whitened) * share
+        plain, whitened = plain * (share * spreads), whitened * (share * spreads)
         sufficiency = np.eye(J)
         sufficiency[np.ix_(live, live)] = R[0][np.ix_(place, place)]
         first = own[int(best[0])]
         (lead_low, lead_high), (low, high) = (np.percentile(of[1:], _INTERVAL, axis=0) for of in (leads, plain))
-        as_they_are = [j for j in range(J) if copies[j] == first or not whitened[0][j] or not self.roles.known]
-        decided: Decided = "lead" if self.roles.known else "nothing"
-        others = [j for j in live if copies[j] != first and leads[0][j] >= leads[0][first] - LEVEL]
-        if self.roles.known and others and self.lexical is not None:
-            decided = "words"
+        others = [j for j in range(J) if copies[j] != first and self.roles.known]
+        equal = [j for j in others if j in live and leads[0][j] >= leads[0][first] - LEVEL]
+        decided: Decided = "words" if equal and self.lexical is not None else "lead"
         return Reliability(
             names=names,
             sufficiency=sufficiency,
             lead=leads[0],
             lead_low=lead_low,
             lead_high=lead_high,
-            agreement=of_all(by_best[best[0]].agreement[0]),
+            agreement=agreement,
             weights=plain[0],
             weights_low=low,
             weights_high=high,
             whitened_weights=whitened[0],
-            whitened=tuple(j for j in range(J) if j not in as_they_are),
+            whitened=tuple(j for j in others if whitened[0][j]),
             mute=tuple(name for j, name in enumerate(names) if j not in live),
             copies=tuple(copies),
-            sentences=n,
-            pairs=by_best[best[0]].pairs,
+            sentences=len(self.vectors[0]),
+            pairs=weighted.pairs,
             lexical=self.lexical is not None,
             seed=self.seed,
             sure=float(np.mean(best[1:] == best[0])),
             best=first,
-            decided=decided,
+            decided=decided if self.roles.known else "nothing",
         )
+
+    def _sufficiency(
+        self, own: Sequence[int], resamples: int, rng: np.random.Generator, progress: Progress
+    ) -> tuple[Matrix64, list[Matrix64]]:
+        """Return what each distinct member predicts of each [1 + resamples, own, own], and their whitened vectors."""
+        n, X = len(self.vectors[0]), [self.vectors[j] for j in own]
+        whitenings = [SoftWhitening.of(member) for member in X]
+        leading = [whitening.apply(member, leading_only=True) for whitening, member in zip(whitenings, X, strict=True)]
+        features = None if self.lexical is None else self.lexical.features(self.seed, min(DIM, n // _ROWS_A_DIM))
+        explained = predictions(leading, features, rng, progress).explained
+        # The first "resample" is the sample itself.
+        R = explained(np.vstack([np.ones(n), rng.poisson(1.0, (resamples, n))]))
+        return R, [whitening.apply(member) for whitening, member in zip(whitenings, X, strict=True)]
 
     def _beside(
         self, own: Sequence[int], b: int, whole: Sequence[Matrix64], R: Matrix64, counts: Matrix64
@@ -303,25 +303,23 @@ class _Estimate:
         (agreement, by_plain), (_, by_whitened) = weighed
         return _Weighted(agreement, by_plain, by_whitened, len(pairs.pairs))
 
-    def _wordiness(self, own: Sequence[int]) -> Matrix64 | None:
-        """Return the correlation of the members' cosines of near pairs with the words'; None without any."""
-        if self.lexical is None:
-            return None
-        pairs = near_pairs([self.near.neighbours[j] for j in own], self.near.queries, len(self.vectors[0]))
-        words = self.lexical.cosines(pairs.pairs)
-        C = np.vstack([cosines([self.vectors[j] for j in own], pairs.pairs), words])
-        [r], [spread] = correlations(C, pairs.owner, np.ones((1, len(self.near.queries))))
-        return r[-1, :-1] if spread[-1] > 0 else None
+    def _wordiness_and_spreads(self, own: Sequence[int], place: NDArray[Any]) -> tuple[Matrix64 | None, Matrix64]:
+        """Return two facts about the cosines of pairs that are near under any member.
 
-    def _spreads(self, own: Sequence[int], place: NDArray[Any]) -> Matrix64:
-        """Return [J] the spread of the first copy in parts of a member's own spread."""
+        The first is their correlation [own] with the words', None without any; the second is [J] the spread of a
+        member's first copy in parts of the member's own spread.
+        """
         live = self.roles.live
         pairs = near_pairs([self.near.neighbours[j] for j in own], self.near.queries, len(self.vectors[0]))
-        spread = cosines([self.vectors[j] for j in live], pairs.pairs).std(axis=1)
-        firsts = spread[[live.index(own[k]) for k in place]]
-        result = np.ones(len(self.vectors))
-        result[live] = np.divide(firsts, spread, out=np.ones_like(spread), where=spread > 0)
-        return result
+        C = cosines([self.vectors[j] for j in live], pairs.pairs)
+        firsts = [live.index(j) for j in own]
+        spread, ratios, wordiness = C.std(axis=1), np.ones(len(self.vectors)), None
+        ratios[live] = np.divide(spread[firsts][place], spread, out=np.ones_like(spread), where=spread > 0)
+        if self.lexical is not None:
+            with_words = np.vstack([C[firsts], self.lexical.cosines(pairs.pairs)])
+            [r], [deviation] = correlations(with_words, pairs.owner, np.ones((1, len(self.near.queries))))
+            wordiness = r[-1, :-1] if deviation[-1] > 0 else None
+        return wordiness, ratios
 
 
 def _best(leads: Matrix64, wordiness: Matrix64 | None) -> NDArray[np.int64]:

@@ -155,6 +155,22 @@ def test_partial_fit_in_any_order_equals_fit(transformer: Any) -> None:  # noqa:
     np.testing.assert_allclose(begun.transform(X), whole, rtol=1e-4, atol=1e-5)
 
 
+def test_any_method_that_is_solved_from_moments_has_a_partial_fit() -> None:
+    class Own(Autoencoder):  # not one of the classes that the module names, nor a MomentMethod
+        normalize = True
+
+    class Transformer(AutoencoderTransformer):
+        _method_class = Own
+
+    X = matrix(80)
+    transformer = Transformer(DIMS, dim=3, loss="mse", hidden_layers=0)
+    batched = clone(transformer).partial_fit(X[:30]).partial_fit(X[30:])
+    assert batched.moments_ is not None
+    unit = [view / np.maximum(np.linalg.norm(view, axis=1, keepdims=True), 1e-30) for view in split(X)]
+    mean = np.concatenate([view.mean(axis=0) for view in unit])
+    np.testing.assert_allclose(batched.moments_.mean, mean, rtol=1e-10)
+
+
 def test_fit_forgets_an_earlier_fit() -> None:
     X, Y = matrix(seed=1), matrix(seed=2)
     again = GCCATransformer(DIMS, dim=2).partial_fit(X).fit(Y)

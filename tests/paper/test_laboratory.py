@@ -61,6 +61,12 @@ def test_trial_of_a_single_member_gives_its_own_vectors_truncated(laboratory: La
     assert cut.dim == 3
 
 
+def test_what_a_fit_depends_on_has_torch_only_where_something_is_trained(laboratory: Laboratory) -> None:
+    versions = [laboratory.facts(Trial(method, ALL, "main"))[-1] for method in (SVD(4), replace(QUICK, loss="mse"))]
+    assert versions[0] == versions[1]
+    assert laboratory.facts(Trial(QUICK, ALL, "main"))[-1][:-2] == versions[0]
+
+
 @pytest.mark.parametrize("method", [SVD(4), GCCA(4, 1.0), replace(QUICK, loss="mse"), QUICK])
 def test_trial_of_some_members_equals_an_ensemble_of_them(laboratory: Laboratory, method: Method) -> None:
     model = Ensemble([MEMBERS[0], MEMBERS[2]]).fit(CORPUS, method)

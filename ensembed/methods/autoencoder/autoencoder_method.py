@@ -158,6 +158,11 @@ class Autoencoder(Method):
         """Whether fitting takes epochs."""
         return not self.solved
 
+    @property
+    def solvable(self) -> bool:
+        """Whether it is solved, and its weights are known."""
+        return self.solved and not self.wants_reliability
+
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """Return the meta-embedding of views whose concatenation has these moments; for the linear case only."""
         if not self.linear:

@@ -96,8 +96,8 @@ def costs(
 
 def _encoding(method: Method | None, members: Sequence[float]) -> float:
     """Return the time of the members that are encoded: those of weight 0 are not."""
-    weights = getattr(method, "weights", "equal")
-    counted = [1.0] * len(members) if isinstance(weights, str) else weights
+    weights = method.weighting if method else "equal"
+    counted = (1.0,) * len(members) if isinstance(weights, str) else weights
     return sum(seconds for seconds, weight in zip(members, counted, strict=True) if weight)
 
 

@@ -127,7 +127,7 @@ class DevExperiments:
             for draw in range(draws):
                 # All methods use one sample before the next is drawn: it is in memory once.
                 for method in methods:
-                    if draw == 0 or not isinstance(method, Autoencoder):
+                    if draw == 0 or not method.trains:
                         trial = replace(self._trial(self._for_rows(method, size)), rows=size, draw=draw)
                         scores.setdefault((method.name, size), []).append(self._score(self._outcome(trial)))
                 done += 1

@@ -51,7 +51,7 @@ def top_eigh(S: Matrix64, k: int, device: str | None = None) -> EigenPairs:
 
 
 def supported_eigh(S: Matrix64, k: int, moments: Moments, method: str, *, centred: bool = True) -> EigenPairs:
-    """Return what `top_eigh` does for a matrix S [D, D] made from the moments of rows, whether these are centred or not.
+    """Return what `top_eigh` does for a matrix S [D, D] made from the moments of rows, centred or not.
 
     If one of the k values is not above the rounding of the moments, a DimensionError of the method names the rank of S.
     """

@@ -1,11 +1,14 @@
 """The largest eigenvalues of symmetric matrices: `top_eigh` against LAPACK's drivers and ARPACK over a grid.
 
-    python -m benchmarks.eigh D [D ...]     prints the rows of these sizes only
+    python -m benchmarks.eigh OUTDIR [D ...]        measures the grid, or these sizes of it
+    python -m benchmarks.eigh D WHAT d              measures one point and prints its seconds
 
-A ratio is given where `top_eigh` tries block Lanczos: its time, plus that of `evr` if it is given up, over that of the
-fastest driver. Elsewhere `top_eigh` is LAPACK: `evr`, and divide and conquer from d = D / 4 on. Times are processor
-seconds on one thread, so that other programs on the machine count less. More threads should help block Lanczos more
-than LAPACK: products of matrices scale, the reduction to tridiagonal form is limited by memory.
+Writes `OUTDIR/bench-eigh.json` after every point. `python -m benchmarks eigh` shows what was measured last: the grid
+takes a quarter of an hour on sixteen quiet cores.
+
+`top_eigh` tries block Lanczos for few eigenvalues of a large matrix, and gives up after a tenth of LAPACK's time: the
+seconds of an attempt that was given up are in its figures. Otherwise it is LAPACK: `evr`, and divide and conquer from
+d = D / 4 on.
 """
 
 from __future__ import annotations
@@ -15,85 +18,144 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeAlias, get_args
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Literal, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct
 from scipy.linalg import cholesky, eigh, solve_triangular
+from scipy.sparse.linalg import eigsh
 
 from benchmarks.timing import Section, Table
-from ensembed.numerics.krylov import block_lanczos
+from ensembed.numerics.eigen import top_eigh
+from ensembed.support.machine import available_cores
+from ensembed.support.provenance import provenance
 
-Array: TypeAlias = NDArray[np.float64]
 Driver: TypeAlias = Literal["evr", "evx", "evd"]
+Array: TypeAlias = NDArray[np.float64]
+Point: TypeAlias = tuple[int, str, int]
+"""D, a driver or a spectrum, and d."""
 
-SIZES = (2048, 3072, 4096, 8192)
+DRIVERS = ("evr", "evx", "evd", "eigsh")
+SPECTRA = ("i^-0.5", "i^-1", "i^-2", "i^-1 + noise", "32 + noise", "linear", "gcca i^-0.5", "gcca i^-1", "gcca i^-2")
 DIMS = (64, 128, 256, 512, 1024)
-# The reduction of a larger matrix takes minutes: LAPACK is measured on one spectrum and for one d only.
-FEW_POINTS = 8192
-POWERS = ("i^-0.5", "i^-1", "i^-2")
-SPECTRA = (*POWERS, "i^-1 + noise", "32 + noise", "linear", "gcca i^-0.5", "gcca i^-1", "gcca i^-2")
-# ARPACK, which multiplies one vector at a time, is measured for these d, and stopped at this many times LAPACK's time.
+FILE = "bench-eigh.json"
+# ARPACK, which multiplies one vector at a time, is measured for these d.
 ARPACK_DIMS = (64, 256)
-PATIENCE = 3
-HEADERS = ["D", "spectrum", *(f"d = {d:,}" for d in DIMS)]
+# A reduction of the largest matrix takes minutes: it is measured with several threads, and at few points.
+LARGEST, THREADS = 16384, 8
+SIZES = (2048, 3072, 4096, 8192, LARGEST)
+LARGEST_DIMS = (64,)
+LARGEST_SPECTRA = ("i^-1", "linear", "gcca i^-1")
+# A point that takes longer is stopped, in seconds of the clock.
+LIMIT = 550
 
 
-def run() -> Section:
-    """About 20 minutes of one core. Every size has a process of its own: BLAS reads its number of threads once."""
-    peers, ratios, worst = [], [], 0.0
+def points(sizes: Sequence[int]) -> list[Point]:
+    """Return the points of the grid, the longest first."""
+    grid: list[Point] = []
+    for D in sorted(sizes, reverse=True):
+        dims, spectra = (LARGEST_DIMS, LARGEST_SPECTRA) if D == LARGEST else (DIMS, SPECTRA)
+        grid += [(D, "evd", 64)] if D < LARGEST else []  # it finds all pairs, whatever d is
+        grid += [(D, driver, d) for driver in ("evr", "evx") for d in dims if driver == "evr" or D < LARGEST]
+        grid += [(D, "eigsh", d) for d in ARPACK_DIMS if SIZES[3] > D]
+        # Where block Lanczos is not tried, `top_eigh` is LAPACK, whatever the spectrum is.
+        grid += [(D, spectrum, d) for spectrum in spectra for d in dims if spectrum == "i^-1" or 20 * d <= D >= 4000]
+    return grid
+
+
+def measure(point: Point) -> float | None:
+    """Return the seconds of a point, in a process of its own: BLAS reads its number of threads once. None: stopped."""
+    threads = str(THREADS if point[0] == LARGEST else 1)
+    environment = os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+    command = [sys.executable, "-m", "benchmarks.eigh", *map(str, point)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        return None
+    return float(done.stdout)
+
+
+def main(out: Path, sizes: Sequence[int]) -> None:
+    """Measure points side by side, on half of the cores; the largest one by one."""
+    path = out / FILE
+    data = json.loads(path.read_text()) if path.exists() else {"points": [], "provenance": {}}
+    data["provenance"] |= {str(D): provenance() for D in sizes}
+    measured = [tuple(point[:3]) for point in data["points"]]
+    grid = [point for point in points(sizes) if point not in measured]
+    for largest in (False, True):
+        part = [point for point in grid if (point[0] == LARGEST) == largest]
+        with ThreadPoolExecutor(1 if largest else max(1, available_cores() // 2)) as pool:
+            futures = {pool.submit(measure, point): point for point in part}
+            for future in as_completed(futures):
+                data["points"].append([*futures[future], future.result()])
+                path.write_text(json.dumps(data, indent=1))
+
+
+def run(path: Path = Path("results") / FILE) -> Section:
+    """Return the tables of what was measured last."""
+    if not path.exists():
+        return Section("Eigensolvers", notes=["Not measured: run `python -m benchmarks.eigh results`."])
+    data = json.loads(path.read_text())
+    seconds = {(D, what, d): taken for D, what, d, taken in data["points"]}
+    seconds |= {(D, "evd", d): seconds[D, "evd", 64] for D in SIZES for d in DIMS if (D, "evd", 64) in seconds}
+    peers: list[list[str]] = []
+    ratios: list[list[str]] = []
+    worst = 0.0
     for D in SIZES:
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "benchmarks.eigh", str(D)]
-        lines = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.splitlines()
-        rows = [json.loads(line) for line in lines]
-        peers += [row["cells"] for row in rows if row["kind"] == "seconds"]
-        ratios += [row["cells"] for row in rows if row["kind"] == "ratio"]
-        worst = max([worst, *(row["worst"] for row in rows if row["kind"] == "ratio")])
+        for what in (*DRIVERS, *SPECTRA):
+            cells = []
+            for d in DIMS:
+                taken = seconds.get((D, what, d), "")
+                if what in SPECTRA and taken:
+                    taken = taken / min(seconds.get((D, driver, d)) or np.inf for driver in DRIVERS)
+                    worst = max(worst, taken)
+                cells.append(f"> {LIMIT}" if taken is None else f"{taken:.2f}" if taken else "")
+            if any(cells):
+                (peers if what in DRIVERS else ratios).append([f"{D:,}", what, *cells])
+    machines: dict[str, list[str]] = {}
+    for D, facts in data["provenance"].items():
+        machines.setdefault(", ".join(f"{key} {value}" for key, value in facts.items()), []).append(f"{int(D):,}")
+    headers = [f"d = {d:,}" for d in DIMS]
     return Section(
         "Eigensolvers",
         tables=[
-            Table("Processor seconds of the peers, power law 1/i", HEADERS, peers),
-            Table("Processor seconds of ours over the fastest of LAPACK's drivers", HEADERS, ratios),
+            Table("Seconds of the peers, power law 1/i", ["D", "driver", *headers], peers),
+            Table("Seconds of `top_eigh` over the fastest peer's", ["D", "spectrum", *headers], ratios),
         ],
         notes=[
             f"The largest ratio is {worst:.2f}; it should be at most 1.10.",
-            " ".join(__doc__.split("\n\n")[2].split()),
+            " ".join(__doc__.split("\n\n")[3].split()),
+            f"Each matrix has one thread, and several run side by side; D = {LARGEST:,} has {THREADS} threads, alone.",
+            *(f"On, for D = {', '.join(sizes)}: {on}." for on, sizes in machines.items()),
         ],
         data={"worst": worst},
     )
 
 
-def measure(D: int) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one size: first the seconds of the peers, then our ratio for every spectrum."""
-    repeats = 1 if D >= FEW_POINTS else 2
-    dims = [256] if D >= FEW_POINTS else list(DIMS)
-    S = matrix("i^-1", D)
-    took: dict[str, dict[int, float]] = {}
-    for driver in get_args(Driver):
-        took[driver] = {d: min(_seconds(_lapack, S, d, driver) for _ in range(repeats)) for d in dims}
-        cells = [f"{took[driver][d]:.2f}" if d in dims else "" for d in DIMS]
-        yield {"kind": "seconds", "cells": [f"{D:,}", driver, *cells]}
-    best = {d: min(seconds[d if d in dims else 256] for seconds in took.values()) for d in DIMS}
-    cells = [_arpack(D, d, PATIENCE * best[d]) if d in ARPACK_DIMS else "" for d in DIMS]
-    yield {"kind": "seconds", "cells": [f"{D:,}", "eigsh", *cells]}
-    for name in SPECTRA:
-        S = matrix(name, D)
-        ratios = {
-            d: _attempt(S, d, took["evr"].get(d, took["evr"][256])) / best[d] for d in DIMS if D >= 4000 and 20 * d <= D
-        }
-        cells = [f"{ratios[d]:.2f}" if d in ratios else "" for d in DIMS]
-        yield {"kind": "ratio", "cells": [f"{D:,}", name, *cells], "worst": max(ratios.values(), default=0.0)}
-
-
-def _attempt(S: Array, d: int, evr: float) -> float:
-    """Return the seconds of block Lanczos, plus those of `evr` if it is given up: what `top_eigh` does."""
-    start = time.process_time()
-    pairs = block_lanczos(S, d, len(S) * 3 // 8)
-    seconds = time.process_time() - start
-    return seconds if pairs is not None else seconds + evr
+def seconds_of(D: int, what: str, d: int) -> float:
+    """Return the seconds of a driver on the spectrum 1/i, or of `top_eigh` on a spectrum; of two runs the faster."""
+    S = matrix("i^-1" if what in DRIVERS else what, D)
+    times = []
+    for _ in range(2 if SIZES[-1] > D else 1):
+        start = time.perf_counter()
+        if what == "eigsh":
+            eigsh(S, d)
+        elif what in DRIVERS:
+            # `evd` finds all pairs, of which the rest are cut off.
+            eigh(
+                S,
+                subset_by_index=None if what == "evd" else (D - d, D - 1),
+                driver=cast("Driver", what),
+                check_finite=False,
+            )
+        else:
+            top_eigh(S, d)
+        times.append(time.perf_counter() - start)
+    return min(times)
 
 
 def matrix(name: str, D: int) -> Array:
@@ -137,32 +199,9 @@ def _gcca(D: int, power: float, members: int = 4, tau: float = 10.0) -> Array:
     return np.asarray((S + S.T) / 2)
 
 
-def _lapack(S: Array, d: int, driver: Driver) -> tuple[Array, Array]:
-    """Return what `top_eigh` returns; `evd` finds all pairs, of which the rest are cut off."""
-    D = len(S)
-    subset = None if driver == "evd" else (D - d, D - 1)
-    values, vectors = eigh(S, subset_by_index=subset, driver=driver, check_finite=False)
-    return values[::-1][:d], vectors[:, ::-1][:, :d]
-
-
-def _arpack(D: int, d: int, limit: float) -> str:
-    """Return the seconds of `eigsh` in a process of its own, or that it was stopped."""
-    code = f"from benchmarks import eigh; print(eigh._seconds(eigh.eigsh, eigh.matrix('i^-1', {D}), {d}))"
-    try:
-        shell = f'ulimit -t {int(limit) + 10}; exec {sys.executable} -c "{code}"'
-        done = subprocess.run(shell, shell=True, capture_output=True, text=True, check=True)  # noqa: S602 - our own text
-    except subprocess.CalledProcessError:
-        return f"> {limit:.0f}"
-    return f"{float(done.stdout):.2f}"
-
-
-def _seconds(function: Callable[..., object], *arguments: object) -> float:
-    start = time.process_time()
-    function(*arguments)
-    return time.process_time() - start
-
-
 if __name__ == "__main__":
-    for size in sys.argv[1:]:
-        for row in measure(int(size)):
-            print(json.dumps(row), flush=True)
+    first, *others = sys.argv[1:]
+    if first.isdigit():
+        print(seconds_of(int(first), others[0], int(others[1])))
+    else:
+        main(Path(first), [int(size) for size in others] or SIZES)

@@ -209,9 +209,9 @@ def command(*words: str) -> Callable[[Path, Trust], object]:
 
     def run(folder: Path, trust: Trust) -> None:
         lines = folder.parent / "lines.txt"
-        lines.write_text("a dog barks\na cat sleeps\na dog sleeps\nthe sun shines\nrain falls\nit snows\n")
+        lines.write_text("".join(f"sentence {i} of {i % 7} about {i % 5} dogs\n" for i in range(60)))
         (folder.parent / "pairs.tsv").write_text("1\ta dog\ta cat\n2\ta dog\tthe dog\n3\tthe sun\tthe sun\n")
-        places = {"FOLDER": folder, "LINES": lines, "PAIRS": folder.parent / "pairs.tsv"}
+        places = {"FOLDER": folder, "LINES": lines, "PAIRS": folder.parent / "pairs.tsv", "NEW": folder.parent / "new"}
         if main([str(places.get(word, word)) for word in words] + (["--trust"] if trust else [])):
             raise EnsembedError(sys.stderr.getvalue() if isinstance(sys.stderr, io.StringIO) else "exit status 1")
 
@@ -282,6 +282,12 @@ def qdrant(given: Path, trust: Trust) -> object:
     return QdrantStore.create(":memory:", str(given), trust=trust)
 
 
+def pgvector(given: Path, trust: Trust) -> object:
+    from ensembed.integrations.pgvector import PgvectorStore
+
+    return PgvectorStore.create("postgresql://nobody@127.0.0.1:1/none", str(given), trust=trust)
+
+
 def from_the_hub(folder: Path, trust: Trust) -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ensembed.models.hub_models.fetch", lambda *_, **__: folder)
@@ -297,6 +303,9 @@ ENTRIES = {
     "similarity": Entry("model", command("similarity", "FOLDER", "a", "b")),
     "evaluate": Entry("model", command("evaluate", "FOLDER", "--pairs", "PAIRS")),
     "cluster": Entry("model", command("cluster", "FOLDER", "LINES", "-k", "2")),
+    "compare": Entry("model", command("compare", "FOLDER", "demo", "--corpus", "LINES", "--store", "NEW")),
+    "reliability": Entry("model", command("reliability", "LINES", "-e", "FOLDER", "--store", "NEW")),
+    "index with a model": Entry("model", command("index", "NEW", "LINES", "--model", "FOLDER")),
     "dedupe": Entry("model", command("dedupe", "FOLDER", "LINES", "--threshold", "0.9")),
     "serve": Entry("model", command("serve", "FOLDER", "--port", "0")),
     "sentence-transformers": Entry("model", sentence_transformer),
@@ -315,6 +324,7 @@ ENTRIES = {
     "langchain": Entry("name", langchain),
     "llama_index": Entry("name", llama_index),
     "mteb": Entry("name", mteb),
+    "pgvector": Entry("name", pgvector),
     "qdrant": Entry("name", qdrant),
     "to_sentence_transformer": Entry("name", to_sentence_transformer),
     "usearch": Entry("name", usearch),

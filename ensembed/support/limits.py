@@ -18,20 +18,25 @@ from ensembed.errors import InputError
 JSON_BYTES = 32 << 20
 JSON_DEPTH = 100
 JSON_VALUES = 2_000_000
+CONFIG_BYTES = 4 << 20
+MANIFEST_BYTES = 12 << 20
 STREAMED_VALUE = 16 << 20
-GZIP_FREE = 64 << 20
+GZIP_FREE = 8 << 20
 GZIP_RATIO = 100
 ARCHIVE_BYTES = 50 * 10**6
 ARCHIVE_MEMBERS = 10_000
 TAR_HEADER_BYTES = 1 << 20
 TENSOR_HEADER_BYTES = 4 << 20
 LARGEST_DIM = 1 << 20
+LARGEST_LENGTH = 1_000_000
 
 # What each constant bounds, in the words of the documentation.
 MEANINGS = {
     "JSON_BYTES": "bytes of a JSON file, or of a row in a search index",
     "JSON_DEPTH": "levels of lists and objects within each other in JSON",
     "JSON_VALUES": "values in a JSON file, by its commas and opening brackets",
+    "CONFIG_BYTES": "bytes of the `config.json` of a saved model",
+    "MANIFEST_BYTES": "bytes of the `manifest.json` of a view",
     "STREAMED_VALUE": "characters of one value in a JSON file of word vectors, which is read piece by piece",
     "GZIP_FREE": "bytes that any gzipped file of word vectors may unpack to",
     "GZIP_RATIO": "bytes that every byte of a gzipped file of word vectors may unpack to, beyond `GZIP_FREE`",
@@ -40,6 +45,7 @@ MEANINGS = {
     "TAR_HEADER_BYTES": "bytes of a header in a tar archive: a long name, or PAX records",
     "TENSOR_HEADER_BYTES": "bytes of the header of a safetensors file",
     "LARGEST_DIM": "dimensions of a vector where no tensor shows how many there are",
+    "LARGEST_LENGTH": "tokens that a transformer is said to take",
 }
 
 

@@ -22,7 +22,7 @@ from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import EncoderSpec, FloatArray
 from ensembed.errors import CorruptViewError, MissingError, StoreError
 from ensembed.support.atomic_files import npy_header, write_atomically
-from ensembed.support.limits import parse_json
+from ensembed.support.limits import MANIFEST_BYTES
 from ensembed.support.progress import Progress
 
 
@@ -102,9 +102,10 @@ class ViewFiles:
                 names[start] = path.name
             progress(f"verify {self.spec.name}", i + 1, len(paths))
         with self.disk_errors():
-            if len(names) < max(len(paths), -(-self.rows // self.shard_rows)):
+            manifest = self.folder / MANIFEST
+            if len(names) < max(len(paths), -(-self.rows // self.shard_rows)) or not manifest.is_file():
                 # The manifest goes first: a view that is being repaired is incomplete, not damaged.
-                _remove(self.folder / MANIFEST)
+                _remove(manifest)
             self._remove_others(names)
         return names
 
@@ -232,10 +233,11 @@ class Listing:
 def read_manifest(folder: Path) -> Manifest:
     """Return what a complete view holds, or raise a MissingError."""
     try:
-        data = (folder / MANIFEST).read_bytes()
+        with (folder / MANIFEST).open("rb") as file:
+            data = file.read(MANIFEST_BYTES)
     except FileNotFoundError:
         raise MissingError(f"the view {folder} is not complete; fill it with `ensembed embed`") from None
-    except PermissionError as error:
+    except (PermissionError, NotADirectoryError) as error:
         raise StoreError(f"cannot read the view {folder}: {error}") from error
     except OSError as error:  # it became a folder, or a link to itself
         raise CorruptViewError(f"{folder / MANIFEST} cannot be read: {error}; {REPAIR}") from error
@@ -285,7 +287,7 @@ class Manifest:
     def from_bytes(cls, data: bytes, path: Path) -> Manifest:
         """Read what `to_bytes` wrote, or raise a CorruptViewError."""
         try:
-            facts = parse_json(data)
+            facts = json.loads(data)
             stated = facts.pop("checksum")
             # The checksum is read first, so that a flipped bit does not look like a newer format.
             if checksum(json.dumps(facts, sort_keys=True).encode()) == stated and facts["format"] > FORMAT_VERSION:
@@ -295,7 +297,7 @@ class Manifest:
             spec = EncoderSpec.from_json(facts["encoder"])
             manifest = cls(facts["corpus"], spec, facts["rows"], facts["shard_rows"], tuple(facts["shards"]))
             fits = manifest.shard_rows > 0 and len(manifest.shards) == -(-manifest.rows // manifest.shard_rows)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptViewError(f"{path} is damaged: {error!r}; {REPAIR}") from error
         if manifest.to_bytes() != data:
             raise CorruptViewError(f"{path} is damaged: its checksum does not fit; {REPAIR}")

@@ -21,7 +21,8 @@ from ensembed.support.progress import Progress
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file under a temporary name beside `path`, sync it, and rename it."""
-    write_all_atomically({path: data})
+    with new_file(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def write_all_atomically(contents: Mapping[Path, bytes]) -> None:
@@ -48,8 +49,12 @@ def write_all_atomically(contents: Mapping[Path, bytes]) -> None:
 def new_file(path: Path, *, sync_name: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path` to write to; it is synced and renamed when the block ends without error.
 
-    The folder need not be synced (`sync_name`) where a file that is written later names this one.
+    The folder need not be synced (`sync_name`) where a file that is written later names this one. What cannot be
+    replaced by a file (`/dev/null`, `/dev/stdout`, a pipe) is written to itself.
     """
+    if path.absolute().parent == Path("/dev") or (path.exists() and not path.is_file()):
+        yield path
+        return
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
@@ -117,10 +122,10 @@ def alone(lock: Path, what: str, progress: Progress) -> Iterator[None]:
         held.release()
 
 
-def npy_header(rows: int, dim: int) -> bytes:
-    """Return the bytes before the data in the `.npy` file of a float32 matrix."""
+def npy_header(shape: tuple[int, ...], dtype: str = "<f4") -> bytes:
+    """Return the bytes before the data in the `.npy` file of an array, which are the same every time."""
     buffer = io.BytesIO()
-    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)})
+    np.lib.format.write_array_header_1_0(buffer, {"descr": dtype, "fortran_order": False, "shape": shape})
     return buffer.getvalue()
 
 
@@ -160,7 +165,7 @@ def write_rows(path: Path, dim: int) -> Iterator[RowWriter]:
         raise IsADirectoryError(f"{path} is a folder")
     with new_file(path) as temporary, temporary.open("wb") as file:
         writer = RowWriter(file, dim)
-        file.write(npy_header(0, dim))
+        file.write(npy_header((0, dim)))
         yield writer
         file.seek(0)
-        file.write(npy_header(writer.rows, dim))  # as long as the first one: numpy leaves room to grow
+        file.write(npy_header((writer.rows, dim)))  # as long as the first one: numpy leaves room to grow

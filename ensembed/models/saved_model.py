@@ -21,6 +21,7 @@ from ensembed.encoders.base import PROBES, EncoderSpec, FloatArray, SavedSpec
 from ensembed.errors import ModelError
 from ensembed.methods.meta import PROJECTIONS, Meta
 from ensembed.support.atomic_files import write_all_atomically
+from ensembed.support.limits import CONFIG_BYTES
 from ensembed.support.version import __version__
 
 FORMAT_VERSION = 1
@@ -97,8 +98,10 @@ def is_model(folder: str | Path) -> bool:
 def read_model(folder: Path) -> SavedModel[SavedSpec]:
     """Read a saved model, or raise a ModelError that says what is wrong with it."""
     try:
-        config = json.loads((folder / CONFIG).read_bytes())
+        with (folder / CONFIG).open("rb") as file:
+            config = json.loads(file.read(CONFIG_BYTES))
         data = (folder / TENSORS).read_bytes()
+        intact = isinstance(config, dict) and config.pop("sha256", None) == _seal(config, data)
     except FileNotFoundError as error:
         raise ModelError(f"{folder} is not a saved model: {Path(error.filename).name} is missing") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -110,12 +113,12 @@ def read_model(folder: Path) -> SavedModel[SavedSpec]:
         raise ModelError(
             f"{folder} has model format {version!r}; ensembed {__version__} reads {FORMAT_VERSION}: upgrade ensembed"
         )
-    if config.pop("sha256", None) != _seal(config, data):
+    if not intact:
         problem = "do not belong together: the save was interrupted, or a file was changed"
         raise ModelError(f"{folder}: {CONFIG} and {TENSORS} {problem}")
     try:
         return _model(config, load(data))
-    except (KeyError, TypeError, ValueError, AttributeError, SafetensorError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, SafetensorError) as error:
         raise ModelError(f"{folder} is damaged: {error!r}") from error
 
 
@@ -136,6 +139,9 @@ def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> Saved
         return tensor
 
     dim = config["dim"]
+    # Some projections have no tensors. Every member has, so a model's vectors are shorter than all of them together.
+    if not 0 < dim <= sum(map(np.size, tensors.values())):
+        raise ValueError(f"dim is {dim}, which does not fit the tensors")
     members = tuple(SavedSpec.from_json(spec) for spec in config["members"])
     projections = []
     for j, (facts, spec) in enumerate(zip(config["projections"], members, strict=True)):

@@ -31,7 +31,7 @@ from ensembed.encoders.safe_pickle import read_pickle
 from ensembed.errors import EncoderError, InputError, PullError
 from ensembed.fetch.download import download, is_url
 from ensembed.support.atomic_files import write_atomically
-from ensembed.support.limits import check_tensor_header
+from ensembed.support.limits import ARCHIVE_RATIO, check_tensor_header
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress
 
@@ -41,7 +41,6 @@ MEMBER = "ngram-word-concat-40.pickle"
 
 _UNKNOWN = "UUUNKKK"
 _UNITS, _ROWS = 65536, 4096  # words or trigrams, and vectors, at a time: they bound the memory of a long sentence
-_MOST_UNPACKED = 100  # vectors hardly compress: a pickle that unpacks to more times its size would fill the memory
 _PARTS = {"vectors": 2, "text": 1, "ends": 1, "rows": 1}  # a table's tensors in a converted file, and their dimensions
 
 _WORD = re.compile(r"\S+")
@@ -208,7 +207,7 @@ def _member_of(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
         names = ", ".join(member.filename for member in pickles[:9]) or "none"
         raise EncoderError(f"{name} should hold one {MEMBER}; its pickles: {names}; unpack one")
     packed, unpacked = chosen[0].compress_size, chosen[0].file_size
-    if unpacked > _MOST_UNPACKED * max(packed, 1):
+    if unpacked > ARCHIVE_RATIO * max(packed, 1):  # vectors hardly compress: this one would fill the memory
         sizes = f"{packed:,} to {unpacked:,} bytes"
         raise EncoderError(f"{name} is refused: {chosen[0].filename} would unpack from {sizes}, which no vectors do")
     return chosen[0]

@@ -21,6 +21,7 @@ Errors about the input are `ValueError`s too, so that code which does not know e
     │   ├── IndexBusyError               another process is writing to it
     │   └── DamagedIndexError            its files are damaged or gone
     ├── ModelError                       a saved model cannot be read or written
+    ├── DiskFullError (OSError)          a file cannot be written: the disk is full
     ├── TrainingError                    training failed
     └── EngineError                      a cluster cannot be reached, or its workers died too often
 """
@@ -110,6 +111,13 @@ class DamagedIndexError(SearchIndexError):
 
 class ModelError(EnsembedError):
     """A saved model cannot be read or written."""
+
+
+class DiskFullError(EnsembedError, OSError):
+    """A file cannot be written, because the disk or the user's quota on it is full; the message names the file.
+
+    It is an OSError, too, so that what handles errors of the disk handles it, and usually adds what was being written.
+    """
 
 
 class TrainingError(EnsembedError):

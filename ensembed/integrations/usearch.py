@@ -12,6 +12,7 @@ from ensembed.encoders.base import FloatArray
 from ensembed.errors import StoreError
 from ensembed.integrations.vector_stores import Allowed, FolderStore, Hits, IdArray, StoreFacts, checked_settings
 from ensembed.models.opening import ModelLike
+from ensembed.search.hnsw_graph import save_graph
 from ensembed.support.extras import import_extra
 
 usearch: Any = import_extra("usearch.index", "usearch", "a usearch index")
@@ -113,4 +114,4 @@ class UsearchStore(FolderStore):
         return index
 
     def _write_index(self, path: Path) -> None:
-        self.index.save(str(path))
+        save_graph(self.index, path)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import EncoderSpec, FloatArray
 from ensembed.errors import CorruptViewError, MissingError, StoreError
-from ensembed.support.atomic_files import npy_header, write_atomically
+from ensembed.support.atomic_files import make_folder, npy_header, sync, write_atomically
 from ensembed.support.progress import Progress
 
 
@@ -102,9 +102,11 @@ class ViewFiles:
                 names[start] = path.name
             progress(f"verify {self.spec.name}", i + 1, len(sizes))
         with self.disk_errors():
-            if len(names) < max(len(sizes), -(-self.rows // self.shard_rows)):
+            manifest = self.folder / MANIFEST
+            if manifest.exists() and len(names) < max(len(sizes), -(-self.rows // self.shard_rows)):
                 # The manifest goes first: a view that is being repaired is incomplete, not damaged.
-                (self.folder / MANIFEST).unlink(missing_ok=True)
+                manifest.unlink()
+                sync(self.folder)
             self._remove_others(names)
         return names
 
@@ -134,7 +136,7 @@ class ViewFiles:
     def keep_pending(self, start: int, shard: FloatArray) -> str:
         """Write a shard with open rows and return its name."""
         with self.disk_errors():
-            self.pending.mkdir(parents=True, exist_ok=True)
+            make_folder(self.pending)
         return self._write(self.pending, start, shard)
 
     def clear_pending(self) -> None:

@@ -91,6 +91,10 @@ def rows(folder: Path) -> list[str]:
     return sorted(f"{hit.id} {hit.text} {hit.metadata} {hit.score:.9f}" for hit in hits)
 
 
+def graph_rows(folder: Path) -> tuple[list[str], int]:
+    return rows(folder), opened(folder).facts["graph"]
+
+
 def create(folder: Path) -> None:
     index = Index.create(folder / "new" / "index", INDEXED, source="demo?dim=4", dtype="int8", remake=True)
     index.add(["a dog", "a cat"], ["dog", "cat"])
@@ -168,6 +172,7 @@ CASES = {
     # So much of one segment that it is compacted, and a little of another.
     "delete": Case(lambda folder: opened(folder).delete(["id0", "id1", "id2", "id7"]), rows, build),
     "compact": Case(lambda folder: opened(folder).compact(), rows, build),
+    "graph": Case(lambda folder: opened(folder).build_graph(), graph_rows, build),
     "vector folder": Case(
         lambda folder: fill_store(folder, 4, 5), store_rows, lambda folder: fill_store(folder, 1, 2, 3)
     ),

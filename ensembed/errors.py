@@ -21,6 +21,7 @@ Errors about the input are `ValueError`s too, so that code which does not know e
     │   ├── IndexBusyError               another process is writing to it
     │   └── DamagedIndexError            its files are damaged or gone
     ├── ModelError                       a saved model cannot be read or written
+    │   └── ConsentError                 a name out of a file would do what needs your consent
     ├── DiskFullError (OSError)          a file cannot be written: the disk is full
     ├── TrainingError                    training failed
     └── EngineError                      a cluster cannot be reached, or its workers died too often
@@ -111,6 +112,16 @@ class DamagedIndexError(SearchIndexError):
 
 class ModelError(EnsembedError):
     """A saved model cannot be read or written."""
+
+
+class ConsentError(ModelError):
+    """A name out of a file would do what needs the caller's consent."""
+
+    @classmethod
+    def of(cls, subject: str, effects: dict[str, str]) -> ConsentError:
+        """Return the error on effects ("code", "network", "files") of a subject, each with what it would do."""
+        way_out = f'To allow that, pass trust=True (--trust), or only trust="{",".join(effects)}"'
+        return cls(f"{subject} {' and '.join(effects.values())}. {way_out}")
 
 
 class DiskFullError(EnsembedError, OSError):

@@ -11,6 +11,7 @@ They import the package; nothing in the package imports them.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def write_results(out: Path, name: str, page: str, data: str) -> None:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Run an experiment as a command: print an error as one line and exit with status 1."""
+    """Run an experiment as a command: print warnings and errors as one line, and exit with status 1 after an error."""
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         main()
     except KeyboardInterrupt:

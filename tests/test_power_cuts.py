@@ -16,7 +16,7 @@ _LIBRARIES = {"checkpoint": "torch", "folder": "usearch", "graph": "usearch"}  #
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_power_cut_at_any_operation_leaves_the_old_state_or_the_new(case: str, tmp_path: Path) -> None:
-    if library := _LIBRARIES.get(case.split()[-1]):
+    if library := _LIBRARIES.get(case.rsplit(maxsplit=1)[-1]):
         pytest.importorskip(library)
     command = [sys.executable, str(HERE / "power_cut_points.py"), case, str(tmp_path / "root")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

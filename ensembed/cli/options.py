@@ -55,7 +55,7 @@ wait_option = click.option(
 trust_option = click.option(
     "--trust",
     is_flag=True,
-    help="Let a saved model run code that comes with weights, and send sentences to servers it names.",
+    help="Let names in files (a saved model's, an index's) run code, use the network and read special files.",
 )
 column_option = click.option(
     "--column", metavar="NAME", help="The column of a Parquet file with sentences. [default: the only one of strings]"

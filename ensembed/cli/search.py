@@ -75,7 +75,7 @@ def _print(query: str, hits: list[Hit], as_json: bool) -> None:
 
 def _typed(index: Index, as_json: bool) -> Iterator[str]:
     """Yield the lines that a person types, except blank ones."""
-    click.echo(f"{len(index)} rows, {index.manifest.spec.name}. Type a query; Ctrl-D ends.", err=True)
+    click.echo(f"{len(index)} rows, {index.manifest.spec.name.text}. Type a query; Ctrl-D ends.", err=True)
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - gives the prompt a history, where the system has it
     while True:

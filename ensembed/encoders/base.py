@@ -74,6 +74,48 @@ class EncoderSpec:
         return cls(**{**data, "extra": tuple(sorted(data["extra"].items()))})
 
 
+@dataclass(frozen=True)
+class UntrustedName:
+    """A name that was read from a file, which anybody may have written; only `names.allow` makes one that opens."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class SavedSpec:
+    """The spec of an encoder as a file has it: an untrusted name, and the settings, whose own name is empty."""
+
+    name: UntrustedName
+    settings: EncoderSpec
+
+    @classmethod
+    def of(cls, spec: EncoderSpec) -> SavedSpec:
+        """Return the spec of an encoder for a file."""
+        return cls(UntrustedName(spec.name), replace(spec, name=""))
+
+    @property
+    def dim(self) -> int:
+        """The length of a vector."""
+        return self.settings.dim
+
+    @property
+    def key(self) -> str:
+        """The key of the settings."""
+        return self.settings.key
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for `from_json`, the same as that of the encoder's own spec."""
+        return self.settings.to_json() | {"name": self.name.text}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SavedSpec:
+        """Return the spec that `to_json` wrote."""
+        if not isinstance(data["name"], str):
+            raise TypeError(f"the name of an encoder is {data['name']!r}")
+        extra = tuple(sorted(data["extra"].items()))
+        return cls(UntrustedName(data["name"]), EncoderSpec(**{**data, "name": "", "extra": extra}))
+
+
 @contextmanager
 def naming_failures(name: str) -> Iterator[None]:
     """Turn whatever a foreign model raises into an EncoderError that names the encoder."""

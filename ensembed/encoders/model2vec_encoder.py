@@ -67,8 +67,8 @@ def open_model2vec(request: Request) -> Model2VecEncoder:
     if not folder.exists():
         if not is_hub_name(request.location):
             raise InputError(f"{request.location!r} is neither a folder here nor a name on the hub")
-        commit = chosen_commit(request.location, options.get("revision"), request.pinned)
-        folder = snapshot(request.location, commit, _HUB_FILES, progress=request.progress)
+        commit = chosen_commit(request.location, options.get("revision"), request.pinned, offline=request.offline)
+        folder = snapshot(request.location, commit, _HUB_FILES, offline=request.offline, progress=request.progress)
     elif "revision" in options:
         raise InputError(f"encoder {request.name!r}: {folder} is a folder, and only hub models have revisions")
     config, file, tensor = _find_files(folder)

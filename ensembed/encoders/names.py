@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from ensembed.encoders.base import Encoder, SupportsEncode, naming_failures
+from ensembed.encoders.base import Encoder, SupportsEncode, UntrustedName, naming_failures
 from ensembed.encoders.wrappers import AdjustedEncoder, ObjectEncoder
-from ensembed.errors import EncoderError, InputError, UnknownEncoderError
+from ensembed.errors import ConsentError, EncoderError, InputError, UnknownEncoderError
 from ensembed.fetch.catalog import CatalogEntry, entry, require
 from ensembed.support.extras import package_of
 from ensembed.support.progress import Progress, silent
@@ -32,6 +32,10 @@ from ensembed.support.progress import Progress, silent
 EncoderLike: TypeAlias = str | Encoder | SupportsEncode
 Options: TypeAlias = dict[str, Any]
 Convert: TypeAlias = Callable[[str], Any]
+Trust: TypeAlias = bool | str
+"""Consent to what names out of files do: True for everything, or some of `EFFECTS` with commas between."""
+
+EFFECTS = ("code", "network", "files")
 
 _GROUP = "ensembed.encoders"
 _FOLDER = Path(__file__).parent
@@ -45,6 +49,9 @@ KINDS = {
     (scheme := kind.replace("_", "-")): EntryPoint(scheme, f"{__package__}.{'.'.join(path.parts)}:open_{kind}", _GROUP)
     for kind, path in sorted(_FILES.items())
 }
+
+# The kinds whose effects `allow` knows: a new one needs consent to run until it is listed here.
+_CHECKED = frozenset({"demo", "model2vec", "onnx", "openai", "paranmt", "st", "static", "use-lite", "words"})
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+_.-]+):(.*)", re.DOTALL)  # a single letter is a drive of Windows
 
@@ -63,6 +70,7 @@ class Request:
         threads: cores to use; None leaves it to the encoder.
         progress: receives long work, such as a conversion.
         pinned: the revision that a saved model was fitted on, at which files are fetched; None for the latest.
+        offline: use no network: the name came out of a file, and there was no consent to it.
     """
 
     name: str
@@ -74,6 +82,7 @@ class Request:
     threads: int | None = None
     progress: Progress = silent
     pinned: str | None = None
+    offline: bool = False
 
     def options(self, **types: Convert) -> Options:
         """Return the options, converted, on top of the catalogue's settings; an InputError names an unknown one.
@@ -122,6 +131,14 @@ class Request:
     def revision(self) -> str | None:
         """What pins the weights of a short name; None where it depends on the files."""
         return self.entry.revision if self.entry else None
+
+
+@dataclass(frozen=True)
+class AllowedName:
+    """A name out of a file that may be opened; `allow` alone makes one."""
+
+    text: str
+    offline: bool
 
 
 def parse_name(name: str) -> Request:
@@ -204,12 +221,17 @@ _EXPECTED: dict[Convert, str] = {int: "a whole number", float: "a number", flag:
 
 
 def open_encoder(
-    source: EncoderLike, *, threads: int | None = None, progress: Progress = silent, pinned: str | None = None
+    source: EncoderLike | AllowedName,
+    *,
+    threads: int | None = None,
+    progress: Progress = silent,
+    pinned: str | None = None,
 ) -> Encoder:
     """Return the encoder of that name, or the object as an encoder.
 
     Args:
-        source: a name, an encoder, or any object that has `encode`.
+        source: a name that the user wrote, a name out of a file that `allow` has allowed, an encoder, or any object
+            that has `encode`.
         threads: cores to use; None leaves it to the encoder.
         progress: receives long work, such as the conversion of a file of word vectors.
         pinned: the revision at which to fetch what is fetched by name; None for the latest.
@@ -220,8 +242,9 @@ def open_encoder(
     """
     if isinstance(source, Encoder):
         return source
-    if isinstance(source, str):
-        request = replace(parse_name(source), threads=threads, progress=progress, pinned=pinned)
+    if isinstance(source, str | AllowedName):
+        name, offline = (source, False) if isinstance(source, str) else (source.text, source.offline)
+        request = replace(parse_name(name), threads=threads, progress=progress, pinned=pinned, offline=offline)
         changes, request = request.take(prefix=str, truncate_dim=int, normalize=flag)
         opener = KINDS.get(request.scheme)
         encoder: Encoder = opener.load()(request) if opener else _open_plugin(request)
@@ -231,30 +254,66 @@ def open_encoder(
     raise InputError(f"an encoder is a name or an object with `encode`, not {type(source).__name__}")
 
 
-def effect_needing_consent(name: str) -> str | None:
-    """Return what opening an encoder of that name would do that needs the user's consent; None for most names.
+def allow(name: UntrustedName, trust: Trust) -> AllowedName:
+    """Return a name out of a file as one that `open_encoder` accepts; a ConsentError says what it would do.
 
-    A name out of a file may be anybody's, so code that opens such names asks here first. Two effects need consent:
-    running code that comes with weights, and sending sentences to a server, unless it is on this machine or its key is
-    set: setting the key was the consent. An InputError says that the name is malformed.
+    Three effects need consent, each of its own: running code, talking to a network, and reading what is no plain file
+    or folder. `trust` is True for all of them, or names some of them with commas between. Without consent to the
+    network a model of the hub opens from the cache only. See SECURITY.md. A malformed name is an InputError.
 
     Example:
-        >>> effect_needing_consent("st:org/model?trust_remote_code=true")
-        'runs code that comes with its weights'
-        >>> effect_needing_consent("openai:https://example.org/v1#model")
-        'sends your sentences to https://example.org/v1/embeddings'
+        >>> allow(UntrustedName("st:org/model?trust_remote_code=true"), trust="code").offline
+        True
     """
-    request = parse_name(name)
+    request = parse_name(name.text)
+    granted = EFFECTS if trust is True else (trust or "").replace(",", " ").split()
+    if unknown := [effect for effect in granted if effect not in EFFECTS]:
+        raise InputError(f"trust is True, False or some of {','.join(EFFECTS)}, not {unknown[0]!r}")
+    effects = {} if request.scheme == "demo" else _effects(request)
+    if refused := {effect: what for effect, what in effects.items() if effect not in granted}:
+        raise ConsentError.of(f"encoder {request.shown!r}", refused)
+    return AllowedName(name.text, offline="network" not in granted)
+
+
+def _effects(request: Request) -> dict[str, str]:
+    """Return the effects of opening a name that need consent, each with what it does; most names have none.
+
+    A kind that this function does not know, such as one of another package, runs code.
+    """
+    effects: dict[str, str] = {}
+    url = request.location.partition("#")[0]
     options, _ = request.take(trust_remote_code=flag)
     if options.get("trust_remote_code"):
-        return "runs code that comes with its weights"
+        effects["code"] = "runs code that comes with its weights"
+    if request.scheme == "tfhub":
+        effects["code"] = "runs the program that a SavedModel is"
+    elif request.scheme in KINDS.keys() - _CHECKED:
+        effects["code"] = f"runs the code of the kind {request.scheme!r}"
+    elif packages := plugins().get(request.scheme):
+        effects["code"] = f"runs the package {' and '.join(map(package_of, packages))}"
     if request.scheme == "openai":
         from ensembed.encoders.openai.api_servers import find_server
 
-        server = find_server(request.location.partition("#")[0], request.shown)
-        if not (server.nearby or server.key):
-            return f"sends your sentences to {server.place}"
-    return None
+        server = find_server(url, request.shown)
+        if not (server.nearby or server.key):  # setting the key was the consent
+            effects["network"] = f"sends your sentences to {server.place}"
+    elif "://" in url:
+        effects["network"] = f"downloads {request.shown.partition(':')[2].partition('#')[0]}"
+    for place in (url, request.location, request.query.get("corpus", "")):
+        if not _is_plain(place):
+            effects["files"] = f"reads {place!r}, which is no plain file or folder"
+    return effects
+
+
+def _is_plain(place: str) -> bool:
+    """Return whether a place is, or would be, a file or folder: no device, no pipe, no share of another machine."""
+    try:
+        path = Path(place).expanduser().resolve()
+        special = path.exists() and not (path.is_file() or path.is_dir())
+    except (RuntimeError, OSError, ValueError):  # no place at all: its kind says so
+        return True
+    shared = place.startswith(("//", "\\\\"))
+    return not (special or shared or path.parts[1:2] in (("dev",), ("proc",), ("sys",)))
 
 
 def plugins() -> dict[str, list[EntryPoint]]:

@@ -189,10 +189,11 @@ def open_st(request: Request) -> SentenceTransformerEncoder:
     elif hub.is_hub_name(request.location):
         import_libraries(request.name)  # before a long download
         repo = request.location if "/" in request.location else f"sentence-transformers/{request.location}"
-        revision = hub.chosen_commit(repo, wanted, request.pinned)
-        folder = fetch(repo, revision, code=code, progress=request.progress)
+        revision = hub.chosen_commit(repo, wanted, request.pinned, offline=request.offline)
+        folder = fetch(repo, revision, code=code, offline=request.offline, progress=request.progress)
     else:
         raise InputError(f"encoder {request.name!r}: {folder} is neither a folder nor a name on the hub")
     if code:  # it may come from other repositories, and change there
-        revision = "+".join([revision, *map(hub.commit_of, code_repositories(folder))])
+        others = [hub.commit_of(other, offline=request.offline) for other in code_repositories(folder)]
+        revision = "+".join([revision, *others])
     return SentenceTransformerEncoder(folder, name=request.name, revision=revision, threads=request.threads, **options)

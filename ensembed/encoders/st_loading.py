@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from ensembed.encoders.model_files import read_json, read_object, revision_of
@@ -42,6 +42,11 @@ _OLD_WEIGHTS = "pytorch_model*.bin"
 # Code in another repository of the hub, as in `organisation/name--module.Class`.
 _ELSEWHERE = re.compile(r'"([\w.-]+/[\w.-]+?)--[\w.]+"')
 
+# The classes of modules and of activations that the libraries have themselves.
+_MODULE = re.compile(r"sentence_transformers(\.\w+)*\.(models|modules)(\.\w+)*\.[A-Z]\w*")
+_ACTIVATION = re.compile(r"torch\.nn(\.\w+)*\.[A-Z]\w*")
+_COPY = ": copy what belongs to the model into its folder"
+
 # The weights of the layer on top of BERT that only its pre-training used: many models are published without it.
 _UNUSED = "pooler"
 _MISSING = re.compile(r"^(\S+)\s*\|[^|\n]*MISSING", re.MULTILINE)
@@ -65,13 +70,14 @@ def revision_of_model(folder: Path, *, code: bool, progress: Progress) -> str:
     return revision_of(files, label=f"hash {folder.name}", progress=progress)
 
 
-def fetch(repo: str, commit: str, *, code: bool, progress: Progress) -> Path:
+def fetch(repo: str, commit: str, *, code: bool, offline: bool, progress: Progress) -> Path:
     """Fetch the files that the library reads; weights of the older format only if there are no others."""
     # The patterns of old weights are those of a repository's root: modules behind the transformer have small ones.
     wanted = ["*"] if code else [*_READ, "*.safetensors", f"*/{_OLD_WEIGHTS}", _OLD_WEIGHTS]
-    folder = hub.snapshot(repo, commit, wanted, ignore=[*_NOT_READ, _OLD_WEIGHTS], progress=progress)
+    how: dict[str, Any] = {"offline": offline, "progress": progress}
+    folder = hub.snapshot(repo, commit, wanted, ignore=[*_NOT_READ, _OLD_WEIGHTS], **how)
     if not any(folder.glob("*.safetensors")):
-        folder = hub.snapshot(repo, commit, wanted, ignore=_NOT_READ, progress=progress)
+        folder = hub.snapshot(repo, commit, wanted, ignore=_NOT_READ, **how)
     return folder
 
 
@@ -147,7 +153,14 @@ def _refuse_outside_files(name: str, folder: Path, *, code: bool) -> None:
 
 
 def _refuse_code(name: str, folder: Path) -> None:
-    """Raise an EncoderError if a model names classes from outside the libraries, which would import or replace them."""
+    """Raise an EncoderError if a model names code from outside the libraries, or folders that are not below its own.
+
+    Versions of the library before 6 import whatever class a local model names. They find names in these files of every
+    folder below the model's, and nowhere else, if no path and no link leads out of it.
+    """
+    for link in (path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()):
+        if not link.resolve().is_relative_to(folder.resolve()):
+            raise EncoderError(f"encoder {name!r}: {link} leads out of the model's folder, to {link.resolve()}{_COPY}")
     for file in sorted(folder.rglob("*.json")):
         if file.name not in ("modules.json", "config.json", "router_config.json", "wordembedding_config.json"):
             continue
@@ -155,22 +168,31 @@ def _refuse_code(name: str, folder: Path) -> None:
             content = read_json(file, "download the model again")
         except EncoderError as error:
             raise EncoderError(f"encoder {name!r}: {error}") from error
-        classes, library = list[object](), "sentence_transformers"
+        classes, library, pattern = list[object](), "sentence-transformers", _MODULE
+        places = list[object]()
         if file.name == "modules.json":
             if not isinstance(content, list) or not all(isinstance(m, dict) and "type" in m for m in content):
                 raise EncoderError(f"encoder {name!r}: {file} is no list of modules; download the model again")
-            classes = [module["type"] for module in content]
+            classes, places = [module["type"] for module in content], [module.get("path", "") for module in content]
         elif not isinstance(content, dict):
             continue
         elif isinstance(content.get("types"), dict):  # a router's modules
-            classes = list(content["types"].values())
+            classes, places = list(content["types"].values()), list(content["types"])
         elif file.name.startswith("word"):
             classes = [content.get("tokenizer_class")]
-        elif {"in_features", "activation_function"} <= content.keys():  # a dense layer
-            classes, library = [content["activation_function"]], "torch"
-        if foreign := [cls for cls in classes if not str(cls).startswith(f"{library}.")]:
-            outside = f"{foreign[0]!r}, which is no part of {library.replace('_', '-')}"
+        elif "in_features" in content or "." in str(content.get("activation_function", "")):  # a dense layer
+            classes, library, pattern = [content.get("activation_function", "torch.nn.Tanh")], "torch", _ACTIVATION
+        if foreign := [cls for cls in classes if not pattern.fullmatch(str(cls))]:
+            outside = f"{foreign[0]!r}, which is no part of {library}"
             raise EncoderError(f"encoder {name!r}: {file} names {outside}.{_code_hint(name)}")
+        if outer := [place for place in places if not _is_below(str(place))]:
+            raise EncoderError(f"encoder {name!r}: {file} names {outer[0]!r}, outside of the model's folder{_COPY}")
+
+
+def _is_below(place: str) -> bool:
+    """Return whether a path of a model's file stays in the folder, on every system."""
+    path = PureWindowsPath(place)  # which knows both kinds of slashes
+    return not (path.anchor or ".." in path.parts)
 
 
 def _code_hint(name: str) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ensembed.errors import InputError, MissingError
+from ensembed.errors import ConsentError, EnsembedError, InputError, MissingError
 from ensembed.support.progress import Progress, silent
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -43,27 +43,36 @@ def is_repo_name(text: str) -> bool:
     return text.isascii()
 
 
-def commit_of(repo: str, revision: str | None = None) -> str:
+def commit_of(repo: str, revision: str | None = None, *, offline: bool = False) -> str:
     """Return the commit that a branch, a tag or None (the main branch) means now, or meant last if we are offline."""
     if revision is not None and _COMMIT.fullmatch(revision.lower()):
         return revision.lower()
     # Not `model_info`, which leaves no trace in the cache: offline the revision would be unknown the next time.
-    return snapshot(repo, revision, _LANDMARKS).name
+    return snapshot(repo, revision, _LANDMARKS, offline=offline).name
 
 
-def chosen_commit(repo: str, revision: str | None, pinned: str | None) -> str:
+def chosen_commit(repo: str, revision: str | None, pinned: str | None, *, offline: bool = False) -> str:
     """Return the commit to open a model at: that of the revision a user named, else the one a saved model has."""
-    return commit_of(repo, revision or (pinned if pinned and _COMMIT.fullmatch(pinned) else None))
+    known = pinned if pinned and _COMMIT.fullmatch(pinned) else None
+    return commit_of(repo, revision or known, offline=offline)
 
 
 def snapshot(
-    repo: str, revision: str | None, patterns: Sequence[str], *, ignore: Sequence[str] = (), progress: Progress = silent
+    repo: str,
+    revision: str | None,
+    patterns: Sequence[str],
+    *,
+    ignore: Sequence[str] = (),
+    offline: bool = False,
+    progress: Progress = silent,
 ) -> Path:
     """Return the folder of a repository's files in the user's hub cache; in patterns a star also crosses slashes."""
     from huggingface_hub import errors
 
     try:
-        return fetch(repo, revision, patterns, ignore=ignore, progress=progress)
+        return fetch(repo, revision, patterns, ignore=ignore, offline=offline, progress=progress)
+    except EnsembedError:
+        raise
     except errors.HFValidationError:
         raise InputError(f"{repo!r} is neither a folder here nor a name on the hub, such as BAAI/bge-m3") from None
     except Exception as error:  # its transport has been three different libraries, each with errors of its own
@@ -77,17 +86,28 @@ def fetch(
     patterns: Sequence[str],
     *,
     ignore: Sequence[str] = (),
+    offline: bool = False,
     progress: Progress = silent,
     token: str | None = None,
     cache_dir: str | Path | None = None,
 ) -> Path:
-    """Do the same as `snapshot`, but raise the errors of the hub's client; take a token and another cache folder."""
-    from huggingface_hub import snapshot_download
+    """Do the same as `snapshot`, but raise the errors of the hub's client; take a token and another cache folder.
+
+    `offline` is for a name out of a file: no request is sent, and a model that is not in the cache is a ConsentError.
+    """
+    from huggingface_hub import errors, snapshot_download
 
     bars = _bars(repo, progress)
     chosen: dict[str, Any] = {"allow_patterns": list(patterns), "ignore_patterns": list(ignore), "tqdm_class": bars}
-    with _no_bars.during():
-        folder = snapshot_download(repo, revision=revision, token=token, cache_dir=cache_dir, **chosen)
+    chosen |= {"token": token, "cache_dir": cache_dir, "local_files_only": offline}
+    try:
+        with _no_bars.during():
+            folder = snapshot_download(repo, revision=revision, **chosen)
+    except errors.LocalEntryNotFoundError as error:
+        if not offline:
+            raise
+        effect = "is not in the hub's cache and would be downloaded"
+        raise ConsentError.of(f"the model {repo!r}", {"network": effect}) from error
     bars.finish()
     return Path(folder)
 

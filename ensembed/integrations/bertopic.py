@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ensembed.encoders.base import FloatArray
+from ensembed.encoders.names import Trust
 from ensembed.integrations.model_source import Source
 from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
@@ -24,14 +25,14 @@ class EnsembedBackend(BaseEmbedder):  # type: ignore[misc] # a library without t
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: also open encoders that run their own code or send sentences away, as in `ensembed.load`.
+        trust: also open encoders that run code or use a network, as in `ensembed.load`.
 
     Example:
         >>> EnsembedBackend("demo?dim=4").embed(["a dog", ""]).shape
         (2, 4)
     """
 
-    def __init__(self, model: ModelLike, *, threads: int | None = None, trust: bool = False) -> None:
+    def __init__(self, model: ModelLike, *, threads: int | None = None, trust: Trust = False) -> None:
         self._source = Source(model, threads=threads, trust=trust)
         super().__init__(embedding_model=self._source.model)
 

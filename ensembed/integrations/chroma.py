@@ -8,6 +8,7 @@ from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from ensembed.encoders.base import Encoder
+from ensembed.encoders.names import Trust
 from ensembed.errors import InputError, ModelError
 from ensembed.integrations.model_source import Source
 from ensembed.models.opening import ModelLike
@@ -34,10 +35,10 @@ class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[m
     Args:
         model: a model in memory (pass it again when you reopen a collection), the folder of a saved one, or a name.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: also open encoders that run their own code or send sentences away; it is not kept with the collection.
+        trust: also open encoders that run code or use a network; it is not kept with the collection.
     """
 
-    def __init__(self, model: ModelLike, *, threads: int | None = None, trust: bool = False) -> None:
+    def __init__(self, model: ModelLike, *, threads: int | None = None, trust: Trust = False) -> None:
         source = Source(model, threads=threads, trust=trust)
         self._use(source.model, source.lasting_name)
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
+from ensembed.encoders.names import Trust
 from ensembed.errors import DimensionError, InputError, StoreError
 from ensembed.integrations.vector_stores import Allowed, FolderStore, Hits, IdArray, StoreFacts, checked_settings
 from ensembed.methods.meta import Layer, Meta
@@ -48,7 +49,7 @@ class FaissStore(FolderStore):
         connectivity: int = 32,
         ef_construction: int = 200,
         ef_search: int = 64,
-        trust: bool = False,
+        trust: Trust = False,
     ) -> FaissStore:
         """Create an empty store.
 
@@ -59,7 +60,7 @@ class FaissStore(FolderStore):
             connectivity: links per vector in the graph.
             ef_construction: breadth of the search for links.
             ef_search: breadth of the search for hits.
-            trust: also open a model that runs code which comes with its weights, or that sends sentences to a server.
+            trust: also open a model that runs code or uses a network; see `ensembed.load`.
 
         Raises:
             StoreError: there is a store in the folder already, or it cannot be written to.

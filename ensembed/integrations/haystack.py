@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from typing_extensions import Self
 
 from ensembed.encoders.base import Encoder
+from ensembed.encoders.names import Trust
 from ensembed.errors import InputError
 from ensembed.integrations.model_source import Source
 from ensembed.models.opening import ModelLike
@@ -26,7 +27,7 @@ class _ModelComponent:
     # The arguments that are kept as attributes and written to YAML, beside the model and threads.
     _settings: ClassVar[tuple[str, ...]]
 
-    def _set_model(self, model: ModelLike, threads: int | None, trust: bool) -> None:
+    def _set_model(self, model: ModelLike, threads: int | None, trust: Trust) -> None:
         self._source = Source(model, threads=threads, trust=trust)
         self.model = str(model) if isinstance(model, Path) else model  # for people who inspect a component
         self.threads = threads
@@ -65,13 +66,13 @@ class EnsembedTextEmbedder(_ModelComponent):
         prefix: text to put before it.
         suffix: text to put after it.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: also open encoders that run their own code or send sentences away, as in `ensembed.load`.
+        trust: also open encoders that run code or use a network, as in `ensembed.load`.
     """
 
     _settings = ("prefix", "suffix")
 
     def __init__(
-        self, model: ModelLike, *, prefix: str = "", suffix: str = "", threads: int | None = None, trust: bool = False
+        self, model: ModelLike, *, prefix: str = "", suffix: str = "", threads: int | None = None, trust: Trust = False
     ) -> None:
         self._set_model(model, threads, trust)
         self.prefix, self.suffix = prefix, suffix
@@ -101,7 +102,7 @@ class EnsembedDocumentEmbedder(_ModelComponent):
         embedding_separator: stands between the fields and the content.
         progress_bar: draw a bar, if standard error is a terminal.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: also open encoders that run their own code or send sentences away, as in `ensembed.load`.
+        trust: also open encoders that run code or use a network, as in `ensembed.load`.
     """
 
     _settings = ("prefix", "suffix", "meta_fields_to_embed", "embedding_separator", "progress_bar")
@@ -116,7 +117,7 @@ class EnsembedDocumentEmbedder(_ModelComponent):
         embedding_separator: str = "\n",
         progress_bar: bool = True,
         threads: int | None = None,
-        trust: bool = False,
+        trust: Trust = False,
     ) -> None:
         if isinstance(meta_fields_to_embed, str):
             raise InputError(f"meta_fields_to_embed is a list of names: write [{meta_fields_to_embed!r}]")

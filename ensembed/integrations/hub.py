@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ensembed.encoders.base import EncoderSpec
+from ensembed.encoders.base import SavedSpec
 from ensembed.errors import InputError
 from ensembed.integrations.model_card import Licences, Scores, facts_of, member_of, model_card
 from ensembed.models.ensemble import MetaEncoder
@@ -91,13 +91,13 @@ def push_to_hub(
         return _commit(repo, files, private, token, revision or "main", commit_message or summary)
 
 
-def _check_members(specs: Sequence[EncoderSpec], *, allow_local: bool) -> None:
+def _check_members(specs: Sequence[SavedSpec], *, allow_local: bool) -> None:
     """Raise an InputError if others cannot open a member, or if a member's name holds a password."""
     for spec in specs:
-        if _PASSWORD.search(spec.name):
-            hidden = _PASSWORD.sub("//***@", spec.name)
+        if _PASSWORD.search(spec.name.text):
+            hidden = _PASSWORD.sub("//***@", spec.name.text)
             raise InputError(f"the name of member {hidden!r} holds a user or a password: fit with a name without it")
-    local = [f"{member.spec.name!r} ({member.local})" for member in map(member_of, specs) if member.local]
+    local = [f"{member.spec.name.text!r} ({member.local})" for member in map(member_of, specs) if member.local]
     if local and not allow_local:
         raise InputError(
             f"the model would not open elsewhere, since these members are on this machine alone: {', '.join(local)}. "

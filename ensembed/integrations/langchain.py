@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from ensembed.encoders.base import Encoder
+from ensembed.encoders.names import Trust
+from ensembed.integrations.model_source import untrusted
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.support.extras import import_extra
 
@@ -19,15 +21,15 @@ class EnsembedEmbeddings(Embeddings):  # type: ignore[misc] # its types are not 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: also open encoders that run their own code or send sentences away, as in `ensembed.load`.
+        trust: also open encoders that run code or use a network, as in `ensembed.load`.
 
     Example:
         >>> EnsembedEmbeddings("demo?dim=2&seed=1").embed_documents([])
         []
     """
 
-    def __init__(self, model: ModelLike, *, threads: int | None = None, trust: bool = False) -> None:
-        self.model: Encoder = open_model(model, threads=threads, trust=trust, from_file=True)
+    def __init__(self, model: ModelLike, *, threads: int | None = None, trust: Trust = False) -> None:
+        self.model: Encoder = open_model(untrusted(model), threads=threads, trust=trust)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return one vector per text."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+from ensembed.encoders.names import Trust
 from ensembed.errors import ModelError
 from ensembed.integrations.model_source import Source
 from ensembed.models.opening import ModelLike
@@ -27,7 +28,7 @@ class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are no
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.
         embed_batch_size: texts per call, at most 2048.
         threads: cores per encoder that is opened; None leaves it to each encoder.
-        trust: also open encoders that run their own code or send sentences away; `to_dict` does not keep it.
+        trust: also open encoders that run code or use a network; `to_dict` does not keep it.
         fingerprint: the fingerprint that the model must have; for `from_dict`.
         **settings: the other fields of `BaseEmbedding`.
     """
@@ -35,7 +36,7 @@ class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are no
     model: str | None = Field(default=None, description="The folder or name of the model; None for one in memory.")
     fingerprint: str = Field(description="The hash of everything that changes the model's numbers.")
     threads: int | None = Field(default=None, description="Cores per encoder.")
-    trust: bool = Field(default=False, exclude=True)
+    trust: Trust = Field(default=False, exclude=True)
     _source: Source = PrivateAttr()
 
     def __init__(
@@ -44,7 +45,7 @@ class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are no
         *,
         embed_batch_size: int = _BATCH,
         threads: int | None = None,
-        trust: bool = False,
+        trust: Trust = False,
         fingerprint: str | None = None,
         **settings: Any,  # noqa: ANN401 - LlamaIndex's own fields
     ) -> None:

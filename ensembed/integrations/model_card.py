@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from ensembed.encoders.base import EncoderSpec
+from ensembed.encoders.base import SavedSpec
 from ensembed.encoders.names import KINDS, Request, parse_name
 from ensembed.errors import InputError
 from ensembed.fetch.catalog import catalog
@@ -19,7 +19,7 @@ from ensembed.sts import Result
 from ensembed.support.text_tables import markdown_table
 from ensembed.support.version import __version__
 
-Describable: TypeAlias = MetaEncoder | SavedModel | str | Path
+Describable: TypeAlias = MetaEncoder | SavedModel[SavedSpec] | str | Path
 Scores: TypeAlias = Result | Sequence[Any] | Mapping[str, Any]
 Licences: TypeAlias = Mapping[str, str] | None
 
@@ -70,7 +70,7 @@ def model_card(
         library_name: ensembed
     """
     saved = facts_of(model)
-    names = [spec.name for spec in saved.members]
+    names = [spec.name.text for spec in saved.members]
     if unknown := sorted(set(licences or {}) - set(names)):
         raise InputError(f"licences are given for {unknown}, and the members are {names}")
     members = [member_of(spec, licences) for spec in saved.members]
@@ -97,12 +97,13 @@ def model_card(
     return "\n\n".join(parts) + "\n"
 
 
-def facts_of(model: Describable) -> SavedModel:
+def facts_of(model: Describable) -> SavedModel[SavedSpec]:
     """Return what a card tells about a model, without opening its members."""
     if isinstance(model, SavedModel):
         return model
     if isinstance(model, MetaEncoder):
-        return SavedModel(model.meta, tuple(member.spec for member in model.ensemble.encoders), (), model.corpus)
+        specs = tuple(SavedSpec.of(member.spec) for member in model.ensemble.encoders)
+        return SavedModel(model.meta, specs, (), model.corpus)
     if isinstance(model, (str, Path)):
         return read_model(Path(model))
     single = "make a model of a single encoder by Ensemble([encoder]).fit(sentences, Concat())"
@@ -123,19 +124,19 @@ def escaped(text: str) -> str:
 class Member:
     """A member as others see it; unknown texts are empty, and `local` says why others cannot open it by its name."""
 
-    spec: EncoderSpec
+    spec: SavedSpec
     licence: str
     base_model: str = ""
     local: str = ""
 
 
-def member_of(spec: EncoderSpec, licences: Licences = None) -> Member:
+def member_of(spec: SavedSpec, licences: Licences = None) -> Member:
     """Return what the spec, the user's licences, the catalogue and the hub's cache tell; nothing is fetched."""
-    licence = (licences or {}).get(spec.name, "")
-    if spec.kind in ("object", "meta"):
+    licence = (licences or {}).get(spec.name.text, "")
+    if spec.settings.kind in ("object", "meta"):
         return Member(spec, licence, local="it is an object of your program")
     try:
-        request = parse_name(spec.name)
+        request = parse_name(spec.name.text)
     except InputError as error:
         return Member(spec, licence, local=f"its name cannot be opened: {error}")
     if request.entry is not None:
@@ -143,7 +144,7 @@ def member_of(spec: EncoderSpec, licences: Licences = None) -> Member:
         return Member(spec, licence or request.entry.licence, original[1] if original else "")
     if request.scheme == "demo":
         return Member(spec, licence or "Apache-2.0")  # part of ensembed
-    commit = _COMMIT.fullmatch(spec.revision)
+    commit = _COMMIT.fullmatch(spec.settings.revision)
     if commit is not None and request.scheme in ("st", "model2vec"):
         return Member(spec, licence or _cached_licence(request.location, commit[1]), request.location)
     return Member(spec, licence, local=_why_local(request))
@@ -262,7 +263,7 @@ def _licence(members: Sequence[Member]) -> dict[str, str]:
     return {"license": "other", "license_name": "those-of-the-members"}
 
 
-def _summary(saved: SavedModel) -> str:
+def _summary(saved: SavedModel[SavedSpec]) -> str:
     count = len(saved.members)
     members = "one frozen encoder" if count == 1 else f"{count} frozen encoders"
     labels = "used to choose it, except those of the tuning below." if "tuned" in saved.meta.method else "used."
@@ -270,21 +271,21 @@ def _summary(saved: SavedModel) -> str:
     return f"One sentence embedding of {saved.meta.dim} dimensions out of {members}, {method}. No labels were {labels}"
 
 
-def _members(saved: SavedModel, members: Sequence[Member]) -> list[str]:
+def _members(saved: SavedModel[SavedSpec], members: Sequence[Member]) -> list[str]:
     method = saved.meta.method
     weights: Any = method.get("weights")
     numbers = isinstance(weights, (list, tuple)) and len(weights) == len(members)
     rows = []
     for j, member in enumerate(members):
-        spec = member.spec
+        spec = member.spec.settings
         # A user chooses the name of an object: nothing in it may become Markdown.
-        texts = map(escaped, (spec.name, spec.kind, spec.revision, member.licence or _UNKNOWN))
+        texts = map(escaped, (member.spec.name.text, spec.kind, spec.revision, member.licence or _UNKNOWN))
         rows.append([*texts, str(spec.dim), *([f"{weights[j]:.3g}"] if numbers else [])])
     headers = ["member", "kind", "revision", "licence", "dimensions", *(["weight"] if numbers else [])]
     parts = [markdown_table(headers, rows, left=4), _MEMBERS_APART]
-    if unclear := ", ".join(escaped(member.spec.name) for member in members if not member.licence):
+    if unclear := ", ".join(escaped(member.spec.name.text) for member in members if not member.licence):
         parts.append(f"The licence of {unclear} is not known to ensembed: check it before you use the model.")
-    if local := [f"{escaped(member.spec.name)}: {member.local}" for member in members if member.local]:
+    if local := [f"{escaped(member.spec.name.text)}: {member.local}" for member in members if member.local]:
         parts.append(f"These members cannot be fetched by their name: {'; '.join(local)}. You need your own.")
     if not numbers:
         equal = weights in (None, "equal")
@@ -295,12 +296,12 @@ def _members(saved: SavedModel, members: Sequence[Member]) -> list[str]:
         share = f" (first in {certainty:.0%} of the bootstrap samples)" if isinstance(certainty, (int, float)) else ""
         parts.append(
             "The weights were found by the members' reliability on the corpus, without labels; the most trusted member "
-            f"is {escaped(members[place].spec.name)}{share}."
+            f"is {escaped(members[place].spec.name.text)}{share}."
         )
     return parts
 
 
-def _method(saved: SavedModel) -> str:
+def _method(saved: SavedModel[SavedSpec]) -> str:
     meta = saved.meta
     facts = {key: value for key, value in meta.method.items() if key not in _TOLD_ELSEWHERE}
     lines = [f"- method: {escaped(str(meta.method['name']))}"]
@@ -328,10 +329,10 @@ def _scores(table: _ScoreTable) -> list[str]:
     ]
 
 
-def _usage(saved: SavedModel, members: Sequence[Member], repo: str | None) -> str:
-    local = [f"{member.spec.name!r}: YOUR_OWN" for member in members if member.local]
+def _usage(saved: SavedModel[SavedSpec], members: Sequence[Member], repo: str | None) -> str:
+    local = [f"{member.spec.name.text!r}: YOUR_OWN" for member in members if member.local]
     encoders = f", encoders={{{', '.join(local)}}}" if local else ""
-    names = dict.fromkeys(spec.name.partition("?")[0] for spec in saved.members)
+    names = dict.fromkeys(spec.name.text.partition("?")[0] for spec in saved.members)
     pulled = " ".join(name for name in names if name in catalog())
     install = ["pip install ensembed", *([f"ensembed pull {pulled}"] if pulled else [])]
     if repo:

@@ -6,12 +6,18 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ensembed.encoders.base import Encoder
+from ensembed.encoders.base import Encoder, UntrustedName
+from ensembed.encoders.names import Trust
 from ensembed.errors import InputError
 from ensembed.methods.meta import Meta, Placement
 from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.models.saved_model import is_model
+
+
+def untrusted(model: ModelLike) -> ModelLike | UntrustedName:
+    """Return a name as an untrusted one: another library may have read it from a file of its own."""
+    return UntrustedName(model) if isinstance(model, str) else model
 
 
 class Source:
@@ -28,7 +34,7 @@ class Source:
         ('demo?dim=4', (1, 4))
     """
 
-    def __init__(self, given: ModelLike, *, threads: int | None = None, trust: bool = False) -> None:
+    def __init__(self, given: ModelLike, *, threads: int | None = None, trust: Trust = False) -> None:
         if given is None or (isinstance(given, str) and not given):
             raise InputError(
                 f"a model is an encoder, the folder of a saved model or an encoder's name, not {given!r}; if it was an "
@@ -44,7 +50,7 @@ class Source:
         """The model; it is opened once, also if several threads ask."""
         with self._lock:
             if self._model is None:
-                self._model = open_model(self._given, threads=self._threads, trust=self._trust, from_file=True)
+                self._model = open_model(untrusted(self._given), threads=self._threads, trust=self._trust)
             return self._model
 
     @property

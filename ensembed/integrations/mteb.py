@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ensembed.encoders.base import Encoder, FloatArray
+from ensembed.encoders.names import Trust
 from ensembed.errors import DatasetError, InputError
+from ensembed.integrations.model_source import untrusted
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.sts import Dataset
@@ -40,7 +42,7 @@ class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # 
     Args:
         model: an encoder, the folder of a saved model, or a name, whose options replace MTEB's own prompts.
         name: the name in results, as `organization/name`; by default `ensembed/` and the model's name.
-        trust: also open encoders that run code which comes with them, or that send sentences away.
+        trust: also open encoders that run code or use a network; see `ensembed.load`.
         progress: reports encoded rows.
 
     Example:
@@ -49,9 +51,9 @@ class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # 
     """
 
     def __init__(
-        self, model: ModelLike, name: str | None = None, *, trust: bool = False, progress: Progress = silent
+        self, model: ModelLike, name: str | None = None, *, trust: Trust = False, progress: Progress = silent
     ) -> None:
-        self.model = open_model(model, trust=trust, from_file=True)
+        self.model = open_model(untrusted(model), trust=trust)
         spec = self.model.spec
         name = name or "ensembed/" + re.sub(r"[^\w.+]+", "-", spec.name).strip("-")
         if not re.fullmatch(r"[^/\s]+/[^/\s]+", name):

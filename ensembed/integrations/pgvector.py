@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from typing_extensions import Self
 
 from ensembed.encoders.base import Encoder, FloatArray
+from ensembed.encoders.names import Trust
 from ensembed.errors import DimensionError, InputError, MissingError, SentenceError, StoreError
 from ensembed.integrations import vector_stores as stores
 from ensembed.integrations.vector_stores import Hits, IdArray, StoreFacts, checked_settings
@@ -64,7 +65,7 @@ class PgvectorStore(stores.DatabaseStore):
         connectivity: int = 16,
         ef_construction: int = 64,
         ef_search: int = 100,
-        trust: bool = False,
+        trust: Trust = False,
     ) -> Self:
         """Create an empty table, and the extension `vector` if the database lacks it.
 
@@ -78,7 +79,7 @@ class PgvectorStore(stores.DatabaseStore):
             connectivity: links per vector in the index (pgvector's `m`).
             ef_construction: breadth of the search for links.
             ef_search: breadth of the search for hits.
-            trust: also open a model that runs code which comes with its weights, or that sends sentences to a server.
+            trust: also open a model that runs code or uses a network; see `ensembed.load`.
 
         Raises:
             StoreError: the table exists already, or the database refuses.
@@ -107,7 +108,7 @@ class PgvectorStore(stores.DatabaseStore):
         return store
 
     @classmethod
-    def open(cls, database: Database, model: ModelLike, *, table: str = "ensembed", trust: bool = False) -> Self:
+    def open(cls, database: Database, model: ModelLike, *, table: str = "ensembed", trust: Trust = False) -> Self:
         """Open a table that `create` made, with its settings. The arguments are those of `create`.
 
         Raises:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from typing_extensions import Self
 
 from ensembed.encoders.base import Encoder, FloatArray
+from ensembed.encoders.names import Trust
 from ensembed.errors import InputError, StoreBusyError, StoreError
 from ensembed.integrations.vector_stores import DatabaseStore, Hits, IdArray, StoreFacts, store_model
 from ensembed.models.opening import ModelLike
@@ -56,14 +57,16 @@ class QdrantStore(DatabaseStore):
         super().__init__(model, facts, f"the qdrant collection {collection!r}", owned)
 
     @classmethod
-    def create(cls, location: Location, model: ModelLike, *, collection: str = "ensembed", trust: bool = False) -> Self:
+    def create(
+        cls, location: Location, model: ModelLike, *, collection: str = "ensembed", trust: Trust = False
+    ) -> Self:
         """Create an empty collection.
 
         Args:
             location: ":memory:", a folder, a server's URL, or your own `QdrantClient`, not closed with the store.
             model: a model, the folder of a saved one, or an encoder's name.
             collection: the collection's name.
-            trust: also open a model that runs code which comes with its weights, or that sends sentences to a server.
+            trust: also open a model that runs code or uses a network; see `ensembed.load`.
 
         Raises:
             StoreError: there is a collection of that name already, or the location cannot be used.
@@ -82,7 +85,7 @@ class QdrantStore(DatabaseStore):
         return store
 
     @classmethod
-    def open(cls, location: Location, model: ModelLike, *, collection: str = "ensembed", trust: bool = False) -> Self:
+    def open(cls, location: Location, model: ModelLike, *, collection: str = "ensembed", trust: Trust = False) -> Self:
         """Open a collection that `create` made. The arguments are those of `create`.
 
         Raises:

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import check_sentences
 from ensembed.encoders import AdjustedEncoder, Encoder, EncoderLike, EncoderSpec, open_encoder
+from ensembed.encoders.names import Trust
 from ensembed.encoders.st_encoder import SentenceTransformerEncoder
 from ensembed.errors import EncoderError, InputError, MissingError, ModelError
 from ensembed.integrations.model_card import model_card
-from ensembed.integrations.model_source import as_meta_encoder
+from ensembed.integrations.model_source import as_meta_encoder, untrusted
 from ensembed.methods.meta import Network
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
 from ensembed.models.opening import ModelLike, open_model
@@ -175,7 +176,7 @@ def to_sentence_transformer(
     similarity_fn_name: str | None = None,
     truncate_dim: int | None = None,
     device: str | None = None,
-    trust: bool = False,
+    trust: Trust = False,
 ) -> SentenceTransformer:
     """Return a `SentenceTransformer` that gives the model's vectors.
 
@@ -186,7 +187,7 @@ def to_sentence_transformer(
         similarity_fn_name: `cosine` (also for None), `dot`, `euclidean` or `manhattan`.
         truncate_dim: the number of dimensions to keep; None for all.
         device: where the library puts the vectors; members compute where they were opened (`st:NAME?device=cuda`).
-        trust: also open encoders that run code which comes with them, or that send sentences away.
+        trust: also open encoders that run code or use a network; see `ensembed.load`.
 
     Example:
         >>> from ensembed import Ensemble
@@ -195,7 +196,7 @@ def to_sentence_transformer(
         >>> to_sentence_transformer(model).encode(["a dog barks"]).shape
         (1, 14)
     """
-    module = MetaEncoderModule(as_meta_encoder(open_model(model, trust=trust, from_file=True)))
+    module = MetaEncoderModule(as_meta_encoder(open_model(untrusted(model), trust=trust)))
     names = {"default_prompt_name": default_prompt_name, "similarity_fn_name": similarity_fn_name}
     return _build([module], prompts=dict(prompts or {}), truncate_dim=truncate_dim, device=device, **names)
 
@@ -207,7 +208,7 @@ def load(
     encoders: Mapping[str, EncoderLike] | None = None,
     threads: int | None = None,
     missing: Missing = "error",
-    trust: bool = False,
+    trust: Trust = False,
     device: str | None = None,
     progress: Progress = silent,
 ) -> SentenceTransformer:
@@ -218,7 +219,7 @@ def load(
         encoders: members that cannot be opened by name, as for `ensembed.load`.
         threads: cores per encoder.
         missing: "drop" goes on without members that fail, as for `ensembed.load`.
-        trust: also open members that run code which comes with them or send sentences away, as for `ensembed.load`.
+        trust: also open members that run code or use a network, as for `ensembed.load`.
         device: where the library puts the vectors.
         progress: receives long work that opening a member takes.
     """
@@ -228,8 +229,8 @@ def load(
     model = load_model(folder, encoders=encoders, threads=threads, missing=missing, trust=trust, progress=progress)
     modules = [MetaEncoderModule(model)]
     for kind, path in kinds:
-        activation = _read(folder / path / "config.json", dict, {}).get("activation_function", "torch.")
-        if not str(activation).startswith("torch."):  # the library would silently replace it by another one
+        activation = _read(folder / path / "config.json", dict, {}).get("activation_function", "torch.nn.")
+        if not str(activation).startswith("torch.nn."):  # the library would silently replace it by another one
             raise ModelError(f"{folder / path} has the activation {activation!r}, not torch's own, and it is not run")
         try:
             modules.append(kind.load(str(folder), subfolder=path, local_files_only=True, trust_remote_code=False))

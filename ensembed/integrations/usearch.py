@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
+from ensembed.encoders.names import Trust
 from ensembed.errors import StoreError
 from ensembed.integrations.vector_stores import Allowed, FolderStore, Hits, IdArray, StoreFacts, checked_settings
 from ensembed.models.opening import ModelLike
@@ -49,7 +50,7 @@ class UsearchStore(FolderStore):
         connectivity: int = 16,
         expansion_add: int = 128,
         expansion_search: int = 64,
-        trust: bool = False,
+        trust: Trust = False,
     ) -> UsearchStore:
         """Create an empty store.
 
@@ -60,7 +61,7 @@ class UsearchStore(FolderStore):
             connectivity: links per vector in the graph.
             expansion_add: breadth of the search for links.
             expansion_search: breadth of the search for hits.
-            trust: also open a model that runs code which comes with its weights, or that sends sentences to a server.
+            trust: also open a model that runs code or uses a network; see `ensembed.load`.
 
         Raises:
             StoreError: there is a store in the folder already, or it cannot be written to.
@@ -70,7 +71,7 @@ class UsearchStore(FolderStore):
         return cls._created(folder, model, settings, trust)
 
     @classmethod
-    def open(cls, folder: str | Path, model: ModelLike, *, trust: bool = False, view: bool = False) -> UsearchStore:
+    def open(cls, folder: str | Path, model: ModelLike, *, trust: Trust = False, view: bool = False) -> UsearchStore:
         """Open a store as `FolderStore.open` does; `view` leaves the index on disk, and the store is then read-only."""
         return cls._opened(folder, model, trust=trust, read_only=view)
 

@@ -18,8 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Self
 
 from ensembed.corpora.corpus import check_sentences, shorten
-from ensembed.encoders.base import Encoder, FloatArray
+from ensembed.encoders.base import Encoder, FloatArray, UntrustedName
+from ensembed.encoders.names import Trust
 from ensembed.errors import EnsembedError, InputError, SentenceError, StoreBusyError, StoreError
+from ensembed.integrations.model_source import untrusted
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.atomic_files import make_folder, new_file, write_atomically
@@ -63,7 +65,7 @@ class StoreFacts:
     """What a store records about itself: the library, the model, the length of a vector, and the library's settings."""
 
     backend: str
-    model: str  # its name at creation, which may differ now
+    model: UntrustedName  # its name at creation, which may differ now
     key: str  # of its spec: equal keys mean equal vectors
     dim: int
     settings: Mapping[str, Any]
@@ -71,11 +73,11 @@ class StoreFacts:
     @classmethod
     def of(cls, backend: str, model: Encoder, settings: Mapping[str, Any] | None = None) -> StoreFacts:
         """Return the facts of a new store for this model's vectors."""
-        return cls(backend, model.spec.name, model.spec.key, model.spec.dim, settings or {})
+        return cls(backend, UntrustedName(model.spec.name), model.spec.key, model.spec.dim, settings or {})
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data that `from_json` reads back."""
-        return {"format": FORMAT_VERSION} | asdict(self)
+        return {"format": FORMAT_VERSION} | asdict(self) | {"model": self.model.text}
 
     @classmethod
     def from_json(cls, data: object, backend: str, where: str) -> StoreFacts:
@@ -89,12 +91,13 @@ class StoreFacts:
                 raise StoreError(f"{where} is damaged: its {name!r} is {data.get(name)!r}; {_REMEDY}")
         if data["backend"] != backend:
             raise StoreError(f"{where} is a store of {data['backend']}, not of {backend}")
-        return cls(**{name: data[name] for name in _FIELDS if name != "format"})
+        facts = {name: data[name] for name in _FIELDS if name != "format"}
+        return cls(**facts | {"model": UntrustedName(facts["model"])})
 
     def check_model(self, model: Encoder, where: str) -> None:
         """Raise an InputError, which names both models, unless this model made the store's vectors."""
         if model.spec.key != self.key:
-            former = f"{self.model!r} (key {self.key}, {self.dim} dimensions)"
+            former = f"{self.model.text!r} (key {self.key}, {self.dim} dimensions)"
             this = f"{model.spec.name!r} (key {model.spec.key}, {model.spec.dim} dimensions)"
             raise InputError(f"{where} holds vectors of {former}, and {this} is another model: open it with the first")
         if model.spec.dim != self.dim:
@@ -200,7 +203,7 @@ class VectorStore(ABC):
         self.close()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.where!r}, model={self.facts.model!r}, dim={self.facts.dim})"
+        return f"{type(self).__name__}({self.where!r}, model={self.facts.model.text!r}, dim={self.facts.dim})"
 
     @abstractmethod
     def _add(self, ids: IdArray, vectors: FloatArray, sentences: list[str], *, replace: bool) -> None:
@@ -255,7 +258,7 @@ class FolderStore(VectorStore):
         self._on_disk: bytes | None = None  # `store.json` as this object last read or wrote it
 
     @classmethod
-    def _created(cls, folder: str | Path | None, model: ModelLike, settings: Mapping[str, Any], trust: bool) -> Self:
+    def _created(cls, folder: str | Path | None, model: ModelLike, settings: Mapping[str, Any], trust: Trust) -> Self:
         """Return a new store with an empty index, saved if it has a folder."""
         if folder is not None:
             _check_new(folder)
@@ -267,7 +270,7 @@ class FolderStore(VectorStore):
         return store
 
     @classmethod
-    def open(cls, folder: str | Path, model: ModelLike, *, trust: bool = False) -> Self:
+    def open(cls, folder: str | Path, model: ModelLike, *, trust: Trust = False) -> Self:
         """Open the store that was saved in a folder.
 
         Args:
@@ -282,7 +285,7 @@ class FolderStore(VectorStore):
         return cls._opened(folder, model, trust=trust)
 
     @classmethod
-    def _opened(cls, folder: str | Path, model: ModelLike, *, trust: bool, read_only: bool = False) -> Self:
+    def _opened(cls, folder: str | Path, model: ModelLike, *, trust: Trust, read_only: bool = False) -> Self:
         facts, file, content = _read_folder(Path(folder), cls.backend)
         encoder = store_model(model, trust=trust)
         facts.check_model(encoder, f"the {cls.backend} store in {folder}")
@@ -396,9 +399,9 @@ class DatabaseStore(VectorStore):
             raise
 
 
-def store_model(model: ModelLike, *, trust: bool) -> Encoder:
+def store_model(model: ModelLike, *, trust: Trust) -> Encoder:
     """Open a model whose vectors are to be stored; raise a StoreError if its vectors can vary."""
-    encoder = open_model(model, trust=trust, from_file=True)
+    encoder = open_model(untrusted(model), trust=trust)
     if not encoder.cacheable:
         problem = f"the vectors of {encoder.spec.name!r} are not always the same (missing='drop')"
         raise StoreError(f"{problem}: open the model with missing='error'")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ensembed.encoders import EncoderLike
+from ensembed.encoders.names import Trust
 from ensembed.errors import EnsembedError, InputError, MissingError, ModelError
 from ensembed.fetch.hub_files import explained, fetch, is_repo_name
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
@@ -43,7 +44,8 @@ def from_pretrained(
     encoders: Mapping[str, EncoderLike] | None = None,
     threads: int | None = None,
     missing: Missing = "error",
-    trust: bool = False,
+    trust: Trust = False,
+    offline: bool = False,
     progress: Progress = silent,
 ) -> HubModel:
     """Open a model of the hub. A model that was opened once opens without the hub.
@@ -56,7 +58,8 @@ def from_pretrained(
         encoders: members that cannot be opened by name, by the name they had, as in `ensembed.load`.
         threads: cores per encoder; None leaves it to each encoder.
         missing: as in `ensembed.load`.
-        trust: as in `ensembed.load`: let members run code or ask servers. A model that you did not save can name any.
+        trust: what the members may do, as in `ensembed.load`.
+        offline: open it from the cache only.
         progress: receives bytes, and long work that opening a member takes.
 
     Raises:
@@ -68,7 +71,7 @@ def from_pretrained(
 
     def fetched(commit: str | None, *names: str) -> Path:
         with explaining(repo, revision):
-            return fetch(repo, commit, names, progress=progress, token=token, cache_dir=cache_dir)
+            return fetch(repo, commit, names, progress=progress, token=token, cache_dir=cache_dir, offline=offline)
 
     folder = fetched(revision, CONFIG)
     commit = folder.name
@@ -77,7 +80,7 @@ def from_pretrained(
     try:
         model = load(folder, encoders=encoders, threads=threads, missing=missing, trust=trust, progress=progress)
     except ModelError as error:
-        raise ModelError(f"{repo} at {commit[:7]}, from the hub: {error}") from error
+        raise type(error)(f"{repo} at {commit[:7]}, from the hub: {error}") from error
     return HubModel(model, repo, commit)
 
 

@@ -15,14 +15,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from ensembed.encoders.base import PROBES, EncoderSpec, FloatArray
+from ensembed.encoders.base import PROBES, EncoderSpec, FloatArray, SavedSpec
 from ensembed.errors import ModelError
 from ensembed.methods.meta import PROJECTIONS, Meta
 from ensembed.support.atomic_files import make_folder, sync, write_all_atomically
@@ -43,9 +43,12 @@ _FACTS = {
     "has_spectrum": bool,
 }
 
+# A model in memory has specs of open encoders; one that was read has specs whose names are untrusted.
+Spec = TypeVar("Spec", EncoderSpec, SavedSpec)
+
 
 @dataclass(frozen=True, eq=False)
-class SavedModel:
+class SavedModel(Generic[Spec]):
     """What is kept of a meta-encoder.
 
     Attributes:
@@ -56,12 +59,12 @@ class SavedModel:
     """
 
     meta: Meta
-    members: tuple[EncoderSpec, ...]
+    members: tuple[Spec, ...]
     fingerprints: tuple[FloatArray, ...]
     corpus: str = ""
 
 
-def write_model(folder: Path, model: SavedModel) -> None:
+def write_model(folder: Path, model: SavedModel[Spec]) -> None:
     """Save the model in a folder, which is made; a model that is there already is replaced."""
     meta = model.meta
     projections = [projection.saved() for projection in meta.projections]
@@ -120,7 +123,7 @@ def is_model(folder: str | Path) -> bool:
     return bool(str(folder)) and (Path(folder) / CONFIG).is_file()
 
 
-def read_model(folder: Path) -> SavedModel:
+def read_model(folder: Path) -> SavedModel[SavedSpec]:
     """Read a saved model, or raise a ModelError that says what is wrong with it."""
     try:
         config = json.loads((folder / CONFIG).read_bytes())
@@ -154,7 +157,7 @@ def _seal(facts: Mapping[str, Any], data: bytes) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\0" + data).hexdigest()
 
 
-def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> SavedModel:
+def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> SavedModel[SavedSpec]:
     for name, kind in _FACTS.items():
         if type(config[name]) is not kind:
             raise TypeError(f"{name} is {config[name]!r}")
@@ -166,20 +169,21 @@ def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> Saved
         return tensor
 
     dim = config["dim"]
-    members = tuple(EncoderSpec.from_json(spec) for spec in config["members"])
+    members = tuple(SavedSpec.from_json(spec) for spec in config["members"])
     projections = []
     for j, (facts, spec) in enumerate(zip(config["projections"], members, strict=True)):
         if facts["kind"] not in PROJECTIONS:
             raise ValueError(f"unknown projection {facts['kind']!r}")
         taken = lambda name, *shape, j=j: take(f"projection.{j}.{name}", *shape)  # noqa: E731 - one line of it
-        projections.append(PROJECTIONS[facts["kind"]].restored(facts, spec.dim, dim, taken))
+        projections.append(PROJECTIONS[facts["kind"]].restored(facts, spec.settings.dim, dim, taken))
     spectrum = take("spectrum", dim) if config["has_spectrum"] else None
-    fingerprints = tuple(take(f"fingerprint.{j}", len(PROBES), spec.dim) for j, spec in enumerate(members))
+    fingerprints = tuple(take(f"fingerprint.{j}", len(PROBES), spec.settings.dim) for j, spec in enumerate(members))
     if tensors:
         raise ValueError(f"unexpected tensors {sorted(tensors)}")
     if "name" not in config["method"]:
         raise KeyError("name")
     meta = Meta(config["method"], dim, tuple(projections), config["normalize"], spectrum, config["rows"])
-    if meta.view_dims != tuple(spec.dim for spec in members):
-        raise ValueError(f"projections take {meta.view_dims}, members give {[spec.dim for spec in members]}")
+    dims = tuple(spec.settings.dim for spec in members)
+    if meta.view_dims != dims:
+        raise ValueError(f"projections take {meta.view_dims}, members give {list(dims)}")
     return SavedModel(meta, members, fingerprints, config["corpus"])

@@ -14,7 +14,8 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from ensembed.corpora.corpus import shorten
-from ensembed.encoders.base import PROBES, Encoder, EncoderSpec, FloatArray, difference, same_settings
+from ensembed.encoders.base import PROBES, Encoder, FloatArray, SavedSpec, UntrustedName, difference, same_settings
+from ensembed.encoders.names import Trust
 from ensembed.errors import IndexBusyError, InputError, SearchIndexError
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.models.saved_model import is_model
@@ -75,7 +76,7 @@ class Index:
         graph_rows: int = 250_000,
         source: str | None = None,
         remake: bool = False,
-        trust: bool = False,
+        trust: Trust = False,
         wait: float = 0.0,
     ) -> Index:
         """Make an empty index.
@@ -89,7 +90,7 @@ class Index:
             graph_rows: the number of rows from which "auto" has a graph.
             source: the folder or name from which a model in memory can be opened again.
             remake: replace an index that never had a row; one that had a row is always an error.
-            trust: let a saved model run code that comes with its weights, or use other servers; see `ensembed.load`.
+            trust: what the members of a saved model may do: run code, use the network; see `ensembed.load`.
             wait: seconds to wait for another process that writes to the index.
 
         Raises:
@@ -112,7 +113,8 @@ class Index:
                 raise SearchIndexError(f"there is an index in {folder} already: open it, or choose another folder")
             fingerprint = index_files.write_npy(folder / "fingerprint.npy", probes.shape, "<f4", [probes])
             sync(folder)  # the name of a file that the manifest names must not be lost
-            manifest = Manifest(settings, encoder.spec, _lasting_source(encoder, source), fingerprint)
+            lasting = _lasting_source(encoder, source)
+            manifest = Manifest(settings, SavedSpec.of(encoder.spec), lasting, fingerprint)
             write_atomically(folder / MANIFEST, manifest.to_bytes())
         return cls(segments.open_snapshot(folder), encoder, wait)
 
@@ -124,7 +126,7 @@ class Index:
         *,
         verify: bool = False,
         threads: int | None = None,
-        trust: bool = False,
+        trust: Trust = False,
         wait: float = 0.0,
         progress: Progress = silent,
     ) -> Index:
@@ -135,7 +137,7 @@ class Index:
             model: the model it was made with, its folder or its name; None opens it from its saved source when needed.
             verify: read every byte and compare the checksums; otherwise the files' sizes, and texts when they are read.
             threads: cores for the model, if it is opened here.
-            trust: let the model run code that comes with its weights, or use other servers; see `ensembed.load`.
+            trust: what the model that the index names may do: run code, use the network; see `ensembed.load`.
             wait: seconds to wait for another process that writes to the index.
             progress: receives long work.
 
@@ -176,7 +178,7 @@ class Index:
             "segments": len(manifest.segments),
             "graph": manifest.graph.rows if manifest.graph else 0,
             "bytes": sum(file.size for file in manifest.files()),
-            "model": manifest.source or manifest.spec.name,
+            "model": (manifest.source or manifest.spec.name).text,
         }
 
     def __len__(self) -> int:
@@ -186,7 +188,7 @@ class Index:
         return bool(self._snapshot.find([id_]))
 
     def __repr__(self) -> str:
-        return f"Index({str(self.folder)!r}, rows={len(self)}, model={self.manifest.spec.name!r})"
+        return f"Index({str(self.folder)!r}, rows={len(self)}, model={self.manifest.spec.name.text!r})"
 
     def add(
         self,
@@ -281,7 +283,7 @@ class Index:
         if (now := read_manifest(self.folder)) == before:
             return False
         if now.spec.key != before.spec.key:
-            raise SearchIndexError(f"{self.folder} is another index now, of {now.spec.name!r}: open it again")
+            raise SearchIndexError(f"{self.folder} is another index now, of {now.spec.name.text!r}: open it again")
         self._snapshot = segments.open_snapshot(self.folder, self._snapshot)
         return True
 
@@ -327,12 +329,13 @@ class Index:
         """Return the model if it is the one of this index: cosines between vectors of two models mean nothing."""
         manifest = self.manifest
         saved, way_out = manifest.spec, "give the model it was made with, or make another index"
-        if not same_settings(model.spec, saved):
-            models = f"{_described(saved)}, not with {_described(model.spec)}: their vectors cannot be compared"
+        if not same_settings(model.spec, saved.settings):
+            other = _described(SavedSpec.of(model.spec))
+            models = f"{_described(saved)}, not with {other}: their vectors cannot be compared"
             raise SearchIndexError(f"{self.folder} was made with {models}; {way_out}")
         check_bytes(self.folder, manifest.fingerprint)
         probes = index_files.map_npy(self.folder, manifest.fingerprint, (len(PROBES), saved.dim), "<f4")
-        if change := difference(model, saved, probes):
+        if change := difference(model, saved.settings, probes):
             problem = f"{self.folder} was made with another {_described(saved)}: this one {change}"
             raise SearchIndexError(f"{problem}; {way_out}")
         return model
@@ -415,7 +418,7 @@ def open_or_create(
         if model is None:
             raise SearchIndexError(f"there is no index in {folder}: name a model to make one")
         return Index.create(folder, open_model(model, **opening), source=model, remake=True, wait=wait, **settings)
-    source = model or (manifest.source if settings else None)
+    source = model or (manifest.source.text if settings and manifest.source else None)
     if adding and manifest.next_key == 0 and source is not None:
         encoder = open_model(model, **opening) if model else _open_saved_model(folder, manifest, **opening)
         changed = manifest.settings.changed(settings)
@@ -431,11 +434,11 @@ def _open_saved_model(folder: Path, manifest: Manifest, **opening: Any) -> Encod
     source = manifest.source
     if source is None:
         way_out = "pass it, as in Index.open(folder, model), or name a saved model with --model"
-        raise SearchIndexError(f"{folder} was made with the object {manifest.spec.name!r}: {way_out}")
-    if Path(source).is_absolute() and not is_model(source):
+        raise SearchIndexError(f"{folder} was made with the object {manifest.spec.name.text!r}: {way_out}")
+    if Path(source.text).is_absolute() and not is_model(source.text):
         way_out = "if it was moved, pass --model FOLDER, or Index.open(folder, model)"
-        raise SearchIndexError(f"the model of {folder} is no longer in {source}; {way_out}")
-    return open_model(source, from_file=True, **opening)
+        raise SearchIndexError(f"the model of {folder} is no longer in {source.text}; {way_out}")
+    return open_model(source, **opening)
 
 
 @contextmanager
@@ -454,12 +457,12 @@ def _locked(lock: FileLock, folder: Path, wait: float) -> Iterator[None]:
         lock.release()
 
 
-def _lasting_source(model: Encoder, source: str | None) -> str | None:
+def _lasting_source(model: Encoder, source: str | None) -> UntrustedName | None:
     """Return what the model can be opened from again: the absolute path of a folder, or a name; None for an object."""
     if source is not None:
-        return str(Path(source).absolute()) if is_model(source) else source
-    return None if model.spec.kind in ("object", "meta") else model.spec.name
+        return UntrustedName(str(Path(source).absolute()) if is_model(source) else source)
+    return None if model.spec.kind in ("object", "meta") else UntrustedName(model.spec.name)
 
 
-def _described(spec: EncoderSpec) -> str:
-    return f"{spec.name!r} ({spec.dim} dimensions, key {spec.key[:8]})"
+def _described(spec: SavedSpec) -> str:
+    return f"{spec.name.text!r} ({spec.dim} dimensions, key {spec.key[:8]})"

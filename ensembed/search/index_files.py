@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.encoders.base import EncoderSpec
+from ensembed.encoders.base import SavedSpec, UntrustedName
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
 from ensembed.support.atomic_files import new_file
 from ensembed.support.checks import sha256_of
@@ -102,8 +102,8 @@ class Manifest:
     """Everything about an index except the rows; saved as `index.json`."""
 
     settings: Settings
-    spec: EncoderSpec  # of the model
-    source: str | None  # the folder or name from which the model can be opened again; None for an object
+    spec: SavedSpec  # of the model
+    source: UntrustedName | None  # the folder or name from which the model can be opened again; None for an object
     fingerprint: FileFacts  # the model's vectors of the probe sentences
     segments: tuple[SegmentFacts, ...] = ()
     graph: GraphFacts | None = None
@@ -128,7 +128,11 @@ class Manifest:
             "format": FORMAT_VERSION,
             "ensembed": __version__,
             "settings": asdict(self.settings),
-            "model": {"source": self.source, "spec": self.spec.to_json(), "fingerprint": asdict(self.fingerprint)},
+            "model": {
+                "source": self.source and self.source.text,
+                "spec": self.spec.to_json(),
+                "fingerprint": asdict(self.fingerprint),
+            },
             "segments": [asdict(segment) for segment in self.segments],
             "graph": asdict(self.graph) if self.graph else None,
             "next_segment": self.next_segment,
@@ -141,6 +145,9 @@ class Manifest:
     def from_json(cls, facts: Mapping[str, Any]) -> Manifest:
         """Build the manifest from the content of `index.json`."""
         model, graph = facts["model"], facts["graph"]
+        source = model["source"]
+        if not isinstance(source, str | None):
+            raise TypeError(f"the source of the model is {source!r}")
         segments = []
         for segment in facts["segments"]:
             files = {content: FileFacts(**file) for content, file in segment["files"].items()}
@@ -148,8 +155,8 @@ class Manifest:
             segments.append(SegmentFacts(**segment | {"files": files, "deleted": deleted}))
         return cls(
             Settings(**facts["settings"]),
-            EncoderSpec.from_json(model["spec"]),
-            model["source"],
+            SavedSpec.from_json(model["spec"]),
+            None if source is None else UntrustedName(source),
             FileFacts(**model["fingerprint"]),
             tuple(segments),
             GraphFacts(**graph | {"file": FileFacts(**graph["file"])}) if graph else None,

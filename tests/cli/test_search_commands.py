@@ -16,6 +16,7 @@ import pytest
 
 from ensembed.cli import main
 from ensembed.corpora.record_files import RecordFile
+from ensembed.encoders.base import UntrustedName
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import CorpusError, EncoderError, SearchIndexError
 from ensembed.search import Index
@@ -221,7 +222,8 @@ def test_an_index_that_never_had_a_row_is_made_again_with_other_settings(
     # What is not said again stays, without a model too.
     assert "no column 'text'" in call(capsys, "index", folder, bad, "--graph-rows", "9", code=1)
     manifest = Index.open(folder).manifest
-    assert (manifest.source, manifest.settings.dtype, manifest.settings.graph_rows) == ("demo", "int8", 9)
+    assert manifest.source == UntrustedName("demo")
+    assert (manifest.settings.dtype, manifest.settings.graph_rows) == ("int8", 9)
     [facts] = call(capsys, *new, "-m", "demo?dim=8", "--dtype", "binary")
     assert (facts["rows"], facts["dim"], facts["dtype"], facts["rescore"]) == (3, 8, "binary", 16)
     Index.open(folder, verify=True)

@@ -149,3 +149,51 @@ def name_a_model(folder: Path, module: str = "custom") -> None:
     config = json.loads((folder / "config.json").read_text())
     config |= {"model_type": "mine", "auto_map": {f"Auto{kind}": f"{module}.My{kind}" for kind in ("Config", "Model")}}
     write_json(folder / "config.json", config)
+
+
+def name_a_route_outside(folder: Path) -> None:
+    """Let `modules.json` name a router beside the model's folder, whose configuration asks for the code."""
+    outside = folder.parent / "outside"
+    write_json(outside / "router_config.json", _ROUTER)
+    modules = json.loads((folder / "modules.json").read_text())
+    write_json(folder / "modules.json", [*modules, _module("../outside")])
+
+
+def name_a_route_absolutely(folder: Path) -> None:
+    """Do the same by the whole path."""
+    name_a_route_outside(folder)
+    modules = json.loads((folder / "modules.json").read_text())
+    write_json(folder / "modules.json", [*modules[:-1], _module(str(folder.parent / "outside"))])
+
+
+def link_to_a_route(folder: Path) -> None:
+    """Do the same by a link."""
+    name_a_route_outside(folder)
+    (folder / "3_Router").symlink_to(folder.parent / "outside", target_is_directory=True)
+    modules = json.loads((folder / "modules.json").read_text())
+    write_json(folder / "modules.json", [*modules[:-1], _module("3_Router")])
+
+
+def name_a_route_of_a_route(folder: Path) -> None:
+    """Let a router within the folder name one outside."""
+    name_a_route_outside(folder)
+    router = _ROUTER | {"types": {"../../outside": "sentence_transformers.models.Router"}}
+    write_json(folder / "3_Router" / "router_config.json", router)
+    modules = json.loads((folder / "modules.json").read_text())
+    write_json(folder / "modules.json", [*modules[:-1], _module("3_Router")])
+
+
+def name_the_activation(folder: Path) -> None:
+    """Let a dense layer without its size ask for a function of torch, which older versions call."""
+    config = {"activation_function": "torch.hub.HASH_REGEX.Something"}
+    write_json(folder / "3_Dense" / "config.json", config)
+    modules = json.loads((folder / "modules.json").read_text())
+    dense = _module("3_Dense") | {"type": "sentence_transformers.models.Dense"}
+    write_json(folder / "modules.json", [*modules, dense])
+
+
+_ROUTER = {"types": {"0": "custom.Mine"}, "structure": {"query": ["0"]}, "parameters": {}}
+
+
+def _module(path: str) -> dict[str, Any]:
+    return {"idx": 3, "name": "3", "path": path, "type": "sentence_transformers.models.Router"}

@@ -1,112 +1,523 @@
+"""Names out of files do nothing that needs consent until the caller gives it: every artefact, kind and entry point."""
+
 from __future__ import annotations
 
+import io
 import json
-from dataclasses import replace
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
+from loopback import serving
+from loopback_hub import COMMIT, loopback_hub
+from make_model2vec import make_model2vec
+from make_st import name_a_module, write_code, write_st
 
 from ensembed import Ensemble, load
 from ensembed.cli import main
+from ensembed.encoders import Encoder, Request, open_encoder
+from ensembed.encoders.base import UntrustedName
 from ensembed.encoders.demo_encoder import DemoEncoder
-from ensembed.encoders.names import effect_needing_consent
-from ensembed.errors import InputError, ModelError
+from ensembed.encoders.names import KINDS, AllowedName, Trust, allow, parse_name
+from ensembed.errors import ConsentError, EnsembedError, InputError
 from ensembed.integrations.faiss import FaissStore
+from ensembed.integrations.model_source import Source
+from ensembed.integrations.vector_stores import StoreFacts
 from ensembed.methods import Concat
+from ensembed.models.hub_models import from_pretrained
+from ensembed.models.opening import open_model
 from ensembed.models.saved_model import read_model, write_model
 from ensembed.search import Index
+from ensembed.search.index_files import read_manifest
 
 REMOTE = "openai:https://embeddings.example.org/v1#model"
+SENTENCE = "a dog barks"
 
 
-def test_code_of_a_model_and_servers_without_a_key_need_consent(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert effect_needing_consent("st:a/b?trust_remote_code=true") == "runs code that comes with its weights"
-    assert effect_needing_consent(REMOTE) == "sends your sentences to https://embeddings.example.org/v1/embeddings"
-    monkeypatch.setenv("ENSEMBED_API_KEY_EMBEDDINGS_EXAMPLE_ORG", "secret")
-    assert effect_needing_consent(REMOTE) is None
+def effects(name: str, trust: Trust = False) -> str:
+    """What a name is refused for, as `trust` spells it."""
+    with pytest.raises(ConsentError) as caught:
+        allow(UntrustedName(name), trust)
+    return str(caught.value).partition('or only trust="')[2].rstrip('"')
+
+
+# --- one name ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("st:a/b?trust_remote_code=true", "code"),
+        ("tfhub:/models/use", "code"),
+        ("tfhub:https://tfhub.dev/google/use/4", "code,network"),
+        ("paranmt:http://example.org/vectors.zip", "network"),
+        (REMOTE, "network"),
+        ("openai:http://0.0.0.0:80/v1#m", "network"),
+        ("words:/dev/zero", "files"),
+        ("words:/proc/self/environ", "files"),
+        ("static://server/share", "files"),
+        ("onnx:\\\\server\\share", "files"),
+        ("glove?pooling=usif&corpus=/dev/stdin", "files"),
+    ],
+)
+def test_a_name_needs_consent_for_exactly_what_it_does(name: str, needed: str) -> None:
+    assert effects(name) == needed
+    assert allow(UntrustedName(name), needed).text == allow(UntrustedName(name), True).text == name
+    others = {"code", "network", "files"} - set(needed.split(","))
+    assert effects(name, ",".join(sorted(others))) == needed
+    for part in needed.split(",") if "," in needed else []:
+        assert effects(name, part) == needed.replace(part, "").strip(",")
 
 
 HARMLESS = [
-    *("minilm", "demo?dim=3", "st:a/b", "st:a/b?trust_remote_code=false"),
-    *("openai:http://localhost:8000/v1#m", "openai:http://127.0.0.1/v1#m?dimensions=4"),
+    *("minilm", "demo?dim=3", "st:a/b?trust_remote_code=false", "words:/home/me/vectors.txt", "onnx:../models/bge"),
+    *("openai:http://localhost:8000/v1#m", "openai:http://127.0.0.1/v1#m?dimensions=4", "paranmt:vectors.pickle"),
 ]
 
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_other_names_need_no_consent(name: str) -> None:
-    assert effect_needing_consent(name) is None
+    assert allow(UntrustedName(name), trust=False).text == name
 
 
-def test_malformed_trust_remote_code_is_refused() -> None:
+def test_setting_the_key_of_a_server_is_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENSEMBED_API_KEY_EMBEDDINGS_EXAMPLE_ORG", "secret")
+    assert allow(UntrustedName(REMOTE), trust=False).text == REMOTE
+
+
+def test_a_model_of_the_hub_is_opened_offline_without_consent() -> None:
+    assert allow(UntrustedName("st:a/b"), trust=False).offline
+    assert allow(UntrustedName("st:a/b"), trust="code,files").offline
+    assert not allow(UntrustedName("st:a/b"), trust="network").offline
+
+
+def test_the_message_says_what_would_happen_and_how_to_allow_it() -> None:
+    with pytest.raises(ConsentError) as caught:
+        allow(UntrustedName("tfhub:https://me:secret@example.org/model"), trust=False)
+    assert str(caught.value) == (
+        "encoder 'tfhub:https://***@example.org/model' runs the program that a SavedModel is and downloads "
+        'https://***@example.org/model. To allow that, pass trust=True (--trust), or only trust="code,network"'
+    )
+
+
+def test_malformed_names_and_unknown_effects_are_refused() -> None:
     with pytest.raises(InputError, match="not a value for trust_remote_code"):
-        effect_needing_consent("st:a/b?trust_remote_code=perhaps")
+        allow(UntrustedName("st:a/b?trust_remote_code=perhaps"), trust=False)
+    with pytest.raises(InputError, match="some of code,network,files, not 'netwrok'"):
+        allow(UntrustedName("demo"), trust="netwrok")
 
 
-@pytest.fixture
-def foreign_model(tmp_path: Path) -> Path:
-    """A model whose member is a server that we never chose."""
-    folder = tmp_path / "model"
-    Ensemble(["demo?dim=4"]).fit(["a"], Concat()).save(folder)
+def test_a_kind_that_nobody_has_checked_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "new", EntryPoint("new", "nowhere:open_new", ""))
+    assert effects("new:x") == "code"
+
+
+def test_a_name_out_of_a_file_is_no_name_that_opens(tmp_path: Path) -> None:
+    """The comments hold it for the type checker, too: it complains about those that are not needed."""
+    with pytest.raises(InputError, match="not UntrustedName"):
+        open_encoder(UntrustedName("demo"))  # type: ignore[arg-type]
+    saved = read_model(hostile_model(tmp_path / "model", "demo?dim=4"))
+    with pytest.raises(InputError, match="not UntrustedName"):
+        open_encoder(saved.members[0].name)  # type: ignore[arg-type]
+    assert saved.members[0].settings.name == ""
+    source = read_manifest(hostile_index(tmp_path / "index", "demo?dim=4")).source
+    with pytest.raises(InputError, match="not UntrustedName"):
+        open_encoder(source)  # type: ignore[arg-type]
+    facts = StoreFacts.from_json(StoreFacts.of("faiss", DemoEncoder()).to_json(), "faiss", "it")
+    with pytest.raises(InputError, match="not UntrustedName"):
+        open_encoder(facts.model)  # type: ignore[arg-type]
+
+
+# --- every artefact, kind and entry point -----------------------------------------------------------------------------
+
+
+def hostile_model(folder: Path, name: str) -> Path:
+    """A saved model with right hashes whose only member has this name."""
+    Ensemble([DemoEncoder(4)]).fit([SENTENCE], Concat()).save(folder)
     saved = read_model(folder)
-    member = replace(saved.members[0], name=f"{REMOTE}?retries=0&timeout=1", kind="openai")
-    write_model(folder, replace(saved, members=(member,)))
+    write_model(folder, replace(saved, members=(replace(saved.members[0], name=UntrustedName(name)),)))
     return folder
 
 
-def test_loading_opens_a_server_without_a_key_only_with_trust(
-    foreign_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[str] = []
-    monkeypatch.setattr("ensembed.models.opening.open_encoder", lambda name, **_: opened.append(name))
-    with pytest.raises(ModelError, match=r"sends your sentences to https://embeddings.example.org.*trust=True"):
-        load(foreign_model)
-    assert not opened
-    with pytest.raises(AttributeError):  # the stand-in is no encoder: it was opened
-        load(foreign_model, trust=True)
-    assert opened == [f"{REMOTE}?retries=0&timeout=1"]
+def hostile_index(folder: Path, name: str, *, rows: bool = True) -> Path:
+    """An index with right hashes whose model has this name."""
+    index = Index.create(folder, DemoEncoder(4))
+    if rows:
+        index.add([SENTENCE])
+    (folder / "index.json").write_bytes(replace(index.manifest, source=UntrustedName(name)).to_bytes())
+    return folder
 
 
-def test_command_line_refuses_and_names_the_trust_option(
-    foreign_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["similarity", str(foreign_model), "a", "b"]) != 0
-    assert "--trust" in capsys.readouterr().err
-    config = json.loads((foreign_model / "config.json").read_text())
-    assert REMOTE in config["members"][0]["name"]
+# A name of every kind that does something when it is opened, and what `trust` calls it. "offline": it is opened, but
+# may not use the network.
+HOSTILE = {
+    "model2vec": ("model2vec:somebody/model", "offline"),
+    "onnx": ("onnx:/dev/zero", "files"),
+    "openai": (REMOTE, "network"),
+    "paranmt": ("paranmt:https://example.org/vectors.zip", "network"),
+    "plugin": ("shout:loud", "code"),
+    "st": ("st:somebody/model?trust_remote_code=true", "code"),
+    "st of the hub": ("st:somebody/model", "offline"),
+    "static": ("static:/dev/zero", "files"),
+    "tfhub": ("tfhub:models/use", "code"),
+    "use-lite": ("use-lite:/proc/self/fd/0", "files"),
+    "words": ("words:/dev/stdin", "files"),
+}
+
+
+def test_every_kind_is_among_the_hostile_names() -> None:
+    assert {kind.partition(" ")[0] for kind in HOSTILE} == KINDS.keys() - {"demo"} | {"plugin"}
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names that are opened; behind each of them is the demo encoder."""
-    names: list[str] = []
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """The requests that reach a kind; behind each of them is the demo encoder."""
+    requests: list[Request] = []
 
-    def open_demo(source: object, **_: object) -> DemoEncoder:
-        names.extend([source] if isinstance(source, str) else [])
-        return DemoEncoder()
+    class Recorded(EntryPoint):
+        def load(self) -> Callable[[Request], Encoder]:
+            def opener(request: Request) -> Encoder:
+                requests.append(request)
+                return DemoEncoder(4)
 
-    monkeypatch.setattr("ensembed.models.opening.open_encoder", open_demo)
-    return names
+            return opener
+
+    for scheme in KINDS.keys() - {"demo"}:
+        monkeypatch.setitem(KINDS, scheme, Recorded(scheme, "nowhere:opener", ""))
+    plugin = Recorded("shout", "nowhere:opener", "")
+    monkeypatch.setattr("ensembed.encoders.names.plugins", lambda: {"shout": [plugin]})
+    monkeypatch.setattr("ensembed.encoders.names.package_of", lambda _: "loud 1.0")
+    return requests
 
 
-@pytest.mark.parametrize("setting", [("--kind", "exact"), ("--dtype", "int8"), ()])
-def test_an_index_without_rows_connects_to_its_saved_server_only_with_trust(
-    tmp_path: Path, opened: list[str], capsys: pytest.CaptureFixture[str], setting: tuple[str, ...]
+@dataclass(frozen=True)
+class Entry:
+    """A way in: what it opens (a model, an index, or a name that another library has kept), and how."""
+
+    artefact: str
+    open: Callable[[Path, Trust], object]
+
+
+def command(*words: str) -> Callable[[Path, Trust], object]:
+    """Run a command; FOLDER is the artefact and LINES a file with sentences."""
+
+    def run(folder: Path, trust: Trust) -> None:
+        lines = folder.parent / "lines.txt"
+        lines.write_text("".join(f"sentence {i} of {i % 7} about {i % 5} dogs\n" for i in range(60)))
+        (folder.parent / "pairs.tsv").write_text("1\ta dog\ta cat\n2\ta dog\tthe dog\n3\tthe sun\tthe sun\n")
+        places = {"FOLDER": folder, "LINES": lines, "PAIRS": folder.parent / "pairs.tsv", "NEW": folder.parent / "new"}
+        if main([str(places.get(word, word)) for word in words] + (["--trust"] if trust else [])):
+            raise EnsembedError(sys.stderr.getvalue() if isinstance(sys.stderr, io.StringIO) else "exit status 1")
+
+    return run
+
+
+def sentence_transformer(folder: Path, trust: Trust) -> object:
+    from ensembed.integrations.sentence_transformers import load as load_folder
+
+    return load_folder(folder, trust=trust)
+
+
+def to_sentence_transformer(given: Path, trust: Trust) -> object:
+    from ensembed.integrations.sentence_transformers import to_sentence_transformer as convert
+
+    return convert(str(given), trust=trust)
+
+
+def langchain(given: Path, trust: Trust) -> object:
+    from ensembed.integrations.langchain import EnsembedEmbeddings
+
+    return EnsembedEmbeddings(str(given), trust=trust)
+
+
+def mteb(given: Path, trust: Trust) -> object:
+    from ensembed.integrations.mteb import MtebModel
+
+    return MtebModel(str(given), trust=trust)
+
+
+def haystack(given: Path, trust: Trust) -> object:
+    from ensembed.integrations.haystack import EnsembedTextEmbedder
+
+    data = EnsembedTextEmbedder(str(given)).to_dict()
+    embedder = EnsembedTextEmbedder(str(given), trust=trust) if trust else EnsembedTextEmbedder.from_dict(data)
+    return embedder.encoder
+
+
+def llama_index(given: Path, trust: Trust) -> object:
+    from ensembed.integrations.llama_index import EnsembedEmbedding
+
+    return EnsembedEmbedding(str(given), trust=trust)
+
+
+def chroma(given: Path, trust: Trust) -> object:
+    from ensembed.integrations.chroma import EnsembedEmbeddingFunction
+
+    if trust:
+        return EnsembedEmbeddingFunction(str(given), trust=trust)
+    return EnsembedEmbeddingFunction.build_from_config({"model": str(given), "fingerprint": "unknown"})
+
+
+def bertopic(given: Path, trust: Trust) -> object:
+    from ensembed.integrations.bertopic import EnsembedBackend
+
+    return EnsembedBackend(str(given), trust=trust).embed([SENTENCE])
+
+
+def usearch(given: Path, trust: Trust) -> object:
+    from ensembed.integrations.usearch import UsearchStore
+
+    return UsearchStore.create(None, str(given), trust=trust)
+
+
+def qdrant(given: Path, trust: Trust) -> object:
+    from ensembed.integrations.qdrant import QdrantStore
+
+    return QdrantStore.create(":memory:", str(given), trust=trust)
+
+
+def pgvector(given: Path, trust: Trust) -> object:
+    from ensembed.integrations.pgvector import PgvectorStore
+
+    return PgvectorStore.create("postgresql://nobody@127.0.0.1:1/none", str(given), trust=trust)
+
+
+def from_the_hub(folder: Path, trust: Trust) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ensembed.models.hub_models.fetch", lambda *_, **__: folder)
+        return from_pretrained("somebody/model", trust=trust)
+
+
+ENTRIES = {
+    "load": Entry("model", lambda folder, trust: load(folder, trust=trust)),
+    "open_model": Entry("model", lambda folder, trust: open_model(folder, trust=trust)),
+    "from_pretrained": Entry("model", from_the_hub),
+    "Index.create": Entry("model", lambda folder, trust: Index.create(folder / "new", folder, trust=trust)),
+    "encode": Entry("model", command("encode", "FOLDER", "LINES", "--out", "/dev/null")),
+    "similarity": Entry("model", command("similarity", "FOLDER", "a", "b")),
+    "evaluate": Entry("model", command("evaluate", "FOLDER", "--pairs", "PAIRS")),
+    "cluster": Entry("model", command("cluster", "FOLDER", "LINES", "-k", "2")),
+    "compare": Entry("model", command("compare", "FOLDER", "demo", "--corpus", "LINES", "--store", "NEW")),
+    "reliability": Entry("model", command("reliability", "LINES", "-e", "FOLDER", "--store", "NEW")),
+    "index with a model": Entry("model", command("index", "NEW", "LINES", "--model", "FOLDER")),
+    "dedupe": Entry("model", command("dedupe", "FOLDER", "LINES", "--threshold", "0.9")),
+    "serve": Entry("model", command("serve", "FOLDER", "--port", "0")),
+    "sentence-transformers": Entry("model", sentence_transformer),
+    "Index.model": Entry("index", lambda folder, trust: Index.open(folder, trust=trust).model),
+    "Index.search": Entry("index", lambda folder, trust: Index.open(folder, trust=trust).search([SENTENCE])),
+    "Index.add": Entry("index", lambda folder, trust: Index.open(folder, trust=trust).add(["new"])),
+    "search": Entry("index", command("search", "FOLDER", SENTENCE)),
+    "index": Entry("index", command("index", "FOLDER", "LINES")),
+    "index without rows": Entry("empty index", command("index", "FOLDER", "LINES", "--kind", "exact")),
+    "an index of a model": Entry("nested", lambda folder, trust: Index.open(folder, trust=trust).model),
+    "Source": Entry("name", lambda name, trust: Source(str(name), trust=trust).model),
+    "bertopic": Entry("name", bertopic),
+    "chroma": Entry("name", chroma),
+    "faiss": Entry("name", lambda name, trust: FaissStore.create(None, str(name), trust=trust)),
+    "haystack": Entry("name", haystack),
+    "langchain": Entry("name", langchain),
+    "llama_index": Entry("name", llama_index),
+    "mteb": Entry("name", mteb),
+    "pgvector": Entry("name", pgvector),
+    "qdrant": Entry("name", qdrant),
+    "to_sentence_transformer": Entry("name", to_sentence_transformer),
+    "usearch": Entry("name", usearch),
+}
+
+
+def make(artefact: str, folder: Path, name: str) -> Any:  # noqa: ANN401 - a path, or a name
+    if artefact == "model":
+        return hostile_model(folder / "model", name)
+    if artefact == "nested":
+        return hostile_index(folder / "index", str(hostile_model(folder / "model", name).absolute()))
+    return name if artefact == "name" else hostile_index(folder / "index", name, rows=artefact == "index")
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_nothing_is_opened_without_consent(
+    tmp_path: Path, opened: list[Request], monkeypatch: pytest.MonkeyPatch, entry: str, kind: str
 ) -> None:
-    folder, lines = tmp_path / "index", tmp_path / "lines.txt"
-    lines.write_text("a dog barks\n")
-    manifest = Index.create(folder, DemoEncoder()).manifest
-    (folder / "index.json").write_bytes(replace(manifest, source=REMOTE).to_bytes())
-    command = ["index", str(folder), str(lines), *setting]
-    assert main(command) == 1
-    assert "sends your sentences to https://embeddings.example.org/v1/embeddings" in capsys.readouterr().err
-    assert opened == []
-    assert main([*command, "--trust"]) == 0
-    assert opened == [REMOTE]
-    assert len(Index.open(folder)) == 1
+    monkeypatch.setattr("ensembed.serve.uvicorn_server.run", lambda *_: 0)
+    name, needed = HOSTILE[kind]
+    way_in = ENTRIES[entry]
+    refusals = []
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", io.StringIO())
+        try:
+            way_in.open(make(way_in.artefact, tmp_path / "without", name), False)
+        except EnsembedError as error:
+            refusals.append(str(error))
+    if needed == "offline":
+        assert all(request.offline for request in opened)
+    else:
+        assert opened == []
+        assert f'pass trust=True (--trust), or only trust="{needed}"' in refusals[0]
+    opened.clear()
+    with suppress(EnsembedError):  # an index says that the model is not its own
+        way_in.open(make(way_in.artefact, tmp_path / "with", name), True)
+    assert [request.name for request in opened][:1] == [name]
+    assert not opened[0].offline
 
 
-def test_the_message_on_consent_is_true_of_a_typed_name_too(tmp_path: Path, opened: list[str]) -> None:
-    with pytest.raises(ModelError) as caught:
-        FaissStore.create(tmp_path / "store", REMOTE)
-    assert str(caught.value).endswith("/v1/embeddings. To allow that, pass trust=True (--trust)")
-    assert opened == []
+def test_the_name_of_a_model_on_the_hub_is_fetched_only_with_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, fetched = hostile_model(tmp_path / "model", "demo?dim=4"), list[bool]()
+
+    def fetch(*_: object, offline: bool, **__: object) -> Path:
+        fetched.append(offline)
+        return model
+
+    monkeypatch.setattr("ensembed.models.hub_models.fetch", fetch)
+    folder = hostile_index(tmp_path / "index", "hub:somebody/model")
+    for trust, offline in ((False, True), ("code", True), ("network", False), (True, False)):
+        fetched.clear()
+        with pytest.raises(EnsembedError, match="was made with"):  # the model is a meta-encoder, and the index's is not
+            _ = Index.open(folder, trust=trust).model
+        assert fetched
+        assert set(fetched) == {offline}
+
+
+# --- what really happens ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Stranger:
+    """A server that records what it is asked, under an address that does not count as this machine."""
+
+    url: str
+    asked: list[str]
+
+
+@pytest.fixture
+def stranger() -> Iterator[Stranger]:
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            asked.append(f"{self.command} {self.path} {body.decode()}")
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_POST = do_GET  # noqa: N815 - the name http.server calls
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with serving(server):
+        yield Stranger(f"http://0.0.0.0:{server.server_port}", asked)
+
+
+OPENINGS: dict[str, Callable[[Path, str, Trust], object]] = {
+    "a model": lambda folder, name, trust: load(hostile_model(folder / "m", name), trust=trust),
+    "an index": lambda folder, name, trust: Index.open(hostile_index(folder / "i", name), trust=trust).search(["a"]),
+    "a name": lambda _, name, trust: Source(name, trust=trust).model,
+}
+
+
+@pytest.mark.parametrize("artefact", OPENINGS)
+@pytest.mark.parametrize("name", ["openai:{}/v1#m?retries=0", "tfhub:{}/model.tar.gz", "paranmt:{}/vectors.pickle"])
+def test_no_request_is_sent_without_consent(tmp_path: Path, stranger: Stranger, artefact: str, name: str) -> None:
+    name = name.format(stranger.url)
+    with pytest.raises(ConsentError, match=r"(sends your sentences to|downloads) http://0\.0\.0\.0"):
+        OPENINGS[artefact](tmp_path / "without", name, False)
+    assert stranger.asked == []
+    with pytest.raises(EnsembedError, match="404"):
+        OPENINGS[artefact](tmp_path / "with", name, True)
+    assert stranger.asked
+
+
+@pytest.mark.parametrize("artefact", OPENINGS)
+def test_no_package_is_imported_without_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artefact: str) -> None:
+    site, marker = tmp_path / "site", tmp_path / "ran"
+    facts = site / "loud-1.0.dist-info"
+    facts.mkdir(parents=True)
+    (site / "loud.py").write_text(f"from pathlib import Path\nPath({str(marker)!r}).touch()\n")
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[ensembed.encoders]\nshout = loud:open_shout\n")
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.delitem(sys.modules, "loud", raising=False)
+    with pytest.raises(ConsentError, match=r"runs the package loud 1\.0.*trust=\"code\""):
+        OPENINGS[artefact](tmp_path / "without", "shout:x", False)
+    assert not marker.exists()
+    with pytest.raises(EnsembedError):  # it has no opener
+        OPENINGS[artefact](tmp_path / "with", "shout:x", True)
+    assert marker.exists()
+
+
+@pytest.mark.parametrize("artefact", OPENINGS)
+def test_no_code_of_a_model_runs_without_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artefact: str
+) -> None:
+    folder, marker = write_st(tmp_path / f"by-{artefact.split()[1]}"), tmp_path / "ran"
+    write_code(folder, marker)
+    name_a_module(folder)
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    name = f"st:{folder}?trust_remote_code=true"
+    with pytest.raises(ConsentError, match=r"runs code that comes with its weights.*trust=\"code\""):
+        OPENINGS[artefact](tmp_path / "without", name, False)
+    assert not marker.exists()
+    if artefact == "a name":
+        OPENINGS[artefact](tmp_path / "with", name, "code")
+    else:
+        with pytest.raises(EnsembedError):  # it is not the encoder that was saved
+            OPENINGS[artefact](tmp_path / "with", name, "code")
+    assert marker.exists()
+
+
+PROGRAM = """
+import sys
+from ensembed import load
+from ensembed.errors import ConsentError
+
+try:
+    print(load(sys.argv[1], trust=sys.argv[2]).ensemble.encoders[0].spec.name)
+except ConsentError as error:
+    print(error)
+"""
+
+
+def test_a_member_of_the_hub_is_downloaded_once_with_consent(tmp_path: Path) -> None:
+    name = make_model2vec(tmp_path / "files")
+    settings = replace(open_encoder(name).spec, name="", revision=COMMIT)
+    model = tmp_path / "model"
+    Ensemble([name]).fit([SENTENCE], Concat()).save(model)
+    saved = read_model(model)
+    member = replace(saved.members[0], name=UntrustedName("model2vec:me/model"), settings=settings)
+    write_model(model, replace(saved, members=(member,)))
+    with loopback_hub(Path(parse_name(name).location), "me/model") as hub:
+        refused = hub.python(PROGRAM, str(model), "code", home=tmp_path / "home")
+        assert "'me/model' is not in the hub's cache and would be downloaded" in refused.stdout, refused.stderr
+        assert hub.asked == []
+        for trust in ("network", ""):  # the second time from the cache
+            result = hub.python(PROGRAM, str(model), trust, home=tmp_path / "home")
+            assert result.stdout == "model2vec:me/model\n", result.stderr
+            assert bool(hub.asked) == bool(trust)
+            hub.asked.clear()
+
+
+def test_command_line_refuses_and_names_the_trust_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = hostile_model(tmp_path / "model", REMOTE)
+    assert main(["similarity", str(folder), "a", "b"]) == 1
+    assert (
+        "sends your sentences to https://embeddings.example.org/v1/embeddings. To allow that, pass trust=True (--trust"
+        in (capsys.readouterr().err)
+    )
+    assert json.loads((folder / "config.json").read_text())["members"][0]["name"] == REMOTE
+
+
+def test_the_only_name_that_opens_comes_from_allow() -> None:
+    encoder = open_encoder(allow(UntrustedName("demo?dim=3"), trust=False))
+    assert encoder.spec.name == "demo?dim=3"
+    assert isinstance(allow(UntrustedName("demo"), trust=True), AllowedName)

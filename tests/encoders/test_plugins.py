@@ -66,7 +66,7 @@ def test_the_example_works_on_the_command_line_and_in_saved_models(site: Path, t
         "--out", str(tmp_path / "model"), "--store", str(tmp_path / "store"),
     )  # fmt: skip
     assert fit.returncode == 0, fit.stderr
-    encoded = python(site, "-m", "ensembed", "encode", str(tmp_path / "model"), "--json", text="a dog\n")
+    encoded = python(site, "-m", "ensembed", "encode", str(tmp_path / "model"), "--json", "--trust", text="a dog\n")
     assert encoded.stdout.count('"vector"') == 1, encoded.stderr
     assert "ensembed-chargrams 1.0.0" in python(site, "-m", "ensembed", "encoders").stdout
 

@@ -20,9 +20,14 @@ from make_st import (
     MAX_LENGTH,
     POSITIONS,
     PROMPTS,
+    link_to_a_route,
     name_a_model,
     name_a_module,
     name_a_route,
+    name_a_route_absolutely,
+    name_a_route_of_a_route,
+    name_a_route_outside,
+    name_the_activation,
     write_code,
     write_json,
     write_st,
@@ -323,6 +328,48 @@ def test_code_of_a_model_runs_only_when_asked_for(
         encoder = open_encoder(f"st:{copy}?trust_remote_code=true")
         assert marker.exists()
         assert ("trust_remote_code", "true") in encoder.spec.extra
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (name_a_route_outside, r"modules\.json names '\.\./outside', outside of the model's folder: copy"),
+        (name_a_route_absolutely, r"modules\.json names '/.*/outside', outside of the model's folder: copy"),
+        (link_to_a_route, r"3_Router leads out of the model's folder, to .*outside: copy"),
+        (name_a_route_of_a_route, r"router_config\.json names '\.\./\.\./outside', outside of the model's folder"),
+        (name_the_activation, r"3_Dense/config\.json names 'torch\.hub\..*', which is no part of torch"),
+    ],
+)
+def test_nothing_is_read_outside_of_the_folder(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], message: str
+) -> None:
+    """Versions of the library before 6 would import the code, so the files are refused before it sees them."""
+    marker = tmp_path / "ran"
+    write_code(copy, marker)
+    change(copy)
+    monkeypatch.setattr("ensembed.encoders.st_loading.import_libraries", lambda _: pytest.fail("it was opened"))
+    with pytest.raises(EncoderError, match=message):
+        open_encoder(f"st:{copy}")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "kind", ["os.path.Anything", "sentence_transformers.util.misc.importlib", "sentence_transformers"]
+)
+def test_only_modules_of_the_library_are_imported(copy: Path, kind: str) -> None:
+    modules = json.loads((copy / "modules.json").read_text())
+    write_json(copy / "modules.json", [*modules, {"idx": 3, "name": "3", "path": "", "type": kind}])
+    with pytest.raises(EncoderError, match=f"names '{kind}', which is no part of sentence-transformers"):
+        open_encoder(f"st:{copy}")
+
+
+def test_links_within_the_folder_and_to_files_are_followed(copy: Path, tmp_path: Path, library: Library) -> None:
+    """The hub's cache is made of links to files."""
+    (copy / "1_Pooling").rename(copy / "pooling")
+    (copy / "1_Pooling").symlink_to("pooling", target_is_directory=True)
+    (copy / "model.safetensors").rename(tmp_path / "weights")
+    (copy / "model.safetensors").symlink_to(tmp_path / "weights")
+    np.testing.assert_allclose(open_encoder(f"st:{copy}").encode(SENTENCES), library.encode(list(SENTENCES)), atol=2e-6)
 
 
 def test_without_the_library_the_message_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

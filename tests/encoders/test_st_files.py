@@ -138,7 +138,7 @@ import sys
 from ensembed.encoders.st_loading import fetch
 from ensembed.support.progress import silent
 
-folder = fetch("me/model", sys.argv[1], code=sys.argv[2] == "code", progress=silent)
+folder = fetch("me/model", sys.argv[1], code=sys.argv[2] == "code", offline=False, progress=silent)
 print(*sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()))
 """
 

@@ -127,7 +127,7 @@ def test_names_of_the_hub_are_told_from_paths(tmp_path: Path, monkeypatch: pytes
 
 def test_a_saved_model_opens_its_members_at_the_commit_it_was_fitted_on(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str | None] = []
-    monkeypatch.setattr("ensembed.fetch.hub_files.commit_of", lambda _repo, revision: asked.append(revision))
+    monkeypatch.setattr("ensembed.fetch.hub_files.commit_of", lambda _repo, revision, **_: asked.append(revision))
     chosen_commit("me/demo", None, COMMIT)
     chosen_commit("me/demo", "v2", COMMIT)
     chosen_commit("me/demo", None, "0123456789abcdef")  # the hash of a folder

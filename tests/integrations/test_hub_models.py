@@ -19,6 +19,7 @@ from small_hub import MEMBERS, REPO, SENTENCES, UPLOADS, hub_model
 
 from ensembed import Ensemble
 from ensembed.cli import main
+from ensembed.encoders.base import UntrustedName
 from ensembed.errors import InputError, MissingError, ModelError
 from ensembed.integrations.hub import HubModel, Pushed, from_pretrained, push_to_hub
 from ensembed.integrations.model_card import model_card
@@ -187,12 +188,12 @@ def test_damaged_weights_are_refused(hub: HubServer, model: MetaEncoder) -> None
 def test_model_from_the_hub_may_not_send_sentences_away(model: MetaEncoder, tmp_path: Path) -> None:
     model.save(tmp_path / "m")
     saved = read_model(tmp_path / "m")
-    spec = dataclasses.replace(saved.members[0], name="openai:https://example.org/v1#x")
+    spec = dataclasses.replace(saved.members[0], name=UntrustedName("openai:https://example.org/v1#x"))
     write_model(tmp_path / "m", SavedModel(saved.meta, (spec, saved.members[1]), saved.fingerprints, saved.corpus))
     push_to_hub(tmp_path / "m", REPO)
     with pytest.raises(ModelError, match=r"sends your sentences to https://example\.org/v1/embeddings"):
         from_pretrained(REPO)
-    secret = dataclasses.replace(spec, name="tfhub:https://me:pass@example.org/x")
+    secret = dataclasses.replace(spec, name=UntrustedName("tfhub:https://me:pass@example.org/x"))
     write_model(tmp_path / "m", SavedModel(saved.meta, (secret, saved.members[1]), saved.fingerprints, saved.corpus))
     with pytest.raises(InputError, match=r"'tfhub:https://\*\*\*@example.org/x' holds a user or a password"):
         push_to_hub(tmp_path / "m", REPO, allow_local_members=True)

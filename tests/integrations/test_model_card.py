@@ -13,7 +13,7 @@ import pytest
 from stand_ins import trusted
 
 from ensembed import Ensemble
-from ensembed.encoders.base import EncoderSpec
+from ensembed.encoders.base import EncoderSpec, SavedSpec
 from ensembed.errors import InputError, ModelError
 from ensembed.integrations.model_card import escaped, member_of, model_card
 from ensembed.methods import GCCA, Concat
@@ -33,11 +33,11 @@ def model() -> MetaEncoder:
     return Ensemble(MEMBERS).fit(SENTENCES, GCCA(dim=4, tau=2.5))
 
 
-def spec(name: str, kind: str, revision: str = "abc") -> EncoderSpec:
-    return EncoderSpec(name, kind, 8, revision)
+def spec(name: str, kind: str, revision: str = "abc") -> SavedSpec:
+    return SavedSpec.of(EncoderSpec(name, kind, 8, revision))
 
 
-def of(model: MetaEncoder, *specs: EncoderSpec, **method: Any) -> SavedModel:  # noqa: ANN401 - whatever a method keeps
+def of(model: MetaEncoder, *specs: SavedSpec, **method: Any) -> SavedModel[SavedSpec]:  # noqa: ANN401 - whatever a method keeps
     """The model's facts with other members, whose weights these tests do not need."""
     meta = dataclasses.replace(model.meta, method={**model.meta.method, **method})
     return SavedModel(meta, specs, (), model.corpus)
@@ -161,7 +161,7 @@ def test_path_in_the_scheme_of_a_package_is_local(tmp_path: Path) -> None:
 
 def test_card_shows_weights_and_their_origin(model: MetaEncoder) -> None:
     estimate = trusted([0.25, 0.75], MEMBERS)
-    specs = [encoder.spec for encoder in model.ensemble.encoders]
+    specs = [SavedSpec.of(encoder.spec) for encoder in model.ensemble.encoders]
     card = model_card(of(model, *specs, weights=[0.25, 0.75], **estimate.origin))
     assert "| demo | 1 | Apache-2.0 | 6 | 0.75 |" in card
     assert "found by the members' reliability on the corpus, without labels; the most trusted member is" in card

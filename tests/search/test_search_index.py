@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ensembed.encoders.base import UntrustedName
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.encoders.wrappers import ObjectEncoder
 from ensembed.errors import DamagedIndexError, InputError, ModelError, SearchIndexError
@@ -173,7 +174,7 @@ def test_create_and_open_take_the_folder_of_a_saved_model(tmp_path: Path) -> Non
     for name, given in sources.items():
         made = Index.create(tmp_path / name, given)
         made.add(TEXTS)
-        assert made.manifest.source == str(folder)
+        assert made.manifest.source == UntrustedName(str(folder))
         hits = Index.open(made.folder, given).search(["dog"])
         assert hits == Index.open(made.folder).search(["dog"]) == Index.open(made.folder, model).search(["dog"])
 

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ensembed.errors import InputError
 from ensembed.serve.api_errors import ApiError, closing, log, where
+from ensembed.serve.limits import ReplyBudget
 from ensembed.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = "ENSEMBED_API_KEYS"
 _SHORTEST_KEY = 8
+_PART_BYTES = 128 << 10  # a larger reply is sent in parts, so that a client that does not read delays the next one
 
 # Browsers load nothing from other servers and run nothing that is written into the page itself.
 _PAGE_POLICY = (
@@ -86,6 +88,7 @@ class Metrics:
         self.failures = Counter("ensembed_model_failures", "Requests that the model failed.", registry=registry)
         self.abandoned = Counter("ensembed_abandoned", "Requests whose client went away.", registry=registry)
         self._queued = gauge("queued_texts", "Texts that wait for the model.")
+        self._replies = gauge("reply_bytes", "Bytes that unfinished replies hold.")
         self._cache_bytes = gauge("cache_bytes", "Bytes of vectors in the cache.")
         self._cache_rows = gauge("cache_rows", "Vectors in the cache.")
         self._cache = gauge("cache_lookups", "Texts that were looked up.", "result")
@@ -101,9 +104,10 @@ class Metrics:
         self._batch_texts.observe(texts)
         self._batch_seconds.observe(seconds)
 
-    def text(self, recent: RecentRows, queued: int) -> bytes:
+    def text(self, recent: RecentRows, queued: int, replies: int) -> bytes:
         """Return everything, in Prometheus' format."""
         self._queued.set(queued)
+        self._replies.set(replies)
         self._cache_bytes.set(recent.size)
         self._cache_rows.set(len(recent))
         self._cache.labels("hit").set(recent.hits)
@@ -114,8 +118,10 @@ class Metrics:
 class Access:
     """ASGI middleware that every request passes. Paths other than `routes` are counted as one: they may be anything."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics, routes: Collection[str]) -> None:
-        self._app, self._metrics, self._routes = app, metrics, frozenset(routes)
+    def __init__(
+        self, app: ASGIApp, settings: Settings, metrics: Metrics, replies: ReplyBudget, routes: Collection[str]
+    ) -> None:
+        self._app, self._metrics, self._replies, self._routes = app, metrics, replies, frozenset(routes)
         self._key_hashes = [hashlib.sha256(key.encode()).digest() for key in settings.keys]
         self._hosts = frozenset(host.lower() for host in settings.hosts)
 
@@ -133,7 +139,13 @@ class Access:
                 headers = [*message.get("headers", ()), *_HEADERS]
                 names = {name for name, _ in headers}
                 message["headers"] = headers + [header for header in _DEFAULT_HEADERS if header[0] not in names]
-            await send(message)
+                await send(message)
+                return
+            body = message.get("body", b"")
+            while len(body) > _PART_BYTES:
+                await send({"type": "http.response.body", "body": body[:_PART_BYTES], "more_body": True})
+                body = body[_PART_BYTES:]
+            await send({**message, "body": body})
 
         path = scope["path"]
         route = path if path in self._routes else _STATIC if path.startswith(_STATIC) else "other"
@@ -148,6 +160,7 @@ class Access:
                 failure = ApiError(500, "the server failed on this request; its log says where", code="failed")
                 await failure.reply()(scope, receive, send_with_headers)
         finally:
+            self._replies.release(scope)
             seconds = time.perf_counter() - start
             self._metrics.count_request(route, status, seconds)
             if log.isEnabledFor(logging.INFO):

@@ -7,7 +7,7 @@ import base64
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from typing_extensions import TypedDict
 
@@ -27,9 +27,18 @@ from ensembed.errors import EnsembedError
 from ensembed.serve.access import Access, Metrics
 from ensembed.serve.api_errors import ApiError, busy, json_reply, log, where
 from ensembed.serve.batching import Vectors, WorkerThread
-from ensembed.serve.limits import Limits
+from ensembed.serve.limits import Limits, ReplyBudget
 from ensembed.serve.openapi import DOCS_POLICY, Operation, docs_page, openapi_document
-from ensembed.serve.served_model import VECTORS, VIEWS, Card, IndexCard, ServedModel, SimilarityReply, compare_texts
+from ensembed.serve.served_model import (
+    VECTORS,
+    VIEWS,
+    Card,
+    IndexCard,
+    ServedModel,
+    SimilarityReply,
+    compare_texts,
+    without_folders,
+)
 from ensembed.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -40,9 +49,9 @@ _STATUSES = {
     404: ("there is nothing here: see /docs for the paths of this server", "not_found"),
     405: ("this path takes another method", "wrong_method"),
 }
-_READING_ERRORS = (400, 401, 408, 413, 415, 421, 429, 500, 504)
+_READING_ERRORS = (400, 401, 408, 413, 415, 421, 429, 500, 503, 504)
 _ACCESS_ERRORS = (401, 421)
-_NUMBERS_AT_ONCE = 65_536  # written before other requests get their turn: some milliseconds of work
+_NUMBERS_AT_ONCE = 4096  # written before other requests get their turn: a millisecond of work, 85 KB
 _PROBE_SECONDS = 2.0
 _PAGE = Path(__file__).parent / "page"
 _MEDIA_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -178,7 +187,7 @@ class Endpoints:
         self._served, self._settings = served, settings
         self._limits = Limits(settings, served.names, served.dim)
         self._index = None if index is None else IndexSearch(index, settings)
-        self.counts = Metrics()
+        self.counts, self.replies = Metrics(), ReplyBudget(settings.reply_bytes)
         self._vectors = Vectors(served, settings, self.counts)
         self._page = {file.name: file for file in _PAGE.iterdir() if file.suffix in _MEDIA_TYPES}
         self.warm = self.stopping = False
@@ -205,10 +214,18 @@ class Endpoints:
         query = await self._limits.read(request, self._limits.embeddings)
         self._check_model(query.model)
         texts = [query.input] if isinstance(query.input, str) else query.input
+        self.replies.reserve(request.scope, len(texts) * self._served.dim * np.dtype(np.float32).itemsize)
         rows = await self._vectors.rows(VECTORS, texts, request)
+        vectors = np.array([row[: query.dimensions] for row in rows])  # a row may be a view of a whole batch
         words = sum(len(text.split()) for text in texts)
-        body = await _embeddings_json(rows, query.dimensions, query.encoding_format == "base64", query.model, words)
-        return Response(body, media_type="application/json")
+        parts = _in_turn(_embeddings_json(vectors, query.encoding_format == "base64", query.model, words))
+        if vectors.size > _NUMBERS_AT_ONCE and request.scope.get("http_version") != "1.0":  # which knows no chunks
+            return StreamingResponse(parts, media_type="application/json")
+        body = []
+        async for part in parts:
+            self.replies.reserve(request.scope, len(part))
+            body.append(part)
+        return Response(b"".join(body), media_type="application/json")
 
     async def models(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
         """List the model, under each of its names."""
@@ -223,7 +240,7 @@ class Endpoints:
         """Compare texts under each member and under the model, and show where the members disagree."""
         query = await self._limits.read(request, self._limits.similarity)
         views, meta = self._served.split(np.array(await self._vectors.rows(VIEWS, query.texts, request)))
-        return json_reply(compare_texts([encoder.spec.name for encoder in self._served.members], views, meta))
+        return self._reserved(request, json_reply(compare_texts(self._served.member_names, views, meta)))
 
     async def search(self, request: Request) -> Response:
         """Find the texts of the index that are nearest to a query."""
@@ -233,7 +250,7 @@ class Endpoints:
             raise ApiError(404, message, code="no_index")
         vectors = np.array(await self._vectors.rows(VECTORS, [query.query], request))
         hits = await self._index.nearest(vectors, query.k)
-        return json_reply(SearchReply(hits=[_hit_facts(hit) for hit in hits]))
+        return self._reserved(request, json_reply(SearchReply(hits=[_hit_facts(hit) for hit in hits])))
 
     async def card(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
         """Describe what the model is made of."""
@@ -254,7 +271,7 @@ class Endpoints:
 
     async def metrics(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
         """Give counts and times to Prometheus."""
-        text = self.counts.text(self._vectors.recent, self._vectors.batcher.queued)
+        text = self.counts.text(self._vectors.recent, self._vectors.batcher.queued, self.replies.held)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def warm_up(self) -> None:
@@ -281,6 +298,10 @@ class Endpoints:
         headers = {"Cache-Control": "no-cache"}  # after an upgrade browsers must load the new files
         return Response(file.read_bytes(), media_type=_MEDIA_TYPES[file.suffix], headers=headers)
 
+    def _reserved(self, request: Request, reply: Response) -> Response:
+        self.replies.reserve(request.scope, len(reply.body))
+        return reply
+
     def _check_model(self, name: str) -> None:
         if name not in self._served.names:  # the message does not repeat it: it may contain anything
             message = f"there is no such model here: this server has {', '.join(self._served.names)}"
@@ -298,22 +319,26 @@ def _hit_facts(hit: Hit) -> HitFacts:
     return {"id": hit.id, "score": score, "text": hit.text, "metadata": hit.metadata}
 
 
-async def _embeddings_json(rows: Sequence[FloatArray], dim: int | None, packed: bool, model: str, words: int) -> bytes:
-    """Write an `EmbeddingsReply` in parts, because a large one takes long. Rows are finite: the batcher checks them."""
-    parts, written = [], 0
-    for i, row in enumerate(rows):
-        numbers = row[:dim]
-        if packed:
-            vector = b'"%s"' % base64.b64encode(numbers.astype("<f4", copy=False).tobytes())
-        else:
-            vector = to_json(numbers.tolist())
-        parts.append(b'{"object":"embedding","index":%d,"embedding":%s}' % (i, vector))
-        written += len(numbers)
-        if written > _NUMBERS_AT_ONCE:
-            written = 0
-            await asyncio.sleep(0)
-    tail = b'"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d}' % (json.dumps(model).encode(), words, words)
-    return b'{"object":"list","data":[%s],%s}' % (b",".join(parts), tail)
+def _embeddings_json(vectors: FloatArray, packed: bool, model: str, words: int) -> Iterator[bytes]:
+    """Write an `EmbeddingsReply` of vectors [n, d] in parts. They are finite: the batcher checks them."""
+    at_once, lead = max(_NUMBERS_AT_ONCE // vectors.shape[1], 1), b'{"object":"list","data":['
+    for start in range(0, len(vectors), at_once):
+        rows = enumerate(vectors[start : start + at_once], start)
+        yield lead + b",".join(_embedding_json(i, row, packed) for i, row in rows)
+        lead = b","
+    yield b'],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % (json.dumps(model).encode(), words, words)
+
+
+def _embedding_json(i: int, row: FloatArray, packed: bool) -> bytes:
+    numbers = b'"%s"' % base64.b64encode(row.astype("<f4", copy=False).tobytes()) if packed else to_json(row.tolist())
+    return b'{"object":"embedding","index":%d,"embedding":%s}' % (i, numbers)
+
+
+async def _in_turn(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Let other requests have their turn between the parts, because a large reply takes long."""
+    for part in parts:
+        yield part
+        await asyncio.sleep(0)
 
 
 def create_app(
@@ -323,7 +348,7 @@ def create_app(
 
     Args:
         model: any encoder; the members of a meta-encoder are shown side by side.
-        name: the name of the model for clients; None for its own name.
+        name: the name of the model for clients; None for its own name, without folders.
         index: the index that `/search` searches, made with the same model.
         settings: limits, times, keys.
 
@@ -334,7 +359,7 @@ def create_app(
         '/v1/embeddings'
     """
     settings = settings or Settings()
-    served = ServedModel(model, (name or model.spec.name, *settings.aliases))
+    served = ServedModel(model, (name or without_folders(model.spec.name), *settings.aliases))
     endpoints = Endpoints(served, settings, index)
 
     @asynccontextmanager
@@ -347,7 +372,13 @@ def create_app(
         await endpoints.close()
 
     routes = _routes(endpoints, f"ensembed: {served.name}")
-    access = Middleware(Access, settings=settings, metrics=endpoints.counts, routes=[route.path for route in routes])
+    access = Middleware(
+        Access,
+        settings=settings,
+        metrics=endpoints.counts,
+        replies=endpoints.replies,
+        routes=[route.path for route in routes],
+    )
     handlers = {ApiError: _error_reply, HTTPException: _error_reply}
     app = Starlette(routes=routes, middleware=[access], exception_handlers=handlers, lifespan=lifespan)
     app.state.endpoints = endpoints

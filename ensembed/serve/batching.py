@@ -31,6 +31,7 @@ from ensembed.serve.settings import Settings
 T = TypeVar("T")
 Encode = Callable[[list[str]], NDArray[Any]]
 _LONGEST_RETRY = 60
+_LOOKUPS_AT_ONCE = 256  # in the cache, before other requests get their turn
 _NO_ROW: FloatArray = np.empty(0, np.float32)
 _OVERHEAD = 400  # bytes of an entry of the cache besides its numbers: a key, an array's header, a place. Measured.
 
@@ -337,7 +338,10 @@ class Vectors:
 
     async def rows(self, kind: str, texts: Sequence[str], request: Request | None = None) -> list[FloatArray]:
         """Return a row of a kind per text; texts still queued when the request's client goes away are not encoded."""
-        rows = [self.recent.get(kind, text) for text in texts]
+        rows: list[FloatArray | None] = []
+        for start in range(0, len(texts), _LOOKUPS_AT_ONCE):
+            rows += [self.recent.get(kind, text) for text in texts[start : start + _LOOKUPS_AT_ONCE]]
+            await asyncio.sleep(0)
         missing = [i for i, row in enumerate(rows) if row is None]
         if missing:
             encoded = await self._encode(kind, [texts[i] for i in missing], request)

@@ -1,7 +1,7 @@
-"""Every limit on what a client may send.
+"""Every limit on what a client may send, and on replies that clients do not read.
 
-`Limits.read` limits a request's body, `limited_protocol` connections and heads, `Batcher.submit` and
-`IndexSearch.nearest` the queues.
+`Limits.read` limits a request's body, `ReplyBudget` the replies, `limited_protocol` connections, heads and slow
+readers, `Batcher.submit` and `IndexSearch.nearest` the queues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ OTHER_VALUES = 1000  # keys, and values of fields other than the texts: far more
 # A refused body is read on for this long and thrown away: a client that still sends would not see the reply otherwise.
 _DISCARD_SECONDS = 1.0
 _HEAD_BYTES = 64 << 10
-_READ_SECONDS = 30.0  # the longest time for which a client may read nothing of a reply that the buffers cannot hold
+_SMALL_REPLY = 128 << 10  # bytes; clients that do not read cannot keep out such replies
+_HELD = "ensembed.reply_bytes"  # the key of a request's scope
 _WARN_SECONDS = 60.0  # at most one warning about refused connections in this time
 _FORMATS = "`float` for numbers, `base64` for the bytes of little-endian 32-bit floats."
 
@@ -185,6 +186,27 @@ async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
         return await work
 
 
+class ReplyBudget:
+    """Counts the bytes that replies hold until clients have read them. A small reply always has room."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self.held = limit, 0
+
+    def reserve(self, scope: Scope, size: int) -> None:
+        """Count bytes of the reply to a request; ApiError if there is no room. A single reply may have any size."""
+        own = scope.get(_HELD, 0) + size
+        others = self.held + size - own
+        if own > _SMALL_REPLY and others and own + others > self._limit:
+            message = "too many replies wait for their clients to read them: come back in 1 s, or send fewer texts"
+            raise ApiError(503, message, code="replies_full", headers={"Retry-After": "1"})
+        scope[_HELD] = own
+        self.held += size
+
+    def release(self, scope: Scope) -> None:
+        """Free what was counted for a request, whose reply was sent or given up."""
+        self.held -= scope.pop(_HELD, 0)
+
+
 _Base: Any = AutoHTTPProtocol  # one of two classes, depending on what is installed
 
 
@@ -225,7 +247,8 @@ def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._watch_reader(None)
+            # The application sends parts of some 100 KB and waits here after each: this is also the least rate.
+            self._write_timer = self.loop.call_later(settings.read_seconds, self.transport.abort)
 
         def resume_writing(self) -> None:
             super().resume_writing()
@@ -233,13 +256,6 @@ def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
 
         def _await_head(self) -> None:
             self._head_timer = self.loop.call_later(settings.header_seconds, self.transport.abort)
-
-        def _watch_reader(self, before: int | None) -> None:
-            left = self.transport.get_write_buffer_size()
-            if before is not None and left >= before:
-                self.transport.abort()
-            else:
-                self._write_timer = self.loop.call_later(_READ_SECONDS, self._watch_reader, left)
 
         @staticmethod
         def _stop(timer: asyncio.TimerHandle | None) -> None:

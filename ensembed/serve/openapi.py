@@ -38,7 +38,7 @@ _STATUSES = {
     421: "The server does not answer to that host name.",
     429: "Too much is waiting; `Retry-After` says when to come back.",
     500: "The model failed.",
-    503: "The server is not ready.",
+    503: "The server is not ready, or too many replies wait to be read.",
     504: "The model took too long.",
 }
 

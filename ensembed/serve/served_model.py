@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +23,7 @@ from ensembed.serve.api_errors import log, where
 VECTORS, VIEWS = "vectors", "views"  # the two kinds of rows that a client may ask for
 _MOST_PAIRS = 50
 _DIGITS = 6
+_FOLDERS = re.compile(r"[^?&=:#]*(?:[/\\]|%2F|%5C)(?=[^?&=:#])", re.IGNORECASE)
 
 
 class MemberCard(TypedDict):
@@ -65,6 +68,7 @@ class ServedModel:
         self.model, self.dim = model, model.spec.dim
         self.name, self.names = names[0], tuple(names)
         self.members: tuple[Encoder, ...] = model.ensemble.encoders if isinstance(model, MetaEncoder) else (model,)
+        self.member_names = _distinct([without_folders(encoder.spec.name) for encoder in self.members])
 
     def vectors(self, texts: list[str]) -> FloatArray:
         """Return the model's vectors [n, d]."""
@@ -129,7 +133,7 @@ class ServedModel:
         weights = method.get("weights")
         weight = float(weights[j]) if isinstance(weights, (list, tuple)) else None
         return {
-            "name": spec.name,
+            "name": self.member_names[j],
             "title": None if entry is None else entry.title,
             "kind": spec.kind,
             "dim": spec.dim,
@@ -139,6 +143,24 @@ class ServedModel:
             "trusted": method.get("trusted") == j,
             "reliability": weight if method.get("weights_from") == "reliability" else None,
         }
+
+
+def without_folders(name: str) -> str:
+    """Return an encoder's name without the folders of its paths, which clients should not know.
+
+    Example:
+        >>> without_folders("words:/home/me/glove.txt?pooling=sif&frequencies=/home/me/counts.txt")
+        'words:glove.txt?pooling=sif&frequencies=counts.txt'
+    """
+    if "://" in name and "file://" not in name:
+        return name
+    return _FOLDERS.sub("", name).rstrip("/\\")
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Number the names that occur more than once."""
+    counts = Counter(names)
+    return [f"{name} ({j + 1})" if counts[name] > 1 else name for j, name in enumerate(names)]
 
 
 class MemberMatrix(TypedDict):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import math
+import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +24,8 @@ from ensembed.serve.limits import limited_protocol
 from ensembed.serve.settings import Settings
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_EXIT_SECONDS = 5.0  # for the end of the process, after the time for accepted requests
+_REPEAT_SECONDS = 60.0  # at most one line of a warning in this time
 
 
 def is_loopback(host: str) -> bool:
@@ -55,7 +60,10 @@ def address_of(bound: socket.socket) -> str:
 
 
 def run(app: Starlette, bound: socket.socket, settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT, finish what was accepted, and return the number of requests."""
+    """Serve until SIGTERM or SIGINT, finish what was accepted, and return the number of requests.
+
+    The process should end then: if a thread of the model keeps it alive, it is ended 5 s after `shutdown_seconds`.
+    """
     config = uvicorn.Config(
         app,
         http=limited_protocol(settings),
@@ -67,7 +75,7 @@ def run(app: Starlette, bound: socket.socket, settings: Settings) -> int:
         server_header=False,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_seconds),
     )
-    server = _Server(config, app, settings.drain_seconds)
+    server = _Server(config, app, settings)
     with _process_state():
         server.run(sockets=[bound])
     return server.server_state.total_requests
@@ -76,9 +84,10 @@ def run(app: Starlette, bound: socket.socket, settings: Settings) -> int:
 class _Server(uvicorn.Server):
     """On a signal, `/ready` says 503 first; the server continues for clients that have not seen it yet."""
 
-    def __init__(self, config: uvicorn.Config, app: Starlette, drain_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, app: Starlette, settings: Settings) -> None:
         super().__init__(config)
-        self._endpoints, self._drain, self._stop_at = app.state.endpoints, drain_seconds, math.inf
+        self._endpoints, self._drain, self._stop_at = app.state.endpoints, settings.drain_seconds, math.inf
+        self._last_seconds = math.ceil(settings.shutdown_seconds) + _EXIT_SECONDS
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain on the first signal; stop on the second."""
@@ -95,15 +104,53 @@ class _Server(uvicorn.Server):
         """Return whether to stop."""
         return await super().on_tick(counter) or time.monotonic() >= self._stop_at
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop, and see to it that the process ends: Python waits for the threads of a model's own pools."""
+        timer = threading.Timer(self._last_seconds, _end_process)
+        timer.daemon = True
+        timer.start()
+        await super().shutdown(sockets)
+
+
+def _end_process() -> None:
+    log.error("a thread still runs after the time for a shutdown: the process ends without it")
+    logging.shutdown()
+    os._exit(1)
+
+
+class RepeatedWarnings(logging.Filter):
+    """Lets one line of each warning of uvicorn pass a minute, with the number of those that it stopped before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: dict[str, float] = {}
+        self._stopped: dict[str, int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log a record. uvicorn's warnings are few and contain nothing of a request."""
+        if record.levelno != logging.WARNING:
+            return True
+        warning, now = str(record.msg), time.monotonic()
+        if now - self._passed.get(warning, -math.inf) < _REPEAT_SECONDS:
+            self._stopped[warning] = self._stopped.get(warning, 0) + 1
+            return False
+        self._passed[warning] = now
+        if stopped := self._stopped.pop(warning, 0):
+            record.msg = f"{warning} ({stopped} more since the last line)"
+        return True
+
 
 @contextmanager
 def _process_state() -> Iterator[None]:
-    """Set what a serving process needs: more frequent turns of threads, and an exit status of 0 after SIGTERM."""
+    """Set what a serving process needs: frequent turns of threads, a bounded log, a status of 0 after SIGTERM."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(interval / 10)  # the model's thread waits less: 3% more requests at saturation
     handler = signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn sends itself the signal again at the end
+    warnings, repeated = logging.getLogger("uvicorn.error"), RepeatedWarnings()
+    warnings.addFilter(repeated)
     try:
         yield
     finally:
+        warnings.removeFilter(repeated)
         signal.signal(signal.SIGTERM, handler)
         sys.setswitchinterval(interval)

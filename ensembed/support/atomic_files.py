@@ -27,7 +27,8 @@ from ensembed.support.progress import Progress
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file under a temporary name beside `path`, sync it, and rename it."""
-    write_all_atomically({path: data})
+    with new_file(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def write_all_atomically(contents: Mapping[Path, bytes]) -> None:
@@ -56,8 +57,12 @@ def write_all_atomically(contents: Mapping[Path, bytes]) -> None:
 def new_file(path: Path, *, sync_name: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path` to write to; it is synced and renamed when the block ends without error.
 
-    Without `sync_name` the caller syncs the folder, once for many files, before it writes a file that names them.
+    Without `sync_name` the caller syncs the folder, once for many files, before it writes a file that names them. What
+    cannot be replaced by a file (`/dev/null`, `/dev/stdout`, a pipe) is written to itself.
     """
+    if path.absolute().parent == Path("/dev") or (path.exists() and not path.is_file()):
+        yield path
+        return
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary

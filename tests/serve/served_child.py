@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,15 @@ class Odd(Encoder):
     Args:
         seconds: how long a batch takes.
         gate: a file; while it is there nothing is encoded.
+        pool: whether to work in a thread pool of its own, which Python waits for at its end.
     """
 
     concurrent = True  # as most of our own encoders are
 
-    def __init__(self, seconds: float = 0.0, gate: str | None = None) -> None:
+    def __init__(self, seconds: float = 0.0, gate: str | None = None, pool: bool = False) -> None:
         self.seconds = seconds
         self.gate = gate
+        self.pool = ThreadPoolExecutor(1) if pool else None
         self.batches: list[list[str]] = []
 
     @property
@@ -38,6 +41,8 @@ class Odd(Encoder):
         return EncoderSpec("odd", "odd", 4, "1")
 
     def encode(self, sentences: Any, **_: Any) -> Any:  # noqa: ANN401 - passes by the checks of `Encoder`
+        if self.pool is not None:
+            return self.pool.submit(self.embed, list(sentences)).result()
         return self.embed(list(sentences))
 
     def embed(self, sentences: list[str]) -> NDArray[Any]:
@@ -70,7 +75,7 @@ def main() -> int:
     from ensembed.serve.uvicorn_server import address_of, listen, run
 
     facts = json.loads(arguments[0])
-    model = Odd(facts.pop("seconds", 0.0), facts.pop("gate", None))
+    model = Odd(facts.pop("seconds", 0.0), facts.pop("gate", None), facts.pop("pool", False))
     logging.basicConfig(level=logging.INFO)
     settings = Settings(**facts)
     with listen("127.0.0.1", 0) as bound:

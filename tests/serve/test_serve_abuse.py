@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 import socket
 import struct
@@ -14,6 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 from serving import BOUND, Running, asking, metric, odd, request_bytes, status_of, until
+
+from ensembed.serve.uvicorn_server import RepeatedWarnings
 
 
 @pytest.fixture(scope="module")
@@ -225,3 +228,27 @@ def test_hanging_model_gets_504_and_is_not_ready_until_it_continues(tmp_path: Pa
         assert httpx.get(f"{server.url}/health", timeout=BOUND).status_code == 200
         gate.unlink()
         until(lambda: httpx.get(f"{server.url}/ready", timeout=BOUND).status_code == 200)
+
+
+def test_invalid_requests_are_logged_once_with_a_count(server: Running) -> None:
+    for _ in range(20):
+        with server.connect() as connection:
+            connection.sendall(b"\x00 no HTTP\r\n\r\n")
+            assert status_of(connection) == 400
+    assert server.logged.count("Invalid HTTP request") == 1
+    well(server)
+
+
+def test_warnings_are_counted_until_the_next_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, passed = 0.0, []
+    monkeypatch.setattr("ensembed.serve.uvicorn_server.time.monotonic", lambda: now)
+    repeated = RepeatedWarnings()
+    for second in range(0, 130, 10):
+        now = float(second)
+        for level in (logging.WARNING, logging.ERROR):
+            record = logging.LogRecord("uvicorn.error", level, "", 0, "Invalid.", None, None)
+            if repeated.filter(record):
+                passed.append((second, record.getMessage()))
+    warnings = [line for line in passed if line != (line[0], "Invalid.")]
+    assert warnings == [(60, "Invalid. (5 more since the last line)"), (120, "Invalid. (5 more since the last line)")]
+    assert len(passed) == 13 + 3

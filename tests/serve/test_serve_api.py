@@ -23,6 +23,7 @@ from ensembed import Ensemble, MetaEncoder, ObjectEncoder, open_encoder
 from ensembed.methods import GCCA, Auto, Concat
 from ensembed.search import Index
 from ensembed.serve import Settings, create_app
+from ensembed.serve.served_model import without_folders
 
 TEXTS = ["a dog barks", "the cat sleeps", "a cat barks at the dog"]
 CORPUS = [f"{a} {b} {c}" for a in ("a", "the", "one") for b in ("dog", "cat", "cow") for c in ("barks", "sleeps")]
@@ -218,6 +219,49 @@ def test_single_encoder_has_no_disagreement() -> None:
         assert facts["members"] == [{"name": "odd", "matrix": facts["meta"]}]
         assert facts["disagreement"] == []
         assert client.get("/card").json()["method"] is None
+
+
+def test_card_and_similarity_name_members_without_folders(tmp_path: Path) -> None:
+    names = []
+    for j in range(2):
+        file = tmp_path / f"secret{j}" / "inner.txt"
+        file.parent.mkdir()
+        file.write_text(f"dog 1 0 {j}\ncat 0 1 {j}\nbarks 1 1 1\n")
+        names.append(f"words:{file}")
+    model = Ensemble(names).fit(CORPUS, Concat())
+    with TestClient(create_app(model)) as client:
+        card = client.get("/card")
+        facts = client.post("/similarity", json={"texts": ["dog", "cat", "barks"]})
+        assert [member["name"] for member in card.json()["members"]] == ["words:inner.txt (1)", "words:inner.txt (2)"]
+        assert [member["name"] for member in facts.json()["members"]] == ["words:inner.txt (1)", "words:inner.txt (2)"]
+        assert {pair["highest"] for pair in facts.json()["disagreement"]} <= {
+            "words:inner.txt (1)",
+            "words:inner.txt (2)",
+            None,
+        }
+        assert "secret" not in card.text + facts.text
+    with TestClient(create_app(open_encoder(names[0]))) as client:
+        assert "secret" not in client.get("/card").text + client.get("/v1/models").text
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("st:/home/me/models/mine?normalize=true", "st:mine?normalize=true"),
+        (
+            "words:../glove.txt?pooling=sif&frequencies=/data/counts.txt",
+            "words:glove.txt?pooling=sif&frequencies=counts.txt",
+        ),
+        ("/home/me/my model/", "my model"),
+        ("C:\\models\\mine", "C:mine"),
+        ("words:file:///data/glove.txt", "words:file:glove.txt"),
+        ("openai:http://127.0.0.1:8000/v1#mini", "openai:http://127.0.0.1:8000/v1#mini"),
+        ("words:a.txt?frequencies=%2Fdata%2Fcounts.txt", "words:a.txt?frequencies=counts.txt"),
+        ("minilm", "minilm"),
+    ],
+)
+def test_names_are_shown_without_folders(name: str, shown: str) -> None:
+    assert without_folders(name) == shown
 
 
 def test_card_describes_the_members(client: TestClient) -> None:

@@ -197,7 +197,6 @@ def test_too_many_values_are_refused_before_they_are_parsed(monkeypatch: pytest.
 def test_text_that_is_too_long_is_refused_by_every_endpoint_and_not_encoded() -> None:
     model, long = Odd(), "x" * 32_769
     with TestClient(create_app(model)) as client:
-        before = len(model.batches)
         for path, param, value in (
             ("/v1/embeddings", "input", ["a", long]),
             ("/v1/embeddings", "input", long),
@@ -207,7 +206,7 @@ def test_text_that_is_too_long_is_refused_by_every_endpoint_and_not_encoded() ->
             reply = client.post(path, json={"model": "odd", param: value})
             error = reply.json()["error"]
             assert (reply.status_code, error["code"], error["param"]) == (400, "text_too_long", param)
-        assert len(model.batches) == before
+        assert model.batches in ([], [["ready"]])  # the server's own
 
 
 def test_other_values_have_room_beside_the_texts() -> None:

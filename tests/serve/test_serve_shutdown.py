@@ -103,3 +103,14 @@ def test_draining_ends_by_itself(tmp_path: Path) -> None:
     with odd(tmp_path, drain_seconds=0.2) as server:
         assert server.stop() == 0
         assert "stopping in 0.2 s" in server.logged
+
+
+def test_process_ends_though_the_model_hangs_in_a_thread_pool_of_its_own(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with odd(tmp_path, gate=str(gate), pool=True, shutdown_seconds=1) as server, server.connect() as connection:
+        gate.touch()
+        connection.sendall(request_bytes(asking("hangs")))
+        until(lambda: metric(server, 'ensembed_cache_lookups{result="miss"}') >= 2)  # that one, and the server's own
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 1
+        assert "the process ends without it" in server.logged

@@ -33,6 +33,20 @@ def write_many(path: Path, letter: str, log: Path, start: threading.Barrier) -> 
         raise
 
 
+def test_a_device_or_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
+    write_atomically(Path(os.devnull), b"nothing is kept")
+    assert Path(os.devnull).is_char_device()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    write_atomically(pipe, b"some bytes")
+    reader.join(60)
+    assert read == [b"some bytes"]
+    assert pipe.is_fifo()
+
+
 @pytest.mark.filterwarnings("default::pytest.PytestUnhandledThreadExceptionWarning")  # the log says more
 @pytest.mark.parametrize(
     ("worker", "barrier"), [(threading.Thread, threading.Barrier), (PROCESSES.Process, PROCESSES.Barrier)]

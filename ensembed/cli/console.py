@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,22 +12,34 @@ import click
 from ensembed.support.text_tables import text_table
 
 STDIN = "standard input"
+# Characters that a terminal obeys instead of showing them: C0, DEL, C1, and those that turn the direction of a line.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    r"""Return a text that cannot move the cursor or change the colours: control characters as JSON escapes them.
+
+    Example:
+        >>> print(printable("a\x1b[31mb"))
+        a\u001b[31mb
+    """
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - anything that JSON can hold
     """Print a JSON document on one line; NaN is an error."""
-    click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    click.echo(printable(json.dumps(value, ensure_ascii=False, allow_nan=False)))
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
     """Print an aligned table, the first `left` columns aligned left."""
-    click.echo(text_table(headers, rows, left=left))
+    click.echo(text_table(headers, [[printable(cell) for cell in row] for row in rows], left=left))
 
 
 def print_sentence(sentence: Mapping[str, Any]) -> None:
     """Print a sentence of a group on one line: its cosine, its id or its row, its text."""
-    text = " ".join(sentence["text"].split())
-    click.echo(f"  {sentence['cosine']:.4f}  {sentence.get('id', sentence['row']):>8}  {text[:90]}")
+    text, name = " ".join(sentence["text"].split()), str(sentence.get("id", sentence["row"]))
+    click.echo(f"  {sentence['cosine']:.4f}  {printable(name):>8}  {printable(text[:90])}")
 
 
 def human_bytes(size: int) -> str:

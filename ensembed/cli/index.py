@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -98,7 +99,7 @@ def index(
       ensembed search my-index "how do I reset my password"
     """
     source = None if file is None else _source(file, columns, how.errors)
-    if not (folder / MANIFEST).exists() and (model is None or source is None):
+    if not os.path.lexists(folder / MANIFEST) and (model is None or source is None):
         raise click.UsageError(f"There is no index in {folder}: to make one, give a FILE and --model.")
     changes = {}
     with how.progress() as progress:
@@ -112,6 +113,9 @@ def index(
         if compact:
             opened.compact(progress=progress)
     facts = opened.facts
+    if verify and (rows := facts["without_block_checksums"]):
+        problem = f"{rows} rows have no checksums of blocks, so that a search may not notice later damage"
+        click.echo(f"note: {problem}; --compact adds them", err=True)
     if how.as_json:
         print_json(facts | {f"now_{key}": value for key, value in changes.items()})
         return

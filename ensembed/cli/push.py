@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from ensembed.cli.console import print_json
 from ensembed.cli.options import PATH, json_option
 from ensembed.errors import InputError
 from ensembed.integrations.hub import push_to_hub
+from ensembed.support.limits import read_json
 
 
 @click.command()
@@ -41,8 +41,8 @@ def push(model: Path, repo: str, scores: Path | None, as_json: bool, **settings:
       ensembed similarity hub:me/my-model "A dog runs." "A puppy is running."
     """
     try:
-        facts = None if scores is None else json.loads(scores.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        facts = None if scores is None else read_json(scores)
+    except (OSError, ValueError) as error:
         raise InputError(f"the scores in {scores} cannot be read as JSON: {error}") from error
     pushed = push_to_hub(model, repo, card=not settings.pop("no_card"), scores=facts, **settings)
     if as_json:

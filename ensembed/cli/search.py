@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ensembed.cli.console import STDIN, print_json, print_table
+from ensembed.cli.console import STDIN, print_json, print_table, printable
 from ensembed.cli.options import FOLDER, How, how_options
 from ensembed.corpora.corpus import read_lines
 from ensembed.errors import InputError, SearchIndexError
@@ -46,7 +46,7 @@ def search(folder: Path, queries: tuple[str, ...], count: int, model: str | None
     if queries:
         for query, hits in zip(queries, index.search(list(queries), count), strict=True):
             if len(queries) > 1 and not how.as_json:
-                click.echo(f"\n{query}")
+                click.echo(f"\n{printable(query)}")
             _print(query, hits, how.as_json)
         return
     for query in _typed(index, how.as_json) if sys.stdin.isatty() else read_lines(sys.stdin.buffer, name=STDIN):
@@ -56,7 +56,7 @@ def search(folder: Path, queries: tuple[str, ...], count: int, model: str | None
             if how.as_json:
                 print_json({"query": query.encode("utf-8", "replace").decode(), "error": str(error)})
             else:
-                click.echo(f"error: {error}", err=True)
+                click.echo(f"error: {printable(str(error))}", err=True)
             continue
         _print(query, hits, how.as_json)
         sys.stdout.flush()
@@ -75,7 +75,7 @@ def _print(query: str, hits: list[Hit], as_json: bool) -> None:
 
 def _typed(index: Index, as_json: bool) -> Iterator[str]:
     """Yield the lines that a person types, except blank ones."""
-    click.echo(f"{len(index)} rows, {index.manifest.spec.name.text}. Type a query; Ctrl-D ends.", err=True)
+    click.echo(f"{len(index)} rows, {printable(index.manifest.spec.name.text)}. Type a query; Ctrl-D ends.", err=True)
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - gives the prompt a history, where the system has it
     while True:

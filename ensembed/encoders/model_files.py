@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ensembed.errors import EncoderError, InputError
+from ensembed.support import limits
 from ensembed.support.atomic_files import make_folder, write_atomically
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
@@ -30,7 +31,9 @@ def read_bytes(path: Path, hint: str) -> bytes:
 def read_json(path: Path, hint: str) -> Any:  # noqa: ANN401 - whatever the file holds
     """Read a JSON file of a model; an EncoderError that ends in the hint if that fails."""
     try:
-        return json.loads(read_bytes(path, hint))
+        return limits.read_json(path)
+    except OSError as error:
+        raise EncoderError(f"{path} cannot be read: {error.strerror or error}; {hint}") from error
     except ValueError as error:
         raise EncoderError(f"{path} is not JSON ({error}); {hint}") from error
 
@@ -70,7 +73,7 @@ def remembered(path: Path, what: str, compute: Callable[[], str]) -> str:
     memory = cache_dir() / "remembered" / f"{name}.json"
     # An absent or damaged entry is computed again.
     with suppress(OSError, ValueError, TypeError, AttributeError, KeyError):
-        entry = json.loads(memory.read_text(encoding="utf-8"))
+        entry = limits.read_json(memory)
         if isinstance(value := entry.pop("value"), str) and entry == facts:
             return value
     start = time.time_ns()

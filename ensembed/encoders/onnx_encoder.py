@@ -19,6 +19,7 @@ from ensembed.encoders.onnx_files import OnnxSettings, read_graph, read_settings
 from ensembed.encoders.token_ids import first_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.numerics.row_matrices import unit_rows
+from ensembed.support.limits import LARGEST_LENGTH
 from ensembed.support.machine import available_cores
 
 OPENS = "folder with model.onnx and tokenizer.json"
@@ -78,7 +79,7 @@ class OnnxEncoder(Encoder):
         limits = [limit for limit in (settings.positions, self._graph.length) if limit is not None]
         self._max_length = min([_USUAL, *limits]) if settings.max_length is None else settings.max_length
         least = self._tokenizer.num_special_tokens_to_add(is_pair=False) + 1
-        if self._max_length < least or any(self._max_length > limit for limit in limits):
+        if not least <= self._max_length <= LARGEST_LENGTH or any(self._max_length > limit for limit in limits):
             wanted = f"from {least} to {min(limits)}" if limits else f"at least {least}"
             raise InputError(f"encoder {name!r}: max_length must be {wanted}, not {self._max_length}")
         if settings.lowercase:
@@ -165,20 +166,25 @@ class _Graph:
         self._session = open_session(model, 1, name)  # several threads may use it at once
         self._wide_session: Any = None
         self._opening = threading.Lock()  # several threads may encode their first long text at once
-        inputs = self._session.get_inputs()
-        self._inputs = {node.name: _TYPES.get(node.type.removeprefix("tensor(").removesuffix(")")) for node in inputs}
-        self._outputs = [node.name for node in self._session.get_outputs()]
+        try:
+            inputs = self._session.get_inputs()
+            types = {node.name: node.type.removeprefix("tensor(").removesuffix(")") for node in inputs}
+            self._outputs = [node.name for node in self._session.get_outputs()]
+            shape: list[Any] = next((node.shape for node in inputs if node.name == "input_ids"), [])
+        except UnicodeDecodeError as error:
+            raise EncoderError(f"encoder {name!r}: a name in the graph of {model} is not UTF-8: {error}") from error
+        self._inputs = {key: _TYPES.get(dtype) for key, dtype in types.items()}
         unusable = [key for key, dtype in self._inputs.items() if key not in _INPUTS or dtype is None]
         if unusable or "input_ids" not in self._inputs:
             wanted = ", ".join(unusable[:6]) or "no input_ids"
             way_out = f"a sentence can be given as {', '.join(_INPUTS)}. Export the model for feature extraction"
             raise EncoderError(f"encoder {name!r}: the graph of {model} wants {wanted}; {way_out}")
-        shape = next(node.shape for node in inputs if node.name == "input_ids")
         sizes = [size if isinstance(size, int) else None for size in shape]
         self.masked = "attention_mask" in self._inputs  # it says which tokens are padding
         self.alone = sizes[:1] == [1]  # it takes one sentence at a time
         self.length = sizes[1] if len(sizes) == 2 else None  # the only number of tokens that it takes
-        if len(sizes) != 2 or sizes[0] not in (None, 1) or (self.length and not self.masked):
+        usable = self.length is None or (self.masked and 0 < self.length <= LARGEST_LENGTH)
+        if len(sizes) != 2 or sizes[0] not in (None, 1) or not usable:
             takes = f"input_ids of shape {shape}{'' if self.masked else ' and no attention_mask'}"
             raise EncoderError(f"encoder {name!r}: the graph of {model} takes {takes}; export it with open axes")
 

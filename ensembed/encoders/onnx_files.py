@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from ensembed.encoders.model_files import read_json, read_object
 from ensembed.errors import EncoderError
+from ensembed.support.limits import LARGEST_LENGTH
 
 # A field of a protobuf message: an integer or, of what has a length, the start and the end of its bytes in the file.
 _Value: TypeAlias = int | tuple[int, int]
@@ -46,7 +47,6 @@ _OFFSET_POSITIONS = (
     *("camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm"),
     *("xlm-roberta", "xlm-roberta-xl", "xmod"),
 )
-_SANE = 1_000_000  # transformers writes 10^30 for a tokenizer without a limit
 _HINT = "export or fetch the model again"
 
 
@@ -76,7 +76,7 @@ def read_graph(path: Path) -> GraphFacts:
         raise EncoderError(f"{path} is no ONNX file, or incomplete ({error}); export or fetch it again") from error
     for location in facts.external:
         parts = PurePosixPath(location).parts
-        if not parts or ".." in parts or PurePosixPath(location).is_absolute() or "\\" in location:
+        if not parts or ".." in parts or PurePosixPath(location).is_absolute() or set(location) & {"\\", "\0"}:
             raise EncoderError(f"{path} says that weights are in {location!r}, outside of its own folder")
     return facts
 
@@ -187,7 +187,7 @@ def _modules(path: Path) -> list[tuple[str, str]]:
     """Return the class name and the folder of each module in `modules.json`."""
     modules = read_json(path, _HINT) if path.is_file() else []
     try:
-        return [(module["type"].rpartition(".")[2], module["path"]) for module in modules]
+        return [(module["type"].rpartition(".")[2], str(module["path"])) for module in modules]
     except (AttributeError, KeyError, TypeError) as error:
         raise EncoderError(f"{path} is not a list of modules ({error!r})") from error
 
@@ -238,10 +238,11 @@ def _positions(config: Mapping[str, Any]) -> int | None:
     if embeddings is None or config.get("model_type") not in _OFFSET_POSITIONS:
         return embeddings
     pad = config.get("pad_token_id")
-    return embeddings - (pad if isinstance(pad, int) else 1) - 1
+    return embeddings - (pad if isinstance(pad, int) and 0 <= pad < embeddings - 1 else 1) - 1
 
 
 def _length(value: object) -> int | None:
     """Return the value if it is a number of tokens."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value <= _SANE
+    # transformers writes 10^30 for a tokenizer without a limit.
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value <= LARGEST_LENGTH
     return int(value) if number else None  # type: ignore[call-overload]  # it is a number

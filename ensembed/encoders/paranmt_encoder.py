@@ -31,6 +31,7 @@ from ensembed.encoders.safe_pickle import read_pickle
 from ensembed.errors import EncoderError, InputError, PullError
 from ensembed.fetch.download import download, is_url
 from ensembed.support.atomic_files import make_folder, write_atomically
+from ensembed.support.limits import check_tensor_header
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress
 
@@ -279,8 +280,9 @@ def _load(path: Path, name: str) -> _Tensors:
     from safetensors.numpy import load_file
 
     try:
+        check_tensor_header(path)
         return load_file(path)
-    except (OSError, SafetensorError) as error:
+    except (OSError, ValueError, OverflowError, SafetensorError) as error:
         raise EncoderError(f"{name} cannot be opened from {path}: {error}") from error
 
 

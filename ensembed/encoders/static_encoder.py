@@ -14,6 +14,7 @@ from ensembed.encoders.model_files import revision_of
 from ensembed.encoders.names import Request
 from ensembed.encoders.token_ids import all_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
+from ensembed.support.limits import check_tensor_header
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -118,6 +119,7 @@ def tensor_names(file: Path) -> list[str]:
     if not file.is_file():
         raise InputError(f"there is no file {file}")
     try:
+        check_tensor_header(file)
         with safe_open(file, framework="numpy") as tensors:
             return sorted(tensors.keys())
     except Exception as error:  # the library's own error was not always public, and it raises others
@@ -128,13 +130,17 @@ def read_tensor(file: Path, tensor: str) -> NDArray[Any]:
     """Read one tensor of a safetensors file that `tensor_names` has checked."""
     from safetensors import deserialize, safe_open
 
-    with safe_open(file, framework="numpy") as tensors:
-        kind = tensors.get_slice(tensor).get_dtype()
-        if kind not in _NUMBERS:
-            raise EncoderError(f"{file}: tensor {tensor!r} is of type {kind}, not {', '.join(sorted(_NUMBERS))}")
-        if kind != "BF16":
-            return np.asarray(tensors.get_tensor(tensor))
-    # numpy has no bfloat16, which is the upper half of a float32.
-    content = dict(deserialize(file.read_bytes()))[tensor]  # type: ignore[no-untyped-call]  # of the library
-    halves = np.frombuffer(content["data"], "<u2")
-    return np.asarray((halves.astype(np.uint32) << 16).view(np.float32).reshape(content["shape"]))
+    kind = None
+    try:
+        with safe_open(file, framework="numpy") as tensors:
+            kind = tensors.get_slice(tensor).get_dtype()
+            if kind in _NUMBERS and kind != "BF16":
+                return np.asarray(tensors.get_tensor(tensor))
+        if kind == "BF16":
+            # numpy has no bfloat16, which is the upper half of a float32.
+            content = dict(deserialize(file.read_bytes()))[tensor]  # type: ignore[no-untyped-call]  # of the library
+            halves = np.frombuffer(content["data"], "<u2")
+            return np.asarray((halves.astype(np.uint32) << 16).view(np.float32).reshape(content["shape"]))
+    except Exception as error:  # an OverflowError for a shape that no array has, and others of the library
+        raise EncoderError(f"{file}: tensor {tensor!r} cannot be read: {error}") from error
+    raise EncoderError(f"{file}: tensor {tensor!r} is of type {kind}, not {', '.join(sorted(_NUMBERS))}")

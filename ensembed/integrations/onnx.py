@@ -22,6 +22,7 @@ from ensembed.methods.meta import Meta
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.support.atomic_files import make_folder, why_not_writable, write_atomically
 from ensembed.support.checks import sha256_of
+from ensembed.support.limits import parse_json, read_json
 from ensembed.support.machine import available_cores
 from ensembed.support.version import __version__
 
@@ -105,10 +106,10 @@ def _check_folder(folder: Path) -> None:
     if problem := why_not_writable(folder):
         raise ModelError(f"cannot write the graphs to {folder}: {problem}")
     try:
-        config = json.loads((folder / CONFIG).read_bytes())
+        config = read_json(folder / CONFIG)
     except FileNotFoundError:
         return
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         config = None
     if not isinstance(config, dict) or config.get("kind") != KIND:
         raise ModelError(f"{folder} has a {CONFIG} of something else: choose another folder")
@@ -266,10 +267,10 @@ def _read_config(folder: Path) -> tuple[dict[str, Any], str]:
     """Return the configuration and its hash."""
     try:
         data = (folder / CONFIG).read_bytes()
-        config = json.loads(data)
+        config = parse_json(data)
     except FileNotFoundError:
         raise ModelError(f"{folder} is not an exported model: {CONFIG} is missing; export it again") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ModelError(f"{folder / CONFIG} cannot be read: {error}") from error
     if not isinstance(config, dict) or config.get("kind") != KIND:
         raise ModelError(f"{folder} is not an exported model: its {CONFIG} is of another kind")

@@ -8,7 +8,6 @@ model = load("folder")                                       # no trust_remote_c
 from __future__ import annotations
 
 import copy
-import json
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +32,7 @@ from ensembed.models.opening import ModelLike, open_model
 from ensembed.models.opening import load as load_model
 from ensembed.models.saved_model import CONFIG, TENSORS
 from ensembed.support.extras import import_extra
+from ensembed.support.limits import read_json
 from ensembed.support.progress import Progress, silent
 
 __all__ = ["MetaEncoderModule", "load", "to_sentence_transformer", "to_stock_sentence_transformer"]
@@ -299,10 +299,10 @@ def _stock_class(folder: Path, name: str) -> Any:  # noqa: ANN401 - a class of t
 def _read(path: Path, kind: type, default: object) -> Any:  # noqa: ANN401 - a `kind`
     """Read a JSON file whose content is of this type; return the default if there is no such file."""
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path)
     except FileNotFoundError:
         return default
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
     if not isinstance(content, kind):
         raise ModelError(f"{path} is damaged: it holds a {type(content).__name__}, not a {kind.__name__}")

@@ -26,6 +26,7 @@ from ensembed.models.opening import ModelLike, open_model
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.atomic_files import make_folder, new_file, write_atomically
 from ensembed.support.checks import sha256_of
+from ensembed.support.limits import parse_json
 from ensembed.support.progress import Progress, silent
 
 IdArray = NDArray[np.int64]
@@ -466,8 +467,8 @@ def _read_folder(folder: Path, backend: str) -> tuple[StoreFacts, Path, bytes]:
         if content is None:
             raise StoreError(f"there is no store in {folder}: it has no {STORE}; create one")
         try:
-            data: Any = json.loads(content)
-        except (ValueError, RecursionError) as error:
+            data: Any = parse_json(content)
+        except ValueError as error:
             raise StoreError(f"{folder / STORE} is damaged: {error}") from error
         facts = StoreFacts.from_json(data, backend, str(folder))
         name, digest = data.get("index"), data.get("sha256")

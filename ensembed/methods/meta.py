@@ -125,7 +125,10 @@ class Placement(Projection):
     @classmethod
     def restored(cls, facts: Mapping[str, Any], *_: object) -> Placement:
         """Return the placement from its facts."""
-        return cls(facts["start"], facts["columns"], facts["scale"])
+        start, columns, scale = facts["start"], facts["columns"], facts["scale"]
+        if type(start) is not int or start < 0 or type(columns) is not int or not isinstance(scale, float | int):
+            raise ValueError(f"a placement of {columns!r} columns at {start!r}, times {scale!r}")
+        return cls(start, columns, scale)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from ensembed.fetch.hub_files import explained, fetch, is_repo_name
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
 from ensembed.models.opening import HUB, load
 from ensembed.models.saved_model import CONFIG, TENSORS, is_model
+from ensembed.support.limits import read_json
 from ensembed.support.progress import Progress, silent
 
 CARD = "README.md"
@@ -108,10 +108,10 @@ def check_name(repo: str) -> None:
 def _check_config(file: Path, repo: str, commit: str) -> None:
     """Raise a ModelError for a repository of another kind, before its weights, which may be large, are fetched."""
     try:
-        config = json.loads(file.read_bytes())
+        config = read_json(file)
     except FileNotFoundError:
         config = None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ModelError(f"{CONFIG} of {repo} at {commit[:7]}, from the hub, cannot be read: {error}") from error
     if not (isinstance(config, dict) and "format" in config and "members" in config):
         why = f"it has no {CONFIG}" if config is None else f"its {CONFIG} is of another kind"

@@ -26,6 +26,7 @@ from ensembed.encoders.base import PROBES, EncoderSpec, FloatArray, SavedSpec
 from ensembed.errors import ModelError
 from ensembed.methods.meta import PROJECTIONS, Meta
 from ensembed.support.atomic_files import make_folder, sync, write_all_atomically
+from ensembed.support.limits import CONFIG_BYTES
 from ensembed.support.version import __version__
 
 FORMAT_VERSION = 1
@@ -126,12 +127,14 @@ def is_model(folder: str | Path) -> bool:
 def read_model(folder: Path) -> SavedModel[SavedSpec]:
     """Read a saved model, or raise a ModelError that says what is wrong with it."""
     try:
-        config = json.loads((folder / CONFIG).read_bytes())
-        seal = re.sub("[^0-9a-f]", "", str(config.get("sha256"))) if isinstance(config, dict) else ""
+        with (folder / CONFIG).open("rb") as file:
+            config = json.loads(file.read(CONFIG_BYTES))
+        seal = config.pop("sha256", None) if isinstance(config, dict) else None
         try:
-            data = (folder / f"model-{seal[:16]}.safetensors").read_bytes()
+            data = (folder / f"model-{re.sub('[^0-9a-f]', '', str(seal))[:16]}.safetensors").read_bytes()
         except FileNotFoundError:  # the save is finished
             data = (folder / TENSORS).read_bytes()
+        intact = seal is not None and seal == _seal(config, data)
     except FileNotFoundError as error:
         raise ModelError(f"{folder} is not a saved model: {Path(error.filename).name} is missing") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -143,12 +146,12 @@ def read_model(folder: Path) -> SavedModel[SavedSpec]:
         raise ModelError(
             f"{folder} has model format {version!r}; ensembed {__version__} reads {FORMAT_VERSION}: upgrade ensembed"
         )
-    if config.pop("sha256", None) != _seal(config, data):
+    if not intact:
         problem = "do not belong together: the save was interrupted, or a file was changed"
         raise ModelError(f"{folder}: {CONFIG} and {TENSORS} {problem}")
     try:
         return _model(config, load(data))
-    except (KeyError, TypeError, ValueError, AttributeError, SafetensorError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, SafetensorError) as error:
         raise ModelError(f"{folder} is damaged: {error!r}") from error
 
 
@@ -169,6 +172,9 @@ def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> Saved
         return tensor
 
     dim = config["dim"]
+    # Some projections have no tensors. Every member has, so a model's vectors are shorter than all of them together.
+    if not 0 < dim <= sum(map(np.size, tensors.values())):
+        raise ValueError(f"dim is {dim}, which does not fit the tensors")
     members = tuple(SavedSpec.from_json(spec) for spec in config["members"])
     projections = []
     for j, (facts, spec) in enumerate(zip(config["projections"], members, strict=True)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -109,7 +110,7 @@ class Index:
         probes = encoder.encode(PROBES)
         make_folder(folder)
         with _locked(FileLock(folder / _LOCK), folder, wait):
-            if (folder / MANIFEST).exists() and not (remake and read_manifest(folder).next_key == 0):
+            if os.path.lexists(folder / MANIFEST) and not (remake and read_manifest(folder).next_key == 0):
                 raise SearchIndexError(f"there is an index in {folder} already: open it, or choose another folder")
             fingerprint = index_files.write_npy(folder / "fingerprint.npy", probes.shape, "<f4", [probes])
             sync(folder)  # the name of a file that the manifest names must not be lost
@@ -135,7 +136,7 @@ class Index:
         Args:
             folder: the folder of the index.
             model: the model it was made with, its folder or its name; None opens it from its saved source when needed.
-            verify: read every byte and compare the checksums; otherwise the files' sizes, and texts when they are read.
+            verify: read every byte and compare the checksums now; otherwise they are compared when rows are first read.
             threads: cores for the model, if it is opened here.
             trust: what the model that the index names may do: run code, use the network; see `ensembed.load`.
             wait: seconds to wait for another process that writes to the index.
@@ -178,6 +179,8 @@ class Index:
             "segments": len(manifest.segments),
             "graph": manifest.graph.rows if manifest.graph else 0,
             "bytes": sum(file.size for file in manifest.files()),
+            # Rows of version 0.1: `verify` finds damage in them, a search need not.
+            "without_block_checksums": sum(part.live for part in manifest.segments if "blocks" not in part.files),
             "model": (manifest.source or manifest.spec.name).text,
         }
 
@@ -413,7 +416,7 @@ def open_or_create(
     arguments of `Index.create`; an index that has had a row must have been created with the same. An index without rows
     is created again only if rows are about to be added (`adding`). All else is as for `Index.open`.
     """
-    manifest = read_manifest(folder) if (folder / MANIFEST).exists() else None
+    manifest = read_manifest(folder) if os.path.lexists(folder / MANIFEST) else None  # a link that leads nowhere counts
     if manifest is None:
         if model is None:
             raise SearchIndexError(f"there is no index in {folder}: name a model to make one")
@@ -444,6 +447,8 @@ def _open_saved_model(folder: Path, manifest: Manifest, **opening: Any) -> Encod
 @contextmanager
 def _locked(lock: FileLock, folder: Path, wait: float) -> Iterator[None]:
     """Hold the lock of an index; the system releases it when a process dies."""
+    if (folder / _LOCK).is_symlink():  # locking empties the file, and this one may be anywhere
+        raise SearchIndexError(f"{folder / _LOCK} is a link, which no index makes: remove it")
     try:
         lock.acquire(timeout=wait)
     except Timeout:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import itertools
 import json
+import math
+import re
+import stat
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, BinaryIO, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import SavedSpec, UntrustedName
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
-from ensembed.support.atomic_files import new_file
+from ensembed.support.atomic_files import new_file, npy_header
 from ensembed.support.checks import sha256_of
+from ensembed.support.limits import LARGEST_DIM, read_json
 from ensembed.support.version import __version__
 
 FORMAT_VERSION = 1
 MANIFEST = "index.json"
+NUMBER = "[0-9]{6,}"  # of a segment or a graph, in the names of its files
 WAY_OUT = "restore it from a copy, or build the index again"
 
 Kind: TypeAlias = Literal["auto", "exact", "hnsw"]
@@ -29,6 +34,8 @@ Codes: TypeAlias = Literal["float32", "int8", "binary"]
 
 # Candidates for every wanted hit. Candidates from short codes or a graph are scored again from the float32 rows.
 RESCORE: Mapping[str, int] = {"float32": 1, "int8": 4, "binary": 16}
+
+_BLOCK = 1 << 16  # bytes with a checksum of their own: a graph's candidates are single rows, far from each other
 
 
 @dataclass(frozen=True)
@@ -122,6 +129,31 @@ class Manifest:
         rows = [file for segment in self.segments for file in segment.all_files()]
         return [self.fingerprint, *rows, *([self.graph.file] if self.graph else [])]
 
+    def check(self) -> None:
+        """Raise a ValueError if a count, or the name of a file, is none that an index writes.
+
+        So nothing outside the folder is opened, written or deleted, whoever wrote `index.json`.
+        """
+        counts = [self.next_segment, self.next_key, *(file.size for file in self.files())]
+        names = [(self.fingerprint.name, "fingerprint.npy")]
+        for segment in self.segments:
+            counts += [segment.rows, segment.live, segment.rows - segment.live]
+            endings = {content: "jsonl" if content == "records" else "npy" for content in segment.files}
+            names += [(segment.name, NUMBER), *((content, "[a-z]+") for content in segment.files)]
+            names += [(file.name, f"{NUMBER}.{name}.{endings[name]}") for name, file in segment.files.items()]
+            names += [(segment.deleted.name, f"{NUMBER}.deleted-{NUMBER}.npy")] if segment.deleted else []
+        if self.graph:
+            counts += [self.graph.rows, self.graph.upto]
+            names += [(self.graph.file.name, f"graph-{NUMBER}.usearch")]
+        for count in counts:
+            if type(count) is not int or not 0 <= count < 1 << 62:
+                raise ValueError(f"it has {count!r} where a count should be")
+        for name, pattern in names:
+            if not re.fullmatch(pattern.replace(".", r"\."), name):
+                raise ValueError(f"it names {name!r}, which is no file of an index")
+        if type(self.spec.dim) is not int or not 0 < self.spec.dim <= LARGEST_DIM:
+            raise ValueError(f"it has vectors of {self.spec.dim!r} dimensions")
+
     def to_bytes(self) -> bytes:
         """Return the content of `index.json`, with a hash of itself."""
         facts = {
@@ -170,20 +202,21 @@ def read_manifest(folder: Path) -> Manifest:
     """Read `index.json`; raise a SearchIndexError if there is none, a DamagedIndexError if it is damaged."""
     path = folder / MANIFEST
     try:
-        data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        problem = f"there is no {MANIFEST} in it; make one with ensembed index"
-        raise SearchIndexError(f"{folder} is not a search index: {problem}") from None
-    except OSError as error:
-        raise SearchIndexError(f"{path} cannot be read: {error}") from error
-    try:
-        facts = json.loads(data)
+        facts = read_json(path)
         intact = facts.pop("sha256") == _json_hash(facts)
         if intact and facts["format"] != FORMAT_VERSION:
             reads = f"ensembed {__version__} reads {FORMAT_VERSION}: upgrade ensembed"
             raise SearchIndexError(f"{folder} has index format {facts['format']!r}; {reads}")
         manifest = Manifest.from_json(facts)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        manifest.check()
+    except (FileNotFoundError, NotADirectoryError):
+        problem = f"there is no {MANIFEST} in it; make one with ensembed index"
+        raise SearchIndexError(f"{folder} is not a search index: {problem}") from None
+    except PermissionError as error:
+        raise SearchIndexError(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise DamagedIndexError(f"{path} cannot be read: {error}; {WAY_OUT}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedIndexError(f"{path} is damaged: {error!r}; {WAY_OUT}") from error
     if not intact:
         raise DamagedIndexError(f"{path} is damaged: its checksum does not fit; {WAY_OUT}")
@@ -203,10 +236,8 @@ def write_blocks(path: Path, blocks: Iterable[bytes]) -> FileFacts:
 
 def write_npy(path: Path, shape: tuple[int, ...], dtype: str, blocks: Iterable[NDArray[Any]]) -> FileFacts:
     """Write an `.npy` file of this shape from blocks of its rows."""
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": dtype, "fortran_order": False, "shape": shape})
     rows = (np.ascontiguousarray(block, dtype).tobytes() for block in blocks)
-    return write_blocks(path, itertools.chain([header.getvalue()], rows))
+    return write_blocks(path, itertools.chain([npy_header(shape, dtype)], rows))
 
 
 def facts_of(path: Path) -> FileFacts:
@@ -218,38 +249,101 @@ def check_bytes(folder: Path, facts: FileFacts) -> None:
     """Read a file completely and compare its hash."""
     path = folder / facts.name
     try:
-        intact = facts_of(path) == facts
+        with open_file(folder, facts):
+            intact = facts_of(path) == facts
     except FileNotFoundError:
         raise DamagedIndexError(f"{path} is gone; {WAY_OUT}") from None
     except OSError as error:
         raise DamagedIndexError(f"{path} cannot be read: {error}; {WAY_OUT}") from error
     if not intact:
-        raise DamagedIndexError(f"{path} is damaged: its checksum does not fit; {WAY_OUT}")
+        raise damaged(path, "its checksum does not fit")
 
 
 def map_npy(folder: Path, facts: FileFacts, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """Map an `.npy` file into memory, after checking its size, shape and type."""
-    path = _check_size(folder, facts)
-    try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise DamagedIndexError(f"{path} is damaged: {error}; {WAY_OUT}") from error
-    if array.shape != shape or array.dtype != np.dtype(dtype):
-        problem = f"it holds {array.dtype} {array.shape} instead of {dtype} {shape}"
-        raise DamagedIndexError(f"{path} is damaged: {problem}; {WAY_OUT}")
-    # A plain array over the same memory map: slicing np.memmap costs more than the product of a small block.
-    return np.asarray(array)
+    """Map an `.npy` file into memory, after comparing its size and its header with what was written."""
+    header = npy_header(shape, dtype)
+    with open_file(folder, facts) as file:
+        # numpy's own parser raises errors of many kinds for a damaged header, and takes a zip file for an archive.
+        size = len(header) + math.prod(shape) * np.dtype(dtype).itemsize
+        if file.read(len(header)) != header or facts.size != size:
+            raise damaged(folder / facts.name, f"it does not hold {dtype} {shape}")
+        # A plain array over the same memory map: slicing np.memmap costs more than the product of a small block.
+        return np.asarray(np.memmap(file, np.dtype(dtype), "r", len(header), shape))
 
 
 def map_bytes(folder: Path, facts: FileFacts) -> NDArray[np.uint8]:
     """Map the bytes of a file into memory."""
-    return np.asarray(np.memmap(_check_size(folder, facts), np.uint8, mode="r"))
+    with open_file(folder, facts) as file:
+        return np.asarray(np.memmap(file, np.uint8, "r")) if facts.size else np.zeros(0, np.uint8)
 
 
-def _check_size(folder: Path, facts: FileFacts) -> Path:
-    """Return the path of a file that has its size; only `check_bytes` can tell that it was not changed."""
+def open_file(folder: Path, facts: FileFacts) -> BinaryIO:
+    """Open a file that has its size; only its checksums can tell that it was not changed.
+
+    A DamagedIndexError says what is wrong with it; a FileNotFoundError, that a writer may have replaced it.
+    """
     path = folder / facts.name
-    size = path.stat().st_size
-    if size != facts.size:
-        raise DamagedIndexError(f"{path} is damaged: it has {size} bytes instead of {facts.size}; {WAY_OUT}")
-    return path
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise damaged(path, "it is no regular file")
+        if status.st_size != facts.size:
+            raise damaged(path, f"it has {status.st_size} bytes instead of {facts.size}")
+        return path.open("rb")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DamagedIndexError(f"{path} cannot be read: {error}; {WAY_OUT}") from error
+
+
+def damaged(path: Path, problem: str) -> DamagedIndexError:
+    """Return the error for a file whose content is not what was written."""
+    return DamagedIndexError(f"{path} is damaged: {problem}; {WAY_OUT}")
+
+
+class CheckedArray:
+    """A mapped `.npy` file. A block of it is compared with its checksum when rows in it are first read.
+
+    The checksum is CRC-32, which finds every error of one or two bits and all but one in 2^32 of the others. Each block
+    is read once for this while the index is open. Indexes of version 0.1 have no checksums of blocks (`sums` is None):
+    there only `check_bytes` finds a change.
+    """
+
+    def __init__(self, path: Path, array: NDArray[Any], sums: NDArray[np.uint32] | None) -> None:
+        self._path, self._array, self._sums = path, array, sums
+        self._unread = np.ones(0 if sums is None else len(sums), bool)
+
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> NDArray[Any]:
+        """Return rows, by a slice or by their numbers."""
+        if self._unread.any():
+            self._check(rows)
+        selected: NDArray[Any] = self._array[rows]
+        return selected
+
+    def _check(self, rows: slice | NDArray[np.int64]) -> None:
+        width = self._array[:1].nbytes
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(len(self._array))
+            first, last = np.array([start]), np.array([stop])
+        else:
+            first, last = rows, rows + 1
+        steps = np.zeros(len(self._unread) + 1, np.int64)  # 1 where rows begin, -1 behind the blocks in which they end
+        np.add.at(steps, first * width // _BLOCK, 1)
+        np.add.at(steps, -(-last * width // _BLOCK), -1)
+        content = self._array.reshape(-1).view(np.uint8).data
+        for block in np.flatnonzero(self._unread & (np.cumsum(steps[:-1]) > 0)).tolist():
+            if self._sums is None or zlib.crc32(content[block * _BLOCK : (block + 1) * _BLOCK]) != self._sums[block]:
+                raise damaged(self._path, f"the checksum of its block {block} does not fit")
+            self._unread[block] = False
+
+
+def count_blocks(shape: tuple[int, ...], dtype: str) -> int:
+    """Return how many checksums the data of an `.npy` file has."""
+    return -(-math.prod(shape) * np.dtype(dtype).itemsize // _BLOCK)
+
+
+def block_sums(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[np.uint32]:
+    """Read an `.npy` file and return the checksum of every block of its data."""
+    with path.open("rb") as file:
+        file.seek(len(npy_header(shape, dtype)))
+        return np.array([zlib.crc32(block) for block in iter(lambda: file.read(_BLOCK), b"")], np.uint32)

@@ -15,6 +15,7 @@ from ensembed.encoders.base import FloatArray
 from ensembed.errors import CorpusError, InputError, SentenceError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search.segments import record_line
+from ensembed.support.limits import parse_json
 from ensembed.support.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def check_metadata(metadata: Sequence[Mapping[str, Any] | None] | None, count: i
         if not isinstance(row, Mapping) or not all(isinstance(key, str) for key in row):
             raise InputError(f"the metadata of row {i} is {shorten(row)}: it is a mapping with strings for keys")
         try:
-            record_line("", "", row)
+            parse_json(record_line("", "", row))
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"the metadata of row {i} is no JSON: {error}; it was {shorten(dict(row))}") from None
     return checked

@@ -2,7 +2,8 @@
 
 The files of a segment are `vectors` (float32, length one), `keys` (the rows' numbers in the order of adding, which
 compaction keeps), `ids` (hash and row, sorted by hash), `records` (a line of JSON per row), `places` (where each line
-begins, and its checksum), `codes` and `scales` if short codes are compared first, and the list of deleted rows.
+begins, and its checksum), `codes` and `scales` if short codes are compared first, `blocks` (the checksums of the blocks
+of the others, except `records`), and the list of deleted rows.
 """
 
 from __future__ import annotations
@@ -22,10 +23,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ensembed.corpora.corpus import shorten
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DamagedIndexError
 from ensembed.search import index_files
-from ensembed.search.index_files import MANIFEST, WAY_OUT, Manifest, SegmentFacts, check_bytes, map_npy, read_manifest
+from ensembed.search.index_files import (
+    MANIFEST,
+    WAY_OUT,
+    CheckedArray,
+    Manifest,
+    SegmentFacts,
+    check_bytes,
+    map_npy,
+    read_manifest,
+)
+from ensembed.support.limits import JSON_BYTES, LimitError, parse_json
 from ensembed.support.progress import Progress, silent
 
 _COPIED_ROWS = 8192  # rows that are copied at a time
@@ -34,7 +46,7 @@ _FAN = 8  # so many small segments of about one size are merged into one: every 
 SEGMENT_ROWS = 1 << 18  # merging small segments does not make them larger than this
 # File names that only an index uses: the folder may also hold files of the user.
 _OWN_NAMES = re.compile(
-    r"\.?(\d{6,}\.(vectors|keys|ids|records|places|codes|scales|deleted-\d+)\.(npy|jsonl)|graph-\d+\.usearch"
+    r"\.?(\d{6,}\.(vectors|keys|ids|records|places|codes|scales|blocks|deleted-\d+)\.(npy|jsonl)|graph-\d+\.usearch"
     r"|fingerprint\.npy|index\.json)(\.[0-9a-f]{8}\.tmp)?"
 )
 
@@ -58,7 +70,10 @@ def id_hashes(ids: Sequence[str]) -> NDArray[np.uint64]:
 def record_line(id_: str, text: str, metadata: Mapping[str, Any]) -> bytes:
     """Return a row as a line of JSON. Metadata that JSON cannot hold raises ValueError or TypeError."""
     record = {"id": id_, "text": text} | ({"metadata": dict(metadata)} if metadata else {})
-    return json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    if len(line) > JSON_BYTES:
+        raise LimitError(f"the text with the id {shorten(id_)} has more than {JSON_BYTES:,} bytes: split it")
+    return line
 
 
 def code_layout(dtype: str, dim: int) -> tuple[str, int]:
@@ -78,17 +93,29 @@ def encode_rows(rows: FloatArray, dtype: str) -> tuple[NDArray[Any], FloatArray]
     return np.packbits(padded, axis=1).view("<u8"), np.ones(len(rows), np.float32)
 
 
+def layouts(manifest: Manifest, rows: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the type and shape of every array of a segment, in the order in which `blocks` has their checksums."""
+    dim, dtype = manifest.spec.dim, manifest.settings.dtype
+    arrays: dict[str, tuple[str, tuple[int, ...]]] = {
+        "vectors": ("<f4", (rows, dim)),
+        "keys": ("<i8", (rows,)),
+        "ids": ("<u8", (rows, 2)),
+        "places": ("<i8", (rows + 1, 2)),
+    }
+    if dtype != "float32":
+        code_type, width = code_layout(dtype, dim)
+        arrays |= {"codes": (code_type, (rows, width)), "scales": ("<f4", (rows,))}
+    return arrays
+
+
 def write_segment(
     folder: Path, number: int, manifest: Manifest, count: int, parts: Callable[[], Iterable[Part]]
 ) -> SegmentFacts:
     """Write the files of segment `number`, of `count` rows; `parts` is called for every file, to save memory."""
-    name, dim, dtype = f"{number:06d}", manifest.spec.dim, manifest.settings.dtype
+    name, dtype = f"{number:06d}", manifest.settings.dtype
     keys, hashes = map(np.concatenate, zip(*((part.keys, part.hashes) for part in parts()), strict=True))
     order = np.argsort(hashes, kind="stable")
     places = np.zeros((count + 1, 2), np.int64)
-
-    def npy(content: str, dtype: str, shape: tuple[int, ...], blocks: Iterable[NDArray[Any]]) -> None:
-        files[content] = index_files.write_npy(folder / f"{name}.{content}.npy", shape, dtype, blocks)
 
     def lines() -> Iterator[bytes]:
         end = 0
@@ -99,14 +126,21 @@ def write_segment(
         places[count] = end, 0
 
     files = {"records": index_files.write_blocks(folder / f"{name}.records.jsonl", lines())}
-    npy("vectors", "<f4", (count, dim), (part.vectors for part in parts()))
-    npy("keys", "<i8", (count,), [keys])
-    npy("ids", "<u8", (count, 2), [np.stack([hashes[order], order.astype(np.uint64)], axis=1)])
-    npy("places", "<i8", (count + 1, 2), [places])
-    if dtype != "float32":
-        code_type, width = code_layout(dtype, dim)
-        npy("codes", code_type, (count, width), (encode_rows(part.vectors, dtype)[0] for part in parts()))
-        npy("scales", "<f4", (count,), (encode_rows(part.vectors, dtype)[1] for part in parts()))
+    contents: dict[str, Iterable[NDArray[Any]]] = {
+        "vectors": (part.vectors for part in parts()),
+        "keys": [keys],
+        "ids": [np.stack([hashes[order], order.astype(np.uint64)], axis=1)],
+        "places": [places],
+        "codes": (encode_rows(part.vectors, dtype)[0] for part in parts()),
+        "scales": (encode_rows(part.vectors, dtype)[1] for part in parts()),
+    }
+    sums = []
+    for content, (numbers, shape) in layouts(manifest, count).items():
+        path = folder / f"{name}.{content}.npy"
+        files[content] = index_files.write_npy(path, shape, numbers, contents[content])
+        sums.append(index_files.block_sums(path, shape, numbers))
+    blocks = np.concatenate(sums)
+    files["blocks"] = index_files.write_npy(folder / f"{name}.blocks.npy", blocks.shape, "<u4", [blocks])
     return SegmentFacts(name, count, files, None, count)
 
 
@@ -118,18 +152,13 @@ class Segment:
         self.rows = rows = facts.rows
         self._folder = folder
 
-        def npy(content: str, dtype: str, *shape: int) -> NDArray[Any]:
-            return map_npy(folder, facts.files[content], shape, dtype)
-
-        self.vectors: FloatArray = npy("vectors", "<f4", rows, manifest.spec.dim)
-        self.keys: NDArray[np.int64] = npy("keys", "<i8", rows)
-        self._ids = npy("ids", "<u8", rows, 2)
-        self._places = npy("places", "<i8", rows + 1, 2)
+        arrays = self._open_arrays(manifest)
+        self.vectors, self.keys, self._ids, self._places = (
+            arrays[name] for name in ("vectors", "keys", "ids", "places")
+        )
         self._records = index_files.map_bytes(folder, facts.files["records"])
-        if (dtype := manifest.settings.dtype) != "float32":
-            code_type, width = code_layout(dtype, manifest.spec.dim)
-            self.codes = npy("codes", code_type, rows, width)
-            self.scales: FloatArray = npy("scales", "<f4", rows)
+        if manifest.settings.dtype != "float32":
+            self.codes, self.scales = arrays["codes"], arrays["scales"]
         self.live = np.ones(rows, bool)
         if facts.deleted is not None:
             check_bytes(folder, facts.deleted)  # a small file, and a deleted row must not come back
@@ -138,10 +167,31 @@ class Segment:
                 raise self._damaged("deleted rows that are not there")
             self.live[deleted] = False
 
+    def _open_arrays(self, manifest: Manifest) -> dict[str, CheckedArray]:
+        """Map the arrays, with the checksums of their blocks if they were written."""
+        folder, files, arrays = self._folder, self.facts.files, layouts(manifest, self.rows)
+        if missing := {*arrays, "records"} - set(files):
+            raise index_files.damaged(
+                folder / MANIFEST, f"segment {self.facts.name} has no {', '.join(sorted(missing))}"
+            )
+        sums, begin = None, 0
+        if "blocks" in files:
+            check_bytes(folder, files["blocks"])  # 4 bytes for every 64 KiB
+            total = sum(index_files.count_blocks(shape, dtype) for dtype, shape in arrays.values())
+            sums = map_npy(folder, files["blocks"], (total,), "<u4")
+        opened = {}
+        for content, (dtype, shape) in arrays.items():
+            end = begin + index_files.count_blocks(shape, dtype)
+            array = map_npy(folder, files[content], shape, dtype)
+            opened[content] = CheckedArray(
+                folder / files[content].name, array, None if sums is None else sums[begin:end]
+            )
+            begin = end
+        return opened
+
     def line(self, row: int) -> bytes:
         """Return a row's line of JSON, after checking its checksum."""
-        begin, checksum = self._places[row].tolist()
-        end = int(self._places[row + 1, 0])
+        (begin, checksum), (end, _) = self._places[row : row + 2].tolist()
         if not 0 <= begin < end <= len(self._records):
             raise self._damaged(f"row {row} has no place in it")
         line = self._records[begin:end].tobytes()
@@ -149,14 +199,25 @@ class Segment:
             raise self._damaged(f"the checksum of row {row} does not fit")
         return line
 
+    def record(self, row: int) -> dict[str, Any]:
+        """Return the id, the text and the metadata, if there are any, of a row."""
+        try:
+            record = parse_json(self.line(row))
+            kinds = {name: type(value) for name, value in record.items()}
+        except (ValueError, AttributeError) as error:
+            raise self._damaged(f"row {row} is no record ({error})") from error
+        if kinds not in ({"id": str, "text": str}, {"id": str, "text": str, "metadata": dict}):
+            raise self._damaged(f"row {row} is no record")
+        return dict(record)
+
     def find(self, ids: Sequence[str], hashes: NDArray[np.uint64]) -> dict[str, int]:
         """Return the rows of those ids that are in this segment and not deleted."""
-        first = np.searchsorted(self._ids[:, 0], hashes, "left")
-        last = np.searchsorted(self._ids[:, 0], hashes, "right")
+        known, rows = self._ids[:].T
+        first, last = (np.searchsorted(known, hashes, side) for side in ("left", "right"))
         rows_by_id = {}
         for i in np.flatnonzero(last > first).tolist():
-            for row in self._ids[first[i] : last[i], 1].tolist():
-                if row < self.rows and self.live[row] and json.loads(self.line(row))["id"] == ids[i]:
+            for row in rows[first[i] : last[i]].tolist():
+                if row < self.rows and self.live[row] and self.record(row)["id"] == ids[i]:
                     rows_by_id[ids[i]] = row
         return rows_by_id
 
@@ -170,14 +231,19 @@ class Segment:
     def parts(self) -> Iterator[Part]:
         """Yield the rows that are not deleted. Lines are read only if the caller wants them."""
         hashes = np.empty(self.rows, np.uint64)
-        hashes[self._ids[:, 1].astype(np.int64)] = self._ids[:, 0]
+        known, own = self._ids[:].T
+        if not np.array_equal(np.sort(own), np.arange(self.rows, dtype=np.uint64)):
+            raise index_files.damaged(
+                self._folder / self.facts.files["ids"].name, "its rows are not those of the segment"
+            )
+        hashes[own.astype(np.int64)] = known
         live = np.flatnonzero(self.live)
         for start in range(0, len(live), _COPIED_ROWS):
             rows = live[start : start + _COPIED_ROWS]
             yield Part(self.vectors[rows], self.keys[rows], hashes[rows], map(self.line, rows.tolist()))
 
     def _damaged(self, reason: str) -> DamagedIndexError:
-        return DamagedIndexError(f"{self._folder / self.facts.files['records'].name} is damaged: {reason}; {WAY_OUT}")
+        return index_files.damaged(self._folder / self.facts.files["records"].name, reason)
 
 
 class Snapshot:
@@ -204,13 +270,12 @@ class Snapshot:
     @cached_property
     def keys(self) -> NDArray[np.int64]:
         """The key of every place [n], ascending."""
-        return np.concatenate([np.zeros(0, np.int64), *(segment.keys for segment in self.segments)])
+        return np.concatenate([np.zeros(0, np.int64), *(segment.keys[:] for segment in self.segments)])
 
     def record(self, place: int) -> dict[str, Any]:
         """Return the id, text and metadata of a row."""
         i = int(np.searchsorted(self.starts, place, "right")) - 1
-        record: dict[str, Any] = json.loads(self.segments[i].line(place - int(self.starts[i])))
-        return record
+        return self.segments[i].record(place - int(self.starts[i]))
 
     def vectors(self, places: NDArray[np.int64]) -> FloatArray:
         """Return the rows [m, d] at ascending places."""
@@ -245,11 +310,13 @@ def open_snapshot(folder: Path, before: Snapshot | None = None) -> Snapshot:
     while True:
         try:
             return Snapshot(folder, manifest, known)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, DamagedIndexError) as error:
             # A writer may have replaced the manifest, and removed files that only the old one names, in between.
             old, manifest = manifest, read_manifest(folder)
-            if manifest == old:
+            if manifest == old and isinstance(error, FileNotFoundError):
                 raise DamagedIndexError(f"{error.filename} is gone; {WAY_OUT}") from None
+            if manifest == old:
+                raise
 
 
 def remove_unused_files(folder: Path, manifest: Manifest) -> None:
@@ -276,7 +343,7 @@ def due_compactions(snapshot: Snapshot) -> list[tuple[int, int]]:
 
 
 def all_compactions(snapshot: Snapshot) -> list[tuple[int, int]]:
-    """Return the ranges (first, end) that cover all segments, except single segments without deleted rows."""
+    """Return the ranges (first, end) that cover all segments, except single ones that would stay the same."""
     ranges: list[tuple[int, int]] = []
     start = rows = 0
     segments = [segment.facts for segment in snapshot.segments]
@@ -286,7 +353,12 @@ def all_compactions(snapshot: Snapshot) -> list[tuple[int, int]]:
             start, rows = i, 0
         rows += facts.live
     ranges.append((start, len(segments)))
-    return [(lo, hi) for lo, hi in ranges if hi > lo + 1 or (hi > lo and segments[lo].live < segments[lo].rows)]
+    return [(lo, hi) for lo, hi in ranges if hi > lo + 1 or (hi > lo and _is_worth_writing(segments[lo]))]
+
+
+def _is_worth_writing(segment: SegmentFacts) -> bool:
+    """Return whether a segment has deleted rows, or no checksums of blocks."""
+    return segment.live < segment.rows or "blocks" not in segment.files
 
 
 def compact(snapshot: Snapshot, ranges: list[tuple[int, int]], progress: Progress = silent) -> Manifest:

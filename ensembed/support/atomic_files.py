@@ -159,10 +159,10 @@ def alone(lock: Path, what: str, progress: Progress) -> Iterator[None]:
         held.release()
 
 
-def npy_header(rows: int, dim: int) -> bytes:
-    """Return the bytes before the data in the `.npy` file of a float32 matrix."""
+def npy_header(shape: tuple[int, ...], dtype: str = "<f4") -> bytes:
+    """Return the bytes before the data in the `.npy` file of an array, which are the same every time."""
     buffer = io.BytesIO()
-    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)})
+    np.lib.format.write_array_header_1_0(buffer, {"descr": dtype, "fortran_order": False, "shape": shape})
     return buffer.getvalue()
 
 
@@ -202,7 +202,7 @@ def write_rows(path: Path, dim: int) -> Iterator[RowWriter]:
         raise IsADirectoryError(f"{path} is a folder")
     with new_file(path) as temporary, temporary.open("wb") as file:
         writer = RowWriter(file, dim)
-        file.write(npy_header(0, dim))
+        file.write(npy_header((0, dim)))
         yield writer
         file.seek(0)
-        file.write(npy_header(writer.rows, dim))  # as long as the first one: numpy leaves room to grow
+        file.write(npy_header((writer.rows, dim)))  # as long as the first one: numpy leaves room to grow

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,7 @@ from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import EncoderSpec, FloatArray
 from ensembed.errors import CorruptViewError, MissingError, StoreError
 from ensembed.support.atomic_files import make_folder, npy_header, sync, write_atomically
+from ensembed.support.limits import MANIFEST_BYTES
 from ensembed.support.progress import Progress
 
 
@@ -94,18 +96,18 @@ class ViewFiles:
         """Return the whole shards of earlier runs by first row, every byte checked; remove everything else."""
         names: dict[int, str] = {}
         with self.disk_errors():
-            sizes = {path: path.stat().st_size for path in self.folder.iterdir() if path.name != MANIFEST}
-        for i, (path, size) in enumerate(sizes.items()):
+            paths = [path for path in self.folder.iterdir() if path.name != MANIFEST]
+        for i, path in enumerate(paths):
             start = shard_start(path)
-            # A size that does not fit is a truncated file, or a shard of another shard_rows.
-            if start is not None and size == self.size_at(start) and is_whole(path):
+            if start is not None and self.is_whole(path, start):
                 names[start] = path.name
-            progress(f"verify {self.spec.name}", i + 1, len(sizes))
+            progress(f"verify {self.spec.name}", i + 1, len(paths))
         with self.disk_errors():
             manifest = self.folder / MANIFEST
-            if manifest.exists() and len(names) < max(len(sizes), -(-self.rows // self.shard_rows)):
+            incomplete = len(names) < max(len(paths), -(-self.rows // self.shard_rows)) or not manifest.is_file()
+            if incomplete and os.path.lexists(manifest):
                 # The manifest goes first: a view that is being repaired is incomplete, not damaged.
-                manifest.unlink()
+                _remove(manifest)
                 sync(self.folder)
             self._remove_others(names)
         return names
@@ -145,7 +147,7 @@ class ViewFiles:
             for path in self.pending.iterdir() if self.pending.is_dir() else ():
                 start = shard_start(path)
                 if start is None or not self.is_whole(path, start):
-                    path.unlink(missing_ok=True)
+                    _remove(path)
 
     def finish(self, names: Mapping[int, str]) -> None:
         """Make the view complete: these shards, by first row, and nothing else."""
@@ -180,7 +182,7 @@ class ViewFiles:
         kept = {MANIFEST, *names.values()}
         for path in self.folder.iterdir():
             if path.name not in kept:
-                path.unlink(missing_ok=True)
+                _remove(path)
 
     def size_at(self, start: int) -> int | None:
         """Return the size of the file of the shard that begins at a row; None where none does."""
@@ -190,6 +192,7 @@ class ViewFiles:
 
     def is_whole(self, path: Path, start: int) -> bool:
         """Return whether a file is the shard of this view that begins at a row, and every byte of it is right."""
+        # A size that does not fit is a truncated file, or a shard of another shard_rows.
         try:
             return path.stat().st_size == self.size_at(start) and is_whole(path)
         except OSError:
@@ -233,11 +236,14 @@ class Listing:
 def read_manifest(folder: Path) -> Manifest:
     """Return what a complete view holds, or raise a MissingError."""
     try:
-        data = (folder / MANIFEST).read_bytes()
+        with (folder / MANIFEST).open("rb") as file:
+            data = file.read(MANIFEST_BYTES)
     except FileNotFoundError:
         raise MissingError(f"the view {folder} is not complete; fill it with `ensembed embed`") from None
-    except OSError as error:
+    except (PermissionError, NotADirectoryError) as error:
         raise StoreError(f"cannot read the view {folder}: {error}") from error
+    except OSError as error:  # it became a folder, or a link to itself
+        raise CorruptViewError(f"{folder / MANIFEST} cannot be read: {error}; {REPAIR}") from error
     return Manifest.from_bytes(data, folder / MANIFEST)
 
 
@@ -294,7 +300,7 @@ class Manifest:
             spec = EncoderSpec.from_json(facts["encoder"])
             manifest = cls(facts["corpus"], spec, facts["rows"], facts["shard_rows"], tuple(facts["shards"]))
             fits = manifest.shard_rows > 0 and len(manifest.shards) == -(-manifest.rows // manifest.shard_rows)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptViewError(f"{path} is damaged: {error!r}; {REPAIR}") from error
         if manifest.to_bytes() != data:
             raise CorruptViewError(f"{path} is damaged: its checksum does not fit; {REPAIR}")
@@ -306,12 +312,12 @@ class Manifest:
 
 def shard_bytes(shard: FloatArray) -> bytes:
     """Return the content of the `.npy` file of an array [rows, d]."""
-    return npy_header(*shard.shape) + np.ascontiguousarray(shard, "<f4").tobytes()
+    return npy_header(shard.shape) + np.ascontiguousarray(shard, "<f4").tobytes()
 
 
 def shard_size(rows: int, dim: int) -> int:
     """Return the size of a shard's file in bytes."""
-    return len(npy_header(rows, dim)) + 4 * rows * dim
+    return len(npy_header((rows, dim))) + 4 * rows * dim
 
 
 def shard_rows_of(path: Path, dim: int) -> int:
@@ -335,14 +341,22 @@ def shard_start(path: Path) -> int | None:
 def is_whole(path: Path) -> bool:
     """Return whether a shard exists, can be read and has the bytes that its name promises."""
     try:
-        return path.name.endswith(f"-{checksum(path.read_bytes())}.npy")
+        return path.is_file() and path.name.endswith(f"-{checksum(path.read_bytes())}.npy")
     except OSError:
         return False
 
 
+def _remove(path: Path) -> None:
+    """Remove a file, or a folder in place of one: only those that have a name of ours."""
+    if path.is_dir() and not path.is_symlink() and (path.name == MANIFEST or shard_start(path) is not None):
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def load_shard(path: Path, rows: int, dim: int) -> FloatArray:
     """Return the shard, checked, or raise a CorruptViewError. It is not mapped: a later truncation would crash us."""
-    header = npy_header(rows, dim)
+    header = npy_header((rows, dim))
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -265,3 +266,30 @@ def test_a_long_cell_of_a_csv_file_is_indexed(capsys: pytest.CaptureFixture[str]
     path.write_text('text\n"' + "x" * ((1 << 26) + 1))
     with pytest.raises(CorpusError, match="larger than field limit"):
         list(RecordFile(path, str(path)))
+
+
+def test_stored_escape_sequences_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    evil = "a dog \x1b]0;owned\x07\x1b[2J\x9b31m \u202e barks"
+    index = Index.create(tmp_path / "index", "demo")
+    index.add([evil], ["id\x1b[31m\nid"], [{"\x9b": "\x9b"}])
+    assert main(["search", str(tmp_path / "index"), "a dog"]) == 0
+    table = capsys.readouterr().out
+    assert "id\\u001b[31m\\u000aid" in table
+    assert not set(table) & set("\x1b\x07\x9b\u202e")
+    assert main(["search", str(tmp_path / "index"), "a dog", "--json"]) == 0
+    line = capsys.readouterr().out
+    assert not set(line) & set("\x1b\x07\x9b\u202e")
+    assert json.loads(line)["hits"][0]["text"] == evil
+
+
+def test_verify_says_that_an_old_index_has_no_checksums_of_blocks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "version-0.1" / "indexes" / "exact"
+    shutil.copytree(golden, tmp_path / "index")
+    assert main(["index", str(tmp_path / "index"), "--verify"]) == 0
+    assert "have no checksums of blocks" in capsys.readouterr().err
+    assert main(["index", str(tmp_path / "index"), "--compact"]) == 0
+    capsys.readouterr()
+    assert main(["index", str(tmp_path / "index"), "--verify"]) == 0
+    assert "have no checksums of blocks" not in capsys.readouterr().err

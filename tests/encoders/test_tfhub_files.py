@@ -218,7 +218,7 @@ def test_damaged_or_hostile_archive_is_refused_and_not_kept(
     ("module", "limit", "value", "message"),
     [
         (tfhub_encoder, "_MOST_BYTES", 10_000, "more than 10,000 bytes"),
-        (archives, "_MOST_MEMBERS", 3, "more than 3 members"),
+        (archives, "ARCHIVE_MEMBERS", 3, "more than 3 members"),
     ],
 )
 def test_archive_with_too_many_bytes_or_files_is_refused(

@@ -76,7 +76,7 @@ def test_zips_with_damage_links_duplicates_or_too_many_members_are_refused(
         read()
     with pytest.raises(ArchiveError, match="it holds 'b' twice"):
         read("b")
-    monkeypatch.setattr(archives_module, "_MOST_MEMBERS", 2)
+    monkeypatch.setattr(archives_module, "ARCHIVE_MEMBERS", 2)
     with pytest.raises(ArchiveError, match="more than 2 members"):
         read()
     assert taken == [b"once"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import signal
 import socket
@@ -172,10 +174,42 @@ def test_a_partial_download_that_is_complete_or_too_long_is_handled(site: Site) 
     for extra in (b"", b"more"):
         part = path.with_name(f"{path.name}.part")
         part.write_bytes(CONTENT + extra)
-        part.with_name(f"{part.name}.json").write_text('{"tag": "\\"one\\""}')
+        facts = {"tag": '"one"', "size": len(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest()}
+        part.with_name(f"{part.name}.json").write_text(json.dumps(facts))
         path.unlink()
         assert download(f"{site.url}/a").read_bytes() == CONTENT
         assert not part.exists()
+
+
+@pytest.mark.parametrize("damage", ["zeros", "shorter", "no hash"])
+def test_a_part_whose_bytes_are_not_those_that_were_received_is_discarded(
+    site: Site, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    site.mode = "breaks off"
+    with monkeypatch.context() as patch:
+        patch.setattr(download_module, "_TRIES", 1)
+        with pytest.raises(PullError, match="run again to resume"):
+            download(f"{site.url}/a")
+    part = next(cache_dir().glob("downloads/*/*.part"))
+    if damage == "no hash":  # as version 0.1 left it
+        part.with_name(f"{part.name}.json").write_text('{"tag": "\\"one\\""}')
+    else:  # as a power cut may leave it
+        part.write_bytes(bytes(1_000_000) if damage == "zeros" else CONTENT[:999])
+    site.mode = ""
+    assert download(f"{site.url}/a").read_bytes() == CONTENT
+
+
+def test_bytes_behind_the_last_hash_are_received_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.mode = "breaks off"
+    with monkeypatch.context() as patch:
+        patch.setattr(download_module, "_TRIES", 1)
+        with pytest.raises(PullError, match="run again to resume"):
+            download(f"{site.url}/a")
+    part = next(cache_dir().glob("downloads/*/*.part"))
+    part.write_bytes(part.read_bytes() + bytes(500))
+    site.mode = ""
+    assert download(f"{site.url}/a").read_bytes() == CONTENT
+    assert site.requests[-1] == ("/a", "bytes=1000000-")
 
 
 def test_a_server_that_always_stops_at_the_same_byte_is_an_error(site: Site) -> None:

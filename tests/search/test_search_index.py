@@ -216,7 +216,7 @@ def test_verify_names_the_damaged_file(tmp_path: Path, damage: str) -> None:
     made.add(TEXTS)
     made.delete(["0"])
     files = [*(file.name for file in made.manifest.files()), "index.json"]
-    assert len(files) == 10
+    assert len(files) == 11
     for name in files:
         path = made.folder / name
         data = path.read_bytes()

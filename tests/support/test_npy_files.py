@@ -55,7 +55,7 @@ def test_other_layouts_and_types_are_written_as_float32_rows(tmp_path: Path) -> 
 
 
 def test_the_header_has_room_for_any_number_of_rows() -> None:
-    assert len({len(npy_header(count, DIM)) for count in (0, 1, 10**6, 10**12)}) == 1
+    assert len({len(npy_header((count, DIM))) for count in (0, 1, 10**6, 10**12)}) == 1
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(3)])

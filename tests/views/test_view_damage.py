@@ -200,12 +200,28 @@ def test_a_root_that_is_not_writable_is_a_store_error(tmp_path: Path) -> None:
         ViewStore(tmp_path).embed(CORPUS, ENCODER)
 
 
-def test_a_folder_in_the_way_is_a_store_error(store: ViewStore) -> None:
-    view = store.embed(CORPUS, ENCODER)
-    path = view.folder / view.manifest.shards[0]
+@pytest.mark.parametrize("kind", ["folder", "full folder", "loop", "link to nothing"])
+@pytest.mark.parametrize("name", ["shard", "manifest"])
+def test_verify_repairs_a_file_that_became_a_folder_or_a_loop(
+    store: ViewStore, whole: dict[str, bytes], kind: str, name: str
+) -> None:
+    folder = store.embed(CORPUS, ENCODER).folder
+    path = next(folder.glob(f"{name}*"))
     path.unlink()
-    path.mkdir()
-    with pytest.raises(CorruptViewError):
-        View(view.folder)
-    with pytest.raises(StoreError, match=r"cannot write the view"):
-        store.embed(CORPUS, ENCODER, verify=True)
+    if "folder" in kind:
+        path.mkdir()
+        if kind == "full folder":
+            (path / "x").write_text("x")
+    else:
+        path.symlink_to(path.name if kind == "loop" else "absent")
+    with pytest.raises((CorruptViewError, MissingError)):
+        View(folder)
+    store.embed(CORPUS, ENCODER, verify=True)
+    assert files_of(folder) == whole
+
+
+def test_a_deeply_nested_manifest_is_a_corrupt_view(store: ViewStore) -> None:
+    folder = store.embed(CORPUS, ENCODER).folder
+    (folder / MANIFEST).write_text("[" * 10**5 + "]" * 10**5)
+    with pytest.raises(CorruptViewError, match="RecursionError"):
+        View(folder)

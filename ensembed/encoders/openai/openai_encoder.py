@@ -20,6 +20,7 @@ from ensembed.encoders.openai.api_client import EmbeddingAPI, RequestOptions
 from ensembed.encoders.openai.api_servers import EXAMPLE, find_server
 from ensembed.errors import InputError
 from ensembed.support.atomic_files import make_folder, write_atomically
+from ensembed.support.limits import read_json
 from ensembed.support.machine import cache_dir
 
 OPENS = "URL#MODEL of an OpenAI-compatible server"
@@ -128,8 +129,8 @@ def _distance(vectors: FloatArray, known: FloatArray) -> float:
 
 def _remembered_vectors(file: Path, rows: int) -> Iterator[tuple[str, FloatArray]]:
     """Yield revisions and their vectors, the oldest first, up to the first damaged entry."""
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        for entry in json.loads(file.read_bytes())["seen"]:
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        for entry in read_json(file)["seen"]:
             flat = np.frombuffer(base64.b64decode(entry["vectors"], validate=True), "<f4")
             if entry["revision"].startswith(PROBED) and np.isfinite(flat).all():
                 yield entry["revision"], flat.reshape(rows, -1)

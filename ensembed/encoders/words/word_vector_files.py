@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import json
 import os
 import re
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import shorten
 from ensembed.errors import EncoderError, InputError
+from ensembed.support.limits import JSON_VALUES, LARGEST_DIM, STREAMED_VALUE, LimitError, UnpackedGzip
 from ensembed.support.progress import Progress, silent
 
 FORMATS = ("glove", "word2vec", "word2vec-bin", "fasttext", "wink")
@@ -192,15 +194,19 @@ class _JsonStream:
         self._peek()
         size = _READ
         while True:
+            if len(self._text) > STREAMED_VALUE + 2 * _READ or sum(map(self._text.count, ",[{")) > JSON_VALUES:
+                raise self.error("a value in it is too large")
             try:
                 value, end = self._decoder.raw_decode(self._text, self._at)
             except ValueError:
                 end = len(self._text)
+            except RecursionError:
+                raise self.error("a value in it is nested too deeply") from None
             if end < len(self._text):  # a number that ends where the text does may go on
                 self._at = end
                 return value
             self._read(size)
-            size *= 2  # so that a value of any size is tried a few times only
+            size = min(2 * size, STREAMED_VALUE)  # so that a large value is tried a few times only
 
     def error(self, what: str) -> EncoderError:
         return EncoderError(f"{self._path} is not wink's JSON of word vectors: {what}")
@@ -225,12 +231,12 @@ def _wink_rows(text: _JsonStream) -> tuple[Iterator[_Row], int]:
     text.expect("{")
     while (key := text.key()) != "vectors":
         value = text.value()  # `words`, the list of all words, is in memory for a moment
-        if isinstance(value, int):
+        if type(value) is int:
             facts[key] = value
         if text.expect(",}") == "}":
             raise text.error("it has no `vectors`")
-    if not facts.get("dimensions"):
-        raise text.error("it has no `dimensions` in front of its `vectors`")
+    if not 0 < facts.get("dimensions", 0) <= LARGEST_DIM:
+        raise text.error("it has no `dimensions` in front of its `vectors`, or senseless ones")
     if "size" not in facts:
         raise text.error("it has no `size` in front of its `vectors`")
     # Behind the numbers come the vector's length and the word's rank.
@@ -259,10 +265,12 @@ def _opened(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
         with path.open("rb") as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
-            file: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
+            file: Any = io.BufferedReader(UnpackedGzip(raw), _READ) if zipped else raw
             yield file, raw
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise EncoderError(f"{path} is not a whole gzip file: {error}; get it again") from error
+    except LimitError as error:
+        raise EncoderError(f"{path} holds no word vectors: {error}") from error
     except UnicodeDecodeError as error:
         raise EncoderError(f"{path} is not UTF-8: {error.reason} (0x{error.object[error.start]:02x})") from None
     except OSError as error:

@@ -31,6 +31,7 @@ from ensembed.encoders.model_files import remembered, revision_of, state_of
 from ensembed.encoders.words.word_vector_files import Block, detect_format, read_word_vectors
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.atomic_files import alone, new_folder, sync, write_atomically, write_rows
+from ensembed.support.limits import read_json
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
 
@@ -209,7 +210,7 @@ def _write(blocks: Iterator[Block], folder: Path) -> tuple[int, int]:
 def _manifest(folder: Path) -> dict[str, Any] | None:
     """Return the manifest of a folder whose files are as they were written, or None."""
     try:
-        facts: dict[str, Any] = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        facts: dict[str, Any] = read_json(folder / _MANIFEST)
         checksum = facts.pop("checksum")
         if checksum != _checksum(facts) or facts["version"] != _FORMAT_VERSION:
             return None
@@ -217,7 +218,7 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
             file = folder / name
             if remembered(file, "converted", partial(revision_of, {name: file})) != digest:
                 return None
-    except (OSError, ValueError, KeyError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return facts
 

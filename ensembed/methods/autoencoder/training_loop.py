@@ -38,6 +38,7 @@ from ensembed.methods.meta import FloatArray, Layer, Network
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix
 from ensembed.support.atomic_files import make_folder, write_atomically
+from ensembed.support.limits import parse_json
 from ensembed.support.progress import Progress
 
 if TYPE_CHECKING:
@@ -311,7 +312,7 @@ class Checkpoint:
                     return None
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
                 whole = metadata["sha256"] == _seal(arrays, metadata["facts"])
-                return State(arrays, json.loads(metadata["facts"])) if whole else None
+                return State(arrays, parse_json(metadata["facts"].encode())) if whole else None
         except (OSError, SafetensorError, ValueError, KeyError):
             return None  # damaged: training begins again
 

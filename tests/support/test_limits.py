@@ -1,0 +1,66 @@
+"""The bounds on what is read, and the table of them in the documentation."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from ensembed.support import limits
+from ensembed.support.limits import LimitError, UnpackedGzip, parse_json, read_json
+
+DOCS = Path(__file__).parents[2] / "docs" / "limits.md"
+
+
+def test_the_documentation_prints_the_table() -> None:
+    rows = [f"| `{name}` | {getattr(limits, name):,} | {meaning} |" for name, meaning in limits.MEANINGS.items()]
+    assert "\n".join(["| constant | bound | of |", "| --- | ---: | --- |", *rows]) in DOCS.read_text()
+
+
+def test_every_constant_is_in_the_table() -> None:
+    constants = {name for name in vars(limits) if re.fullmatch(r"[A-Z_]+", name)} - {"MEANINGS"}
+    assert constants == set(limits.MEANINGS)
+
+
+@pytest.mark.parametrize("value", [1, "x" * 1000, [], {"a": [{"b": [1, 2, {}]}]}, json.loads("[" * 100 + "]" * 100)])
+def test_json_within_the_bounds_is_read(tmp_path: Path, value: object) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(value))
+    assert read_json(tmp_path / "a.json") == value
+
+
+@pytest.mark.parametrize("depth", [101, 900, 10**6])
+@pytest.mark.parametrize("start", ["[", '{"a":'])
+def test_json_that_is_nested_deeply_is_a_value_error(depth: int, start: str) -> None:
+    text = start * depth + "1" + ("]" if start == "[" else "}") * depth
+    with pytest.raises(LimitError, match="nested more than 100 levels"):
+        parse_json(text.encode())
+
+
+def test_large_json_and_what_is_no_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "JSON_BYTES", 100)
+    monkeypatch.setattr(limits, "JSON_VALUES", 10)
+    path = tmp_path / "a.json"
+    for text, problem in (("x" * 101, "more than 100 bytes"), ("[" + "1," * 20 + "1]", "more than 10 values")):
+        path.write_text(text)
+        with pytest.raises(LimitError, match=problem):
+            read_json(path)
+    path.write_bytes(b'"\xff"')
+    with pytest.raises(ValueError, match="utf-8"):
+        read_json(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="no regular file"):
+        read_json(path)
+
+
+def test_gzip_files_unpack_within_their_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = bytes(range(256)) * 5000
+    assert io.BufferedReader(UnpackedGzip(io.BytesIO(gzip.compress(plain)))).read() == plain
+    monkeypatch.setattr(limits, "GZIP_FREE", 100_000)
+    with pytest.raises(LimitError, match="it unpacks to more than"):
+        io.BufferedReader(UnpackedGzip(io.BytesIO(gzip.compress(bytes(10**7))))).read()

@@ -1,6 +1,7 @@
 """`make bench`: measure every area, or the areas named, and write `results/bench.md` and `results/bench.json`.
 
     python -m benchmarks [AREA ...]
+    python -m benchmarks soak --minutes 60
 
 An area that is not named keeps what was measured before, with the machine and the time of that run. The tables in
 docs/speed.md and the plot beside it follow.
@@ -13,7 +14,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from benchmarks import docs, results
+from benchmarks import docs, results, soak
 from benchmarks.timing import Section
 from ensembed.support.provenance import provenance
 
@@ -55,9 +56,13 @@ def main(arguments: list[str], out: Path = OUT) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__.splitlines()[0] if __doc__ else ""
     )
-    parser.add_argument("area", nargs="*", help=f"of {', '.join(AREAS)}; by default all")
+    parser.add_argument("area", nargs="*", help=f"of {', '.join(AREAS)}; by default all; or soak on its own")
+    parser.add_argument("--minutes", type=float, default=60.0, help="the length of a soak, by default 60")
     parser.add_argument("--out", type=Path, default=out, help="the folder to write to, by default results")
     chosen = parser.parse_args(arguments)
+    if chosen.area == ["soak"]:  # only if it is named: it takes an hour
+        soak.main(soak.Plan(chosen.minutes), chosen.out)
+        return 0
     if unknown := [name for name in chosen.area if name not in AREAS]:
         parser.error(f"there is no area {unknown[0]!r}: choose of {', '.join(AREAS)}")
     for name in chosen.area or AREAS:

@@ -60,7 +60,7 @@ def measured(texts: int, duration: float, rounds: int, clients_on: Collection[in
         (folder / "st").mkdir()
         ours = [sys.executable, "-m", "ensembed", "serve", ENCODER, "--cache-mb", "0", "--quiet", "--port"]
         peer = [sys.executable, "-m", "benchmarks.load_peer"]
-        ports = {"ours": _free_port(), "peer": _free_port()}
+        ports = {"ours": free_port(), "peer": free_port()}
         best: dict[str, dict[int, dict[str, Any]]] = {"ours": {}, "peer": {}}
         direct = {1: 0.0, MOST: 0.0}
         with (
@@ -164,7 +164,8 @@ def _server(command: list[str], port: int) -> Iterator[None]:
         process.wait(60)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine that nobody uses now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from benchmarks import __main__ as frame
-from benchmarks import docs, results
+from benchmarks import docs, results, soak
 from benchmarks.startup import TARGETS
 from benchmarks.texts import inbox
 from benchmarks.timing import Comparison, Section, Table, best_in_turn, compare, growth
@@ -120,3 +120,31 @@ def test_start_up_stays_within_what_it_has_to_reach() -> None:
     for one in areas["startup"]["comparisons"]:
         if limit := re.fullmatch(r"< ([\d.]+) s", TARGETS[one["what"]]):
             assert one["ours_s"] < float(limit[1]), one
+
+
+def test_soak_compares_good_clients_alone_and_beside_hostile_ones(tmp_path: Path) -> None:
+    plan = soak.Plan(0.1, good=2, idle=5, slow=3, texts=200, dim=16, sample_seconds=0.2)
+    facts = soak.main(plan, tmp_path)
+    assert json.loads((tmp_path / "soak.json").read_text()) == facts
+    assert "| wrong answers | 0 | 0 | 0 |" in (tmp_path / "soak.md").read_text()
+    for part in ("quiet", "beside"):
+        assert (facts[part]["wrong"], facts[part]["errors"]) == (0, {})
+        assert facts[part]["requests"] > 10
+    assert facts["server"]["alive"]
+    assert facts["server"]["files_peak"] > 5
+    assert {"bad_body", "cancelled", "half_closed", "pipelined", "flood", "wrong_key"} <= facts["hostile"].keys()
+
+
+def test_soak_reports_the_slope_of_the_memory_after_the_start() -> None:
+    samples = [(float(i), 100.0 if i < 10 else 200.0 + i / 3600, 7 + i % 2) for i in range(61)]
+    facts = soak.memory_and_files(samples)
+    assert facts["memory_slope_mb_per_hour"] == pytest.approx(1.0)
+    assert (facts["files_peak"], facts["files_end"]) == (8, 7)
+
+
+def test_soak_is_not_run_unless_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(soak, "main", lambda *arguments: calls.append(arguments))
+    assert frame.main(["soak", "--minutes", "2"], tmp_path) == 0
+    assert "soak" not in frame.AREAS
+    assert calls == [(soak.Plan(2.0), tmp_path)]

@@ -129,10 +129,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"interrupted{_KEPT if resumable else ''}", err=True)
         return INTERRUPTED
     except EnsembedError as error:
-        click.echo(f"error: {error}", err=True)
+        _print_error(error)
         return MISSING if isinstance(error, MissingError) else FAILED
     except OSError as error:  # for example a folder without permission to write
         full = "; free space on the disk that it is written to" if error.errno == errno.ENOSPC else ""
-        click.echo(f"error: {error if error.filename else f'output cannot be written: {error}'}{full}", err=True)
+        _print_error(f"{error if error.filename else f'output cannot be written: {error}'}{full}")
         return FAILED
     return 0
+
+
+def _print_error(error: Exception | str) -> None:
+    """Print an error; what it quotes from a file cannot move the cursor."""
+    from ensembed.cli.console import printable  # not needed by help and completion
+
+    click.echo("error: " + "\n".join(map(printable, str(error).split("\n"))), err=True)

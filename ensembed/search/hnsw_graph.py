@@ -6,7 +6,6 @@ import errno
 import shutil
 import threading
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,16 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DamagedIndexError
 from ensembed.search.exact_search import Ranking, find_candidates, rank
-from ensembed.search.index_files import WAY_OUT, FileFacts, GraphFacts, Manifest, check_bytes, facts_of, read_manifest
+from ensembed.search.index_files import (
+    WAY_OUT,
+    FileFacts,
+    GraphFacts,
+    Manifest,
+    check_bytes,
+    damaged,
+    facts_of,
+    read_manifest,
+)
 from ensembed.search.segments import Snapshot, encode_rows
 from ensembed.support.atomic_files import new_file
 from ensembed.support.extras import import_extra
@@ -53,7 +61,7 @@ def build_graph(snapshot: Snapshot, threads: int = 1, progress: Progress = silen
         return None
     if graph is not None and deleted <= _STALE_PART * graph.rows:
         check_bytes(snapshot.folder, graph.file)
-        built, first = _restore(snapshot.folder / graph.file.name, view=False), graph.upto
+        built, first = _restore(snapshot, graph, view=False), graph.upto
     else:
         built, first = _empty_graph(snapshot.manifest), 0
     places = np.flatnonzero(snapshot.live & (snapshot.keys >= first))
@@ -106,7 +114,7 @@ class OpenGraph:
                     return None  # a writer has replaced the graph since this snapshot was opened
                 # Searching a damaged graph may crash the process.
                 check_bytes(snapshot.folder, graph.file)
-                self._graph, self._file = _restore(path, view=True), graph.file
+                self._graph, self._file = _restore(snapshot, graph, view=True), graph.file
             near = [self._near(snapshot, query, count) for query in queries]
         first = int(np.searchsorted(snapshot.keys, graph.upto))  # rows from here on were added after the graph
         late = find_candidates(snapshot, queries, count, first)
@@ -161,12 +169,16 @@ def _graph_vectors(manifest: Manifest, rows: FloatArray) -> NDArray[Any]:
     return codes if dtype == "int8" else codes.view(np.uint8)
 
 
-def _restore(path: Path, *, view: bool) -> Any:  # noqa: ANN401 - usearch has no types
+def _restore(snapshot: Snapshot, facts: GraphFacts, *, view: bool) -> Any:  # noqa: ANN401 - usearch has no types
+    path, expected = snapshot.folder / facts.file.name, _empty_graph(snapshot.manifest)
     try:
         graph = usearch().Index.restore(str(path), view=view)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise DamagedIndexError(f"{path} cannot be read: {error}; {WAY_OUT}") from error
     if graph is None:
         raise DamagedIndexError(f"{path} is no graph; {WAY_OUT}")
+    # The library does not compare a query's length with the graph's, and reads beyond its end.
+    if (graph.ndim, graph.dtype, len(graph)) != (expected.ndim, expected.dtype, facts.rows):
+        raise damaged(path, "it is the graph of other rows")
     graph.expansion_search, graph.expansion_add = _EXPANSION_SEARCH, _EXPANSION_ADD
     return graph

@@ -113,7 +113,10 @@ class Batcher:
 
     def submit(self, kind: str, texts: Sequence[str]) -> Job:
         """Queue texts; await the job's `done`, then read its `rows`. An empty queue takes any number of texts."""
-        if self.queued and self.queued + len(texts) > self._settings.queue_texts:
+        room = self._settings.queue_texts
+        if len(texts) > self._settings.batch_texts:
+            room -= room // 4  # the rest is for small requests, so that large ones cannot keep them out
+        if self.queued and self.queued + len(texts) > room:
             seconds = min(max(math.ceil(self.queued * self._per_text), 1), _LONGEST_RETRY)
             raise busy("too many texts are waiting", seconds)
         if self._loop is None:

@@ -280,6 +280,9 @@ def test_stored_escape_sequences_do_not_reach_the_terminal(capsys: pytest.Captur
     line = capsys.readouterr().out
     assert not set(line) & set("\x1b\x07\x9b\u202e")
     assert json.loads(line)["hits"][0]["text"] == evil
+    assert main(["search", str(tmp_path / "\x1b[31m"), "a dog"]) == 1
+    assert "error: " in (message := capsys.readouterr().err)
+    assert "\x1b" not in message
 
 
 def test_verify_says_that_an_old_index_has_no_checksums_of_blocks(

@@ -264,3 +264,17 @@ def test_an_index_of_version_0_1_opens_and_gets_checksums_by_compaction(tmp_path
         index.compact()
         assert index.facts["without_block_checksums"] == 0
         assert Index.open(folder, verify=True).search(["a dog"], k=5) == expected
+
+
+def test_a_graph_of_other_rows_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("usearch")
+    indexes = {}
+    for dim in (8, 64):
+        vectors = np.random.default_rng(1).normal(size=(ROWS, dim)).astype(np.float32)
+        indexes[dim] = Index.create(tmp_path / str(dim), DemoEncoder(dim), kind="hnsw")
+        indexes[dim].add([f"t{i}" for i in range(ROWS)], vectors=vectors)
+    graph = json.loads((indexes[8].folder / "index.json").read_text())["graph"]
+    shutil.copy(indexes[8].folder / graph["file"]["name"], indexes[64].folder)
+    seal(indexes[64].folder, lambda facts: facts.update(graph=graph))
+    with pytest.raises(DamagedIndexError, match="it is the graph of other rows"):
+        Index.open(indexes[64].folder, DemoEncoder(64)).search(np.ones((1, 64), np.float32), 2)

@@ -159,6 +159,19 @@ def test_full_queue_refuses_with_retry_after() -> None:
     run(work())
 
 
+def test_large_requests_leave_room_in_the_queue_for_small_ones() -> None:
+    async def work() -> None:
+        batcher = made(Odd(0.05), queue_texts=40, batch_texts=4)
+        large = batcher.submit("one", ["a"] * 30)
+        with pytest.raises(ApiError):
+            batcher.submit("one", ["b"] * 5)
+        small = batcher.submit("one", ["b"] * 4)
+        await asyncio.gather(large.done, small.done)
+        await batcher.close(60)
+
+    run(work())
+
+
 def test_abandoned_jobs_are_not_encoded_and_free_the_queue() -> None:
     async def work() -> None:
         model = Odd(0.03)

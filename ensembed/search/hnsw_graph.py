@@ -6,6 +6,7 @@ import errno
 import shutil
 import threading
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np

@@ -30,7 +30,7 @@ from ensembed.encoders.names import Request, one_of
 from ensembed.encoders.safe_pickle import read_pickle
 from ensembed.errors import EncoderError, InputError, PullError
 from ensembed.fetch.download import download, is_url
-from ensembed.support.atomic_files import write_atomically
+from ensembed.support.atomic_files import make_folder, write_atomically
 from ensembed.support.limits import ARCHIVE_RATIO, check_tensor_header
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress
@@ -175,7 +175,7 @@ def _convert(path: Path, name: str, progress: Progress) -> str:
     revision = _hash(tensors)
     target = _converted(revision)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         write_atomically(target, save(tensors))
     except OSError as error:
         way_out = "make room, set its rights or name another in ENSEMBED_CACHE"

@@ -22,6 +22,7 @@ Errors about the input are `ValueError`s too, so that code which does not know e
     │   └── DamagedIndexError            its files are damaged or gone
     ├── ModelError                       a saved model cannot be read or written
     │   └── ConsentError                 a name out of a file would do what needs your consent
+    ├── DiskFullError (OSError)          a file cannot be written: the disk is full
     ├── TrainingError                    training failed
     └── EngineError                      a cluster cannot be reached, or its workers died too often
 """
@@ -121,6 +122,13 @@ class ConsentError(ModelError):
         """Return the error on effects ("code", "network", "files") of a subject, each with what it would do."""
         way_out = f'To allow that, pass trust=True (--trust), or only trust="{",".join(effects)}"'
         return cls(f"{subject} {' and '.join(effects.values())}. {way_out}")
+
+
+class DiskFullError(EnsembedError, OSError):
+    """A file cannot be written, because the disk or the user's quota on it is full; the message names the file.
+
+    It is an OSError, too, so that what handles errors of the disk handles it, and usually adds what was being written.
+    """
 
 
 class TrainingError(EnsembedError):

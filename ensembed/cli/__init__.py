@@ -9,6 +9,7 @@ installed first; 130 interrupted, and nothing that was finished is lost.
 
 from __future__ import annotations
 
+import errno
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -117,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments = sys.argv[1:]
     try:
         cli.main(list(arguments), prog_name="ensembed", standalone_mode=False)
+        sys.stdout.flush()  # while an error can still be reported
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
@@ -129,13 +131,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EnsembedError as error:
         _print_error(error)
         return MISSING if isinstance(error, MissingError) else FAILED
-    except OSError as error:  # for example a full disk, or a folder without permission to write
-        _print_error(error)
+    except OSError as error:  # for example a folder without permission to write
+        full = "; free space on the disk that it is written to" if error.errno == errno.ENOSPC else ""
+        _print_error(f"{error if error.filename else f'output cannot be written: {error}'}{full}")
         return FAILED
     return 0
 
 
-def _print_error(error: Exception) -> None:
+def _print_error(error: Exception | str) -> None:
     """Print an error; what it quotes from a file cannot move the cursor."""
     from ensembed.cli.console import printable  # not needed by help and completion
 

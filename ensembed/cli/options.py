@@ -20,7 +20,7 @@ from click.core import ParameterSource
 
 from ensembed.cli.console import STDIN, human_bytes
 from ensembed.corpora import open_corpus as open_stored_corpus
-from ensembed.corpora.corpus import BadBytes, Corpus, Lines, is_url
+from ensembed.corpora.corpus import URL, BadBytes, Corpus, Lines
 from ensembed.corpora.record_files import FORMS, FileFormat, RecordCorpus, RecordFile, form_of, new_text_file
 from ensembed.encoders import Encoder
 from ensembed.engines.engine import Local
@@ -177,7 +177,7 @@ class _CorpusType(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own
         if value == "":  # as a path it would be the current folder
             self.fail("It is empty.", param, ctx)
-        if isinstance(value, str) and is_url(value):
+        if isinstance(value, str) and URL.match(value):
             return value
         return super().convert(value, param, ctx)
 

@@ -35,8 +35,10 @@ START: Mark = (0, 0)
 MARK_ROWS = 4096
 """The index has a mark for every row whose number is a multiple of this."""
 
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
+"""How a URL begins, rather than a path; `simplecache::s3://…` is one too."""
+
 _DIGEST_BYTES = 16
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
 _GZIP_MAGIC = b"\x1f\x8b"  # cannot begin UTF-8 text
 # Bytes that are read at a time from streams with a high cost per read.
 _BUFFER = 1 << 18
@@ -339,11 +341,6 @@ class TextCorpus(Corpus):
 
     def __str__(self) -> str:
         return self._name
-
-
-def is_url(source: str) -> bool:
-    """Return whether this is a URL rather than a path; `simplecache::s3://…` is one too."""
-    return _URL.match(source) is not None
 
 
 def check_sentences(sentences: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, get_args
 from ensembed.corpora.corpus import (
     MARK_ROWS,
     START,
+    URL,
     WAY_OUT,
     BadBytes,
     Corpus,
@@ -19,7 +20,6 @@ from ensembed.corpora.corpus import (
     ListCorpus,
     Mark,
     TextCorpus,
-    is_url,
 )
 from ensembed.corpora.places import Place, State
 from ensembed.errors import CorpusError, InputError
@@ -267,7 +267,7 @@ def open_corpus(
     """
     if not str(source):
         raise CorpusError("a corpus is a file, a folder, a pattern or a URL, not ''")
-    if isinstance(source, str) and is_url(source):
+    if isinstance(source, str) and URL.match(source):
         return _parted(Place.remote(source, name), errors, column)
     path = Path(source)
     is_pattern = not path.exists() and any(c in str(source) for c in "*?[")

@@ -12,7 +12,7 @@ from typing import Any
 
 from ensembed.errors import EncoderError, InputError
 from ensembed.support import limits
-from ensembed.support.atomic_files import write_atomically
+from ensembed.support.atomic_files import make_folder, write_atomically
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
 
@@ -82,7 +82,7 @@ def remembered(path: Path, what: str, compute: Callable[[], str]) -> str:
         raise InputError(f"{path} changed while it was being read; run again")
     if start - max(before[1:]) > _TICK_NS:
         with suppress(OSError):  # a cache that cannot be written costs only time
-            memory.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(memory.parent)
             write_atomically(memory, json.dumps(facts | {"value": value}).encode())
     return value
 

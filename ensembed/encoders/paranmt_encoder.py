@@ -30,8 +30,8 @@ from ensembed.encoders.names import Request, one_of
 from ensembed.encoders.safe_pickle import read_pickle
 from ensembed.errors import EncoderError, InputError, PullError
 from ensembed.fetch.download import download, is_url
-from ensembed.support.atomic_files import write_atomically
-from ensembed.support.limits import check_tensor_header
+from ensembed.support.atomic_files import make_folder, write_atomically
+from ensembed.support.limits import ARCHIVE_RATIO, check_tensor_header
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress
 
@@ -41,7 +41,6 @@ MEMBER = "ngram-word-concat-40.pickle"
 
 _UNKNOWN = "UUUNKKK"
 _UNITS, _ROWS = 65536, 4096  # words or trigrams, and vectors, at a time: they bound the memory of a long sentence
-_MOST_UNPACKED = 100  # vectors hardly compress: a pickle that unpacks to more times its size would fill the memory
 _PARTS = {"vectors": 2, "text": 1, "ends": 1, "rows": 1}  # a table's tensors in a converted file, and their dimensions
 
 _WORD = re.compile(r"\S+")
@@ -176,7 +175,7 @@ def _convert(path: Path, name: str, progress: Progress) -> str:
     revision = _hash(tensors)
     target = _converted(revision)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         write_atomically(target, save(tensors))
     except OSError as error:
         way_out = "make room, set its rights or name another in ENSEMBED_CACHE"
@@ -208,7 +207,7 @@ def _member_of(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
         names = ", ".join(member.filename for member in pickles[:9]) or "none"
         raise EncoderError(f"{name} should hold one {MEMBER}; its pickles: {names}; unpack one")
     packed, unpacked = chosen[0].compress_size, chosen[0].file_size
-    if unpacked > _MOST_UNPACKED * max(packed, 1):
+    if unpacked > ARCHIVE_RATIO * max(packed, 1):  # vectors hardly compress: this one would fill the memory
         sizes = f"{packed:,} to {unpacked:,} bytes"
         raise EncoderError(f"{name} is refused: {chosen[0].filename} would unpack from {sizes}, which no vectors do")
     return chosen[0]

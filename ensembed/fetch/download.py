@@ -25,7 +25,7 @@ from urllib.parse import unquote, urldefrag, urlsplit
 from urllib.request import Request
 
 from ensembed.errors import InputError, PullError
-from ensembed.support.atomic_files import alone, write_atomically
+from ensembed.support.atomic_files import alone, disk_error, sync, write_atomically
 from ensembed.support.checks import sha256_of
 from ensembed.support.limits import read_json
 from ensembed.support.machine import cache_dir
@@ -62,14 +62,13 @@ def download(
     if wanted.is_here():
         return path
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with alone(path.with_name(".lock"), f"download of {url}", progress):
             if not wanted.is_here():  # another process may have fetched it while we waited
                 wanted.fetch()
     except http.client.HTTPException as error:
         raise PullError(f"{url} could not be downloaded: {error!r}; try again later") from error
     except OSError as error:
-        raise PullError(f"{url} could not be stored in {path.parent}: {error}") from error
+        raise PullError(f"{url} could not be stored: {disk_error(error, path)}") from error
     return path
 
 
@@ -130,8 +129,10 @@ class _Download:
                 raise PullError(f"{self.url} could not be downloaded: {problem}") from problem
         else:
             raise PullError(f"{self.url} was interrupted {_TRIES} times; run again to resume")
+        sync(part)  # `is_here` trusts the size, which the system may write before the content
         self._check(part)
         part.replace(self.path)
+        sync(self.path.parent)
         _tag_file(part).unlink(missing_ok=True)
 
     def _check(self, part: Path) -> None:

@@ -18,7 +18,7 @@ from ensembed.fetch.archives import ArchiveError, read_members
 from ensembed.fetch.catalog import CatalogEntry, DataSet, PinnedFile, Source, damaged_file, entry, folder_of
 from ensembed.fetch.download import download, forget
 from ensembed.fetch.registry_sources import Download, download_from_registry
-from ensembed.support.atomic_files import alone, sync
+from ensembed.support.atomic_files import alone, make_folder, sync
 from ensembed.support.limits import ARCHIVE_BYTES
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
@@ -245,6 +245,7 @@ def _put(staged: Path, place: Path) -> None:
             path.replace(place / path.name)
         sync(place)
     else:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        sync(staged)
+        make_folder(place.parent)
         staged.rename(place)
     sync(place.parent)

@@ -121,7 +121,8 @@ class FaissStore(FolderStore):
         return index
 
     def _write_index(self, path: Path) -> None:
-        faiss.write_index(self.index, str(path))
+        with path.open("wb") as file:  # faiss itself does not report a full disk reliably
+            faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write))
 
 
 def export_index(model: MetaEncoder, index: Any = None) -> Any:  # noqa: ANN401 - faiss has no types

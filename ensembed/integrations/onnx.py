@@ -20,7 +20,7 @@ from ensembed.integrations.model_source import as_meta_encoder
 from ensembed.integrations.onnx_graphs import Member, Nodes, Operations, Text, used_views
 from ensembed.methods.meta import Meta
 from ensembed.models.opening import ModelLike, open_model
-from ensembed.support.atomic_files import why_not_writable, write_atomically
+from ensembed.support.atomic_files import make_folder, why_not_writable, write_atomically
 from ensembed.support.checks import sha256_of
 from ensembed.support.limits import parse_json, read_json
 from ensembed.support.machine import available_cores
@@ -86,7 +86,7 @@ def export_model(model: ModelLike, folder: str | Path, *, merged: bool = False) 
         write_atomically(folder / name, data)
 
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         (folder / CONFIG).unlink(missing_ok=True)  # until it is written again, the folder is not a model
         for t, text in enumerate(texts):
             write(f"tokenizer_{t}.json", text.tokenizer.encode())

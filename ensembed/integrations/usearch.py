@@ -13,6 +13,7 @@ from ensembed.encoders.names import Trust
 from ensembed.errors import StoreError
 from ensembed.integrations.vector_stores import Allowed, FolderStore, Hits, IdArray, StoreFacts, checked_settings
 from ensembed.models.opening import ModelLike
+from ensembed.search.hnsw_graph import save_graph
 from ensembed.support.extras import import_extra
 
 usearch: Any = import_extra("usearch.index", "usearch", "a usearch index")
@@ -114,4 +115,4 @@ class UsearchStore(FolderStore):
         return index
 
     def _write_index(self, path: Path) -> None:
-        self.index.save(str(path))
+        save_graph(self.index, path)

@@ -24,7 +24,7 @@ from ensembed.errors import EnsembedError, InputError, SentenceError, StoreBusyE
 from ensembed.integrations.model_source import untrusted
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.support.atomic_files import new_file, write_atomically
+from ensembed.support.atomic_files import make_folder, new_file, write_atomically
 from ensembed.support.checks import sha256_of
 from ensembed.support.limits import parse_json
 from ensembed.support.progress import Progress, silent
@@ -300,7 +300,7 @@ class FolderStore(VectorStore):
         if self._folder is None:
             raise StoreError(f"{self.where} has no folder to be saved in: create it with one")
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
             with FileLock(self._folder / ".lock", timeout=0):
                 self._write(self._folder)
             self._unsaved = False

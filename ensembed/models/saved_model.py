@@ -1,13 +1,18 @@
 """Saved models: a folder with `config.json` (facts, hashes) and `model.safetensors` (numbers). No code, no pickle.
 
-Both are written to a temporary name and renamed, the configuration last, so that a torn save shows.
+A save is complete or absent, also when it replaces a model and the process is killed. The new tensors are written as
+`model-HASH.safetensors`, where HASH begins the hash in the new configuration. Renaming the configuration is the switch:
+a reader takes the tensors of that name if they are there, else `model.safetensors`. Then the tensors get that plain
+name, which the hub and version 0.1 look for. The next save finishes one that was killed in between.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -20,13 +25,14 @@ from safetensors.numpy import load, save
 from ensembed.encoders.base import PROBES, EncoderSpec, FloatArray, SavedSpec
 from ensembed.errors import ModelError
 from ensembed.methods.meta import PROJECTIONS, Meta
-from ensembed.support.atomic_files import write_all_atomically
+from ensembed.support.atomic_files import make_folder, sync, write_all_atomically
 from ensembed.support.limits import CONFIG_BYTES
 from ensembed.support.version import __version__
 
 FORMAT_VERSION = 1
 CONFIG = "config.json"
 TENSORS = "model.safetensors"
+_NEW_TENSORS = f"model-{'[0-9a-f]' * 16}.safetensors"
 _FACTS = {
     "method": dict,
     "dim": int,
@@ -82,12 +88,35 @@ def write_model(folder: Path, model: SavedModel[Spec]) -> None:
         tensors["spectrum"] = meta.spectrum
     # safetensors writes the buffer as it lies in memory: a transposed array would come back scrambled.
     data = save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
-    config = json.dumps(facts | {"sha256": _seal(facts, data)}, indent=1).encode() + b"\n"
+    facts["sha256"] = _seal(facts, data)
+    tensors_file = folder / f"model-{facts['sha256'][:16]}.safetensors"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_all_atomically({folder / TENSORS: data, folder / CONFIG: config})
+        make_folder(folder)
+        if any(folder.glob(_NEW_TENSORS)):
+            _finish_save(folder)
+        write_all_atomically({tensors_file: data, folder / CONFIG: json.dumps(facts, indent=1).encode() + b"\n"})
+        with suppress(FileNotFoundError):  # another process that saves the same model may be faster
+            tensors_file.replace(folder / TENSORS)
+        sync(folder)
     except OSError as error:
+        with suppress(OSError):
+            _finish_save(folder)
         raise ModelError(f"cannot save the model in {folder}: {error}") from error
+
+
+def _finish_save(folder: Path) -> None:
+    """Give the tensors of the present configuration their plain name; remove those of saves that were interrupted."""
+    try:
+        current = str(json.loads((folder / CONFIG).read_bytes())["sha256"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):  # no model that could be kept
+        current = ""
+    for path in folder.glob(_NEW_TENSORS):
+        with suppress(FileNotFoundError):  # as in `write_model`
+            if path.name == f"model-{current[:16]}.safetensors":
+                path.replace(folder / TENSORS)
+                sync(folder)
+            else:
+                path.unlink()
 
 
 def is_model(folder: str | Path) -> bool:
@@ -100,8 +129,12 @@ def read_model(folder: Path) -> SavedModel[SavedSpec]:
     try:
         with (folder / CONFIG).open("rb") as file:
             config = json.loads(file.read(CONFIG_BYTES))
-        data = (folder / TENSORS).read_bytes()
-        intact = isinstance(config, dict) and config.pop("sha256", None) == _seal(config, data)
+        seal = config.pop("sha256", None) if isinstance(config, dict) else None
+        try:
+            data = (folder / f"model-{re.sub('[^0-9a-f]', '', str(seal))[:16]}.safetensors").read_bytes()
+        except FileNotFoundError:  # the save is finished
+            data = (folder / TENSORS).read_bytes()
+        intact = seal is not None and seal == _seal(config, data)
     except FileNotFoundError as error:
         raise ModelError(f"{folder} is not a saved model: {Path(error.filename).name} is missing") from None
     except (OSError, ValueError, RecursionError) as error:

@@ -28,6 +28,7 @@ from ensembed.paper.findings import NO_CORPUS
 from ensembed.paper.notebook import Notebook
 from ensembed.sts.datasets import Dataset
 from ensembed.sts.protocol import distinct_sentences, predict
+from ensembed.support.atomic_files import make_folder
 from ensembed.support.progress import Progress, silent
 from ensembed.support.provenance import provenance
 from ensembed.views import View, ViewStore
@@ -184,7 +185,7 @@ class Laboratory:
         with self.store.training(key) if method.trains else nullcontext() as kept:
             if kept is not None and self.notebook.fresh:
                 shutil.rmtree(kept)
-                kept.mkdir()
+                make_folder(kept)
             folder: dict[str, Any] = {"checkpoint": kept} if kept else {}
             return method.fit(views, passes=passes, progress=self.progress, **folder)
 

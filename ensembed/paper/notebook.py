@@ -42,7 +42,6 @@ class Notebook:
         path = self.folder / f"{self.key(kind.__name__, facts)}.json"
         if not self.fresh and (known := _read(kind, path)) is not None:
             return known
-        self.folder.mkdir(parents=True, exist_ok=True)
         with alone(self.folder / ".lock", "process's experiment", self.progress):
             if not self.fresh and (known := _read(kind, path)) is not None:
                 return known

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import threading
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,8 +73,23 @@ def build_graph(snapshot: Snapshot, threads: int = 1, progress: Progress = silen
         progress("graph", start + len(batch), len(places))
     path = snapshot.folder / f"graph-{snapshot.manifest.next_segment:06d}.usearch"
     with new_file(path, sync_name=False) as temporary:
-        built.save(str(temporary))
+        save_graph(built, temporary)
     return GraphFacts(facts_of(path), len(built), snapshot.manifest.next_key)
+
+
+def save_graph(graph: Any, path: Path) -> None:  # noqa: ANN401 - usearch has no types
+    """Write a graph; an OSError says why it cannot be written, a full disk included.
+
+    usearch does not say why, and raises nothing at all if only the last bytes cannot be written.
+    """
+    try:
+        graph.save(str(path))
+        problem = "" if path.stat().st_size == graph.serialized_length else "its last bytes cannot be written"
+    except RuntimeError as error:
+        problem = str(error)
+    if problem:
+        full = shutil.disk_usage(path.parent).free < graph.serialized_length
+        raise OSError(errno.ENOSPC if full else errno.EIO, problem, str(path))
 
 
 class OpenGraph:

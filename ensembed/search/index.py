@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from ensembed.search import hnsw_graph, index_files, segments
 from ensembed.search.exact_search import search_all_rows
 from ensembed.search.index_files import MANIFEST, Codes, Kind, Manifest, Settings, check_bytes, read_manifest
 from ensembed.search.index_input import check_ids, check_metadata, check_texts, check_vectors
-from ensembed.support.atomic_files import why_not_writable, write_atomically
+from ensembed.support.atomic_files import disk_error, make_folder, sync, why_not_writable, write_atomically
 from ensembed.support.progress import Progress, silent
 
 _LOCK = ".lock"
@@ -107,11 +108,12 @@ class Index:
         if problem := why_not_writable(folder):
             raise SearchIndexError(f"cannot make an index in {folder}: {problem}")
         probes = encoder.encode(PROBES)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with _locked(FileLock(folder / _LOCK), folder, wait):
             if os.path.lexists(folder / MANIFEST) and not (remake and read_manifest(folder).next_key == 0):
                 raise SearchIndexError(f"there is an index in {folder} already: open it, or choose another folder")
             fingerprint = index_files.write_npy(folder / "fingerprint.npy", probes.shape, "<f4", [probes])
+            sync(folder)  # the name of a file that the manifest names must not be lost
             lasting = _lasting_source(encoder, source)
             manifest = Manifest(settings, SavedSpec.of(encoder.spec), lasting, fingerprint)
             write_atomically(folder / MANIFEST, manifest.to_bytes())
@@ -381,16 +383,21 @@ class Index:
 
     def _commit(self, manifest: Manifest) -> None:
         """Replace the manifest: this is the moment at which all written files begin to count."""
+        sync(self.folder)  # their names must not be lost
         write_atomically(self.folder / MANIFEST, manifest.to_bytes())
         self._snapshot = segments.open_snapshot(self.folder, self._snapshot)
         segments.remove_unused_files(self.folder, manifest)
 
     def _maintain(self, progress: Progress) -> None:
-        """Compact and extend the graph if that is due; these are changes of their own."""
-        if ranges := segments.due_compactions(self._snapshot):
-            self._commit(segments.compact(self._snapshot, ranges, progress))
-        if hnsw_graph.graph_is_due(self._snapshot):
-            self.build_graph(progress=progress)
+        """Compact and extend the graph if that is due; these are changes of their own, which may wait for room."""
+        try:
+            if ranges := segments.due_compactions(self._snapshot):
+                self._commit(segments.compact(self._snapshot, ranges, progress))
+            if hnsw_graph.graph_is_due(self._snapshot):
+                self.build_graph(progress=progress)
+        except OSError as error:
+            postponed = "the change is saved; compacting or building the graph waits for the next one"
+            warnings.warn(f"{self.folder}: {postponed}: {error}", RuntimeWarning, stacklevel=3)
 
 
 def open_or_create(
@@ -448,7 +455,7 @@ def _locked(lock: FileLock, folder: Path, wait: float) -> Iterator[None]:
         way_out = "wait for it, or give it time with wait=SECONDS (--wait)"
         raise IndexBusyError(f"another process is writing to {folder}; {way_out}") from None
     except OSError as error:
-        raise SearchIndexError(f"{folder} cannot be written to: {error}") from error
+        raise SearchIndexError(f"{folder} cannot be written to: {disk_error(error, folder / _LOCK)}") from error
     try:
         yield
     finally:

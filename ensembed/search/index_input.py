@@ -71,11 +71,11 @@ def add_file(
             index.add(texts, names, metadata, replace=replace, mark=mark, progress=rare_progress)
             added += len(kept)
             progress("index", read, None)
-        if key is not None:
-            index.add([], mark=(key, read, True))
         progress("index", read, read)
         if index.manifest.graph is not None:
             index.build_graph(progress=progress)
+        if key is not None:  # at the end, so that after a failure above the same call continues
+            index.add([], mark=(key, read, True))
     return Imported(added, read - before - added, before)
 
 

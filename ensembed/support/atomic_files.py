@@ -1,7 +1,12 @@
-"""Write files so that a name stands for the whole content or for nothing, by one process at a time."""
+"""Write files so that a name stands for the whole content or for nothing, by one process at a time.
+
+After a power cut, too: a file is synced before it gets its name, and the folder afterwards. The folder's own name is
+synced by `make_folder`. An error of the disk names the file; a full disk is a DiskFullError.
+"""
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import secrets
@@ -16,6 +21,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from ensembed.errors import DiskFullError
 from ensembed.support.progress import Progress
 
 
@@ -26,9 +32,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_all_atomically(contents: Mapping[Path, bytes]) -> None:
-    """Write several files of one folder; none gets its name before all of them are safely on the disk.
+    """Write several files; none gets its name before all of them are safely on the disk.
 
-    Between the renames some files are new and some are old: readers that need them together must be able to tell.
+    They get their names in this order, each durably before the next. In between, some files are new and some are old:
+    readers that need them together must be able to tell.
     """
     token = secrets.token_hex(4)  # two writers of one file must not share a temporary name
     temporaries = {path: path.with_name(f".{path.name}.{token}.tmp") for path in contents}
@@ -38,19 +45,20 @@ def write_all_atomically(contents: Mapping[Path, bytes]) -> None:
             sync(temporaries[path])
         for path, temporary in temporaries.items():
             temporary.replace(path)
+            sync(path.parent)
+    except OSError as error:
+        raise disk_error(error, path) from error
     finally:
         for temporary in temporaries.values():
             temporary.unlink(missing_ok=True)
-    for folder in {path.parent for path in contents}:
-        sync(folder)
 
 
 @contextmanager
 def new_file(path: Path, *, sync_name: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path` to write to; it is synced and renamed when the block ends without error.
 
-    The folder need not be synced (`sync_name`) where a file that is written later names this one. What cannot be
-    replaced by a file (`/dev/null`, `/dev/stdout`, a pipe) is written to itself.
+    Without `sync_name` the caller syncs the folder, once for many files, before it writes a file that names them. What
+    cannot be replaced by a file (`/dev/null`, `/dev/stdout`, a pipe) is written to itself.
     """
     if path.absolute().parent == Path("/dev") or (path.exists() and not path.is_file()):
         yield path
@@ -60,30 +68,57 @@ def new_file(path: Path, *, sync_name: bool = True) -> Iterator[Path]:
         yield temporary
         sync(temporary)
         temporary.replace(path)
+        if sync_name:
+            sync(path.parent)
+    except OSError as error:
+        raise disk_error(error, path) from error
     finally:
         temporary.unlink(missing_ok=True)
-    if sync_name:
-        sync(path.parent)
 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder beside `folder`, which replaces `folder` when the block ends without error.
 
-    The block syncs its files. What a killed process left is removed first, so hold a lock (`alone`) around this.
+    The block syncs its files, not its folders. What a killed process left is removed first, so hold a lock (`alone`)
+    around this.
     """
     for leftover in folder.parent.glob(f".{folder.name}.*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
-    temporary.mkdir(parents=True)
+    make_folder(temporary)
     try:
         yield temporary
+        for path in (*temporary.rglob("*"), temporary):
+            if path.is_dir():
+                sync(path)
         if folder.exists():
             shutil.rmtree(folder)
         temporary.rename(folder)
+        sync(folder.parent)
+    except OSError as error:
+        raise disk_error(error, folder) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    sync(folder.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing, and sync their names, without which no file in it lasts."""
+    try:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in missing:
+            sync(path.parent)
+    except OSError as error:
+        raise disk_error(error, folder) from error
+
+
+def disk_error(error: OSError, path: Path) -> OSError:
+    """Return an error of the disk that names a file, as those of `write` do not; a DiskFullError for a full disk."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place, problem = path.absolute(), os.strerror(error.errno)
+        return DiskFullError(f"{place} cannot be written: {problem}; free space on the disk of {place.parent}")
+    return error if error.filename or error.errno is None else OSError(error.errno, error.strerror, str(path))
 
 
 def why_not_writable(folder: Path) -> str | None:
@@ -107,7 +142,7 @@ def sync(path: Path) -> None:
 @contextmanager
 def alone(lock: Path, what: str, progress: Progress) -> Iterator[None]:
     """Hold a lock file; the system releases it when a process dies. `what` names what another process may be doing."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(lock.parent)
     held = FileLock(lock)
     try:
         held.acquire(timeout=0)
@@ -116,6 +151,8 @@ def alone(lock: Path, what: str, progress: Progress) -> Iterator[None]:
         progress(waiting, 0, None)
         held.acquire()
         progress(waiting, 1, 1)
+    except OSError as error:
+        raise disk_error(error, lock) from error
     try:
         yield
     finally:

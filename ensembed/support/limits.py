@@ -25,8 +25,13 @@ GZIP_FREE = 8 << 20
 GZIP_RATIO = 100
 ARCHIVE_BYTES = 50 * 10**6
 ARCHIVE_MEMBERS = 10_000
+ARCHIVE_RATIO = 100
+SAVED_MODEL_BYTES = 20 * 10**9
+SAVED_MODEL_FREE = 100 * 10**6
 TAR_HEADER_BYTES = 1 << 20
 TENSOR_HEADER_BYTES = 4 << 20
+LINE_BYTES = 1 << 20
+WORD_BYTES = 1 << 16
 LARGEST_DIM = 1 << 20
 LARGEST_LENGTH = 1_000_000
 
@@ -42,8 +47,13 @@ MEANINGS = {
     "GZIP_RATIO": "bytes that every byte of a gzipped file of word vectors may unpack to, beyond `GZIP_FREE`",
     "ARCHIVE_BYTES": "bytes that an archive may unpack to if its hash is not known beforehand",
     "ARCHIVE_MEMBERS": "members of an archive",
+    "ARCHIVE_RATIO": "bytes that every byte of an archive of a SavedModel, or of a zipped pickle, may unpack to",
+    "SAVED_MODEL_BYTES": "bytes that an archive of a SavedModel may unpack to",
+    "SAVED_MODEL_FREE": "bytes that an archive of a SavedModel may unpack to, however small it is",
     "TAR_HEADER_BYTES": "bytes of a header in a tar archive: a long name, or PAX records",
     "TENSOR_HEADER_BYTES": "bytes of the header of a safetensors file",
+    "LINE_BYTES": "bytes of a line in a text of word vectors",
+    "WORD_BYTES": "bytes of a word in a binary file of word vectors",
     "LARGEST_DIM": "dimensions of a vector where no tensor shows how many there are",
     "LARGEST_LENGTH": "tokens that a transformer is said to take",
 }

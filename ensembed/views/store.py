@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.errors import CorruptViewError, StoreBusyError, StoreError
+from ensembed.support.atomic_files import disk_error, make_folder
 from ensembed.support.machine import available_cores, cache_dir
 from ensembed.support.progress import Progress, part_of, silent
 from ensembed.views.schedule import Schedule
@@ -227,15 +228,15 @@ class ViewStore:
         path = self.root / "locks" / f"{folder.parent.name}-{folder.name}.lock"
         lock = FileLock(path)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
+            make_folder(folder)
             lock.acquire(timeout=self._wait)
         except Timeout:
             raise StoreBusyError(
                 f"another process is {doing} {folder}; wait for it (`wait`, --wait), or choose another store"
             ) from None
         except OSError as error:
-            raise StoreError(f"cannot write in the view store {self.root}: {error}") from error
+            raise StoreError(f"cannot write in the view store {self.root}: {disk_error(error, path)}") from error
         try:
             yield
         finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import EncoderSpec, FloatArray
 from ensembed.errors import CorruptViewError, MissingError, StoreError
-from ensembed.support.atomic_files import npy_header, write_atomically
+from ensembed.support.atomic_files import make_folder, npy_header, sync, write_atomically
 from ensembed.support.limits import MANIFEST_BYTES
 from ensembed.support.progress import Progress
 
@@ -103,9 +104,11 @@ class ViewFiles:
             progress(f"verify {self.spec.name}", i + 1, len(paths))
         with self.disk_errors():
             manifest = self.folder / MANIFEST
-            if len(names) < max(len(paths), -(-self.rows // self.shard_rows)) or not manifest.is_file():
+            incomplete = len(names) < max(len(paths), -(-self.rows // self.shard_rows)) or not manifest.is_file()
+            if incomplete and os.path.lexists(manifest):
                 # The manifest goes first: a view that is being repaired is incomplete, not damaged.
                 _remove(manifest)
+                sync(self.folder)
             self._remove_others(names)
         return names
 
@@ -135,7 +138,7 @@ class ViewFiles:
     def keep_pending(self, start: int, shard: FloatArray) -> str:
         """Write a shard with open rows and return its name."""
         with self.disk_errors():
-            self.pending.mkdir(parents=True, exist_ok=True)
+            make_folder(self.pending)
         return self._write(self.pending, start, shard)
 
     def clear_pending(self) -> None:

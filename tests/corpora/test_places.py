@@ -17,7 +17,7 @@ import pytest
 from corpus_files import LINES, SENTENCES, nulls, put, read, text, write_parquet
 
 from ensembed.corpora import corpus, open_corpus, places
-from ensembed.corpora.corpus import ListCorpus, is_url
+from ensembed.corpora.corpus import URL, ListCorpus
 from ensembed.corpora.places import hide, secrets_of
 from ensembed.errors import CorpusError, MissingError
 
@@ -175,4 +175,4 @@ def test_secrets_are_found_as_written_and_decoded() -> None:
     ("source", "expected"), [("s3://b/c", True), ("a::b", True), ("c.txt", False), ("/a/b://c", False), ("-", False)]
 )
 def test_urls_are_told_from_paths(source: str, expected: bool) -> None:
-    assert is_url(source) == expected
+    assert bool(URL.match(source)) == expected

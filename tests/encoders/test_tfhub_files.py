@@ -217,7 +217,7 @@ def test_damaged_or_hostile_archive_is_refused_and_not_kept(
 @pytest.mark.parametrize(
     ("module", "limit", "value", "message"),
     [
-        (tfhub_encoder, "_MOST_BYTES", 10_000, "more than 10,000 bytes"),
+        (tfhub_encoder, "SAVED_MODEL_BYTES", 10_000, "more than 10,000 bytes"),
         (archives, "ARCHIVE_MEMBERS", 3, "more than 3 members"),
     ],
 )
@@ -231,7 +231,7 @@ def test_archive_with_too_many_bytes_or_files_is_refused(
 
 
 def test_archive_that_grows_a_hundredfold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tfhub_encoder, "_SMALL", 1_000_000)
+    monkeypatch.setattr(tfhub_encoder, "SAVED_MODEL_FREE", 1_000_000)
     file = tmp_path / "zeros.tar.gz"
     file.write_bytes(tar_of(**{"saved_model.pb": bytes(30_000_000)}))
     assert file.stat().st_size * 100 < 30_000_000

@@ -139,7 +139,7 @@ def test_file_read_as_another_format_is_refused(form: str, tmp_path: Path) -> No
 
 
 def test_endless_line_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_files, "_LONGEST_LINE", 1000)
+    monkeypatch.setattr(word_files, "LINE_BYTES", 1000)
     with pytest.raises(EncoderError, match="line 3 is longer than 1000 bytes"):
         read(written(tmp_path, glove_text(TINY) + b"1 " * 1000))
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import importlib
 import io
+import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from full_disk import full_disk
 
 from ensembed.errors import InputError, PullError, UnknownEncoderError
 from ensembed.fetch.catalog import catalog, entry, folder_of, is_pulled, read_catalog
@@ -237,6 +240,26 @@ def test_a_damaged_file_is_fetched_again(world: World, npm: Path, damage: bytes 
     assert pull(["one"], force=True)[0].source is not None
     assert len((npm / "calls").read_text().split()) == 3
     assert world.stored() == files_of("one")
+
+
+@pytest.mark.usefixtures("npm")
+def test_a_disk_that_becomes_full_at_any_write_is_named_and_the_pull_can_continue(world: World) -> None:
+    world.install(make_entry("one", npm_source()), make_entry("two", npm_source()))
+    pull(["two"])
+    for n in itertools.count(1):
+        shutil.rmtree(folder_of(entry("one")), ignore_errors=True)
+        with full_disk(world.cache, n) as disk:
+            try:
+                pull(["one"])
+            except PullError as error:
+                told = str(error)
+            else:
+                assert not disk.failed
+                return
+        assert re.search(rf"cannot write to the cache {world.cache}: .*No space left.*make room", told)
+        check_stored("two")
+        pull(["one"])
+        check_stored("one")
 
 
 @pytest.mark.usefixtures("npm")

@@ -181,6 +181,26 @@ def test_tensors_and_configuration_of_two_saves_do_not_mix(saved: Path, dense: P
         load(saved)
 
 
+def test_a_save_that_was_killed_after_its_switch_is_the_new_model(saved: Path, dense: Path) -> None:
+    new = load(dense).encode(NEW)
+    seal = json.loads((dense / CONFIG).read_bytes())["sha256"]
+    (dense / CONFIG).replace(saved / CONFIG)
+    (dense / TENSORS).replace(saved / f"model-{seal[:16]}.safetensors")
+    np.testing.assert_array_equal(load(saved).encode(NEW), new)
+    load(saved).save(saved)  # finishes it
+    assert sorted(path.name for path in saved.iterdir()) == [CONFIG, TENSORS]
+    np.testing.assert_array_equal(load(saved).encode(NEW), new)
+
+
+def test_a_save_that_was_killed_before_its_switch_is_the_old_model(saved: Path, dense: Path) -> None:
+    old = load(saved).encode(NEW)
+    (dense / TENSORS).replace(saved / f"model-{'0' * 16}.safetensors")
+    np.testing.assert_array_equal(load(saved).encode(NEW), old)
+    (saved / "model-00001-of-00002.safetensors").touch()  # somebody else's
+    load(saved).save(saved)
+    assert {path.name for path in saved.iterdir()} == {CONFIG, TENSORS, "model-00001-of-00002.safetensors"}
+
+
 @pytest.mark.parametrize("config", ["", "{", "[]", "null", "3", '"text"', "{}", "\xff", "[" * 100_000])
 def test_load_refuses_a_file_that_is_not_a_configuration(dense: Path, config: str) -> None:
     (dense / CONFIG).write_bytes(config.encode("latin-1"))

@@ -167,6 +167,8 @@ def test_a_full_disk_is_a_store_error_and_what_was_written_stays(
         sync(descriptor)
 
     folder = store.folder(CORPUS, ENCODER.spec)
+    with store.unfinished(CORPUS, [ENCODER]):
+        pass  # the folders are made, and synced
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing)
         with pytest.raises(StoreError, match=rf"{os.strerror(code)}.*kept; run again"):

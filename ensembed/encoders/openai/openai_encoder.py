@@ -19,7 +19,7 @@ from ensembed.encoders.names import Request, at_least, one_of
 from ensembed.encoders.openai.api_client import EmbeddingAPI, RequestOptions
 from ensembed.encoders.openai.api_servers import EXAMPLE, find_server
 from ensembed.errors import InputError
-from ensembed.support.atomic_files import write_atomically
+from ensembed.support.atomic_files import make_folder, write_atomically
 from ensembed.support.limits import read_json
 from ensembed.support.machine import cache_dir
 
@@ -107,7 +107,7 @@ def probed_revision(model: str, dimensions: int | None, vectors: FloatArray) -> 
     file = cache_dir() / "servers" / f"{name}.json"
     # Two processes that see the model for the first time must agree on its revision.
     with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
         with FileLock(file.with_suffix(".lock"), timeout=_LOCK_SECONDS):
             seen = dict(_remembered_vectors(file, exact.shape[0]))
             distances = {key: _distance(exact, known) for key, known in seen.items() if known.shape == exact.shape}

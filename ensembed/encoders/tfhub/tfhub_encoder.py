@@ -21,6 +21,7 @@ from ensembed.errors import EncoderError, InputError, MissingError, PullError
 from ensembed.fetch.archives import ArchiveError, extract
 from ensembed.fetch.download import TIMEOUT, download, forget
 from ensembed.support.atomic_files import alone, new_folder
+from ensembed.support.limits import ARCHIVE_RATIO, SAVED_MODEL_BYTES, SAVED_MODEL_FREE
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress
 
@@ -30,8 +31,6 @@ _Run: TypeAlias = Callable[[Any], Any]
 
 _BATCH_CHARS = 32_768  # per run, the longest sentence counting for all: attention takes memory with the square
 _TIMEOUT = TIMEOUT  # seconds without a byte after which a download has failed
-# The largest encoders have 2 GB. Weights compress badly: what grows a hundredfold is no model, unless it is small.
-_MOST_BYTES, _MOST_RATIO, _SMALL = 20 * 10**9, 100, 100 * 10**6
 # The files that change the numbers: not `fingerprint.pb`, `assets.extra` or a README.
 _PARTS = ("saved_model.pb", "tfhub_module.pb", "variables/*", "assets/**/*")
 
@@ -195,7 +194,8 @@ def _is_model(folder: Path) -> bool:
 
 
 def _extract_model(archive: Path, target: Path, progress: Progress) -> None:
-    most = min(_MOST_BYTES, max(_SMALL, _MOST_RATIO * archive.stat().st_size))
+    # The largest encoders have 2 GB. Weights compress badly: what grows a hundredfold is no model, unless it is small.
+    most = min(SAVED_MODEL_BYTES, max(SAVED_MODEL_FREE, ARCHIVE_RATIO * archive.stat().st_size))
     extract(archive, target, most=most, progress=progress)
     if not _is_model(target):
         raise ArchiveError("the archive holds no saved_model.pb")

@@ -25,7 +25,7 @@ from scipy.sparse import csr_array
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.words.word_vectors import TOKENS_VERSION, WordFinder, WordVectors
 from ensembed.errors import InputError, MissingError
-from ensembed.support.atomic_files import write_atomically
+from ensembed.support.atomic_files import make_folder, write_atomically
 from ensembed.support.extras import import_extra
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress
@@ -335,6 +335,6 @@ def _cached(vectors: WordVectors, facts: Mapping[str, str], compute: Callable[[]
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]  # one of its options is no array
     with suppress(OSError):  # without a writable cache it takes time only
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_atomically(path, buffer.getvalue())
     return arrays

@@ -32,7 +32,15 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import shorten
 from ensembed.errors import EncoderError, InputError
-from ensembed.support.limits import JSON_VALUES, LARGEST_DIM, STREAMED_VALUE, LimitError, UnpackedGzip
+from ensembed.support.limits import (
+    JSON_VALUES,
+    LARGEST_DIM,
+    LINE_BYTES,
+    STREAMED_VALUE,
+    WORD_BYTES,
+    LimitError,
+    UnpackedGzip,
+)
 from ensembed.support.progress import Progress, silent
 
 FORMATS = ("glove", "word2vec", "word2vec-bin", "fasttext", "wink")
@@ -42,7 +50,6 @@ _Row: TypeAlias = tuple[bytes, bytes]  # the word, and its numbers as float32
 
 _BLOCK = 4096  # words
 _READ = 1 << 20
-_LONGEST_LINE, _LONGEST_WORD = 1 << 20, 1 << 16  # longer ones are a sign of another kind of file
 _HEAD = 1 << 18
 _PEEK = 100  # lines that tell how many numbers a line has
 _HEADER = re.compile(rb"(\d{1,12})[ \t](\d{1,7})[ \t\r]*")
@@ -111,7 +118,7 @@ def _rows(file: BinaryIO, path: Path, format: str) -> tuple[Iterator[_Row], int 
         if dim < 1:
             raise EncoderError(f"{path} is not a file of word vectors: its lines are not words with numbers after them")
         return _text_rows(chain(head, lines), dim, path), None
-    header = _HEADER.fullmatch(file.readline(_LONGEST_WORD).removesuffix(b"\n"))
+    header = _HEADER.fullmatch(file.readline(WORD_BYTES).removesuffix(b"\n"))
     if not header or not int(header[2]):
         raise EncoderError(f"{path} does not begin with the line `words dimensions`: it is not in the format {format}")
     count, dim = int(header[1]), int(header[2])
@@ -123,9 +130,9 @@ def _rows(file: BinaryIO, path: Path, format: str) -> tuple[Iterator[_Row], int 
 def _lines(file: BinaryIO, path: Path, start: int = 1) -> Iterator[tuple[int, bytes]]:
     """Yield numbered lines without their ends, and no blank ones. fastText ends each with a space."""
     number = start
-    while line := file.readline(_LONGEST_LINE):
-        if len(line) == _LONGEST_LINE:
-            raise EncoderError(f"{path}, line {number} is longer than {_LONGEST_LINE} bytes: it is no text of vectors")
+    while line := file.readline(LINE_BYTES):
+        if len(line) == LINE_BYTES:
+            raise EncoderError(f"{path}, line {number} is longer than {LINE_BYTES} bytes: it is no text of vectors")
         if line := (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).rstrip(b"\r\n "):
             yield number, line
         number += 1
@@ -151,8 +158,8 @@ def _text_rows(lines: Iterable[tuple[int, bytes]], dim: int, path: Path) -> Iter
 def _binary_rows(file: BinaryIO, count: int, dim: int, path: Path) -> Iterator[_Row]:
     buffer, at, width = b"", 0, 4 * dim
     for number in range(1, count + 1):
-        while (space := buffer.find(b" ", at, at + _LONGEST_WORD)) < 0 or len(buffer) < space + 1 + width:
-            if space < 0 and len(buffer) - at > _LONGEST_WORD:
+        while (space := buffer.find(b" ", at, at + WORD_BYTES)) < 0 or len(buffer) < space + 1 + width:
+            if space < 0 and len(buffer) - at > WORD_BYTES:
                 raise EncoderError(f"{path}: word {number} of {count} has no end: the file is damaged")
             more = file.read(max(_READ, width))
             if not more:

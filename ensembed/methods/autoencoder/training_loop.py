@@ -37,7 +37,7 @@ from ensembed.methods.autoencoder.training_batches import Batches, are_resident,
 from ensembed.methods.meta import FloatArray, Layer, Network
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix
-from ensembed.support.atomic_files import write_atomically
+from ensembed.support.atomic_files import make_folder, write_atomically
 from ensembed.support.limits import parse_json
 from ensembed.support.progress import Progress
 
@@ -295,7 +295,7 @@ class Checkpoint:
         facts = json.dumps(dict(state.facts))
         metadata = {"identity": self._identity, "facts": facts, "sha256": _seal(state.arrays, facts)}
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
             write_atomically(self._folder / _CHECKPOINT, save(dict(state.arrays), metadata))
         except OSError as error:
             raise ModelError(f"cannot keep the training in {self._folder}: {error}; make room there") from error

@@ -25,7 +25,7 @@ from ensembed.paper.tables import table_notes
 from ensembed.paper.tables.marked_table import Aside, Piece, Table, points
 from ensembed.paper.tables.table_formats import all_tables, table_files, write_tables
 from ensembed.paper.tables.table_notes import READ, VERBS, absences, choices, outcome, shared_notes
-from ensembed.support.atomic_files import why_not_writable, write_all_atomically
+from ensembed.support.atomic_files import make_folder, why_not_writable, write_all_atomically
 from ensembed.support.extras import import_extra
 
 FORMATS = {"Markdown": "md", "CSV": "csv", "JSON": "json", "LaTeX": "tex"}  # of every table, in the folder `tables`
@@ -67,7 +67,7 @@ def write_report(findings: Findings, folder: Path) -> list[Path]:
     except (OSError, InputError):
         earlier = set()
     try:
-        (folder / "figures").mkdir(parents=True, exist_ok=True)
+        make_folder(folder / "figures")
         tables = write_tables(findings, folder / "tables")
         write_all_atomically(figures)
         write_all_atomically({data: findings.to_json(), report: page})

@@ -21,7 +21,7 @@ from ensembed.paper.tables.marked_table import Aside, Cell, Number, Piece, Table
 from ensembed.paper.tables.paper_tables import main_table, paper_tables, tables_beyond_paper
 from ensembed.paper.tables.table_notes import HELD, READ, shared_notes
 from ensembed.sts.protocol import Score
-from ensembed.support.atomic_files import write_all_atomically
+from ensembed.support.atomic_files import make_folder, write_all_atomically
 from ensembed.support.text_tables import markdown_table, text_table
 
 _LATEX_NAMES = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
@@ -52,7 +52,7 @@ def main_text(findings: Findings) -> str:
 def write_tables(findings: Findings, folder: Path) -> list[Path]:
     """Write every table as Markdown, CSV, JSON and LaTeX, all or none, and return the files in the tables' order."""
     contents = {folder / name: text.encode() for name, text in table_files(findings).items()}
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_all_atomically(contents)
     return list(contents)
 

@@ -201,8 +201,6 @@ class _JsonStream:
         self._peek()
         size = _READ
         while True:
-            if len(self._text) > STREAMED_VALUE + 2 * _READ or sum(map(self._text.count, ",[{")) > JSON_VALUES:
-                raise self.error("a value in it is too large")
             try:
                 value, end = self._decoder.raw_decode(self._text, self._at)
             except ValueError:
@@ -213,6 +211,9 @@ class _JsonStream:
                 self._at = end
                 return value
             self._read(size)
+            # Only here: values are small, and many fit into what is read at a time.
+            if len(self._text) > STREAMED_VALUE + 2 * _READ or sum(map(self._text.count, ",[{")) > JSON_VALUES:
+                raise self.error("a value in it is too large")
             size = min(2 * size, STREAMED_VALUE)  # so that a large value is tried a few times only
 
     def error(self, what: str) -> EncoderError:

@@ -39,7 +39,8 @@ Array: TypeAlias = NDArray[np.float64]
 Point: TypeAlias = tuple[int, str, int]
 """D, a driver or a spectrum, and d."""
 
-DRIVERS = ("evr", "evx", "evd", "eigsh")
+LAPACK = ("evr", "evx", "evd")
+DRIVERS = (*LAPACK, "eigsh")
 SPECTRA = ("i^-0.5", "i^-1", "i^-2", "i^-1 + noise", "32 + noise", "linear", "gcca i^-0.5", "gcca i^-1", "gcca i^-2")
 DIMS = (64, 128, 256, 512, 1024)
 FILE = "bench-eigh.json"
@@ -100,7 +101,10 @@ def run(path: Path = Path("results") / FILE) -> Section:
     if not path.exists():
         return Section("Eigensolvers", notes=["Not measured: run `python -m benchmarks.eigh results`."])
     data = json.loads(path.read_text())
-    seconds = {(D, what, d): taken for D, what, d, taken in data["points"]}
+    seconds: dict[Point, float | None] = {}
+    for D, what, d, taken in data["points"]:  # a point that was measured again counts with its faster time
+        before = seconds.get((D, what, d))
+        seconds[D, what, d] = taken if before is None else min(before, taken)
     seconds |= {(D, "evd", d): seconds[D, "evd", 64] for D in SIZES for d in DIMS if (D, "evd", 64) in seconds}
     peers: list[list[str]] = []
     ratios: list[list[str]] = []
@@ -111,7 +115,7 @@ def run(path: Path = Path("results") / FILE) -> Section:
             for d in DIMS:
                 taken = seconds.get((D, what, d), "")
                 if what in SPECTRA and taken:
-                    taken = taken / min(seconds.get((D, driver, d)) or np.inf for driver in DRIVERS)
+                    taken = taken / min(seconds.get((D, driver, d)) or np.inf for driver in LAPACK)
                     worst = max(worst, taken)
                 cells.append(f"> {LIMIT}" if taken is None else f"{taken:.2f}" if taken else "")
             if any(cells):
@@ -124,7 +128,7 @@ def run(path: Path = Path("results") / FILE) -> Section:
         "Eigensolvers",
         tables=[
             Table("Seconds of the peers, power law 1/i", ["D", "driver", *headers], peers),
-            Table("Seconds of `top_eigh` over the fastest peer's", ["D", "spectrum", *headers], ratios),
+            Table("Seconds of `top_eigh` over the fastest of LAPACK's drivers", ["D", "spectrum", *headers], ratios),
         ],
         notes=[
             f"The largest ratio is {worst:.2f}; it should be at most 1.10.",

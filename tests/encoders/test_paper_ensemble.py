@@ -19,6 +19,7 @@ from ensembed import load
 from ensembed.cli import main
 from ensembed.encoders import open_encoder
 from ensembed.encoders.names import parse_name
+from ensembed.errors import ConsentError
 from ensembed.models import named_ensembles as ensembles
 from ensembed.models.named_ensembles import ENSEMBLES
 
@@ -62,6 +63,8 @@ def test_fit_the_ensemble_of_the_paper(
     assert result["members"] == list(members)
     assert (result["dim"], result["rows"]) == (8, 36)
     assert open_encoder(f"{members[0]}?combination=add").spec.dim == 12  # an address takes options too
-    vectors = load(out).encode(["A dog sees a man.", "cats said"])
+    with pytest.raises(ConsentError, match=r"downloads http.*trust=True"):  # its members are programs and addresses
+        load(out)
+    vectors = load(out, trust=True).encode(["A dog sees a man.", "cats said"])
     assert vectors.shape == (2, 8)
     assert np.isfinite(vectors).all()

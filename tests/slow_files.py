@@ -112,7 +112,6 @@ SLOW_FILES = {
     "test_words_table.py": 10,
     "test_serve_real.py": 10,
     "test_plugins.py": 10,
-    "test_consent.py": 30,
     "test_hub_files.py": 10,
     "test_fetcher.py": 10,
     "test_word_store.py": 10,

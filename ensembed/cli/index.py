@@ -16,9 +16,9 @@ from ensembed.cli.options import FOLDER, Columns, Gathered, How, column_options,
 from ensembed.corpora.corpus import BadBytes
 from ensembed.corpora.record_files import RecordFile
 from ensembed.errors import CorpusError
-from ensembed.search.index import open_or_create
 from ensembed.search.index_files import MANIFEST
 from ensembed.search.index_input import BATCH, add_file
+from ensembed.search.search_index import open_or_create
 
 setting_options = Gathered(
     "settings",

@@ -12,7 +12,7 @@ from ensembed.cli.console import print_json
 from ensembed.cli.options import PATH, json_option
 from ensembed.errors import InputError
 from ensembed.integrations.hub import push_to_hub
-from ensembed.support.limits import read_json
+from ensembed.support.file_limits import read_json
 
 
 @click.command()

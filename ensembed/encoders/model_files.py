@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ensembed.errors import EncoderError, InputError
-from ensembed.support import limits
+from ensembed.support import file_limits as limits
 from ensembed.support.atomic_files import make_folder, write_atomically
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent

@@ -213,7 +213,7 @@ def at_least(least: float) -> Convert:
         return number
 
     whole = "whole " if isinstance(least, int) else ""
-    convert.expects = f"a {whole}number from {least} on"  # type: ignore[attr-defined]
+    convert.expects = f"a {whole}number from {least} on"  # type: ignore[attr-defined]  # as above
     return convert
 
 

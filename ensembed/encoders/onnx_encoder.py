@@ -19,7 +19,7 @@ from ensembed.encoders.onnx_files import OnnxSettings, read_graph, read_settings
 from ensembed.encoders.token_ids import first_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.support.limits import LARGEST_LENGTH
+from ensembed.support.file_limits import LARGEST_LENGTH
 from ensembed.support.machine import available_cores
 
 OPENS = "folder with model.onnx and tokenizer.json"

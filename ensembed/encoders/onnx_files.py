@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from ensembed.encoders.model_files import read_json, read_object
 from ensembed.errors import EncoderError
-from ensembed.support.limits import LARGEST_LENGTH
+from ensembed.support.file_limits import LARGEST_LENGTH
 
 # A field of a protobuf message: an integer or, of what has a length, the start and the end of its bytes in the file.
 _Value: TypeAlias = int | tuple[int, int]

@@ -31,7 +31,7 @@ from ensembed.encoders.safe_pickle import read_pickle
 from ensembed.errors import EncoderError, InputError, PullError
 from ensembed.fetch.download import download, is_url
 from ensembed.support.atomic_files import make_folder, write_atomically
-from ensembed.support.limits import ARCHIVE_RATIO, check_tensor_header
+from ensembed.support.file_limits import ARCHIVE_RATIO, check_tensor_header
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress
 

@@ -14,7 +14,7 @@ from ensembed.encoders.model_files import revision_of
 from ensembed.encoders.names import Request
 from ensembed.encoders.token_ids import all_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
-from ensembed.support.limits import check_tensor_header
+from ensembed.support.file_limits import check_tensor_header
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -20,7 +20,7 @@ from typing import IO, NamedTuple, cast
 from typing_extensions import Self
 
 from ensembed.support.atomic_files import sync
-from ensembed.support.limits import ARCHIVE_BYTES, ARCHIVE_MEMBERS, TAR_HEADER_BYTES
+from ensembed.support.file_limits import ARCHIVE_BYTES, ARCHIVE_MEMBERS, TAR_HEADER_BYTES
 from ensembed.support.progress import Progress, silent
 
 _BLOCK = 1 << 20

@@ -27,7 +27,7 @@ from urllib.request import Request
 from ensembed.errors import InputError, PullError
 from ensembed.support.atomic_files import alone, disk_error, sync, write_atomically
 from ensembed.support.checks import sha256_of
-from ensembed.support.limits import read_json
+from ensembed.support.file_limits import read_json
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
 from ensembed.support.version import __version__

@@ -19,7 +19,7 @@ from ensembed.fetch.catalog import CatalogEntry, DataSet, PinnedFile, Source, da
 from ensembed.fetch.download import download, forget
 from ensembed.fetch.registry_sources import Download, download_from_registry
 from ensembed.support.atomic_files import alone, make_folder, sync
-from ensembed.support.limits import ARCHIVE_BYTES
+from ensembed.support.file_limits import ARCHIVE_BYTES
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
 

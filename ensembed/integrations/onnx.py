@@ -22,7 +22,7 @@ from ensembed.methods.meta import Meta
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.support.atomic_files import make_folder, why_not_writable, write_atomically
 from ensembed.support.checks import sha256_of
-from ensembed.support.limits import parse_json, read_json
+from ensembed.support.file_limits import parse_json, read_json
 from ensembed.support.machine import available_cores
 from ensembed.support.version import __version__
 

@@ -32,7 +32,7 @@ from ensembed.models.opening import ModelLike, open_model
 from ensembed.models.opening import load as load_model
 from ensembed.models.saved_model import CONFIG, TENSORS
 from ensembed.support.extras import import_extra
-from ensembed.support.limits import read_json
+from ensembed.support.file_limits import read_json
 from ensembed.support.progress import Progress, silent
 
 __all__ = ["MetaEncoderModule", "load", "to_sentence_transformer", "to_stock_sentence_transformer"]

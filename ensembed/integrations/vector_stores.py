@@ -26,7 +26,7 @@ from ensembed.models.opening import ModelLike, open_model
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.atomic_files import make_folder, new_file, write_atomically
 from ensembed.support.checks import sha256_of
-from ensembed.support.limits import parse_json
+from ensembed.support.file_limits import parse_json
 from ensembed.support.progress import Progress, silent
 
 IdArray = NDArray[np.int64]

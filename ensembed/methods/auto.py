@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError, ViewError
-from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Layer, Meta, MetaRows, Network, Projection
+from ensembed.methods.method import MomentMethod
 from ensembed.methods.passes import Passes
 from ensembed.methods.weights import CountedMembers, Weights, concatenation, scales
 from ensembed.numerics.eigen import fix_signs, supported_eigh

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ensembed.methods.base import NaiveMethod
 from ensembed.methods.meta import Meta, Placement
+from ensembed.methods.method import NaiveMethod
 from ensembed.methods.weights import CountedMembers, Weights
 
 

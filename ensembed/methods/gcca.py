@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, InputError, ViewError
-from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Dense, Meta
+from ensembed.methods.method import MomentMethod
 from ensembed.methods.weights import CountedMembers, Weights
 from ensembed.numerics.eigen import Whitening, fix_signs, top_eigh
 from ensembed.numerics.moments import Moments

@@ -20,7 +20,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from ensembed.errors import InputError
-from ensembed.methods.base import Method
+from ensembed.methods.method import Method
 from ensembed.support.extras import package_of
 
 GROUP = "ensembed.methods"

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from ensembed.errors import ViewError
-from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Dense, Meta
+from ensembed.methods.method import MomentMethod
 from ensembed.methods.weights import CountedMembers, Weights
 from ensembed.numerics.eigen import fix_signs, supported_eigh
 from ensembed.numerics.moments import Moments

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from ensembed.errors import ViewError
-from ensembed.methods.base import NaiveMethod
 from ensembed.methods.meta import Dense, Meta
+from ensembed.methods.method import NaiveMethod
 from ensembed.support.checks import check_whole
 
 

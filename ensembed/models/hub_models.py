@@ -14,7 +14,7 @@ from ensembed.fetch.hub_files import explained, fetch, is_repo_name
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
 from ensembed.models.opening import HUB, load
 from ensembed.models.saved_model import CONFIG, TENSORS, is_model
-from ensembed.support.limits import read_json
+from ensembed.support.file_limits import read_json
 from ensembed.support.progress import Progress, silent
 
 CARD = "README.md"

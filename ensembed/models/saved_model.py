@@ -26,7 +26,7 @@ from ensembed.encoders.base import PROBES, EncoderSpec, FloatArray, SavedSpec
 from ensembed.errors import ModelError
 from ensembed.methods.meta import PROJECTIONS, Meta
 from ensembed.support.atomic_files import make_folder, sync, write_all_atomically
-from ensembed.support.limits import CONFIG_BYTES
+from ensembed.support.file_limits import CONFIG_BYTES
 from ensembed.support.version import __version__
 
 FORMAT_VERSION = 1

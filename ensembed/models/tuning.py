@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ensembed.corpora.corpus import Corpus, ListCorpus, check_sentences, shorten
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import GCCA, SVD, Auto, Concat, Meta, Method
-from ensembed.methods.base import MomentMethod
+from ensembed.methods.method import MomentMethod
 from ensembed.methods.passes import LOCAL, Passes
 from ensembed.methods.weights import scales
 from ensembed.models.cross_validation import Candidates, Choice, check_direction, decide

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ensembed.search.index import Hit, Index
+from ensembed.search.search_index import Hit, Index
 
 __all__ = ["Hit", "Index"]

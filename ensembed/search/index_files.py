@@ -21,7 +21,7 @@ from ensembed.encoders.base import SavedSpec, UntrustedName
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
 from ensembed.support.atomic_files import new_file, npy_header
 from ensembed.support.checks import sha256_of
-from ensembed.support.limits import LARGEST_DIM, read_json
+from ensembed.support.file_limits import LARGEST_DIM, read_json
 from ensembed.support.version import __version__
 
 FORMAT_VERSION = 1

@@ -15,11 +15,11 @@ from ensembed.encoders.base import FloatArray
 from ensembed.errors import CorpusError, InputError, SentenceError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search.segments import record_line
-from ensembed.support.limits import parse_json
+from ensembed.support.file_limits import parse_json
 from ensembed.support.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from ensembed.search.index import Index
+    from ensembed.search.search_index import Index
 
 # Records that are encoded and saved together: an interruption loses at most these.
 BATCH = 1024

@@ -37,7 +37,7 @@ from ensembed.search.index_files import (
     map_npy,
     read_manifest,
 )
-from ensembed.support.limits import JSON_BYTES, LimitError, parse_json
+from ensembed.support.file_limits import JSON_BYTES, LimitError, parse_json
 from ensembed.support.progress import Progress, silent
 
 _COPIED_ROWS = 8192  # rows that are copied at a time

@@ -23,7 +23,7 @@ from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import EncoderSpec, FloatArray
 from ensembed.errors import CorruptViewError, MissingError, StoreError
 from ensembed.support.atomic_files import make_folder, npy_header, sync, write_atomically
-from ensembed.support.limits import MANIFEST_BYTES
+from ensembed.support.file_limits import MANIFEST_BYTES
 from ensembed.support.progress import Progress
 
 

@@ -19,8 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import GCCA, METHODS, Auto, Autoencoder, Meta, Method, make_method
-from ensembed.methods.base import MomentMethod
 from ensembed.methods.meta import Dense
+from ensembed.methods.method import MomentMethod
 from ensembed.support.progress import silent
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -19,7 +19,7 @@ METHOD = '''
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ensembed.methods.base import NaiveMethod
+from ensembed.methods.method import NaiveMethod
 from ensembed.methods.meta import Meta
 from ensembed.methods.meta import Placement
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ensembed.methods import GCCA, SVD, Auto
-from ensembed.methods.base import MomentMethod
+from ensembed.methods.method import MomentMethod
 from ensembed.numerics import eigen, krylov
 from ensembed.numerics.krylov import block_lanczos
 

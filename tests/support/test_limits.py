@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ensembed.support import limits
-from ensembed.support.limits import LimitError, UnpackedGzip, parse_json, read_json
+from ensembed.support import file_limits as limits
+from ensembed.support.file_limits import LimitError, UnpackedGzip, parse_json, read_json
 
 DOCS = Path(__file__).parents[2] / "docs" / "limits.md"
 

@@ -20,7 +20,7 @@ from ensembed.encoders.openai.api_client import EmbeddingAPI, RequestOptions
 from ensembed.encoders.openai.api_servers import EXAMPLE, find_server
 from ensembed.errors import InputError
 from ensembed.support.atomic_files import make_folder, write_atomically
-from ensembed.support.limits import read_json
+from ensembed.support.file_limits import read_json
 from ensembed.support.machine import cache_dir
 
 OPENS = "URL#MODEL of an OpenAI-compatible server"

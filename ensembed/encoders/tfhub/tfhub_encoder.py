@@ -21,7 +21,7 @@ from ensembed.errors import EncoderError, InputError, MissingError, PullError
 from ensembed.fetch.archives import ArchiveError, extract
 from ensembed.fetch.download import TIMEOUT, download, forget
 from ensembed.support.atomic_files import alone, new_folder
-from ensembed.support.limits import ARCHIVE_RATIO, SAVED_MODEL_BYTES, SAVED_MODEL_FREE
+from ensembed.support.file_limits import ARCHIVE_RATIO, SAVED_MODEL_BYTES, SAVED_MODEL_FREE
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress
 

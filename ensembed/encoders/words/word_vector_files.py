@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import shorten
 from ensembed.errors import EncoderError, InputError
-from ensembed.support.limits import (
+from ensembed.support.file_limits import (
     JSON_VALUES,
     LARGEST_DIM,
     LINE_BYTES,

@@ -31,7 +31,7 @@ from ensembed.encoders.model_files import remembered, revision_of, state_of
 from ensembed.encoders.words.word_vector_files import Block, detect_format, read_word_vectors
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.atomic_files import alone, new_folder, sync, write_atomically, write_rows
-from ensembed.support.limits import read_json
+from ensembed.support.file_limits import read_json
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 
 from ensembed.errors import InputError, ViewError
-from ensembed.methods.base import Method
 from ensembed.methods.meta import ACTIVATIONS, Activation, Dense, Meta
+from ensembed.methods.method import Method
 from ensembed.methods.passes import Passes
 from ensembed.methods.weights import CountedMembers, Weights, checked_weights
 from ensembed.numerics.eigen import Whitening, fix_signs, supported_eigh

@@ -38,7 +38,7 @@ from ensembed.methods.meta import FloatArray, Layer, Network
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix
 from ensembed.support.atomic_files import make_folder, write_atomically
-from ensembed.support.limits import parse_json
+from ensembed.support.file_limits import parse_json
 from ensembed.support.progress import Progress
 
 if TYPE_CHECKING:

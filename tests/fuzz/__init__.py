@@ -1,0 +1,1 @@
+"""Fuzzing: mutated copies of every file format that ensembed reads; `make fuzz` runs it, CONTRIBUTING describes it."""

@@ -1,0 +1,49 @@
+"""Inputs that failed once are read as they should be, and so are some new ones; `make fuzz` runs many more."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from fuzz.__main__ import FORMATS, PAST
+from fuzz.mutations import Files, Kind, Mutator, Recipe, apply
+
+TESTS = Path(__file__).parents[1]
+
+
+def test_past_failures_and_new_inputs() -> None:
+    # In a process of its own: it forks, which a process with threads should not.
+    places = os.pathsep.join(map(str, [TESTS.parent, TESTS, TESTS / "encoders", TESTS / "paper"]))
+    run = subprocess.run(
+        [sys.executable, "-m", "fuzz", "--short", "--inputs", "500"],
+        env={**os.environ, "PYTHONPATH": places},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-3000:]
+
+
+def test_past_failures_are_of_known_formats() -> None:
+    entries = json.loads(PAST.read_text())
+    assert {entry["format"] for entry in entries} <= set(FORMATS)
+    assert PAST.stat().st_size < 200_000
+
+
+def test_a_seed_gives_the_same_recipe_and_a_recipe_the_same_files() -> None:
+    files: Files = {"config.json": b'{"a": [1, 2], "b": "text"}', "rows.txt": b"one\ntwo\n"}
+    recipes = [Mutator(files).choose(f"seed/{i}") for i in range(200)]
+    assert recipes == [Mutator(files).choose(f"seed/{i}") for i in range(200)]
+    written = [Recipe(json.loads(json.dumps(recipe.steps)), recipe.repair) for recipe in recipes]
+    assert [apply(files, recipe, None) for recipe in recipes] == [apply(files, recipe, None) for recipe in written]
+    assert sum(apply(files, recipe, None) != files for recipe in recipes) > 150
+
+
+def test_steps_change_parts_of_files() -> None:
+    files: Files = {"config.json": b'{"a": [1, 2], "b": "text"}', "rows.txt": b"one\ntwo\n"}
+    steps: list[Any] = [["json", "config.json", ["a", 1], "set", "NaN"], ["kind", "rows.txt", "pipe"]]
+    assert apply(files, Recipe(steps), None) == {"config.json": b'{"a": [1, NaN], "b": "text"}', "rows.txt": Kind.PIPE}

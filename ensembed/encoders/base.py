@@ -5,23 +5,38 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import check_sentences, shorten
-from ensembed.errors import EncoderError, EnsembedError
+from ensembed.encoders.encode_options import INSTEAD, encode_with_options
+from ensembed.errors import EncoderError, EnsembedError, InputError
 from ensembed.numerics.row_matrices import unit_rows
+from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
+from ensembed.support.shown_objects import Facts, Shown, short_value
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ensembed.encoders.encode_options import EncodeOptions
 
 FloatArray: TypeAlias = NDArray[np.float32]
 _Encode: TypeAlias = Callable[[list[str]], Any]
-_CHUNK = 512  # sentences per call of `embed`: even length-sorted batches, in bounded memory
+BATCH = 512
+"""Sentences per call of `embed`: even length-sorted batches, in bounded memory."""
+
+
+def without_password(name: str) -> str:
+    """Return a name for people: the password of a URL is replaced by asterisks."""
+    return re.sub("//.*@", "//***@", name)
 
 
 @runtime_checkable
@@ -71,6 +86,8 @@ class EncoderSpec:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EncoderSpec:
         """Return the spec that `to_json` wrote."""
+        if wrong := [key for key, value in data.items() if isinstance(value, list | dict) and key != "extra"]:
+            raise TypeError(f"{wrong[0]} of an encoder is no text, number or truth value")
         return cls(**{**data, "extra": tuple(sorted(data["extra"].items()))})
 
 
@@ -110,10 +127,15 @@ class SavedSpec:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SavedSpec:
         """Return the spec that `to_json` wrote."""
-        if not isinstance(data["name"], str):
-            raise TypeError(f"the name of an encoder is {data['name']!r}")
+        if not isinstance(data["name"], str) or not isinstance(data["revision"], str):
+            raise TypeError(f"the name of an encoder is {data['name']!r}, its revision {data['revision']!r}")
         extra = tuple(sorted(data["extra"].items()))
         return cls(UntrustedName(data["name"]), EncoderSpec(**{**data, "name": "", "extra": extra}))
+
+
+def is_failure(error: BaseException) -> bool:
+    """Return whether a library failed: a panic of one in Rust is no Exception. An interrupt is no failure."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 @contextmanager
@@ -121,9 +143,9 @@ def naming_failures(name: str) -> Iterator[None]:
     """Turn whatever a foreign model raises into an EncoderError that names the encoder."""
     try:
         yield
-    except EnsembedError:
-        raise
-    except Exception as error:  # a foreign model may raise anything
+    except BaseException as error:  # a foreign model may raise anything
+        if isinstance(error, EnsembedError) or not is_failure(error):
+            raise
         raise EncoderError(f"encoder {name!r} failed: {error!r}") from error
 
 
@@ -131,9 +153,9 @@ def checked_rows(name: str, encode: _Encode, sentences: list[str], dim: int | No
     """Return a model's finite row of numbers per sentence, in float32 if there must be `dim`; else an EncoderError."""
     try:
         returned = encode(list(sentences))  # which it may change
-    except EnsembedError:
-        raise
-    except Exception as error:  # a foreign model may raise anything
+    except BaseException as error:  # a foreign model may raise anything
+        if isinstance(error, EnsembedError) or not is_failure(error):
+            raise
         raise EncoderError(f"encoder {name!r} failed: {error!r}") from error
     try:
         vectors = np.asarray(returned)
@@ -156,7 +178,7 @@ def checked_rows(name: str, encode: _Encode, sentences: list[str], dim: int | No
     return vectors
 
 
-class Encoder(ABC):
+class Encoder(Shown, ABC):
     """One frozen pre-trained model: `encode(list[str]) -> float32 [n, d]`.
 
     A subclass writes `embed`, and sets `_spec` or overrides `spec`. The checks, the removal of duplicates and the
@@ -180,18 +202,58 @@ class Encoder(ABC):
     def embed(self, sentences: list[str]) -> NDArray[Any]:
         """Return vectors [n, d] of distinct, checked sentences; callers use `encode`."""
 
-    def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> FloatArray:
-        """Return vectors [n, d] of the sentences, in their order; each distinct sentence is encoded once.
+    @property
+    def dim(self) -> int:
+        """The length of a vector."""
+        return self.spec.dim
+
+    if not TYPE_CHECKING:  # which would take any name for one that is there
+
+        def __getattr__(self, name: str) -> object:
+            """Say what to write for a name that models of sentence-transformers have."""
+            hint = f"; write {INSTEAD[name]}" if name in INSTEAD else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+
+    def _facts(self) -> Facts:
+        spec = self.spec
+        facts = [(field.name, getattr(spec, field.name), field.default) for field in dataclasses.fields(spec)[1:]]
+        changed = [(name, short_value(value)) for name, value, default in facts if value != default]
+        return [("name", without_password(spec.name)), *changed]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({without_password(self.spec.name)!r}, dim={self.dim})"
+
+    def encode(
+        self,
+        sentences: Iterable[str],
+        *,
+        batch_size: int = BATCH,
+        progress: Progress = silent,
+        **options: Unpack[EncodeOptions],
+    ) -> FloatArray:
+        """Return vectors [n, d] of the sentences, in their order; of one string, its vector [d].
+
+        Args:
+            sentences: a string, or any ordered collection of strings: a list, a tuple, a generator, a numpy array, a
+                pandas Series. Each distinct sentence is encoded once.
+            batch_size: sentences that are encoded at a time; they bound the memory and do not change the vectors.
+            progress: receives the number of encoded sentences.
+            options: arguments of sentence-transformers (`EncodeOptions`): `normalize_embeddings`, `show_progress_bar`;
+                an InputError says what to write instead of the others.
 
         Raises:
             SentenceError: a sentence is not a string or holds a lone surrogate.
             EncoderError: the encoder failed, or returned the wrong shape, NaN or Inf.
         """
+        if options or isinstance(sentences, str):
+            return encode_with_options(self, sentences, options, batch_size=batch_size, progress=progress)
+        if batch_size != BATCH:
+            check_whole("batch_size", batch_size, 1)
         spec, checked = self.spec, check_sentences(sentences)
         distinct = list(dict.fromkeys(checked))
         result = np.empty((len(distinct), spec.dim), np.float32)
-        for start in range(0, len(distinct), _CHUNK):
-            chunk = distinct[start : start + _CHUNK]
+        for start in range(0, len(distinct), batch_size):
+            chunk = distinct[start : start + batch_size]
             result[start : start + len(chunk)] = checked_rows(spec.name, self.embed, chunk, spec.dim)
             progress(spec.name, start + len(chunk), len(distinct))
         if len(distinct) == len(checked):
@@ -199,9 +261,77 @@ class Encoder(ABC):
         row = {sentence: i for i, sentence in enumerate(distinct)}
         return result[[row[sentence] for sentence in checked]]
 
-    def similarity(self, sentences1: Sequence[str], sentences2: Sequence[str]) -> FloatArray:
-        """Return the cosines [n1, n2] of all pairs of sentences; a zero vector has cosine 0 with everything."""
-        return np.asarray(unit_rows(self.encode(sentences1)) @ unit_rows(self.encode(sentences2)).T)
+    @property
+    def query_encoder(self) -> Encoder:
+        """The encoder of queries: this one, unless its model puts another text before queries."""
+        return self
+
+    @property
+    def document_encoder(self) -> Encoder:
+        """The encoder of documents that queries are compared with: this one, unless its model treats them apart."""
+        return self
+
+    def encode_query(
+        self,
+        sentences: Iterable[str],
+        *,
+        batch_size: int = BATCH,
+        progress: Progress = silent,
+        **options: Unpack[EncodeOptions],
+    ) -> FloatArray:
+        """Return vectors [n, d] of queries; of one string, its vector [d]. Arguments as for `encode`.
+
+        Members get what they were trained with: `query_prefix` of their names, or their own prompt for queries.
+
+        Example:
+            >>> from ensembed.encoders import open_encoder
+            >>> e5 = open_encoder("demo?query_prefix=query: &document_prefix=passage: ")
+            >>> bool((e5.encode_query("a dog") == e5.encode("query: a dog")).all())
+            True
+        """
+        return self.query_encoder.encode(sentences, batch_size=batch_size, progress=progress, **options)
+
+    def encode_document(
+        self,
+        sentences: Iterable[str],
+        *,
+        batch_size: int = BATCH,
+        progress: Progress = silent,
+        **options: Unpack[EncodeOptions],
+    ) -> FloatArray:
+        """Return vectors [n, d] of documents that queries are compared with. Arguments as for `encode`."""
+        return self.document_encoder.encode(sentences, batch_size=batch_size, progress=progress, **options)
+
+    def similarity(self, sentences1: Any, sentences2: Any) -> FloatArray:  # noqa: ANN401 - texts, or any vectors
+        """Return the cosines [n1, n2] of all pairs; a zero vector has cosine 0 with everything.
+
+        Each argument is a sentence, a collection of sentences, or vectors of this encoder: [n, d], or [d] for one.
+
+        Example:
+            >>> from ensembed.encoders import DemoEncoder
+            >>> demo = DemoEncoder(dim=8)
+            >>> demo.similarity("a dog", ["the dog", "a cat"]).shape
+            (1, 2)
+            >>> float(demo.similarity(demo.encode("a dog"), "a dog")[0, 0].round(5))
+            1.0
+        """
+        return np.asarray(unit_rows(self._vectors_of(sentences1)) @ unit_rows(self._vectors_of(sentences2)).T)
+
+    def _vectors_of(self, given: Any) -> FloatArray:  # noqa: ANN401 - see `similarity`
+        """Return vectors [n, d] of texts; vectors that are given are checked and returned."""
+        if isinstance(given, str):
+            return self.encode([given])
+        first = given[0] if isinstance(given, list | tuple) and given else ""
+        items = np.asarray(given) if hasattr(given, "__array__") or not isinstance(first, str) else None
+        if items is None or items.dtype.kind not in "fiu":
+            return self.encode(given)
+        vectors = np.atleast_2d(items.astype(np.float32))
+        if vectors.ndim != 2 or vectors.shape[1] != self.dim or not np.isfinite(vectors).all():
+            raise InputError(
+                f"the vectors of {self.spec.name!r} are finite numbers [n, {self.dim}]; got an array of shape "
+                f"{items.shape}{'' if vectors.shape[-1] != self.dim else ' with NaN or Inf'}"
+            )
+        return vectors
 
 
 PROBES = ["A man is playing a guitar on the stage.", "Stock prices fell sharply after the report."]
@@ -237,7 +367,7 @@ def difference(encoder: Encoder, saved: EncoderSpec, probes: FloatArray, *, sett
         return f"has changed: {_changes(saved, encoder.spec)}"
     lengths = np.linalg.norm(probes, axis=1) + np.finfo(np.float32).tiny  # a probe of unknown words is zero
     distance = (np.linalg.norm(encoder.encode(PROBES) - probes, axis=1) / lengths).max()
-    if distance > _TOLERANCE:
+    if not distance <= _TOLERANCE:  # nor may it be NaN
         return f"is another encoder: its probe vectors are {distance:.0%} of their length away from the saved ones"
     return None
 

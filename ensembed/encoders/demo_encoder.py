@@ -12,6 +12,7 @@ from ensembed.encoders.names import Request
 from ensembed.errors import InputError
 
 OPENS = "nothing: vectors of hashed words, for trying things out"
+effects = None
 
 _MOST = 65536  # dimensions, and words in the cache: both bound its memory
 _WORD = re.compile(r"\w+|[^\w\s]")

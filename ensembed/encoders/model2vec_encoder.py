@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import EncoderSpec
 from ensembed.encoders.model_files import read_object
-from ensembed.encoders.names import Request, at_least
+from ensembed.encoders.names import Request, at_least, place_effects
 from ensembed.encoders.static_encoder import StaticEncoder, read_tensor, revision_of_tensors, tensor_names
 from ensembed.encoders.token_ids import open_tokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.fetch.hub_files import chosen_commit, is_hub_name, snapshot
+from ensembed.support.file_limits import LARGEST_LENGTH
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 OPENS = "NAME-OR-PATH of a model2vec model"
+effects = place_effects
 
 # Configuration, folder of the other files, name of the matrix: model2vec's layout, and sentence-transformers' two.
 _LAYOUTS = (
@@ -43,8 +45,8 @@ class Model2VecEncoder(StaticEncoder):
         self._characters: int | None = None
         if spec.max_length is not None:
             tokenizer.enable_truncation(spec.max_length)
-            self._characters = spec.max_length * int(np.median([len(token) for token in tokenizer.get_vocab()]))
-        self._unknown = _unknown_token(tokenizer)
+            self._characters = spec.max_length * int(np.median([len(token) for token in tokenizer.get_vocab()] or [1]))
+        self._unknown = unknown_token(tokenizer)
 
     def embed(self, sentences: list[str]) -> NDArray[Any]:
         """Return the mean of the known tokens' vectors, normalised if the model is."""
@@ -96,12 +98,13 @@ def _read_config(path: Path) -> dict[str, Any]:
     """Return a configuration's length limit and normalisation, with model2vec's defaults."""
     config = read_object(path, "download the model again")
     length, normalize = config.get("max_length", 512), config.get("normalize", False)
-    if not (length is None or (isinstance(length, int) and length > 0)) or not isinstance(normalize, bool):
+    usable = length is None or (type(length) is int and 0 < length <= LARGEST_LENGTH)
+    if not usable or not isinstance(normalize, bool):
         raise EncoderError(f"{path} has the values max_length={length!r}, normalize={normalize!r}, which make no sense")
     return {"max_length": length, "normalize": normalize}
 
 
-def _unknown_token(tokenizer: Tokenizer) -> int | None:
+def unknown_token(tokenizer: Tokenizer) -> int | None:
     """Return the number of the token for unknown text; None if there is none."""
     model: Any = tokenizer.model
     if not hasattr(model, "unk_token"):  # the unigram model knows only the number

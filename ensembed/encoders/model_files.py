@@ -23,7 +23,8 @@ _TICK_NS = 2_000_000_000  # the coarsest time stamp of a file system: within it 
 def read_bytes(path: Path, hint: str) -> bytes:
     """Read a file of a model; an EncoderError that ends in the hint if that fails."""
     try:
-        return path.read_bytes()
+        with limits.open_regular(path) as file:
+            return file.read()
     except OSError as error:
         raise EncoderError(f"{path} cannot be read: {error.strerror or error}; {hint}") from error
 
@@ -54,7 +55,7 @@ def revision_of(files: Mapping[str, Path], *, label: str = "hash", progress: Pro
         done = 0
         for name, path in sorted(files.items()):
             digest = hashlib.sha256()
-            with path.open("rb") as file:
+            with limits.open_regular(path) as file:
                 while block := file.read(_BLOCK):
                     digest.update(block)
                     done += len(block)
@@ -62,6 +63,8 @@ def revision_of(files: Mapping[str, Path], *, label: str = "hash", progress: Pro
             total.update(f"{name} {digest.hexdigest()}\n".encode())
     except OSError as error:
         raise InputError(f"{error.filename} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a null character, or a surrogate
+        raise InputError(f"{', '.join(map(repr, files))} cannot all be read: {error}") from error
     return total.hexdigest()[:16]
 
 

@@ -1,8 +1,9 @@
 """Names of encoders, `SCHEME:LOCATION?option=value&…` or a short name of the catalogue, and the kinds that they open.
 
 A kind of ensembed's own is a module `SCHEME_encoder.py` in this folder or one below (a hyphen of the scheme is an
-underscore there), with `open_SCHEME(request: Request) -> Encoder` and `OPENS`, a few words on what follows the
-colon. A package that has, in its pyproject.toml::
+underscore there), with `open_SCHEME(request: Request) -> Encoder`; `OPENS`, a few words on what follows the colon; and
+`effects`, a function like `place_effects`, or None if it has none. Without it the kind needs consent to run code.
+A package that has, in its pyproject.toml::
 
     [project.entry-points."ensembed.encoders"]
     shout = "ensembed_shout:open_shout"
@@ -13,6 +14,7 @@ makes `shout:…` a name like any other.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,10 +24,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from ensembed.encoders.base import Encoder, SupportsEncode, UntrustedName, naming_failures
-from ensembed.encoders.wrappers import AdjustedEncoder, ObjectEncoder
-from ensembed.errors import ConsentError, EncoderError, InputError, UnknownEncoderError
-from ensembed.fetch.catalog import CatalogEntry, entry, require
+from ensembed.encoders.base import Encoder, SupportsEncode, UntrustedName, naming_failures, without_password
+from ensembed.encoders.wrappers import LONG, AdjustedEncoder, ObjectEncoder
+from ensembed.errors import EFFECTS, ConsentError, EncoderError, InputError, UnknownEncoderError
+from ensembed.fetch.catalog import CatalogEntry, entry, hub_names, require
 from ensembed.support.extras import package_of
 from ensembed.support.progress import Progress, silent
 
@@ -34,8 +36,6 @@ Options: TypeAlias = dict[str, Any]
 Convert: TypeAlias = Callable[[str], Any]
 Trust: TypeAlias = bool | str
 """Consent to what names out of files do: True for everything, or some of `EFFECTS` with commas between."""
-
-EFFECTS = ("code", "network", "files")
 
 _GROUP = "ensembed.encoders"
 _FOLDER = Path(__file__).parent
@@ -49,9 +49,6 @@ KINDS = {
     (scheme := kind.replace("_", "-")): EntryPoint(scheme, f"{__package__}.{'.'.join(path.parts)}:open_{kind}", _GROUP)
     for kind, path in sorted(_FILES.items())
 }
-
-# The kinds whose effects `allow` knows: a new one needs consent to run until it is listed here.
-_CHECKED = frozenset({"demo", "model2vec", "onnx", "openai", "paranmt", "st", "static", "use-lite", "words"})
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+_.-]+):(.*)", re.DOTALL)  # a single letter is a drive of Windows
 
@@ -125,7 +122,7 @@ class Request:
     @property
     def shown(self) -> str:
         """The name for messages: without the password of a URL."""
-        return re.sub("//.*@", "//***@", self.name)
+        return without_password(self.name)
 
     @property
     def revision(self) -> str | None:
@@ -168,6 +165,9 @@ def parse_name(name: str) -> Request:
     if match or place == "demo":
         return request
     if "/" in place or "\\" in place:
+        if same := hub_names(place):
+            names = " or ".join(map(repr, same))
+            raise UnknownEncoderError(f"{name!r} is called {names} in the catalogue; from the hub it is 'st:{place}'")
         examples = f"st:{place}, onnx:{place} or words:{place}"
         raise UnknownEncoderError(f"{name!r} is a path without a kind: say how to read it, as in {examples}")
     listed = entry(place)
@@ -217,6 +217,17 @@ def at_least(least: float) -> Convert:
     return convert
 
 
+_COMMON: dict[str, Convert] = {
+    "prefix": str,
+    "query_prefix": str,
+    "document_prefix": str,
+    "truncate_dim": int,
+    "normalize": flag,
+    "long": one_of(*LONG),
+    "chunk": at_least(1),
+}
+"""The options of every encoder."""
+
 _EXPECTED: dict[Convert, str] = {int: "a whole number", float: "a number", flag: "true or false"}
 
 
@@ -245,7 +256,7 @@ def open_encoder(
     if isinstance(source, str | AllowedName):
         name, offline = (source, False) if isinstance(source, str) else (source.text, source.offline)
         request = replace(parse_name(name), threads=threads, progress=progress, pinned=pinned, offline=offline)
-        changes, request = request.take(prefix=str, truncate_dim=int, normalize=flag)
+        changes, request = request.take(**_COMMON)
         opener = KINDS.get(request.scheme)
         encoder: Encoder = opener.load()(request) if opener else _open_plugin(request)
         return AdjustedEncoder(encoder, **changes) if changes else encoder
@@ -254,66 +265,66 @@ def open_encoder(
     raise InputError(f"an encoder is a name or an object with `encode`, not {type(source).__name__}")
 
 
-def allow(name: UntrustedName, trust: Trust) -> AllowedName:
+def allow(name: UntrustedName, trust: Trust, *, folder: bool = False) -> AllowedName:
     """Return a name out of a file as one that `open_encoder` accepts; a ConsentError says what it would do.
 
     Three effects need consent, each of its own: running code, talking to a network, and reading what is no plain file
     or folder. `trust` is True for all of them, or names some of them with commas between. Without consent to the
-    network a model of the hub opens from the cache only. See SECURITY.md. A malformed name is an InputError.
+    network a model of the hub opens from the cache only. See SECURITY.md. A malformed name is an InputError. With
+    `folder` the name is the path of a saved model.
 
     Example:
         >>> allow(UntrustedName("st:org/model?trust_remote_code=true"), trust="code").offline
         True
     """
-    request = parse_name(name.text)
+    request = Request(name.text, "", name.text, {}) if folder else parse_name(name.text)
     granted = EFFECTS if trust is True else (trust or "").replace(",", " ").split()
     if unknown := [effect for effect in granted if effect not in EFFECTS]:
         raise InputError(f"trust is True, False or some of {','.join(EFFECTS)}, not {unknown[0]!r}")
-    effects = {} if request.scheme == "demo" else _effects(request)
+    kind = KINDS.get(request.scheme)
+    effects_of = getattr(import_module(kind.module), "effects", _unknown_effects) if kind else _unknown_effects
+    effects = effects_of(request) if effects_of else {}
     if refused := {effect: what for effect, what in effects.items() if effect not in granted}:
-        raise ConsentError.of(f"encoder {request.shown!r}", refused)
+        raise ConsentError.of(f"{'model' if folder else 'encoder'} {request.shown!r}", refused)
     return AllowedName(name.text, offline="network" not in granted)
 
 
-def _effects(request: Request) -> dict[str, str]:
-    """Return the effects of opening a name that need consent, each with what it does; most names have none.
-
-    A kind that this function does not know, such as one of another package, runs code.
-    """
+def place_effects(request: Request, options: tuple[str, ...] = ()) -> dict[str, str]:
+    """Return the effects of reading the place of a name, and those in `options`, each with what it does: often none."""
     effects: dict[str, str] = {}
     url = request.location.partition("#")[0]
-    options, _ = request.take(trust_remote_code=flag)
-    if options.get("trust_remote_code"):
-        effects["code"] = "runs code that comes with its weights"
-    if request.scheme == "tfhub":
-        effects["code"] = "runs the program that a SavedModel is"
-    elif request.scheme in KINDS.keys() - _CHECKED:
-        effects["code"] = f"runs the code of the kind {request.scheme!r}"
-    elif packages := plugins().get(request.scheme):
-        effects["code"] = f"runs the package {' and '.join(map(package_of, packages))}"
-    if request.scheme == "openai":
-        from ensembed.encoders.openai.api_servers import find_server
-
-        server = find_server(url, request.shown)
-        if not (server.nearby or server.key):  # setting the key was the consent
-            effects["network"] = f"sends your sentences to {server.place}"
-    elif "://" in url:
+    if "://" in url:
         effects["network"] = f"downloads {request.shown.partition(':')[2].partition('#')[0]}"
-    for place in (url, request.location, request.query.get("corpus", "")):
-        if not _is_plain(place):
+    for place in (url, request.location, *(request.query.get(option, "") for option in options)):
+        if not is_plain(place):
             effects["files"] = f"reads {place!r}, which is no plain file or folder"
     return effects
 
 
-def _is_plain(place: str) -> bool:
+def _unknown_effects(request: Request) -> dict[str, str]:
+    """Return the effects of a kind that does not say them: it runs code, which may be that of another package."""
+    packages = plugins().get(request.scheme)
+    if packages is None and request.scheme not in KINDS:  # there is no such kind, or it is a model of the hub
+        return place_effects(request)
+    code = f"package {' and '.join(map(package_of, packages))}" if packages else f"code of the kind {request.scheme!r}"
+    return {"code": f"runs the {code}"} | place_effects(request)
+
+
+def is_plain(place: str) -> bool:
     """Return whether a place is, or would be, a file or folder: no device, no pipe, no share of another machine."""
+    if place.startswith(("//", "\\\\")):  # before it is looked at, which talks to that machine
+        return False
     try:
-        path = Path(place).expanduser().resolve()
+        written = Path(place).expanduser()
+        path = written.resolve()
         special = path.exists() and not (path.is_file() or path.is_dir())
     except (RuntimeError, OSError, ValueError):  # no place at all: its kind says so
         return True
-    shared = place.startswith(("//", "\\\\"))
-    return not (special or shared or path.parts[1:2] in (("dev",), ("proc",), ("sys",)))
+    # As it is written, too: /proc/PID/root leads into what another process sees.
+    places = (path, Path(os.path.abspath(written)))  # noqa: PTH100 - which removes `..` without looking
+    beside = any(place.parts[1:2] in (("dev",), ("proc",), ("sys",)) for place in places)
+    in_memory = all(place.parts[1:3] == ("dev", "shm") for place in places)  # ordinary files
+    return not special and (in_memory or not beside)
 
 
 def plugins() -> dict[str, list[EntryPoint]]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.model_files import revision_of
-from ensembed.encoders.names import Convert, Request, one_of
+from ensembed.encoders.names import Convert, Request, one_of, place_effects
 from ensembed.encoders.onnx_files import OnnxSettings, read_graph, read_settings
 from ensembed.encoders.token_ids import first_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
@@ -23,6 +23,7 @@ from ensembed.support.file_limits import LARGEST_LENGTH
 from ensembed.support.machine import available_cores
 
 OPENS = "folder with model.onnx and tokenizer.json"
+effects = place_effects
 
 # Tokens per run, padding included. MiniLM on one core: 286 to 292 sentences a second at 96 to 512, 180 at 4,096.
 _LEAST, _MOST = 96, 384

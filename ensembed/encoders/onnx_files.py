@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeAlias
+from typing import Any
 
+from ensembed.corpora.corpus import shorten
 from ensembed.encoders.model_files import read_json, read_object
 from ensembed.errors import EncoderError
-from ensembed.support.file_limits import LARGEST_LENGTH
-
-# A field of a protobuf message: an integer or, of what has a length, the start and the end of its bytes in the file.
-_Value: TypeAlias = int | tuple[int, int]
+from ensembed.support.file_limits import GRAPH_FIELDS, LARGEST_LENGTH, PROMPT_CHARACTERS, LimitError
+from ensembed.support.protobuf import read_fields
 
 # Operations that round activations to few bits. `DynamicQuantize…` choose one scale for all the activations of a run,
 # so that a sentence's vector depends on its neighbours (cosines down to 0.97 seen). The others are a precaution.
@@ -47,6 +47,7 @@ _OFFSET_POSITIONS = (
     *("camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm"),
     *("xlm-roberta", "xlm-roberta-xl", "xmod"),
 )
+_INNER = re.compile(r"([\w .-][\w ./-]{0,200})?")  # a folder within that of a model
 _HINT = "export or fetch the model again"
 
 
@@ -84,13 +85,19 @@ def read_graph(path: Path) -> GraphFacts:
 def _facts(data: mmap.mmap) -> GraphFacts:
     operations, external, types = set[str](), set[str](), set[int]()
     messages: list[tuple[str, int, int]] = [("model", 0, len(data))]
+    left = GRAPH_FIELDS
     while messages:
         kind, start, end = messages.pop()
         texts: dict[int, bytes] = {}
         numbers: dict[int, int] = {}
-        for number, value in _fields(data, start, end):
+        for number, value in read_fields(data, start, end):
+            left -= 1
+            if left < 0:
+                raise LimitError(f"it has more than {GRAPH_FIELDS:,} fields")
             if isinstance(value, int):
                 numbers[number] = value
+            elif isinstance(value, float):
+                continue  # an attribute, none of which matters here
             elif number in _INSIDE[kind]:
                 messages.append((_INSIDE[kind][number], *value))
             elif kind in ("node", "attribute", "entry"):  # never the weights, which are a tensor's fields
@@ -106,39 +113,6 @@ def _facts(data: mmap.mmap) -> GraphFacts:
     if not operations:
         raise ValueError("there is no graph in it")
     return GraphFacts(frozenset(operations), frozenset(types), tuple(sorted(external)))
-
-
-def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, _Value]]:
-    """Yield the number and the value of each field of a message; a ValueError if the bytes are no message."""
-    while at < end:
-        tag, at = _varint(data, at, end)
-        number, wire_type = tag >> 3, tag & 7
-        if number == 0 or wire_type not in (0, 1, 2, 5):
-            raise ValueError(f"field {number} of wire type {wire_type}, byte {at}")
-        if wire_type == 0:
-            value, at = _varint(data, at, end)
-            yield number, value
-            continue
-        length, at = _varint(data, at, end) if wire_type == 2 else (8 if wire_type == 1 else 4, at)
-        if length > end - at:
-            raise ValueError(f"it ends within field {number}, byte {at}")
-        if wire_type == 2:
-            yield number, (at, at + length)
-        at += length
-
-
-def _varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
-    """Return an integer of seven bits a byte, the lowest first, and the place behind it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if at == end:
-            raise ValueError(f"it ends within a number, byte {at}")
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise ValueError(f"a number is too long, byte {at}")
 
 
 @dataclass(frozen=True)
@@ -187,9 +161,12 @@ def _modules(path: Path) -> list[tuple[str, str]]:
     """Return the class name and the folder of each module in `modules.json`."""
     modules = read_json(path, _HINT) if path.is_file() else []
     try:
-        return [(module["type"].rpartition(".")[2], str(module["path"])) for module in modules]
+        named = [(module["type"].rpartition(".")[2], str(module["path"])) for module in modules]
     except (AttributeError, KeyError, TypeError) as error:
         raise EncoderError(f"{path} is not a list of modules ({error!r})") from error
+    if outer := [place for _, place in named if not _INNER.fullmatch(place) or ".." in place]:
+        raise EncoderError(f"{path} names {shorten(outer[0])}, which is no folder in that of the model")
+    return named
 
 
 def _default_prompt(path: Path) -> str:
@@ -205,6 +182,10 @@ def _default_prompt(path: Path) -> str:
         raise EncoderError(f"{path} has no prompt {name!r}, which it calls the default one") from error
     if not isinstance(prompt, str):
         raise EncoderError(f"{path} has a prompt {name!r} that is no text: {prompt!r}")
+    if len(prompt) > PROMPT_CHARACTERS:
+        raise EncoderError(
+            f"{path} has a prompt of {len(prompt):,} characters; at most {PROMPT_CHARACTERS:,} are allowed"
+        )
     return prompt
 
 
@@ -216,7 +197,7 @@ def _pooling(path: Path) -> str | None:
     if modes is None:  # as in sentence-transformers: no flag at all means the mean
         modes = [mode for flag, mode in _FLAGS.items() if config.get(f"pooling_mode_{flag}")] or ["mean"]
     modes = [modes] if isinstance(modes, str) else modes
-    pooling = _POOLINGS.get(modes[0]) if isinstance(modes, list) and len(modes) == 1 else None
+    pooling = _POOLINGS.get(str(modes[0])) if isinstance(modes, list) and len(modes) == 1 else None
     if pooling is None:
         words = " and ".join(map(str, modes)) if isinstance(modes, list) else repr(modes)
         known = ", ".join(_POOLINGS.values())

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.model_files import remembered
-from ensembed.encoders.names import Request, one_of
+from ensembed.encoders.names import Request, one_of, place_effects
 from ensembed.encoders.safe_pickle import read_pickle
 from ensembed.errors import EncoderError, InputError, PullError
 from ensembed.fetch.download import download, is_url
@@ -36,6 +36,7 @@ from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress
 
 OPENS = "pickle of Wieting and Gimpel's word and trigram vectors"
+effects = place_effects
 MEMBER = "ngram-word-concat-40.pickle"
 """The 600-dimensional trigram-word model, among others in the release's archive."""
 
@@ -196,7 +197,15 @@ def _opened_pickle(path: Path, name: str) -> Iterator[tuple[BinaryIO, int]]:
                 with archive.open(member) as stream:
                     # A zip's own stream is slow with single bytes; it reads as a raw one, which its type does not say.
                     yield io.BufferedReader(stream, 1 << 20), member.file_size  # type: ignore[type-var] # see above
-    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
+    except (
+        OSError,
+        EOFError,
+        RuntimeError,
+        UnicodeDecodeError,
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+    ) as error:
         raise EncoderError(f"{name} cannot be read: {error}; get it again") from error
 
 

@@ -6,13 +6,16 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from ensembed.encoders.base import Encoder, EncoderSpec
-from ensembed.encoders.names import Convert, Request, at_least, flag, one_of
+from ensembed.encoders.base import Encoder, EncoderSpec, naming_failures
+from ensembed.encoders.names import Convert, Request, at_least, flag, one_of, place_effects
 from ensembed.encoders.st_loading import code_repositories, fetch, import_libraries, load, quiet, revision_of_model
 from ensembed.encoders.token_ids import cut
 from ensembed.errors import EncoderError, InputError
@@ -62,34 +65,70 @@ class SentenceTransformerEncoder(Encoder):
             except (RuntimeError, AssertionError, NotImplementedError) as error:  # each kind of device has its own
                 raise InputError(f"encoder {name!r}: there is no device {device!r} here: {error}") from error
         self._name, self._threads = name, threads
+        self._prompt, self._trusts_code = prompt, trust_remote_code
         self._model = load(name, folder, device=device, precision=precision, trust_remote_code=trust_remote_code)
         # Tokenizers keep truncation and padding as state, which calls from several threads would change together.
         self._lock = threading.Lock()
-        task, text = self._find_prompt(prompt)
-        encode = {"query": self._model.encode_query, "document": self._model.encode_document}.get(task or "")
-        self._encode = encode or self._model.encode
         batch_size = batch_size or (1 if precision != "float32" and self._model.device.type == "cpu" else 32)
-        self._arguments = {"prompt": text, "batch_size": batch_size, "show_progress_bar": False}
+        self._batch_size, self._precision = batch_size, precision
+        task, text = self._use_prompt(prompt)
         longest = self._model.max_seq_length
         self._max_length = int(longest) if longest is not None and longest < _NO_LIMIT else None
         if max_length is not None:
             self._limit_length(max_length)
-        extra = {"precision": precision}
-        if precision != "float32":  # these change rounded vectors only: see `batch_size`
-            extra |= {"batch_size": str(batch_size), "device": self._model.device.type}
+        normalized = type(self._model[-1]).__name__ == "Normalize" and self._model.truncate_dim is None
+        normalized = normalized and precision == "float32"
+        dim, pooling, extras = self._probe("a").shape[1], "as in modules.json", self._extras(task, text)
+        self._spec = EncoderSpec(name, "st", dim, revision, text, self._max_length, pooling, normalized, extras)
+
+    def _use_prompt(self, prompt: str | None) -> tuple[str | None, str]:
+        """Encode with a prompt from now on; return the task, if the prompt belongs to one, and its text."""
+        task, text = self._find_prompt(prompt)
+        encode = {"query": self._model.encode_query, "document": self._model.encode_document}.get(task or "")
+        self._encode = encode or self._model.encode
+        self._arguments = {"prompt": text, "batch_size": self._batch_size, "show_progress_bar": False}
+        return task, text
+
+    @cached_property
+    def query_encoder(self) -> Encoder:
+        """The encoder with the model's prompt for queries; this one if its name has a prompt."""
+        return self._for_task("query")
+
+    @cached_property
+    def document_encoder(self) -> Encoder:
+        """The encoder with the model's prompt for documents; this one if its name has a prompt."""
+        return self._for_task("document")
+
+    def _for_task(self, task: str) -> Encoder:
+        if self._prompt is not None:
+            return self
+        text = self._find_prompt(task)[1]
+        extras = self._extras(task, text)
+        if (text, extras) == (self._spec.prompt, self._spec.extra):
+            return self
+        encoder = copy(self)
+        encoder.__dict__.pop("query_encoder", None)
+        encoder.__dict__.pop("document_encoder", None)
+        encoder._prompt = task
+        encoder._use_prompt(task)
+        encoder._spec = replace(self._spec, prompt=text, extra=extras)
+        return encoder
+
+    def _extras(self, task: str | None, text: str) -> tuple[tuple[str, str], ...]:
+        """Return what changes the vectors besides the prompt's text."""
+        extra = {"precision": self._precision}
+        if self._precision != "float32":  # these change rounded vectors only: see `batch_size`
+            extra |= {"batch_size": str(self._batch_size), "device": self._model.device.type}
         chat = bool(getattr(self._tokenizer(), "chat_template", None))
         settings = ("query_length", "document_length", "query_expansion")
         by_task = any(getattr(self._model[0], key, None) for key in settings)
-        if task and (trust_remote_code or chat or by_task or self._is_router()):
+        if task and (self._trusts_code or chat or by_task or self._is_router()):
             extra["task"] = task  # queries and documents may differ by more than the prompt
         if text and (chat or any(getattr(m, "include_prompt", True) is False for m in self._model.modules())):
             extra["prompt"] = "apart"  # it is left out of the mean, or a chat message of its own
-        if trust_remote_code:  # the model's code may compute something else than the library's
+        if self._trusts_code:  # the model's code may compute something else than the library's
             extra["trust_remote_code"] = "true"
-        normalized = type(self._model[-1]).__name__ == "Normalize" and self._model.truncate_dim is None
-        normalized = normalized and precision == "float32"
-        dim, pooling, extras = self._probe("a").shape[1], "as in modules.json", tuple(sorted(extra.items()))
-        self._spec = EncoderSpec(name, "st", dim, revision, text, self._max_length, pooling, normalized, extras)
+        return tuple(sorted(extra.items()))
 
     def embed(self, sentences: list[str]) -> NDArray[Any]:
         """Return the library's vectors; it runs sentences of similar length together."""
@@ -174,6 +213,12 @@ def using_threads(torch: Any, threads: int) -> Iterator[None]:  # noqa: ANN401 -
             torch.set_num_threads(_threads_before.pop())
 
 
+def effects(request: Request) -> dict[str, str]:
+    """Return what needs consent: the code of a model, and its place."""
+    code = request.take(trust_remote_code=flag)[0].get("trust_remote_code")
+    return ({"code": "runs code that comes with its weights"} if code else {}) | place_effects(request)
+
+
 def open_st(request: Request) -> SentenceTransformerEncoder:
     """Open `st:NAME-OR-PATH`: a folder, or a hub model, without an organisation one of `sentence-transformers`."""
     types: dict[str, Convert] = {"prompt": str, "max_length": at_least(1), "device": str, "batch_size": at_least(1)}
@@ -196,4 +241,6 @@ def open_st(request: Request) -> SentenceTransformerEncoder:
     if code:  # it may come from other repositories, and change there
         others = [hub.commit_of(other, offline=request.offline) for other in code_repositories(folder)]
         revision = "+".join([revision, *others])
-    return SentenceTransformerEncoder(folder, name=request.name, revision=revision, threads=request.threads, **options)
+    how: dict[str, Any] = {"name": request.name, "revision": revision, "threads": request.threads}
+    with naming_failures(request.name):  # the library takes settings that make no sense, and fails later
+        return SentenceTransformerEncoder(folder, **how, **options)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import re
+import stat
 import threading
+import unicodedata
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -37,6 +39,7 @@ _READ = (
 # Where the library looks for the weights of a module, in this order; an index names files that hold a part each.
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 _INDEX = ".index.json"
+_MOST_LAYERS = 1000
 _OLD_WEIGHTS = "pytorch_model*.bin"
 
 # Code in another repository of the hub, as in `organisation/name--module.Class`.
@@ -98,6 +101,7 @@ def import_libraries(name: str) -> tuple[Any, Any, Any]:
 
 def load(name: str, folder: Path, *, device: str | None, precision: str, trust_remote_code: bool) -> Any:  # noqa: ANN401 - the library's own class
     """Load the model of a folder from nothing but the files in it and the code they name, or raise an EncoderError."""
+    _refuse_special_files(name, folder)
     _refuse_outside_files(name, folder, code=trust_remote_code)
     if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
         raise EncoderError(f"encoder {name!r}: {folder} has neither modules.json nor config.json: it holds no model")
@@ -134,18 +138,31 @@ def _check_messages(name: str, folder: Path, messages: list[str]) -> None:
         raise EncoderError(f"encoder {name!r}: the weights in {folder} lack {lack}; download the model again")
 
 
+def _refuse_special_files(name: str, folder: Path) -> None:
+    """Raise an EncoderError if there is a pipe or a device in a model's folder: the library would read without end."""
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # a link that leads nowhere
+            mode = path.stat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise EncoderError(f"encoder {name!r}: {path} is neither a file nor a folder")
+
+
 def _refuse_outside_files(name: str, folder: Path, *, code: bool) -> None:
     """Raise an EncoderError if a model takes files from elsewhere; a model's own `code` may do so in subfolders."""
-    for file in sorted(folder.glob("*_config.json") if code else folder.rglob("*_config.json")):
-        if _matches(file.relative_to(folder).as_posix(), _NOT_READ):
+    for file_name, file in _json_files(folder, everywhere=not code):
+        if not file_name.endswith("_config.json") or _matches(file.relative_to(folder).as_posix(), _NOT_READ):
             continue
         config = _read_settings(file)
-        if file.name == "adapter_config.json":
+        if file_name == "adapter_config.json":
             raise EncoderError(
                 f"encoder {name!r}: {file} makes the model an adapter of {config.get('base_model_name_or_path')!r}, "
                 "whose weights are not in the folder: merge the adapter into its base model (peft: merge_and_unload)"
             )
-        if file.name.startswith("sentence_") and config.get("tokenizer_name_or_path"):
+        if not isinstance(config.get("max_seq_length"), int | None):
+            raise EncoderError(
+                f"encoder {name!r}: {file} has a max_seq_length that is no number; download the model again"
+            )
+        if file_name.startswith("sentence_") and config.get("tokenizer_name_or_path"):
             raise EncoderError(
                 f"encoder {name!r}: {file} takes the tokenizer from {config['tokenizer_name_or_path']!r}, which is not "
                 "in the folder: copy its files there, and remove tokenizer_name_or_path"
@@ -161,32 +178,56 @@ def _refuse_code(name: str, folder: Path) -> None:
     for link in (path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()):
         if not link.resolve().is_relative_to(folder.resolve()):
             raise EncoderError(f"encoder {name!r}: {link} leads out of the model's folder, to {link.resolve()}{_COPY}")
-    for file in sorted(folder.rglob("*.json")):
-        if file.name not in ("modules.json", "config.json", "router_config.json", "wordembedding_config.json"):
+    for file_name, file in _json_files(folder):
+        if file_name not in ("modules.json", "config.json", "router_config.json", "wordembedding_config.json"):
             continue
         try:
             content = read_json(file, "download the model again")
         except EncoderError as error:
             raise EncoderError(f"encoder {name!r}: {error}") from error
-        classes, library, pattern = list[object](), "sentence-transformers", _MODULE
-        places = list[object]()
-        if file.name == "modules.json":
+        classes, activations, places = list[object](), list[object](), list[object]()
+        if file_name == "modules.json":
             if not isinstance(content, list) or not all(isinstance(m, dict) and "type" in m for m in content):
                 raise EncoderError(f"encoder {name!r}: {file} is no list of modules; download the model again")
             classes, places = [module["type"] for module in content], [module.get("path", "") for module in content]
         elif not isinstance(content, dict):
             continue
-        elif isinstance(content.get("types"), dict):  # a router's modules
-            classes, places = list(content["types"].values()), list(content["types"])
-        elif file.name.startswith("word"):
-            classes = [content.get("tokenizer_class")]
-        elif "in_features" in content or "." in str(content.get("activation_function", "")):  # a dense layer
-            classes, library, pattern = [content.get("activation_function", "torch.nn.Tanh")], "torch", _ACTIVATION
-        if foreign := [cls for cls in classes if not pattern.fullmatch(str(cls))]:
-            outside = f"{foreign[0]!r}, which is no part of {library}"
-            raise EncoderError(f"encoder {name!r}: {file} names {outside}.{_code_hint(name)}")
+        elif deep := [key for key, value in content.items() if "layer" in key and _is_deep(value)]:
+            raise EncoderError(f"encoder {name!r}: {file} says {deep[0]}={content[deep[0]]}: no transformer is so deep")
+        else:  # a file may look like several of these, and the library reads it as only one
+            if isinstance(content.get("types"), dict):  # a router's modules
+                classes, places = list(content["types"].values()), list(content["types"])
+            if file_name.startswith("word"):
+                classes.append(content.get("tokenizer_class"))
+            if "in_features" in content or "." in str(content.get("activation_function", "")):  # a dense layer
+                activations.append(content.get("activation_function", "torch.nn.Tanh"))
+        for named, pattern, library in (
+            (classes, _MODULE, "sentence-transformers"),
+            (activations, _ACTIVATION, "torch"),
+        ):
+            if foreign := [cls for cls in named if not pattern.fullmatch(str(cls))]:
+                outside = f"{foreign[0]!r}, which is no part of {library}"
+                raise EncoderError(f"encoder {name!r}: {file} names {outside}.{_code_hint(name)}")
         if outer := [place for place in places if not _is_below(str(place))]:
             raise EncoderError(f"encoder {name!r}: {file} names {outer[0]!r}, outside of the model's folder{_COPY}")
+
+
+def _json_files(folder: Path, *, everywhere: bool = True) -> list[tuple[str, Path]]:
+    """Return the files that some system may open under a name that ends in .json, with that name, in a fixed order.
+
+    macOS and Windows do not tell Modules.JSON from modules.json, and macOS ignores characters that are not shown.
+    """
+    files = []
+    for path in sorted(folder.rglob("*") if everywhere else folder.glob("*")):
+        folded = unicodedata.normalize("NFKC", path.name).casefold()
+        name = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
+        files += [(name, path)] if name.endswith(".json") else []
+    return files
+
+
+def _is_deep(value: object) -> bool:
+    """Return whether this is a number of layers that the library would never finish making."""
+    return isinstance(value, int) and value > _MOST_LAYERS
 
 
 def _is_below(place: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec
 from ensembed.encoders.model_files import revision_of
-from ensembed.encoders.names import Request
+from ensembed.encoders.names import Request, place_effects
 from ensembed.encoders.token_ids import all_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.file_limits import check_tensor_header
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 OPENS = "safetensors file of token vectors beside its tokenizer.json"
+effects = place_effects
 
 _LOOKUP = 65536  # tokens looked up at a time: bounds the memory that one very long sentence takes
 _NUMBERS = frozenset({"F64", "F32", "F16", "BF16", "I8", "U8", "I16", "I32", "I64"})  # what safetensors calls them
@@ -65,11 +67,30 @@ class StaticEncoder(Encoder):
 
     def embed(self, sentences: list[str]) -> NDArray[Any]:
         """Return the mean of each sentence's token vectors."""
+        if self._rows is None and self._weights is None and self._matrix.dtype == np.float32:
+            return self._means(list(self._token_ids(sentences)))
         result = np.zeros((len(sentences), self._spec.dim), self._dtype)
         for row, ids in zip(result, self._token_ids(sentences), strict=True):
             if ids:
                 row[:] = self._mean(ids)
         return result
+
+    def _means(self, ids: list[list[int]]) -> NDArray[Any]:
+        """Return the means of float32 vectors, all sentences in one sparse product, which adds as `_mean` does."""
+        from scipy.sparse import csr_array
+
+        lengths = np.array([len(row) for row in ids], np.int64)
+        tokens = np.fromiter(itertools.chain.from_iterable(ids), np.int64, int(lengths.sum()))
+        counts = csr_array(
+            (np.ones(len(tokens), np.float32), tokens, np.concatenate([[0], np.cumsum(lengths)])),
+            shape=(len(ids), len(self._matrix)),
+        )
+        return np.asarray((counts @ self._matrix) / np.maximum(lengths, 1)[:, None].astype(np.float32), self._dtype)
+
+    def token_vectors(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the vectors [m, d] of tokens by their numbers, times their weights."""
+        vectors = self._matrix[numbers if self._rows is None else self._rows[numbers]]
+        return vectors if self._weights is None else vectors * self._weights[numbers][:, None]
 
     def _token_ids(self, sentences: list[str]) -> Iterator[list[int]]:
         return all_ids(self._tokenizer, sentences, special=False)
@@ -80,9 +101,7 @@ class StaticEncoder(Encoder):
         dtype: np.dtype[Any] = np.dtype(np.float32)
         for start in range(0, len(ids), _LOOKUP):
             part = ids[start : start + _LOOKUP]
-            vectors = self._matrix[part if self._rows is None else self._rows[part]]
-            if self._weights is not None:
-                vectors = vectors * self._weights[part][:, None]
+            vectors = self.token_vectors(np.array(part, np.int64))
             dtype = np.dtype(np.float64) if vectors.dtype.kind in "iu" else vectors.dtype
             total = total + vectors.sum(axis=0, dtype=np.result_type(dtype, np.float32))
         return np.asarray(total / len(ids), dtype)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ensembed.encoders.base import is_failure
 from ensembed.errors import EncoderError
+from ensembed.support.file_limits import TOKEN_CHARACTERS, parse_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -24,12 +26,24 @@ def open_tokenizer(path: Path, name: str) -> Tokenizer:
         way_out = "save the model's tokenizer there, in the format of the tokenizers library"
         raise EncoderError(f"encoder {name!r}: there is no {path}; {way_out}")
     try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exceptions
+        data = path.read_bytes()
+        if b'"Unigram"' in data:
+            _check_tokens(data)
+        tokenizer = Tokenizer.from_buffer(data)
+    except BaseException as error:  # the library raises bare Exceptions, and panics
+        if not is_failure(error):
+            raise
         raise EncoderError(f"encoder {name!r}: {path} is not a tokenizer: {error}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
+
+
+def _check_tokens(data: bytes) -> None:
+    """Raise a ValueError if a token of a Unigram tokenizer is so long that the library would crash."""
+    longest = max((len(piece) for piece, _ in parse_json(data)["model"]["vocab"]), default=0)
+    if longest > TOKEN_CHARACTERS:
+        raise ValueError(f"a token has {longest:,} characters; at most {TOKEN_CHARACTERS:,} are allowed")
 
 
 def all_ids(tokenizer: Tokenizer, sentences: list[str], *, special: bool) -> Iterator[list[int]]:

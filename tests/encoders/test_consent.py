@@ -8,19 +8,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import serving
+from loopback import Stranger, recording_server
 from loopback_hub import COMMIT, loopback_hub
 from make_model2vec import make_model2vec
 from make_st import name_a_module, write_code, write_st
 
 from ensembed import Ensemble, load
 from ensembed.cli import main
+from ensembed.corpora import as_corpus
 from ensembed.encoders import Encoder, Request, open_encoder
 from ensembed.encoders.base import UntrustedName
 from ensembed.encoders.demo_encoder import DemoEncoder
@@ -35,6 +36,7 @@ from ensembed.models.opening import open_model
 from ensembed.models.saved_model import read_model, write_model
 from ensembed.search import Index
 from ensembed.search.index_files import read_manifest
+from ensembed.views import View, ViewStore
 
 REMOTE = "openai:https://embeddings.example.org/v1#model"
 SENTENCE = "a dog barks"
@@ -44,7 +46,7 @@ def effects(name: str, trust: Trust = False) -> str:
     """What a name is refused for, as `trust` spells it."""
     with pytest.raises(ConsentError) as caught:
         allow(UntrustedName(name), trust)
-    return str(caught.value).partition('or only trust="')[2].rstrip('"')
+    return str(caught.value).partition("pass --trust ")[2].partition(" ")[0]
 
 
 # --- one name ---------------------------------------------------------------------------------------------------------
@@ -61,6 +63,7 @@ def effects(name: str, trust: Trust = False) -> str:
         ("openai:http://0.0.0.0:80/v1#m", "network"),
         ("words:/dev/zero", "files"),
         ("words:/proc/self/environ", "files"),
+        ("words:/data/../proc/self/root/data/words.txt", "files"),
         ("static://server/share", "files"),
         ("onnx:\\\\server\\share", "files"),
         ("glove?pooling=usif&corpus=/dev/stdin", "files"),
@@ -102,7 +105,8 @@ def test_the_message_says_what_would_happen_and_how_to_allow_it() -> None:
         allow(UntrustedName("tfhub:https://me:secret@example.org/model"), trust=False)
     assert str(caught.value) == (
         "encoder 'tfhub:https://***@example.org/model' runs the program that a SavedModel is and downloads "
-        'https://***@example.org/model. To allow that, pass trust=True (--trust), or only trust="code,network"'
+        'https://***@example.org/model. To allow that, pass --trust code,network (trust="code,network"), or --trust '
+        "(trust=True) to allow everything"
     )
 
 
@@ -114,8 +118,12 @@ def test_malformed_names_and_unknown_effects_are_refused() -> None:
 
 
 def test_a_kind_that_nobody_has_checked_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS, "new", EntryPoint("new", "nowhere:open_new", ""))
+    monkeypatch.setitem(KINDS, "new", EntryPoint("new", "ensembed.encoders.wrappers:open_new", ""))
     assert effects("new:x") == "code"
+
+
+def test_every_kind_of_ours_declares_its_effects() -> None:
+    assert [scheme for scheme, kind in KINDS.items() if not hasattr(import_module(kind.module), "effects")] == []
 
 
 def test_a_name_out_of_a_file_is_no_name_that_opens(tmp_path: Path) -> None:
@@ -167,6 +175,7 @@ HOSTILE = {
     "static": ("static:/dev/zero", "files"),
     "tfhub": ("tfhub:models/use", "code"),
     "use-lite": ("use-lite:/proc/self/fd/0", "files"),
+    "use-m3": ("use-m3:/proc/self/fd/0", "files"),
     "words": ("words:/dev/stdin", "files"),
 }
 
@@ -189,7 +198,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
             return opener
 
     for scheme in KINDS.keys() - {"demo"}:
-        monkeypatch.setitem(KINDS, scheme, Recorded(scheme, "nowhere:opener", ""))
+        monkeypatch.setitem(KINDS, scheme, Recorded(scheme, KINDS[scheme].value, ""))
     plugin = Recorded("shout", "nowhere:opener", "")
     monkeypatch.setattr("ensembed.encoders.names.plugins", lambda: {"shout": [plugin]})
     monkeypatch.setattr("ensembed.encoders.names.package_of", lambda _: "loud 1.0")
@@ -212,7 +221,8 @@ def command(*words: str) -> Callable[[Path, Trust], object]:
         lines.write_text("".join(f"sentence {i} of {i % 7} about {i % 5} dogs\n" for i in range(60)))
         (folder.parent / "pairs.tsv").write_text("1\ta dog\ta cat\n2\ta dog\tthe dog\n3\tthe sun\tthe sun\n")
         places = {"FOLDER": folder, "LINES": lines, "PAIRS": folder.parent / "pairs.tsv", "NEW": folder.parent / "new"}
-        if main([str(places.get(word, word)) for word in words] + (["--trust"] if trust else [])):
+        consent = ["--trust"] if trust is True else ["--trust", trust] if trust else []
+        if main([str(places.get(word, word)) for word in words] + consent):
             raise EnsembedError(sys.stderr.getvalue() if isinstance(sys.stderr, io.StringIO) else "exit status 1")
 
     return run
@@ -358,12 +368,13 @@ def test_nothing_is_opened_without_consent(
         assert all(request.offline for request in opened)
     else:
         assert opened == []
-        assert f'pass trust=True (--trust), or only trust="{needed}"' in refusals[0]
+        assert f'pass --trust {needed} (trust="{needed}")' in refusals[0]
     opened.clear()
+    exactly = "network" if needed == "offline" else needed
     with suppress(EnsembedError):  # an index says that the model is not its own
-        way_in.open(make(way_in.artefact, tmp_path / "with", name), True)
+        way_in.open(make(way_in.artefact, tmp_path / "with", name), exactly)
     assert [request.name for request in opened][:1] == [name]
-    assert not opened[0].offline
+    assert opened[0].offline == (exactly != "network")
 
 
 def test_the_name_of_a_model_on_the_hub_is_fetched_only_with_consent(
@@ -388,34 +399,10 @@ def test_the_name_of_a_model_on_the_hub_is_fetched_only_with_consent(
 # --- what really happens ----------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Stranger:
-    """A server that records what it is asked, under an address that does not count as this machine."""
-
-    url: str
-    asked: list[str]
-
-
 @pytest.fixture
 def stranger() -> Iterator[Stranger]:
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            asked.append(f"{self.command} {self.path} {body.decode()}")
-            self.send_response(404)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        do_POST = do_GET  # noqa: N815 - the name http.server calls
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    with serving(server):
-        yield Stranger(f"http://0.0.0.0:{server.server_port}", asked)
+    with recording_server() as server:
+        yield server
 
 
 OPENINGS: dict[str, Callable[[Path, str, Trust], object]] = {
@@ -511,10 +498,98 @@ def test_command_line_refuses_and_names_the_trust_option(tmp_path: Path, capsys:
     folder = hostile_model(tmp_path / "model", REMOTE)
     assert main(["similarity", str(folder), "a", "b"]) == 1
     assert (
-        "sends your sentences to https://embeddings.example.org/v1/embeddings. To allow that, pass trust=True (--trust"
+        "sends your sentences to https://embeddings.example.org/v1/embeddings. To allow that, pass --trust network"
         in (capsys.readouterr().err)
     )
     assert json.loads((folder / "config.json").read_text())["members"][0]["name"] == REMOTE
+
+
+@pytest.mark.parametrize(
+    ("words", "granted"),
+    [
+        ("similarity --trust FOLDER a b", "code,network,files"),
+        ("similarity FOLDER a b --trust", "code,network,files"),
+        ("similarity --trust code FOLDER a b", "code"),
+        ("similarity FOLDER --trust=files,network a b", "files,network"),
+        ("similarity FOLDER a --trust code --trust network b", "code,network"),
+        ("similarity FOLDER --trust network -- a --trust", "network"),
+        ("similarity FOLDER a b", ""),
+    ],
+)
+def test_command_line_takes_each_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, granted: str
+) -> None:
+    given: list[Trust] = []
+
+    def record(name: UntrustedName, trust: Trust) -> AllowedName:
+        given.append(trust)
+        return allow(name, trust)
+
+    monkeypatch.setattr("ensembed.models.opening.allow", record)
+    folder = hostile_model(tmp_path / "model", "demo?dim=4")
+    assert main([str(folder) if word == "FOLDER" else word for word in words.split()]) == 0, capsys.readouterr().err
+    assert given == [granted]
+
+
+def test_command_line_opens_what_one_effect_allows_and_nothing_else(
+    tmp_path: Path, opened: list[Request], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = hostile_model(tmp_path / "model", "tfhub:https://example.org/model")
+    for consent, missing in ((["network"], "code"), (["code"], "network"), (["files"], "code,network")):
+        assert main(["similarity", str(folder), "a", "b", "--trust", *consent]) == 1
+        assert f'pass --trust {missing} (trust="{missing}")' in capsys.readouterr().err
+        assert not opened
+    main(["similarity", str(folder), "a", "b", "--trust", "code,network"])
+    assert [request.name for request in opened] == ["tfhub:https://example.org/model"]
+
+
+def test_command_line_refuses_an_unknown_effect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["similarity", str(tmp_path), "a", "b", "--trust=code,netwrok"]) == 2
+    assert "--trust takes code, network, files, with commas between them, not 'netwrok'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("consent", "hint"),
+    [
+        (["--trust", "fiels"], "Did you mean --trust=files?"),
+        (["--trust", "Files"], "Did you mean --trust=files?"),
+        (["--trust", "code, network"], "Did you mean --trust=code,network?"),
+        (["--trust", "code network"], "Did you mean --trust=code,network?"),
+        (["--trust", "a,b"], "not 'a'. To allow everything, write --trust at the end."),
+        (["--trust", ""], "not ''. To allow everything"),
+        (["--trust="], "not ''. To allow everything"),
+    ],
+)
+def test_command_line_does_not_take_a_misspelt_effect_for_consent_to_all(
+    tmp_path: Path, opened: list[Request], capsys: pytest.CaptureFixture[str], consent: list[str], hint: str
+) -> None:
+    folder = hostile_model(tmp_path / "model", "tfhub:https://example.org/model")
+    assert main(["similarity", str(folder), "a", "b", *consent]) == 2
+    assert hint in " ".join(capsys.readouterr().err.split())
+    assert opened == []
+
+
+def test_folder_of_a_model_that_is_no_plain_one_needs_consent(tmp_path: Path) -> None:
+    folder = hostile_model(tmp_path / "model", "demo?dim=4")
+    name = UntrustedName(f"/proc/self/root{folder}")
+    with pytest.raises(ConsentError, match=r"model '/proc/self/root.*pass --trust files "):
+        open_model(name, trust="code,network")
+    assert open_model(UntrustedName(str(folder))).spec.dim == 4
+    if Path(name.text).exists():  # on Linux
+        assert open_model(name, trust="files").spec.dim == 4
+
+
+def test_a_name_in_the_manifest_of_a_view_is_never_opened(tmp_path: Path, opened: list[Request]) -> None:
+    store, encoder = ViewStore(tmp_path), DemoEncoder(4)
+    corpus = as_corpus([SENTENCE, "a cat"])
+    view = store.embed(corpus, encoder)
+    hostile = replace(view.manifest, spec=replace(view.spec, name="shout:loud"))
+    (view.folder / "manifest.json").write_bytes(hostile.to_bytes())
+    again = store.embed(corpus, encoder)
+    assert again.spec.name == "shout:loud"
+    Concat().fit([View(view.folder)]).transform([again])
+    assert again.damaged() == []
+    assert opened == []
 
 
 def test_the_only_name_that_opens_comes_from_allow() -> None:

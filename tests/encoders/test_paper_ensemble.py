@@ -55,7 +55,7 @@ def test_fit_the_ensemble_of_the_paper(
 
     corpus, out = tmp_path / "corpus.txt", tmp_path / "paper-model"
     corpus.write_text(
-        "\n".join(f"the {a} dog sees {b} cats , said the {c} man" for a in "abcd" for b in "efg" for c in "hij")
+        "\n".join(f"the {a} dog sees {b} cats and says the {c} man" for a in "abcd" for b in "efg" for c in "hij")
     )
     command = ["fit", str(corpus), "--ensemble", "paper", "--method", "gcca", "--dim", "8", "--out", str(out), "-q"]
     assert main([*command, "--json"]) == 0

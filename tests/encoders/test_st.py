@@ -129,6 +129,12 @@ def test_a_default_prompt_and_a_passage_prompt_are_used_as_the_library_does(copy
     # Both versions 5 and 6 are right about queries: 6 has an empty prompt of its own, 5 takes the default one.
     query = open_encoder(f"st:{copy}?prompt=query")
     np.testing.assert_allclose(query.encode(SENTENCES), library.encode_query(list(SENTENCES)), atol=2e-6)
+    # Without a prompt in the name the model's own prompts are those of queries and documents.
+    plain = open_encoder(f"st:{copy}")
+    np.testing.assert_allclose(plain.encode_query(SENTENCES), library.encode_query(list(SENTENCES)), atol=2e-6)
+    np.testing.assert_allclose(plain.encode_document(SENTENCES), library.encode_document(list(SENTENCES)), atol=2e-6)
+    assert plain.document_encoder.spec.key == open_encoder(f"st:{copy}?prompt=document").spec.key
+    assert query.query_encoder is query.document_encoder is query
 
 
 def test_router_encodes_by_the_prompt(folder: Path, tmp_path: Path) -> None:

@@ -37,6 +37,25 @@ def add_dense(folder: Path, **settings: Any) -> None:  # noqa: ANN401 - whatever
     write_modules(folder, ["", "1_Pooling", "2_Dense"])
 
 
+# --- files that other systems open under another spelling -------------------------------------------------------------
+
+SPELLINGS = ["router_config.json", "Router_Config.JSON", "ROUTER_CONFIG.json", "router_config.js\u200don"]
+SPELLINGS += ["\uff52outer_config.json", "router_config.j\u017fon"]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_code_is_refused_however_the_file_that_names_it_is_spelled(folder: Path, spelling: str) -> None:
+    write_json(folder / "3_Router" / spelling, {"types": {"0": "custom.Mine"}})
+    with pytest.raises(EncoderError, match=r"names .custom\.Mine., which is no part of sentence-transformers"):
+        open_encoder(f"st:{folder}")
+
+
+def test_an_adapter_is_refused_however_its_file_is_spelled(folder: Path) -> None:
+    write_json(folder / "Adapter_Config.JSON", {"base_model_name_or_path": "somewhere/else"})
+    with pytest.raises(EncoderError, match="makes the model an adapter of 'somewhere/else'"):
+        open_encoder(f"st:{folder}?trust_remote_code=true")
+
+
 # --- what the library only logs ---------------------------------------------------------------------------------------
 
 
@@ -47,6 +66,15 @@ def test_an_activation_from_elsewhere_is_refused_and_not_replaced(folder: Path) 
     weight = load_file(folder / "2_Dense" / "model.safetensors")["linear.weight"]
     np.testing.assert_allclose(open_encoder(f"st:{folder}").encode(["a dog"]), pooled @ weight.T, atol=1e-4)
     add_dense(folder, activation_function="transformers.activations.GELUActivation")
+    with pytest.raises(EncoderError, match=r"2_Dense/config.json names 'transformers.activations.GELUActivation'.*ask"):
+        open_encoder(f"st:{folder}")
+
+
+def test_an_activation_from_elsewhere_is_refused_in_a_layer_that_looks_like_a_router(folder: Path) -> None:
+    write_modules(folder, ["", "1_Pooling"])
+    add_dense(folder, activation_function="transformers.activations.GELUActivation")
+    config = json.loads((folder / "2_Dense" / "config.json").read_text())
+    write_json(folder / "2_Dense" / "config.json", config | {"types": {}})
     with pytest.raises(EncoderError, match=r"2_Dense/config.json names 'transformers.activations.GELUActivation'.*ask"):
         open_encoder(f"st:{folder}")
 

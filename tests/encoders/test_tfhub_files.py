@@ -133,7 +133,7 @@ def test_leftovers_of_a_killed_process_are_removed(archive: Path, tmp_path: Path
     (name,) = cached(tmp_path)
     cache = tmp_path / "cache" / "tfhub"
     (cache / name / "saved_model.pb").unlink()
-    (cache / f".{name}.0123.tmp" / "variables").mkdir(parents=True)
+    (cache / f".{name}.01234567.tmp" / "variables").mkdir(parents=True)
     open_encoder(f"tfhub:{archive}")
     assert cached(tmp_path) == [name]
 

@@ -161,7 +161,7 @@ def test_options_are_checked_before_any_file_is_touched(options: str, message: s
 
 
 def test_missing_files_and_languages_are_named(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no absent\.txt"):
+    with pytest.raises(InputError, match=r"there is no file of word vectors absent\.txt"):
         open_encoder("words:absent.txt")
     with pytest.raises(InputError, match="is a folder"):
         open_encoder(f"words:{tmp_path}")

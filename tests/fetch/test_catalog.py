@@ -18,6 +18,7 @@ from ensembed.fetch.catalog import (
     is_pulled,
     require,
 )
+from ensembed.fetch.mpnet_graph import CONVERSIONS, GRAPH
 
 # By name: `ensembed.encoders` exports the function under the name of its module.
 catalog_module = importlib.import_module("ensembed.fetch.catalog")
@@ -32,6 +33,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_catalogue_has_the_entries_the_documentation_names() -> None:
     encoders = {"minilm": 384, "minilm-int8": 384, "gte-small": 384, "wordllama": 256, "use-lite": 512, "glove": 100}
+    encoders |= {"mpnet": 768, "mpnet-int8": 768, "use-m3": 512, "paraphrase": 384}
     assert {e.name: e.dim for e in ENTRIES} == {**encoders, "stsb": None}
 
 
@@ -42,12 +44,16 @@ def test_every_entry_is_complete_and_pinned(found: CatalogEntry) -> None:
     assert found.kind in {*KINDS, "dataset"}
     assert (found.dim is None) == (found.kind == "dataset")
     assert found.sources
-    for name, file in found.files.items():
+    for name, file in {**found.files, **found.inputs}.items():
         assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name)  # a plain name: it becomes a path in the cache
         assert re.fullmatch(r"[0-9a-f]{64}", file.sha256)
         assert file.size > 0
     for source in found.package_sources:
-        assert source.paths.keys() == found.files.keys()
+        paths = [name for package in (source, *source.others) for name in package.paths]
+        made = {GRAPH} if found.conversion in CONVERSIONS else set()
+        assert sorted(paths) == sorted({*found.files, *found.inputs} - made)
+        assert (sum(part.size for part in source.parts) or source.size) == source.size
+        assert len({part.sha256 for part in source.parts}) == len(source.parts)
         assert len(set(source.paths.values())) == len(source.paths)
         assert source.size > 0
         if source.registry == "hub":
@@ -61,6 +67,9 @@ def test_the_settings_of_onnx_encoders_are_those_of_the_reference_implementation
         "minilm": {"max_length": 256, "batch_size": 32, **shared},
         "minilm-int8": {"max_length": 256, "batch_size": 1, **shared},
         "gte-small": {"max_length": 512, "batch_size": 32, **shared},
+        "mpnet": {"max_length": 384, "batch_size": 32, **shared},
+        "mpnet-int8": {"max_length": 384, "batch_size": 1, **shared},
+        "paraphrase": {"max_length": 128, "batch_size": 32, **shared},
     }
 
 
@@ -93,7 +102,7 @@ def test_the_revision_changes_with_any_file_and_with_nothing_else() -> None:
 def test_an_unknown_name_gets_suggestions_and_the_list() -> None:
     with pytest.raises(UnknownEncoderError, match=r"no 'minlm' \(did you mean 'minilm'.*it has: minilm, mini"):
         entry("minlm")
-    with pytest.raises(UnknownEncoderError, match=r"no 'zzz'; it has"):
+    with pytest.raises(UnknownEncoderError, match=r"no 'zzz' .*; it has"):
         entry("zzz")
 
 

@@ -15,7 +15,7 @@ from ensembed.fetch.catalog import DataSet, Source, data_set, data_sets
 from ensembed.sts.datasets import PARTS, SPLITS, load_sts
 from ensembed.sts.find import fetch_data
 
-DOCS = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+DOCS = (Path(__file__).parents[2] / "docs" / "reference" / "data.md").read_text()
 STS = [one for one in data_sets().values() if not one.is_corpus]
 
 

@@ -84,7 +84,9 @@ class Handler(BaseHTTPRequestHandler):
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(site.content) - 1}/{len(site.content)}")
         if site.mode == "enormous":
-            self.send_header("Content-Length", str(10**18))
+            self.send_header("Content-Length", str(10**17))
+        elif site.mode == "endless":
+            self.send_header("Content-Length", "9" * 5000)
         elif site.mode != "no length":
             self.send_header("Content-Length", str(len(site.content) - start))
         if site.tag:
@@ -160,12 +162,20 @@ def test_a_server_without_ranges_or_tags_is_downloaded_from_the_start(
         assert download(f"{site.url}/{number}").read_bytes() == CONTENT
 
 
-def test_a_partial_download_of_an_older_file_is_discarded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupted(site: Site, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Begin to download /a, which breaks off, and return the part that is there; the site sends all of it then."""
     site.mode = "breaks off"
-    monkeypatch.setattr(download_module, "_TRIES", 1)
-    with pytest.raises(PullError, match="run again to resume"):
-        download(f"{site.url}/a")
-    site.content, site.tag, site.mode = CONTENT[::-1], '"two"', ""
+    with monkeypatch.context() as patch:
+        patch.setattr(download_module, "_TRIES", 1)
+        with pytest.raises(PullError, match="run again to resume"):
+            download(f"{site.url}/a")
+    site.mode = ""
+    return next(cache_dir().glob("downloads/*/*.part"))
+
+
+def test_a_partial_download_of_an_older_file_is_discarded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted(site, monkeypatch)
+    site.content, site.tag = CONTENT[::-1], '"two"'
     assert download(f"{site.url}/a").read_bytes() == CONTENT[::-1]
 
 
@@ -185,29 +195,17 @@ def test_a_partial_download_that_is_complete_or_too_long_is_handled(site: Site) 
 def test_a_part_whose_bytes_are_not_those_that_were_received_is_discarded(
     site: Site, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    site.mode = "breaks off"
-    with monkeypatch.context() as patch:
-        patch.setattr(download_module, "_TRIES", 1)
-        with pytest.raises(PullError, match="run again to resume"):
-            download(f"{site.url}/a")
-    part = next(cache_dir().glob("downloads/*/*.part"))
+    part = interrupted(site, monkeypatch)
     if damage == "no hash":  # as version 0.1 left it
         part.with_name(f"{part.name}.json").write_text('{"tag": "\\"one\\""}')
     else:  # as a power cut may leave it
         part.write_bytes(bytes(1_000_000) if damage == "zeros" else CONTENT[:999])
-    site.mode = ""
     assert download(f"{site.url}/a").read_bytes() == CONTENT
 
 
 def test_bytes_behind_the_last_hash_are_received_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.mode = "breaks off"
-    with monkeypatch.context() as patch:
-        patch.setattr(download_module, "_TRIES", 1)
-        with pytest.raises(PullError, match="run again to resume"):
-            download(f"{site.url}/a")
-    part = next(cache_dir().glob("downloads/*/*.part"))
+    part = interrupted(site, monkeypatch)
     part.write_bytes(part.read_bytes() + bytes(500))
-    site.mode = ""
     assert download(f"{site.url}/a").read_bytes() == CONTENT
     assert site.requests[-1] == ("/a", "bytes=1000000-")
 
@@ -222,8 +220,13 @@ def test_a_missing_length_is_accepted_and_a_full_disk_refused(site: Site) -> Non
     site.mode = "no length"
     assert download(f"{site.url}/a").read_bytes() == CONTENT
     site.mode = "enormous"
-    with pytest.raises(PullError, match=r"has 1,000,000,000,000 MB, but .* MB left"):
+    with pytest.raises(PullError, match=r"has 100,000,000,000 MB, but .* MB left"):
         download(f"{site.url}/b")
+
+
+def test_a_length_that_no_file_has_is_ignored(site: Site) -> None:
+    site.mode = "endless"
+    assert download(f"{site.url}/a").read_bytes() == CONTENT
 
 
 def test_another_file_under_the_same_address_is_refused(site: Site) -> None:
@@ -285,6 +288,13 @@ def test_forget_deletes_a_download_and_its_hash(site: Site) -> None:
     site.content = b"another"
     assert download(f"{site.url}/f").read_bytes() == b"another"
     forget(f"{site.url}/never")  # as well
+
+
+def test_forget_deletes_what_a_process_left_that_was_killed_after_the_rename(site: Site) -> None:
+    path = download(f"{site.url}/a.bin")
+    path.with_name("a.bin.part.json").write_text("{}")
+    forget(f"{site.url}/a.bin")
+    assert [file.name for file in path.parent.iterdir()] == [".lock"]
 
 
 def test_progress_reports_carry_the_given_label(site: Site) -> None:

@@ -26,6 +26,7 @@ from ensembed.encoders.base import FloatArray, naming_failures
 from ensembed.encoders.openai.api_servers import Server
 from ensembed.errors import EncoderError
 from ensembed.support.extras import import_extra
+from ensembed.support.file_limits import LimitError, parse_json
 
 # Statuses that a second try may change, and statuses that a single sentence may cause.
 _TEMPORARY = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
@@ -36,6 +37,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_WAIT, _CONNECT_TIMEOUT = 0.5, 30.0, 120.0
 _FIRST_RETRIES = 2  # for a server that has never answered: a wrong host name should show soon
 # Bounds on the bytes of a reply. As text, a number takes some 20 bytes.
 _NUMBER_BYTES, _LARGEST_DIM, _REPLY_BYTES, _ERROR_BYTES = 64, 1 << 16, 1 << 20, 1 << 16
+_FACTS = 100  # values that are no numbers of a vector
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,9 @@ class EmbeddingAPI:
         try:
             with self._client.stream("POST", self._server.url, content=body) as response:
                 self._answered = True
+                # Packed in another way, a block may unpack to gigabytes before it can be counted.
+                if (packed := response.headers.get("Content-Encoding", "identity")) not in ("identity", "gzip"):
+                    self._fail(f"packs its reply as {shorten(packed)}, which it was not asked for")
                 for block in response.iter_bytes():
                     data += block
                     if not response.is_success and len(data) > _ERROR_BYTES:
@@ -276,9 +281,13 @@ def read_reply(
         array([[2.],
                [3.]], dtype=float32)
     """
-    reply = parse(data)
-    if reply is None:
-        raise ReplyError(f"replies with something that is not JSON: {show(data.decode('utf-8', 'replace'))}", 502)
+    # Beside its numbers a vector has a few facts, and so has the whole reply.
+    most_values = len(texts) * ((dim or _LARGEST_DIM) + _FACTS) + _FACTS
+    try:
+        reply = parse_json(data, most_bytes=len(data) or 1, most_values=most_values)  # the bytes were counted
+    except ValueError as error:
+        kind = f"JSON that is too large ({error})" if isinstance(error, LimitError) else "something that is not JSON"
+        raise ReplyError(f"replies with {kind}: {show(data.decode('utf-8', 'replace'))}", 502) from None
     rows = reply.get("data") if isinstance(reply, dict) else None
     if not isinstance(rows, list):
         facts = error_of(reply)
@@ -336,8 +345,8 @@ def read_vector(raw: object, show: Callable[[object], str] = shorten) -> FloatAr
 def parse(data: bytes) -> Any:  # noqa: ANN401 - whatever the server sent
     """Parse JSON; return None where it is not JSON."""
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
+        return parse_json(data)
+    except ValueError:
         return None
 
 

@@ -53,7 +53,8 @@ class Server:
     @property
     def headers(self) -> dict[str, str]:
         """The headers of every request."""
-        result = {"Content-Type": "application/json", "User-Agent": f"ensembed/{__version__}"}
+        result = {"Content-Type": "application/json", "Accept-Encoding": "gzip"}
+        result["User-Agent"] = f"ensembed/{__version__}"
         if self.key:
             result[self.header] = f"Bearer {self.key}" if self.header == "Authorization" else self.key
         return result

@@ -69,6 +69,12 @@ class OpenAIEncoder(Encoder):
         return self._api.embed([text if text.strip() else " " for text in cut])
 
 
+def effects(request: Request) -> dict[str, str]:
+    """Return what needs consent: sending sentences to another machine, unless its key is set, which is consent."""
+    server = find_server(request.location.partition("#")[0], request.shown)
+    return {} if server.nearby or server.key else {"network": f"sends your sentences to {server.place}"}
+
+
 def open_openai(request: Request) -> OpenAIEncoder:
     """Open `openai:URL#MODEL`, with the options of `RequestOptions` and `OpenAIEncoder`."""
     url, _, model = request.location.partition("#")

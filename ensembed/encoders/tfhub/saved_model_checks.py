@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from ensembed.encoders.tfhub.tensorflow_start import import_quietly, one_line
 from ensembed.errors import EncoderError
+from ensembed.support.file_limits import open_regular
 
 Proto: TypeAlias = Any  # protobuf messages have no types
 
@@ -86,7 +87,8 @@ def check_graph(path: Path, name: str) -> list[str]:
     """Refuse a SavedModel that is damaged or could do more than compute; return the tags to load it by."""
     saved = import_quietly("tensorflow.core.protobuf.saved_model_pb2").SavedModel()
     try:
-        saved.ParseFromString(path.read_bytes())
+        with open_regular(path) as file:
+            saved.ParseFromString(file.read())
     except Exception as error:  # protobuf's own, of a path that has changed between versions
         raise EncoderError(f"encoder {name!r}: {path} is damaged or no SavedModel: {one_line(error)}") from error
     if not saved.meta_graphs:

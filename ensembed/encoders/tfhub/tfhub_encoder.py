@@ -14,7 +14,7 @@ import numpy as np
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.model_files import revision_of
-from ensembed.encoders.names import Request, at_least
+from ensembed.encoders.names import Request, at_least, place_effects
 from ensembed.encoders.tfhub.saved_model_checks import check_graph
 from ensembed.encoders.tfhub.tensorflow_start import import_quietly, one_line, start_tensorflow
 from ensembed.errors import EncoderError, InputError, MissingError, PullError
@@ -118,6 +118,11 @@ class TfHubEncoder(Encoder):
         if chosen not in usable:
             raise InputError(f"encoder {name!r}: no output {chosen!r} holds one vector per sentence; there are: {seen}")
         return chosen, int(outputs[chosen].shape[1])
+
+
+def effects(request: Request) -> dict[str, str]:
+    """Return what needs consent: the program, and its place."""
+    return {"code": "runs the program that a SavedModel is"} | place_effects(request)
 
 
 def open_tfhub(request: Request) -> TfHubEncoder:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,9 +23,10 @@ from scipy.sparse import csr_array
 
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.words.word_vectors import TOKENS_VERSION, WordFinder, WordVectors
-from ensembed.errors import InputError, MissingError
+from ensembed.errors import EncoderError, InputError, MissingError
 from ensembed.support.atomic_files import make_folder, write_atomically
 from ensembed.support.extras import import_extra
+from ensembed.support.file_limits import open_regular
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress
 
@@ -47,6 +47,7 @@ _USELESS: dict[Kind, tuple[str, ...]] = {
 }
 _NOISE = 1e-12  # directions with less than this part of the first one's strength are rounding noise
 _BLOCK = 1 << 16  # tokens summed at a time: bounds the memory that one very long sentence takes
+_DIGEST_BYTES = 32
 _SENTENCES, _CHARACTERS = 1024, 1 << 22  # of a corpus that are in memory together
 
 
@@ -281,6 +282,9 @@ def fit_pooling(
 
     def fit() -> Arrays:
         products = second_moment(bags, vectors.dim, corpus, progress)
+        if not np.isfinite(products).all():
+            problem = "numbers that are too large, or not finite: delete the folder, and it is made again"
+            raise EncoderError(f"{vectors.folder} has {problem}")
         return vars(CommonComponents.of(products, pooling.removed, piecewise=pooling.kind == "usif"))
 
     fitted = _cached(vectors, {"components of": pooling.kind, **facts}, fit)
@@ -328,13 +332,16 @@ def _batches(corpus: Corpus, label: str, progress: Progress) -> Iterator[list[st
 def _cached(vectors: WordVectors, facts: Mapping[str, str], compute: Callable[[], Arrays]) -> Arrays:
     """Return arrays from the cache, or compute and keep them; the vectors, the tokens and the facts are their key."""
     key = [vectors.revision, vectors.format, TOKENS_VERSION, sorted(facts.items())]
-    path = cache_dir() / "words" / "fitted" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]}.npz"
-    with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return dict(np.load(io.BytesIO(path.read_bytes())))  # a damaged file is made again; the format has a checksum
+    path = cache_dir() / "words" / "fitted" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]}.arrays"
+    with suppress(OSError), open_regular(path) as file:
+        digest, data = file.read(_DIGEST_BYTES), file.read()
+        if digest == hashlib.sha256(path.name.encode() + data).digest():  # a damaged file is made again
+            return dict(np.load(io.BytesIO(data)))
     arrays = compute()
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]  # one of its options is no array
     with suppress(OSError):  # without a writable cache it takes time only
         make_folder(path.parent)
-        write_atomically(path, buffer.getvalue())
+        data = buffer.getvalue()
+        write_atomically(path, hashlib.sha256(path.name.encode() + data).digest() + data)
     return arrays

@@ -26,12 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ensembed.encoders.model_files import remembered, revision_of, state_of
 from ensembed.encoders.words.word_vector_files import Block, detect_format, read_word_vectors
 from ensembed.errors import EncoderError, InputError
-from ensembed.support.atomic_files import alone, new_folder, sync, write_atomically, write_rows
-from ensembed.support.file_limits import read_json
+from ensembed.support.atomic_files import alone, new_folder, npy_header, sync, write_atomically, write_rows
+from ensembed.support.file_limits import open_regular, read_json
 from ensembed.support.machine import cache_dir
 from ensembed.support.progress import Progress, silent
 
@@ -59,18 +60,23 @@ class WordVectors:
     """Word vectors [n, d] in a folder that `open_word_vectors` made, and the revision and format of their file."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         manifest = _manifest(folder)
         if manifest is None:
             raise EncoderError(f"{folder} does not hold whole word vectors; delete it, and they are converted again")
-        self.revision: str = manifest["revision"]
-        self.format: str = manifest["format"]
-        self.vectors, self._hashes, self._rows, self._offsets = (
-            # A plain array over the file: numpy's own class for it makes every look-up slow.
-            np.load(folder / name, mmap_mode="r").view(np.ndarray)
-            for name in (_VECTORS, _HASHES, _ROWS, _OFFSETS)
-        )
-        with (folder / _WORDS).open("rb") as file:
-            self._words = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            self.revision, self.format = str(manifest["revision"]), str(manifest["format"])
+            count, dim = int(manifest["words"]), int(manifest["dim"])
+            self.vectors = _map(folder / _VECTORS, (count, dim), "<f4")
+            self._hashes = _map(folder / _HASHES, (count,), "<u8")
+            self._rows = _map(folder / _ROWS, (count,), "<u4")
+            self._offsets = _map(folder / _OFFSETS, (count + 1,), "<i8")
+            with open_regular(folder / _WORDS) as file:
+                self._words = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+            raise EncoderError(f"{folder} is damaged: {error}; delete it, and it is made again") from error
+        if self._rows.max(initial=0) >= count:
+            raise EncoderError(f"{folder / _ROWS} is damaged: it has numbers of other rows; delete the folder")
 
     @property
     def dim(self) -> int:
@@ -154,7 +160,11 @@ def open_word_vectors(
 ) -> WordVectors:
     """Open the vectors of a file, converted into the cache once; None finds out the format or hashes the file."""
     if not path.is_file():
-        raise InputError(f"{path} is a folder, not a file of word vectors" if path.is_dir() else f"there is no {path}")
+        raise InputError(
+            f"{path} is a folder, not a file of word vectors"
+            if path.is_dir()
+            else f"there is no file of word vectors {path}"
+        )
     format = detect_format(path) if format is None else "word2vec" if format == "fasttext" else format  # noqa: A001 - what the option is called
     if revision is None:
         label = f"hash {path.name}"
@@ -205,6 +215,15 @@ def _write(blocks: Iterator[Block], folder: Path) -> tuple[int, int]:
     for name in (_WORDS, _HASHES, _ROWS, _OFFSETS):
         sync(folder / name)
     return len(hashes), dim
+
+
+def _map(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """Map an `.npy` file of this shape; a plain array, since numpy's own class for it makes every look-up slow."""
+    header = npy_header(shape, dtype)
+    with open_regular(path) as file:
+        if file.read(len(header)) != header:
+            raise ValueError(f"{path.name} does not hold {dtype} {shape}")
+        return np.asarray(np.memmap(file, np.dtype(dtype), "r", len(header), shape))
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.model_files import remembered
-from ensembed.encoders.names import Request, flag, one_of, user_path
+from ensembed.encoders.names import Request, flag, one_of, place_effects, user_path
 from ensembed.encoders.words.word_pooling import KINDS, SOURCES, Frequencies, Kind, Pooling, fit_pooling
 from ensembed.encoders.words.word_vector_files import FORMATS
 from ensembed.encoders.words.word_vectors import TOKENS_VERSION, open_word_vectors
@@ -20,6 +21,7 @@ from ensembed.errors import InputError
 from ensembed.support.progress import Progress, silent
 
 OPENS = "file of word vectors: GloVe, word2vec, fastText, wink"
+effects = partial(place_effects, options=("corpus",))
 
 
 class WordsEncoder(Encoder):

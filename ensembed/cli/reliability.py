@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from ensembed.cli.console import print_json, print_table
-from ensembed.cli.options import FILE, How, check_can_write, corpus_argument, how_options, members_options
+from ensembed.cli.options import (
+    FILE,
+    How,
+    check_outputs,
+    corpus_argument,
+    force_option,
+    how_options,
+    members_options,
+    moved_members,
+)
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.errors import InputError, MissingError
 from ensembed.models.model_vectors import model_vectors
 from ensembed.reliability import reliability as estimate_reliability
 from ensembed.reliability.estimate import LEAST_ROWS, sample_rows, sample_sentences
 from ensembed.reliability.trust_report import HEADERS, TrustReport
-from ensembed.support.atomic_files import write_atomically
+from ensembed.support.atomic_files import write_output
 from ensembed.support.extras import import_extra
 from ensembed.support.heatmap import can_show, short_names
 from ensembed.support.provenance import provenance
@@ -29,24 +39,34 @@ from ensembed.support.provenance import provenance
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the samples.")
 @click.option("--plot", type=FILE, help="Draw leads and weights, as an SVG file.")
-@how_options("store", "wait", "errors", "threads", "trust", "quiet", "as_json")
-def reliability(corpus: Path, encoders: tuple[str, ...], rows: int, seed: int, plot: Path | None, how: How) -> None:
+@force_option
+@how_options("store", "wait", "errors", "column", "file_format", "threads", "trust", "quiet", "as_json")
+def reliability(
+    corpus: Path, encoders: tuple[str, ...], rows: int, seed: int, plot: Path | None, force: bool, how: How
+) -> None:
     """Estimate which members to trust on the unlabelled sentences of CORPUS. No label is read.
 
-    lead: a member's R^2 for its strongest rival minus the rival's R^2 for it, on held-out sentences, beyond what the
-    words of a sentence explain. The member with the largest lead is trusted most; of those within 0.01 of it, the one
-    whose cosines depend least on shared words. agrees with the best: the correlation of its cosines with the best
-    member's, over pairs that are near under the best. weight: the weight of its cosines, where the best has 1; methods
-    use these weights. (A weight is divided by the spread of a member's cosines, so that a member whose cosines are all
-    close together may have a large one.) 95%: bootstrap intervals.
+    standing: how far a member stands above its strongest rival; 1 is little, 3 is much. It is the lead, in parts of
+    what both predict of each other, and where that is small also the dependence of the cosines on shared words. lead: a
+    member's R^2 for its strongest rival minus the rival's R^2 for it, on held-out sentences, beyond what the words of a
+    sentence explain. agrees with the best: the correlation of its cosines with the best member's, over near and random
+    pairs. weight: the weight of its cosines, where the best has 1; methods use these weights. weight is: the factors of
+    the weight. The first is smaller for a member that stands below the best, the second for one that says what another
+    member says. The last is above 1 for one whose cosines lie close together. 95%: bootstrap intervals. sure: how often
+    an encoder of this standing has the better cosines. Members that are level count nearly the same. (`auto` weighs
+    members after whitening them: its weights differ a little.)
 
     A member that agrees neither with another member nor with the words carries no information (random vectors, a
     constant, vectors of other sentences) and gets weight 0. Copies of a member share one weight. Noise on top of
     information is not recognised: a good encoder with much random noise added can seem to lead. The intervals cover the
-    choice of the sentences only, not such noise or text of another kind. A few hundred sentences are too few; use at
-    least a thousand.
+    choice of the sentences only, not such noise or text of another kind.
 
-    Only the sampled sentences are encoded, unless the store already has the views of the whole corpus. Each distinct
+    It takes as many distinct sentences as the largest member has dimensions, some hundred with most encoders; some
+    thousand are better. With fewer the estimate can be wrong and seem certain, so all members count the same then, each
+    for the spread of its cosines.
+
+    A member may be a saved model; -e OLD=NEW then says where a member of that model is now. Only the sampled sentences
+    are encoded, unless the store already has the views of the whole corpus. Each distinct
     sentence counts once.
 
     \b
@@ -58,9 +78,10 @@ def reliability(corpus: Path, encoders: tuple[str, ...], rows: int, seed: int, p
     if plot is not None:
         if plot.suffix.lower() != ".svg":
             raise click.UsageError(f"the plot is an SVG file: call it {plot.stem}.svg, not {plot.name}")
-        check_can_write(plot)
+        check_outputs(force, plot=plot)
         import_extra("matplotlib.figure", "report", "--plot")
-    sources = list(dict.fromkeys(encoders))
+    how = replace(how, moved=moved_members(encoders))
+    sources = [name for name in dict.fromkeys(encoders) if name not in how.moved]
     with how.open_corpus(corpus) as source, how.progress() as progress:
         sample = sample_rows(len(source), source, rows, seed)
         if len(sources) > 1 and len(sample) < LEAST_ROWS:  # before the work, and not after it
@@ -68,7 +89,7 @@ def reliability(corpus: Path, encoders: tuple[str, ...], rows: int, seed: int, p
                 f"{source} holds {len(sample)} distinct sentences: it takes at least {LEAST_ROWS} to find out which of "
                 f"{len(sources)} members to trust"
             )
-        members = [how.open_model(name, progress) for name in sources]
+        members = [how.open_model(name, progress, beside=sources) for name in sources]
         looked_at: Corpus = source
         try:
             views = model_vectors(source, members, how.views, encode=False)
@@ -84,7 +105,7 @@ def reliability(corpus: Path, encoders: tuple[str, ...], rows: int, seed: int, p
     if plot is not None:
         from ensembed.paper.report.reliability_figure import reliability_svg
 
-        write_atomically(plot, reliability_svg(report).encode())
+        write_output(plot, reliability_svg(report).encode())
         click.echo(f"wrote {plot}", err=True)
     if how.as_json:
         facts = {"provenance": provenance(), "corpus": {"what": str(source), "key": key}}

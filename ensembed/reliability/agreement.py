@@ -23,21 +23,13 @@ SAME = 0.99
 
 # Rows of length one that vary less than this, squared, are all the same but for rounding.
 _LEAST_VARIANCE = 1e-10
-TRUST = 0.95
-"""The assumed correlation of the best member's cosines with the truth. Chosen on STS-B dev; 0.97 does as well."""
-LARGEST_TRUST = 0.985
-"""The largest assumed correlation of any other member's."""
-LARGEST_WEIGHT = 0.5
-"""The largest weight of another member beside the best, as if the cosines of both had the same spread."""
 LEAST_WEIGHT = 0.005
 """Members of less weight are left out: they change nothing, and encoding costs the same."""
-SPREAD = 0.2
-"""The spread of the best member's cosines over sentences near and far, in parts of the way from the cosine of unrelated
-sentences to 1. Chosen on STS-B dev; over the pairs of STS-B it is 0.25 to 0.3."""
-
 # Cosines in memory at a time: 32 MB.
 _COSINES = 1 << 23
 _PAIRS = 4096
+# Random pairs of every query.
+_RANDOM = 5
 # A spread of cosines below this is rounding.
 _LEAST_SPREAD = 1e-7
 
@@ -116,51 +108,53 @@ def correlations(C: Matrix64, owner: NDArray[np.int64], counts: Matrix64) -> tup
     return np.clip(r, -1.0, 1.0), sd
 
 
-def weights(best: int, r: Matrix64, spread: Matrix64, level: float, R: Matrix64) -> Matrix64:
-    """Return the weights [J] of the members' cosines, 1 for the best.
+def with_random_pairs(near: NearPairs, queries: NDArray[np.int64], n: int, rng: np.random.Generator) -> NearPairs:
+    """Return near pairs, and as many random pairs as queries have neighbours of one member: text has near and far ones.
 
-    If errors were independent, and the best member's cosines correlated with the truth by a, another's would correlate
-    with it by r / a, r being their agreement; and a / (1 - a^2) is the weight of a cosine of spread 1 in the best sum.
+    Args:
+        near: pairs that are near under some members.
+        queries: [q] the rows that neighbours were looked for.
+        n: the number of rows.
+        rng: draws the random pairs, each of a query and any other row.
+    """
+    owner = np.tile(np.arange(len(queries)), _RANDOM)
+    random = np.stack([rng.integers(0, n, len(owner)), queries[owner]], axis=1)
+    other = random[:, 0] != random[:, 1]
+    return NearPairs(np.vstack([near.pairs, random[other]]), np.concatenate([near.owner, owner[other]]))
 
-    - Agreement is that over pairs whose cosines are spread as in text with near and far sentences (`SPREAD`), by the
-      regression of a member's cosines on the best one's, which does not depend on the range (Thorndike 1949, case 2).
-    - No other counts more than `LARGEST_WEIGHT`; a member that knows less of the best than the best of it counts less.
-    - Members that err alike share: what two of them say beyond the best counts once.
-    - A member whose cosines lie close together needs a larger factor: all are divided by their spread.
+
+def weight_factors(best: int, standing: Matrix64, r: Matrix64, spread: Matrix64) -> Matrix64:
+    """Return the factors [J, 3] whose products are the weights of the members' cosines, all 1 for the best.
+
+    - Standing: a member that stands as high as the best counts the same; e times less for every unit that it is below.
+    - Own: members that err alike share; what two of them say beyond the best counts once.
+    - Spread: a member whose cosines lie close together needs a larger factor.
 
     Args:
         best: the place of the best member.
-        r: [J, J] how the members' cosines correlate over pairs that are near under the best.
+        standing: [J] how far the best stands above each member (`ensembed.reliability.sufficiency.standings`).
+        r: [J, J] how the members' cosines correlate over near and random pairs.
         spread: [J] the standard deviation of these cosines.
-        level: the mean cosine of unrelated sentences under the best member.
-        R: [J, J] the part of member j that member i predicts.
 
     Example:
         >>> r = np.array([[1.0, 0.8, 0.3, 0.0], [0.8, 1.0, 0.24, 0.0], [0.3, 0.24, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
-        >>> R = np.ones((4, 4))
-        >>> R[:, 0] = [1.0, 0.9, 0.5, 1.0]
-        >>> weights(0, r, np.array([0.2, 0.2, 0.1, 0.2]), 0.0, R).round(3)
-        array([1.   , 0.241, 0.018, 0.   ])
+        >>> weight_factors(0, np.array([0.0, 0.5, 1.0, 8.0]), r, np.array([0.2, 0.2, 0.1, 0.2])).prod(axis=1).round(3)
+        array([1.   , 0.607, 0.736, 0.   ])
     """
     if spread[best] <= 0:
-        return np.where(np.arange(len(spread)) == best, 1.0, 0.0)
-    wider = max(1.0, SPREAD * (1.0 - level) / float(spread[best]))
-    own = np.clip(r[best], -1.0, 1.0)
-    grown = np.sqrt(1 + np.square(own) * (wider**2 - 1))
-    trust = np.minimum(np.maximum(own * wider / grown, 0.0) / TRUST, LARGEST_TRUST)
-    odds = (trust / (1 - np.square(trust))) / (TRUST / (1 - TRUST**2))
-    # How much of the best a member predicts, in parts of what the best predicts of it.
-    of_best, by_best = np.maximum(R[:, best], 0.0), np.maximum(R[best], 0.0)
-    known = of_best / np.maximum(np.maximum(of_best, by_best), np.finfo(float).tiny)
-    weight = np.minimum(LARGEST_WEIGHT, odds) * np.square(known)
+        return np.repeat(np.where(np.arange(len(spread)) == best, 1.0, 0.0)[:, None], 3, axis=1)
+    height = np.exp(-np.maximum(standing, 0.0))
+    height = np.where(height < LEAST_WEIGHT, 0.0, height)
     # How many members, each included itself, say what a member says beyond the best.
-    left = np.sqrt(np.maximum(1 - np.square(own), np.finfo(float).eps))
-    partial = np.clip((r - np.outer(own, own)) / np.outer(left, left), 0.0, 1.0)
+    with_best = np.clip(r[best], -1.0, 1.0)
+    left = np.sqrt(np.maximum(1 - np.square(with_best), np.finfo(float).eps))
+    partial = np.clip((r - np.outer(with_best, with_best)) / np.outer(left, left), 0.0, 1.0)
     partial[best] = partial[:, best] = 0.0
     np.fill_diagonal(partial, 1.0)
-    weight = np.where(weight < LEAST_WEIGHT, 0.0, weight / np.square(partial).sum(axis=1))
-    weight[best] = 1.0
-    return np.where(spread > 0, weight * spread[best] * wider / np.where(spread > 0, spread * grown, 1.0), 0.0)
+    narrow = np.where(spread > 0, spread[best] / np.where(spread > 0, spread, 1.0), 0.0)
+    factors = np.stack([height, 1 / np.square(partial).sum(axis=1), narrow], axis=1)
+    factors[best] = 1.0
+    return factors
 
 
 @dataclass(frozen=True, eq=False)

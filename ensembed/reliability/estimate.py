@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -16,41 +16,46 @@ from ensembed.errors import InputError, ViewError
 from ensembed.numerics.row_matrices import Matrix, check_views, non_finite, unit_rows
 from ensembed.reliability.agreement import (
     Near,
+    NearPairs,
     Roles,
     correlations,
     cosines,
     near_pairs,
     near_sentences,
     roles_of,
-    weights,
+    weight_factors,
+    with_random_pairs,
 )
 from ensembed.reliability.lexical import DIM, Lexical, lexical_features
-from ensembed.reliability.sufficiency import SoftWhitening, lead, predictions
+from ensembed.reliability.sufficiency import SoftWhitening, explained, lead, standings
 from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
+from ensembed.support.shown_objects import Facts, Shown, short_value
 
 Matrix64 = NDArray[np.float64]
 
-Decided: TypeAlias = Literal["lead", "words", "nothing"]
+Decided: TypeAlias = Literal["lead", "words", "level", "nothing", "too few"]
 
 LEAST_ROWS = 50
-"""Fewer distinct sentences do not show which of several members is the best."""
+"""Fewer distinct sentences show nothing about several members."""
 # Sentences for each dimension of words and of letters: with fewer, a regression on them overfits.
 _ROWS_A_DIM = 20
 _INTERVAL = (2.5, 97.5)
-LEVEL = 0.01
-"""Differences of leads below this are noise: they change sign between corpora."""
+CONFIDENCE = 0.4
+"""The log-odds, per unit of standing, that the higher member has the better cosines. For whole encoders on STS-B dev
+they are larger, for a field with made ones (cut, with noise, with fewer layers) smaller: results/field.md."""
+LEVEL_BELOW = 0.6
+"""Where the best is the best with less probability than this, it is said that the members are level."""
 # Sampled rows that lie closer together than this are read in one go.
 _BLOCK = 4096
-# Random pairs, for the cosine of unrelated sentences under the best member.
-_RANDOM = 5000
 
 
+_ORIGIN = {"weights_from": "reliability"}
 _zero, _one = partial(np.zeros, 1), partial(np.ones, 1)
 
 
-@dataclass(frozen=True, eq=False)
-class Reliability:
+@dataclass(frozen=True, eq=False, repr=False)
+class Reliability(Shown):
     """How far each of J members can be trusted, estimated without labels.
 
     Attributes:
@@ -60,9 +65,16 @@ class Reliability:
         lead: [J] a member's R^2 for its strongest rival minus the rival's R^2 for it; 0 for mute members.
         lead_low: [J] the lower end of its 95% bootstrap interval.
         lead_high: [J] the upper end.
-        agreement: [J] how a member's cosines correlate with the best one's, over pairs that are near under the best.
+        standing: [J] how far a member stands above its strongest rival: its lead, and where leads are level by how much
+            less its cosines depend on shared words. 1 is little, 3 is much; 0 for mute members.
+        standings: [J, J] how far each member stands above each other one; its least off the diagonal is `standing`.
+        agreement: [J] how a member's cosines correlate with the best one's, over near and random pairs.
+        correlations: [J, J] the same of every two members.
         weights: [J] the weights of the members' cosines: 1 for the best, 0 for members that say next to nothing, one
-            shared by copies. Above 1 where a member's cosines have less spread: it counts for less all the same.
+            shared by copies. Above 1 where a member's cosines have less spread: it counts for less all the same. With
+            too few sentences all members count the same, each for the spread of its cosines.
+        factors: [J, 3] the factors whose products are the weights: how far below the best a member stands, what no
+            other member says, and spread.
         weights_low: [J] the lower end of their 95% bootstrap interval.
         weights_high: [J] the upper end.
         whitened_weights: [J] the same for vectors of which those of `whitened` are softly whitened: what `Auto` takes.
@@ -70,12 +82,17 @@ class Reliability:
         mute: names of members that say nothing: constant, random, or of other sentences.
         copies: for each member the place of the first member that says the same; its own where there is none.
         sentences: the number of sentences in the sample.
-        pairs: the number of pairs of sentences that are near under the best.
+        needed: the number of sentences that it takes to prefer one member; with fewer all count the same.
+        pairs: the number of pairs of sentences: those that are near under some member, and random ones.
         lexical: whether the sentences' words were known, so that what they explain could be left out.
         seed: seed of the random samples.
-        sure: the part of the bootstrap samples in which the best member is the best one.
-        best: the place of the member, not mute, with the largest lead; of equal leads the one that follows words least.
-        decided: what made it the best: "lead", "words" (among equal leads), or "nothing", where all count the same.
+        sure: the probability that the best member's cosines are better than its strongest rival's, by how often that
+            was so for encoders of this standing, in the mean over the bootstrap samples; 0 with too few sentences.
+        best: the place of the member, not mute, with the highest standing.
+        decided: what made it the best: "lead", "words" (another one has the larger lead), "level" (it is hardly better
+            than its rivals, if at all, and they count nearly as much), or "nothing" and "too few" (sentences), where
+            all count the same.
+        origin: the facts that a fitted method keeps about weights by reliability.
     """
 
     names: tuple[str, ...]
@@ -87,8 +104,12 @@ class Reliability:
     lead: Matrix64 = field(default_factory=_zero)
     lead_low: Matrix64 = field(default_factory=_zero)
     lead_high: Matrix64 = field(default_factory=_zero)
+    standing: Matrix64 = field(default_factory=_zero)
+    standings: Matrix64 = field(default_factory=partial(np.zeros, (1, 1)))
     agreement: Matrix64 = field(default_factory=_one)
+    correlations: Matrix64 = field(default_factory=partial(np.ones, (1, 1)))
     weights: Matrix64 = field(default_factory=_one)
+    factors: Matrix64 = field(default_factory=partial(np.ones, (1, 3)))
     weights_low: Matrix64 = field(default_factory=_one)
     weights_high: Matrix64 = field(default_factory=_one)
     whitened_weights: Matrix64 = field(default_factory=_one)
@@ -96,15 +117,25 @@ class Reliability:
     mute: tuple[str, ...] = ()
     copies: tuple[int, ...] = (0,)
     pairs: int = 0
+    needed: int = 0
     sure: float = 1.0
     best: int = 0
     decided: Decided = "lead"
+    origin: Mapping[str, Any] = field(default_factory=partial(dict, _ORIGIN, trusted=0, decided="lead", sure=1.0))
 
-    @property
-    def origin(self) -> dict[str, Any]:
-        """The facts that a fitted method keeps about weights by reliability."""
-        facts = {"trusted": self.best, "decided": self.decided, "sure": round(self.sure, 3)}
-        return {"weights_from": "reliability", **facts}
+    def _facts(self) -> Facts:
+        figures = zip(self.names, self.weights, self.lead, self.agreement, strict=True)
+        members = [(name, f"weight {w:.3g}, lead {lead:+.3f}, agrees {r:.2f}") for name, w, lead, r in figures]
+        names = ("decided", "sure", "mute", "sentences", "pairs", "lexical", "seed")
+        return [
+            ("best", self.names[self.best]),
+            *members,
+            *((name, short_value(getattr(self, name))) for name in names),
+        ]
+
+    def __repr__(self) -> str:
+        weights = ", ".join(f"{name}: {w:.3g}" for name, w in zip(self.names, self.weights, strict=True))
+        return f"Reliability(best={self.names[self.best]!r}, weights={{{weights}}}, sentences={self.sentences})"
 
 
 def reliability(
@@ -116,6 +147,7 @@ def reliability(
     queries: int = 1500,
     neighbours: int = 5,
     resamples: int = 200,
+    needed: int | None = None,
     seed: int = 0,
     progress: Progress = silent,
 ) -> Reliability:
@@ -123,9 +155,9 @@ def reliability(
 
     The best member predicts its strongest rival better than the rival predicts it, beyond what the words of the
     sentences predict (`ensembed.reliability.sufficiency`; after Darrin et al. 2024, "When is an Embedding Model More
-    Promising than Another?"). Among equal leads it is the one whose cosines depend least on shared words. The weight of
-    another member depends on how its cosines of near sentences agree with the best one's, on how well it predicts the
-    best, and on how much of that no other member has (`ensembed.reliability.agreement`).
+    Promising than Another?"). Where leads are small, which they are between good encoders, the dependence of cosines on
+    shared words decides as well. The weight of another member depends on how far below the best it stands, and on how
+    much of what it says no other member says (`ensembed.reliability.agreement`).
 
     A member that agrees neither with another member nor with the words is mute: its weight is 0. Copies of a member
     share one weight. If no two members agree, all members whose vectors differ between sentences have the same weight.
@@ -143,6 +175,9 @@ def reliability(
         queries: how many of them to look for near sentences of.
         neighbours: how many near sentences of each, under every member in turn.
         resamples: number of bootstrap samples.
+        needed: how many distinct sentences it takes to prefer one member. None takes the dimension of the largest one:
+            with a third of that the wrong member can lead in all bootstrap samples, because these share the errors of
+            the regressions (results/reliability-sizes.md).
         seed: seed of the random samples.
         progress: receives the steps that are done.
 
@@ -185,7 +220,8 @@ def reliability(
     chosen = np.random.default_rng([seed, 1]).choice(len(sample), min(queries, len(sample)), replace=False)
     near = near_sentences(vectors, np.sort(chosen), min(neighbours, len(sample) - 1), progress)
     roles = roles_of(near, vectors, lexical, np.random.default_rng([seed, 3]))
-    return _Estimate(vectors, near, roles, lexical, seed).reliability(names, resamples, progress)
+    needed = max(LEAST_ROWS, *(X.shape[1] for X in vectors)) if needed is None else needed
+    return _Estimate(vectors, near, roles, lexical, seed).reliability(names, resamples, needed, progress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +231,8 @@ class _Weighted:
     agreement: Matrix64
     plain: Matrix64
     whitened: Matrix64
-    pairs: int
+    factors: Matrix64
+    correlations: Matrix64
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +253,7 @@ class _Estimate:
     lexical: Lexical | None
     seed: int
 
-    def reliability(self, names: tuple[str, ...], resamples: int, progress: Progress) -> Reliability:
+    def reliability(self, names: tuple[str, ...], resamples: int, needed: int, progress: Progress) -> Reliability:
         """Return the order and the weights of the members, with intervals."""
         J, live, copies = len(self.vectors), self.roles.live, self.roles.copies
         own = [j for j in live if copies[j] == j]
@@ -225,37 +262,63 @@ class _Estimate:
         R, whitened_vectors = self._sufficiency(own, resamples, rng, progress)
         queries = len(self.near.queries)
         counts = np.vstack([np.ones(queries), rng.poisson(1.0, (resamples, queries))])
-        leads = lead(R)
-        wordiness, spreads = self._wordiness_and_spreads(own, place)
-        best = _best(leads, wordiness)
-        by_best = {b: self._beside(own, int(b), whitened_vectors, R, counts) for b in np.unique(best)}
+        pairs = self._pairs(own)
+        leads, standing = lead(R), standings(R, self._wordiness(own))
+        heights = lead(standing, antisymmetric=True)
+        best = heights.argmax(axis=1)
+        by_best = {
+            b: self._beside(own, int(b), whitened_vectors, standing[:, b], pairs, counts) for b in np.unique(best)
+        }
         weighted, plain, whitened = by_best[best[0]], *np.ones((2, len(best), len(own)))
-        if self.roles.known:
+        factors = np.ones((len(own), 3))
+        known = self.roles.known and len(self.vectors[0]) >= needed
+        if known:
+            factors = weighted.factors
             plain = np.stack([by_best[b].plain[i] for i, b in enumerate(best)])
             whitened = np.stack([by_best[b].whitened[i] for i, b in enumerate(best)])
+        spreads, narrowness = self._spreads(own, place, pairs)
         # Values of the distinct members [..., own] become those of all [..., J]; mute ones have a column of zeros.
         column = [own.index(copies[j]) if j in live else len(own) for j in range(J)]
-        leads, agreement, plain, whitened, share = (
+        leads, height, agreement, plain, whitened, share, factors = (
             np.concatenate([values, np.zeros((*values.shape[:-1], 1))], axis=-1)[..., column]
-            for values in (leads, weighted.agreement[0], plain, whitened, 1 / np.bincount(place, minlength=len(own)))
+            for values in (
+                *(leads, heights[0], weighted.agreement[0], plain, whitened),
+                *(1 / np.bincount(place, minlength=len(own)), factors.T),
+            )
         )
         # Members that say the same share one weight, each for its own spread.
+        if self.roles.known and not known:
+            spreads = narrowness
         plain, whitened = plain * (share * spreads), whitened * (share * spreads)
-        sufficiency = np.eye(J)
-        sufficiency[np.ix_(live, live)] = R[0][np.ix_(place, place)]
+        factors[1] *= share
+        factors[2] *= spreads
+        sufficiency, standing_of, correlation = np.eye(J), np.zeros((J, J)), np.eye(J)
+        spread_out = ((sufficiency, R[0]), (standing_of, standing[0]), (correlation, weighted.correlations))
+        for matrix, values in spread_out:
+            matrix[np.ix_(live, live)] = values[np.ix_(place, place)]
         first = own[int(best[0])]
         (lead_low, lead_high), (low, high) = (np.percentile(of[1:], _INTERVAL, axis=0) for of in (leads, plain))
-        others = [j for j in range(J) if copies[j] != first and self.roles.known]
-        equal = [j for j in others if j in live and leads[0][j] >= leads[0][first] - LEVEL]
-        decided: Decided = "words" if equal and self.lexical is not None else "lead"
+        others = [j for j in range(J) if copies[j] != first and known]
+        sure = float(np.mean(1 / (1 + np.exp(-CONFIDENCE * heights[1:, best[0]])))) if len(own) > 1 else 1.0
+        decided: Decided = "lead" if leads[0][first] >= leads[0][live].max() else "words"
+        if sure < LEVEL_BELOW:
+            decided = "level"
+        if not known:
+            decided = "too few" if self.roles.known else "nothing"
+        sure = 0.0 if decided == "too few" else sure
+        facts = {"needed": needed} if decided == "too few" else {"trusted": first, "sure": round(sure, 3)}
         return Reliability(
             names=names,
             sufficiency=sufficiency,
             lead=leads[0],
             lead_low=lead_low,
             lead_high=lead_high,
+            standing=height,
+            standings=standing_of,
+            correlations=correlation,
             agreement=agreement,
             weights=plain[0],
+            factors=factors.T,
             weights_low=low,
             weights_high=high,
             whitened_weights=whitened[0],
@@ -263,12 +326,14 @@ class _Estimate:
             mute=tuple(name for j, name in enumerate(names) if j not in live),
             copies=tuple(copies),
             sentences=len(self.vectors[0]),
-            pairs=weighted.pairs,
+            needed=needed,
+            pairs=len(pairs.pairs),
             lexical=self.lexical is not None,
             seed=self.seed,
-            sure=float(np.mean(best[1:] == best[0])),
+            sure=sure,
             best=first,
-            decided=decided if self.roles.known else "nothing",
+            decided=decided,
+            origin={**_ORIGIN, "decided": decided, **facts},
         )
 
     def _sufficiency(
@@ -279,55 +344,71 @@ class _Estimate:
         whitenings = [SoftWhitening.of(member) for member in X]
         leading = [whitening.apply(member, leading_only=True) for whitening, member in zip(whitenings, X, strict=True)]
         features = None if self.lexical is None else self.lexical.features(self.seed, min(DIM, n // _ROWS_A_DIM))
-        explained = predictions(leading, features, rng, progress).explained
-        # The first "resample" is the sample itself.
-        R = explained(np.vstack([np.ones(n), rng.poisson(1.0, (resamples, n))]))
+        R = explained(leading, features, resamples, rng, progress)
         return R, [whitening.apply(member) for whitening, member in zip(whitenings, X, strict=True)]
 
+    def _pairs(self, own: Sequence[int]) -> NearPairs:
+        """Return the pairs that are near under any distinct member, and random ones."""
+        near = near_pairs([self.near.neighbours[j] for j in own], self.near.queries, len(self.vectors[0]))
+        rng = np.random.default_rng([self.seed, 4])
+        return with_random_pairs(near, self.near.queries, len(self.vectors[0]), rng)
+
     def _beside(
-        self, own: Sequence[int], b: int, whole: Sequence[Matrix64], R: Matrix64, counts: Matrix64
+        self,
+        own: Sequence[int],
+        b: int,
+        whole: Sequence[Matrix64],
+        standing: Matrix64,
+        pairs: NearPairs,
+        counts: Matrix64,
     ) -> _Weighted:
-        """Return the weights of the members if the one at place b is the best, in every bootstrap sample."""
-        X = [self.vectors[j] for j in own]
-        pairs = near_pairs([self.near.neighbours[own[b]]], self.near.queries, len(X[0]))
-        plain = cosines(X, pairs.pairs)
+        """Return the weights of the members if the one at place b is the best, in every bootstrap sample.
+
+        Args:
+            own: the distinct members.
+            b: the place of the best among them.
+            whole: their whitened vectors.
+            standing: [1 + resamples, own] how far the best stands above each.
+            pairs: the pairs whose cosines are compared.
+            counts: [1 + resamples, q] how often each query counts.
+        """
+        plain = cosines([self.vectors[j] for j in own], pairs.pairs)
         whitened = cosines(whole, pairs.pairs)
         whitened[b] = plain[b]
-        random = np.random.default_rng([self.seed, 4]).integers(0, len(X[0]), (_RANDOM, 2))
-        level = float(cosines([X[b]], random[random[:, 0] != random[:, 1]]).mean())
         weighed = []
         for C in (plain, whitened):
             r, spread = correlations(C, pairs.owner, counts)
-            samples = zip(r, spread, R, strict=True)
-            weighed.append((r[:, b], np.array([weights(b, q, sd, level, S) for q, sd, S in samples])))
-        (agreement, by_plain), (_, by_whitened) = weighed
-        return _Weighted(agreement, by_plain, by_whitened, len(pairs.pairs))
+            samples = zip(standing, r, spread, strict=True)
+            weighed.append((r, np.array([weight_factors(b, *sample) for sample in samples])))
+        (r_plain, by_plain), (_, by_whitened) = weighed
+        products = by_plain.prod(axis=2), by_whitened.prod(axis=2)
+        return _Weighted(r_plain[:, b], *products, by_plain[0], r_plain[0])
 
-    def _wordiness_and_spreads(self, own: Sequence[int], place: NDArray[Any]) -> tuple[Matrix64 | None, Matrix64]:
-        """Return two facts about the cosines of pairs that are near under any member.
+    def _wordiness(self, own: Sequence[int]) -> Matrix64 | None:
+        """Return how the cosines of each distinct member correlate with the words' [own]; None without any.
 
-        The first is their correlation [own] with the words', None without any; the second is [J] the spread of a
-        member's first copy in parts of the member's own spread.
+        Every member is asked about the pairs that are near under itself, and about random ones.
         """
+        if self.lexical is None:
+            return None
+        result = []
+        for j in own:
+            pairs = self._pairs([j]).pairs
+            both = np.vstack([cosines([self.vectors[j]], pairs), self.lexical.cosines(pairs)])
+            [r], [deviation] = correlations(both, np.zeros(len(pairs), np.int64), np.ones((1, 1)))
+            if deviation[1] == 0:
+                return None
+            result.append(r[0, 1])
+        return np.array(result)
+
+    def _spreads(self, own: Sequence[int], place: NDArray[Any], pairs: NearPairs) -> tuple[Matrix64, Matrix64]:
+        """Return [J] the spread of a member's first copy in parts of the member's own spread, and the least spread."""
         live = self.roles.live
-        pairs = near_pairs([self.near.neighbours[j] for j in own], self.near.queries, len(self.vectors[0]))
-        C = cosines([self.vectors[j] for j in live], pairs.pairs)
-        firsts = [live.index(j) for j in own]
-        spread, ratios, wordiness = C.std(axis=1), np.ones(len(self.vectors)), None
-        ratios[live] = np.divide(spread[firsts][place], spread, out=np.ones_like(spread), where=spread > 0)
-        if self.lexical is not None:
-            with_words = np.vstack([C[firsts], self.lexical.cosines(pairs.pairs)])
-            [r], [deviation] = correlations(with_words, pairs.owner, np.ones((1, len(self.near.queries))))
-            wordiness = r[-1, :-1] if deviation[-1] > 0 else None
-        return wordiness, ratios
-
-
-def _best(leads: Matrix64, wordiness: Matrix64 | None) -> NDArray[np.int64]:
-    """Return the place [resamples] of the best: among equal leads, the one that depends least on shared words."""
-    if wordiness is None:
-        return np.asarray(leads.argmax(axis=1))
-    level = leads >= leads.max(axis=1, keepdims=True) - LEVEL
-    return np.asarray(np.where(level, wordiness, np.inf).argmin(axis=1))
+        spread = cosines([self.vectors[j] for j in live], pairs.pairs).std(axis=1)
+        firsts, ratios = [live.index(j) for j in own], np.ones((2, len(self.vectors)))
+        ratios[0, live] = np.divide(spread[firsts][place], spread, out=np.ones_like(spread), where=spread > 0)
+        ratios[1, live] = np.divide(spread.min(), spread, out=np.ones_like(spread), where=spread > 0)
+        return ratios[0], ratios[1]
 
 
 def sample_rows(n: int, sentences: Corpus | Sequence[str] | None, rows: int, seed: int) -> NDArray[np.int64]:
@@ -363,8 +444,8 @@ def sample_sentences(sentences: Corpus | Sequence[str], rows: NDArray[np.int64])
     return [sentence for row, sentence in enumerate(first_rows) if row in wanted]
 
 
-def sample_vectors(view: Matrix, rows: NDArray[np.int64], number: int) -> Matrix64:
-    """Return rows [m, d] of a view, scaled to length one; shards without such rows are not read.
+def sample_vectors(view: Matrix, rows: NDArray[np.int64], number: int, *, unit: bool = True) -> Matrix64:
+    """Return rows [m, d] of a view, scaled to length one unless `unit` is false; other shards are not read.
 
     Raises:
         ViewError: one of them holds NaN or Inf.
@@ -378,6 +459,6 @@ def sample_vectors(view: Matrix, rows: NDArray[np.int64], number: int) -> Matrix
         X = stretch[rows[done:end] - first].astype(np.float64)
         if not np.isfinite(X).all():
             raise ViewError(non_finite([stretch], first, [number]))
-        result[done:end] = unit_rows(X)
+        result[done:end] = unit_rows(X) if unit else X
         done = end
     return result

@@ -26,6 +26,7 @@ from ensembed.support.checks import check_whole
 from ensembed.support.heatmap import Panel, figure, svg_heatmap
 from ensembed.support.progress import Progress, silent
 from ensembed.support.provenance import provenance
+from ensembed.support.shown_objects import Shown
 from ensembed.support.text_tables import markdown_table
 
 Matrix64 = NDArray[np.float64]
@@ -49,8 +50,9 @@ HEADERS = ["encoder", "encoder", "CKA", "cosines", "overlap"]
 # From this CKA on, an encoder adds next to nothing to the other under a linear method.
 _TWINS = 0.95
 _LIMITS = (
-    "Different does not mean good: without labels nobody can tell which encoder is better (`ensembed evaluate` scores "
-    "them on pairs that have labels). Look for members that are good and differ."
+    "Different does not mean good, and these figures do not show which encoder is better: `ensembed reliability` "
+    "estimates that without labels, and `ensembed evaluate` measures it on pairs that have labels. Look for "
+    "members that are good and differ."
 )
 # The page says what the help says, with the references.
 _MEANINGS = """\
@@ -73,8 +75,8 @@ class Pair:
     overlap: float
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Shown):
     """How alike J encoders are.
 
     Attributes:

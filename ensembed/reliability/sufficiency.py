@@ -28,36 +28,28 @@ LARGEST = 1024
 """Leading directions that get a factor of their own: some thousand rows do not tell more apart."""
 FOLDS = 3
 LEXICAL_RIDGE = 1e-2
+_TINY = np.finfo(float).tiny
 RIDGES = (1e-2, 1e-1, 0.3, 1.0, 3.0)
 """Ridges that are tried for a prediction. All ridges are in parts of the mean eigenvalue."""
 
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """How well J members predict each other on rows that the prediction was not fitted on.
-
-    Attributes:
-        errors: [n, J, J] the squared error of a row's vector j as predicted from its vector i.
-        sizes: [n, J] the squared length of its vector j.
-    """
-
-    errors: Matrix64
-    sizes: Matrix64
-
-    def explained(self, counts: Matrix64) -> Matrix64:
-        """Return R^2 [b, J, J] of b bootstrap samples; row r counts `counts[b, r]` times, the diagonal is 1."""
-        J = self.sizes.shape[1]
-        errors = (counts @ self.errors.reshape(-1, J * J)).reshape(-1, J, J)
-        sizes = counts @ self.sizes
-        R = 1 - errors / np.maximum(sizes, np.finfo(float).tiny)[:, None, :]
-        R[:, np.arange(J), np.arange(J)] = 1.0
-        return np.asarray(R)
+# The constants of `standings` were chosen on STS-B dev, with some encoders, and judged with others: results/field.md.
+LEAD = 0.15
+"""A lead of this part of what both members predict of each other is one unit of standing: smaller ones can be wrong."""
+WORDS = 0.05
+"""A member whose cosines correlate by this much less with the words' stands one unit higher, if leads are level."""
+MOST_WORDS = 1.5
+"""The largest part of a standing that words decide: averages of word vectors vary in it for other reasons."""
+LEVEL = 0.15
+"""The words count where leads are level: their part falls to 1/e at a lead of this part."""
+# What two members predict of each other counts as at least this much: a lead of nothing over nothing is none.
+_LEAST_KNOWN = 0.02
 
 
-def lead(R: Matrix64) -> Matrix64:
+def lead(R: Matrix64, *, antisymmetric: bool = False) -> Matrix64:
     """Return how much more each member predicts of its strongest rival than that of it [..., J], from R^2 [..., J, J].
 
     A rival is any other member. (In the mean over all a weak member with a still weaker relative would seem to lead.)
+    `antisymmetric` values are differences already, such as `standings`.
 
     Example:
         >>> lead(np.array([[1.0, 0.5], [0.25, 1.0]]))
@@ -66,21 +58,52 @@ def lead(R: Matrix64) -> Matrix64:
     J = R.shape[-1]
     if J == 1:
         return np.zeros(R.shape[:-1])
-    differences = np.where(np.eye(J, dtype=bool), np.inf, R - R.swapaxes(-1, -2))
+    differences = np.where(np.eye(J, dtype=bool), np.inf, R if antisymmetric else R - R.swapaxes(-1, -2))
     return np.asarray(differences.min(axis=-1))
 
 
-def predictions(
-    whitened: Sequence[Matrix64], lexical: Matrix64 | None, rng: np.random.Generator, progress: Progress
-) -> Predictions:
-    """Predict every view from every other by ridge regression, in folds.
+def standings(R: Matrix64, wordiness: Matrix64 | None) -> Matrix64:
+    """Return how far each member i stands above each member j [..., J, J]; it is antisymmetric.
+
+    It is the lead (how much more of j member i predicts than j of i, in parts of both together), plus, where the lead
+    is small, by how much less the cosines of i depend on shared words. Between good encoders a small lead says little
+    about their cosines.
+
+    Args:
+        R: [..., J, J] the part of member j that member i predicts.
+        wordiness: [J] the correlation of each member's cosines with those of the words; None where they are not known.
+
+    Example:
+        >>> standings(np.array([[1.0, 0.575], [0.425, 1.0]]), None).round(3)
+        array([[ 0.,  1.],
+               [-1.,  0.]])
+        >>> standings(np.eye(2), np.array([0.5, 0.45])).round(3)  # no lead, so that the words decide
+        array([[ 0., -1.],
+               [ 1.,  0.]])
+    """
+    other = R.swapaxes(-1, -2)
+    leads = (R - other) / np.maximum(R + other, _LEAST_KNOWN)
+    result = leads / LEAD
+    if wordiness is not None:
+        words = np.clip((wordiness[None, :] - wordiness[:, None]) / WORDS, -MOST_WORDS, MOST_WORDS)
+        result = result + words * np.exp(-np.square(leads / LEVEL))
+    return np.asarray(result)
+
+
+def explained(
+    whitened: Sequence[Matrix64], lexical: Matrix64 | None, resamples: int, rng: np.random.Generator, progress: Progress
+) -> Matrix64:
+    """Predict every view from every other by ridge regression, in folds; return R^2 [1 + resamples, J, J].
+
+    The first is that of all rows; the others are those of bootstrap samples. The diagonal is 1.
 
     The strength of the ridge is the one, of `RIDGES`, with the least error over all folds, for each pair of members.
 
     Args:
         whitened: views of the same n sentences, [n, k_j], softly whitened, rows of length one.
         lexical: [n, l] the features to remove first.
-        rng: assigns the rows to the folds.
+        resamples: number of bootstrap samples.
+        rng: assigns the rows to the folds, and draws the samples.
         progress: receives the members that are done.
     """
     prepared = [_beyond(X, lexical).astype(np.float32) for X in whitened]
@@ -96,7 +119,10 @@ def predictions(
         _predict(X, Z, folds, starts, errors[:, i])
         progress("sufficiency", i + 1, J)
     sizes = np.add.reduceat(np.square(Z, dtype=np.float64), starts, axis=1)
-    return Predictions(errors, sizes)
+    counts = np.vstack([np.ones(n), rng.poisson(1.0, (resamples, n))])
+    R = 1 - (counts @ errors.reshape(-1, J * J)).reshape(-1, J, J) / np.maximum(counts @ sizes, _TINY)[:, None, :]
+    R[:, np.arange(J), np.arange(J)] = 1.0
+    return np.asarray(R)
 
 
 def _predict(

@@ -8,11 +8,17 @@ from functools import cached_property
 from typing import Any
 
 from ensembed.encoders import Encoder
-from ensembed.reliability.estimate import LEVEL, Reliability
+from ensembed.reliability.estimate import LEVEL_BELOW, Reliability
 
-HEADERS = ["member", "lead", "95%", "agrees with the best", "weight", "95%"]
-# From these parts of the bootstrap samples on, the best member is certain, or probable.
-_SURE, _FAIRLY = 0.975, 0.8
+HEADERS = ["member", "standing", "lead", "95%", "agrees with the best", "weight", "95%", "weight is"]
+_NAMES = ("standing", "own", "spread")
+# From this probability on, the best member is said to be certain.
+_SURE = 0.9
+_FACTORS = (
+    "weight is: standing x own x spread. Standing is e times smaller for every unit that a member stands below the "
+    "best, own is smaller for one that says what another member says, and spread is larger for one whose cosines lie "
+    "close together."
+)
 _LIMITS = (
     "No label was read. Lead and weight are about these sentences: for another kind of text, run it on that. Where you "
     "have scored pairs, `ensembed evaluate` tells for certain."
@@ -36,8 +42,8 @@ class TrustReport:
     @cached_property
     def order(self) -> list[int]:
         """The members, the most trusted first, those that say nothing last."""
-        lead, best = self.estimate.lead, self.estimate.best
-        return sorted(range(len(self.labels)), key=lambda j: (self._is_mute(j), j != best, -lead[j]))
+        standing, best = self.estimate.standing, self.estimate.best
+        return sorted(range(len(self.labels)), key=lambda j: (self._is_mute(j), j != best, -standing[j]))
 
     def rows(self) -> list[list[str]]:
         """Return a row of the table for every member."""
@@ -46,13 +52,17 @@ class TrustReport:
             lead = f"{estimate.lead_low[j]:+.3f} to {estimate.lead_high[j]:+.3f}"
             weight = f"{estimate.weights_low[j]:.2f} to {estimate.weights_high[j]:.2f}"
             figures = [
+                f"{estimate.standing[j]:+.1f}",
                 f"{estimate.lead[j]:+.3f}",
                 lead,
                 f"{estimate.agreement[j]:.2f}",
                 f"{estimate.weights[j]:.2f}",
                 weight,
             ]
-            rows.append([self.labels[j], *(["-", "", "-", "0.00", ""] if self._is_mute(j) else figures)])
+            figures.append(" x ".join(f"{factor:.2f}" for factor in estimate.factors[j]))
+            if estimate.decided == "too few":  # only the spread of the cosines counts: the others would say nothing
+                figures = ["-", "-", "", "-", f"{estimate.weights[j]:.2f}", "", "spread"]
+            rows.append([self.labels[j], *(["-", "-", "", "-", "0.00", "", ""] if self._is_mute(j) else figures)])
         return rows
 
     def lines(self) -> list[str]:
@@ -68,10 +78,9 @@ class TrustReport:
             for j, first in enumerate(estimate.copies)
             if j != first
         ]
-        looked = (
-            f"{estimate.sentences} distinct sentences of {self.what}, {estimate.pairs} near pairs, seed {estimate.seed}"
-        )
-        return [self._verdict(), *mute, *copies, f"Looked at: {looked}.", _LIMITS]
+        looked = f"{estimate.sentences} distinct sentences of {self.what}, {estimate.pairs} pairs, seed {estimate.seed}"
+        factors = [] if estimate.decided == "too few" else [_FACTORS]
+        return [self._verdict(), *mute, *copies, *factors, f"Looked at: {looked}.", _LIMITS]
 
     def to_json(self, members: Sequence[Encoder]) -> dict[str, Any]:
         """Return the figures as plain JSON."""
@@ -84,14 +93,17 @@ class TrustReport:
             "best": estimate.names[estimate.best],
             "sure": estimate.sure,
             "decided": estimate.decided,
+            "needed": estimate.needed,
             "members": [
                 {
                     "member": name,
                     "spec": members[j].spec.to_json(),
+                    "standing": numbers(estimate.standing[j]),
                     "lead": numbers(estimate.lead[j]),
                     "lead_interval": [numbers(estimate.lead_low[j]), numbers(estimate.lead_high[j])],
                     "agreement_with_best": numbers(estimate.agreement[j]),
                     "weight": numbers(estimate.weights[j]),
+                    "weight_factors": dict(zip(_NAMES, numbers(estimate.factors[j]), strict=True)),
                     "weight_interval": [numbers(estimate.weights_low[j]), numbers(estimate.weights_high[j])],
                     "whitened_weight": numbers(estimate.whitened_weights[j]),
                     "whitened": j in estimate.whitened,
@@ -114,18 +126,23 @@ class TrustReport:
         rivals = [j for j in self.order if not self._is_mute(j) and copies[j] != copies[estimate.best]]
         if estimate.decided == "nothing":
             return "No two members agree, so none can be preferred: all have the same weight."
+        if estimate.decided == "too few":
+            return (
+                f"{estimate.sentences} distinct sentences are too few to tell which member is better: it takes "
+                f"{estimate.needed} with these members. Their leads would be chance, so all members count the "
+                "same, each for the spread of its cosines: that loses less than to trust the wrong one."
+            )
         if not rivals:
             alone = "all others say the same" if len(estimate.names) - len(estimate.mute) > 1 else "there is no other"
             return f"{best} has nothing to be compared with: {alone}."
-        part = f"it comes first in {estimate.sure:.0%} of the bootstrap samples"
-        if estimate.decided == "words":
-            level = ", ".join(labels[j] for j in rivals if estimate.lead[j] >= estimate.lead[estimate.best] - LEVEL)
+        sure = f"{estimate.sure:.0%} sure"
+        if estimate.sure < LEVEL_BELOW:
             return (
-                f"{best} and {level} lead equally: these sentences do not show which is better. {best} is "
-                f"trusted most, because its cosines depend least on shared words ({part})."
+                f"{best} and {labels[rivals[0]]} are level: these sentences do not show which is better. Members that "
+                f"are level count nearly the same, which can lose least; {best} is ahead by a little ({sure})."
             )
+        words = " Its cosines depend less on shared words than those of the member with the largest lead."
+        why = words if estimate.decided == "words" else ""
         if estimate.sure >= _SURE:
-            return f"Trust {best} most: {part}."
-        if estimate.sure >= _FAIRLY:
-            return f"Trust {best} most, probably: {part}. {labels[rivals[0]]} is next."
-        return f"{best} and {labels[rivals[0]]} differ little: {best} is ahead, but {part} only."
+            return f"Trust {best} most ({sure}).{why}"
+        return f"Trust {best} most, probably ({sure}). {labels[rivals[0]]} is next.{why}"

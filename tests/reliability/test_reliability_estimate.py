@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders import DemoEncoder
 from ensembed.errors import InputError, ViewError
+from ensembed.methods import Auto
 from ensembed.reliability import Reliability, reliability
-from ensembed.reliability.estimate import _best
 from ensembed.views import ViewStore
 
 Array: TypeAlias = NDArray[Any]
@@ -57,14 +57,14 @@ def test_the_member_that_knows_most_is_the_best() -> None:
     estimate = _plain()
     assert estimate.names[estimate.best] == "good"
     assert list(np.argsort(-estimate.lead)) == [1, 2, 0]
-    assert estimate.sure == 1.0
+    assert 0.55 < estimate.sure < 0.9
     assert estimate.weights[1] == 1.0
     assert 0 < estimate.weights[0] < estimate.weights[2] < 1
     assert estimate.mute == ()
     assert estimate.copies == (0, 1, 2)
     assert not estimate.lexical
     assert (estimate.sentences, estimate.seed) == (N, 0)
-    assert 4 * 300 < estimate.pairs <= 5 * 300  # two queries may be neighbours of each other
+    assert 2 * 5 * 300 < estimate.pairs < 4 * 5 * 300  # near under any member, and random; some are the same
     for low, value, high in (
         (estimate.lead_low, estimate.lead, estimate.lead_high),
         (estimate.weights_low, estimate.weights, estimate.weights_high),
@@ -76,14 +76,14 @@ def test_the_member_that_knows_most_is_the_best() -> None:
     np.testing.assert_array_equal(estimate.sufficiency.diagonal(), 1)
     assert estimate.agreement[1] == 1
     assert estimate.whitened == (0, 2)
-    assert estimate.decided == "lead"
+    assert estimate.decided in ("lead", "level")  # the second best is not far behind
 
 
 def test_two_members_are_enough() -> None:
     bad, good, _ = _members()
     estimate = reliability([bad, good], **QUICK)
     assert estimate.best == 1
-    assert estimate.sure == 1.0
+    assert estimate.sure > 0.6
     assert 0 < estimate.weights[0] < 0.5
 
 
@@ -93,6 +93,9 @@ def test_equal_members_give_no_certain_best() -> None:
     assert estimate.mute == ()
     assert estimate.lead_high.min() > estimate.lead_low.max() - 0.02
     assert abs(estimate.lead[0]) < 0.02
+    assert estimate.decided == "level"
+    assert 0.5 < estimate.sure < 0.6
+    assert min(estimate.weights) > 0.7  # the choice that can lose least
 
 
 def test_a_single_member_has_weight_1() -> None:
@@ -335,8 +338,26 @@ def test_a_weak_member_is_not_mute() -> None:
     assert estimate.lead_low[1] > 0
 
 
-def test_of_members_that_lead_alike_the_one_that_follows_the_words_least_is_the_best() -> None:
-    leads = np.array([[0.1, 0.095, -0.195], [0.1, 0.08, -0.18]])
-    words = np.array([0.7, 0.3, 0.1])
-    assert _best(leads, words).tolist() == [1, 0]
-    assert _best(leads, None).tolist() == [0, 0]
+def test_too_few_sentences_prefer_no_member_and_say_so() -> None:
+    """With 80 sentences of encoders of some hundred dimensions the wrong member leads in all bootstrap samples."""
+    members = [_member(known, 10 + j, 80, 300) for j, known in enumerate(KNOWN)]
+    narrow = np.hstack([members[2], np.full((80, 1), 3 * np.abs(members[2]).max())])
+    estimate = reliability([*members[:2], narrow], **QUICK)
+    assert (estimate.decided, estimate.needed, estimate.sure) == ("too few", 301, 0.0)
+    assert estimate.whitened == ()
+    np.testing.assert_array_equal(estimate.whitened_weights, estimate.weights)
+    assert estimate.weights[2] == estimate.weights.max() == 1  # its cosines lie close together
+    with pytest.warns(RuntimeWarning, match="80 distinct sentences are too few .* takes 300"):
+        meta = Auto().fit(members)
+    assert meta.method["decided"] == "too few"
+    assert min(meta.method["weights"]) > 0.5
+    assert "trusted" not in meta.method
+    assert reliability(members, needed=50, **QUICK).decided in ("lead", "level")
+
+
+def test_weights_are_the_products_of_their_factors() -> None:
+    estimate = _plain()
+    np.testing.assert_allclose(estimate.factors.prod(axis=1), estimate.weights)
+    copied = reliability([*_members(), 2 * _members()[0], np.ones((N, 3))], **QUICK)
+    np.testing.assert_allclose(copied.factors.prod(axis=1), copied.weights, atol=1e-12)
+    assert copied.factors[0, 2] == pytest.approx(copied.factors[3, 2])

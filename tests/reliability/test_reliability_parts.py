@@ -69,7 +69,7 @@ def test_sentences_that_share_nothing_have_no_features(sentences: list[str]) -> 
 def test_explained_is_that_of_ridge_regressions() -> None:
     common = _normal(0, 120, 5)
     views = [_unit(common @ _normal(1 + j, 5, d) + (0.2 + j) * _normal(5 + j, 120, d)) for j, d in enumerate((6, 8))]
-    found = sufficiency.predictions(views, None, np.random.default_rng(3), silent).explained(np.ones((1, 120)))[0]
+    found = sufficiency.explained(views, None, 0, np.random.default_rng(3), silent)[0]
     Z = [X - X.mean(axis=0) for X in views]
     folds = [np.sort(one) for one in np.array_split(np.random.default_rng(3).permutation(120), sufficiency.FOLDS)]
     for i, j in ((0, 1), (1, 0)):
@@ -151,57 +151,46 @@ def _agreeing(*with_best: float) -> NDArray[Any]:
     return r
 
 
-def _odds(trust: NDArray[Any]) -> NDArray[Any]:
-    return np.asarray(trust / (1 - trust**2))
+def _weights(standing: list[float], r: NDArray[Any], spread: list[float]) -> NDArray[Any]:
+    return np.asarray(agreement.weight_factors(0, np.array(standing), r, np.array(spread)).prod(axis=1))
 
 
-WIDE = np.full(4, 0.3)  # wider than what is asked for: nothing is extrapolated
-
-
-def test_weights_follow_agreement_and_spread() -> None:
-    found = agreement.weights(0, _agreeing(0.3, 0.8, -0.4), WIDE, 0.0, np.ones((4, 4)))
-    trust = np.array([0.3, 0.8]) / 0.95
-    np.testing.assert_allclose(found[1:3], _odds(trust) / _odds(np.array(0.95)))
-    assert found[0] == 1
-    assert found[3] == 0
-    most = agreement.weights(0, _agreeing(0.97), np.array([0.3, 0.15]), 0.0, np.ones((2, 2)))
-    np.testing.assert_allclose(most, [1.0, 0.5 * 2])  # half the best, for half the spread
-
-
-def test_a_member_that_predicts_less_of_the_best_has_less_weight() -> None:
-    whole, half = (
-        agreement.weights(0, _agreeing(0.8), WIDE[:2], 0.0, np.array([[1.0, 1.0], [part, 1.0]])) for part in (1.0, 0.5)
-    )
-    assert half[1] == pytest.approx(whole[1] / 4)
-    assert (
-        agreement.weights(0, _agreeing(0.5), WIDE[:2], 0.0, np.array([[1.0, 1.0], [0.1, 1.0]]))[1] == 0
-    )  # next to nothing
+def test_weights_follow_standing_and_spread() -> None:
+    weights = _weights([0.0, 1.0, -2.0, 9.0], np.eye(4), [0.3, 0.15, 0.3, 0.3])
+    np.testing.assert_allclose(weights, [1.0, 2 * np.exp(-1.0), 1.0, 0.0])
+    np.testing.assert_array_equal(_weights([0.0, 1.0], np.eye(2), [0.0, 0.3]), [1.0, 0.0])
+    np.testing.assert_array_equal(_weights([0.0, 1.0], np.eye(2), [0.3, 0.0]), [1.0, 0.0])
 
 
 def test_members_with_the_same_errors_share_a_weight() -> None:
-    apart = agreement.weights(0, _agreeing(0.7, 0.7), WIDE[:3], 0.0, np.ones((3, 3)))
+    apart = _weights([0.0, 1.0, 1.0], _agreeing(0.7, 0.7), [0.3] * 3)
     r = _agreeing(0.7, 0.7)
     r[1, 2] = r[2, 1] = 1.0
-    alike = agreement.weights(0, r, WIDE[:3], 0.0, np.ones((3, 3)))
+    alike = _weights([0.0, 1.0, 1.0], r, [0.3] * 3)
     np.testing.assert_allclose(alike[1:], apart[1:] / 2, rtol=1e-6)
 
 
-def test_a_narrow_range_of_cosines_is_made_up_for() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.uniform(0, 1, 200_000)
-    y = 0.6 * x + 0.1 * rng.standard_normal(len(x))
-    x *= agreement.SPREAD / x.std()  # the best one's cosines, spread as widely as is asked for
-    found = []
-    for chosen in (x > -1, x > np.quantile(x, 0.7)):  # all pairs, and those that are near under the best
-        C = np.stack([x[chosen], y[chosen]])
-        found.append(
-            agreement.weights(0, np.asarray(np.corrcoef(C)), np.asarray(C.std(axis=1)), 0.0, np.ones((2, 2)))[1]
-        )
-    assert found[1] == pytest.approx(found[0], rel=0.05)
-
-
-def test_what_a_member_knows_of_the_best_is_in_parts_of_what_the_best_knows_of_it() -> None:
+def test_standings_are_relative_leads_and_words_where_these_are_level() -> None:
     R = np.array([[1.0, 0.4, -0.1], [0.2, 1.0, 0.3], [0.1, 0.6, 1.0]])
-    by_all, by_R = (agreement.weights(0, _agreeing(0.8, 0.8), WIDE[:3], 0.0, X) for X in (np.ones((3, 3)), R))
-    np.testing.assert_allclose(by_R / by_all, [1.0, 0.5**2, 1.0])
     np.testing.assert_allclose(sufficiency.lead(R), [0.2 - 0.0 - 0.4, -0.3, 0.2])
+    plain = sufficiency.standings(R, None)
+    np.testing.assert_allclose(plain, -plain.T)
+    assert plain[0, 1] == pytest.approx(0.2 / 0.6 / sufficiency.LEAD)
+    words = sufficiency.standings(R, np.array([0.5, 0.2, 0.45]))
+    np.testing.assert_allclose(words, -words.T)
+    most = sufficiency.MOST_WORDS * np.exp(-np.square(0.2 / 0.6 / sufficiency.LEVEL))
+    assert words[0, 1] == pytest.approx(plain[0, 1] - most)  # that it follows the words is bounded, and counts little
+    level = sufficiency.standings(np.full((2, 2), 0.3), np.array([0.5, 0.45]))
+    np.testing.assert_allclose(level, [[0.0, -1.0], [1.0, 0.0]])
+    np.testing.assert_allclose(sufficiency.lead(level, antisymmetric=True), [-1.0, 1.0])
+
+
+def test_random_pairs_are_added_for_every_query() -> None:
+    queries = np.arange(0, 40, 3)
+    near = agreement.near_pairs([agreement.nearest(_unit(_normal(0, 40, 6)), queries, 3)], queries, 40)
+    both = agreement.with_random_pairs(near, queries, 40, np.random.default_rng(0))
+    np.testing.assert_array_equal(both.pairs[: len(near.pairs)], near.pairs)
+    random, owner = both.pairs[len(near.pairs) :], both.owner[len(near.pairs) :]
+    np.testing.assert_array_equal(random[:, 1], queries[owner])
+    assert (random[:, 0] != random[:, 1]).all()
+    assert 4 * len(queries) < len(random) <= 5 * len(queries)

@@ -1,0 +1,72 @@
+"""`ensembed choose`, on demo encoders."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ensembed.cli import main
+
+SENTENCES = [f"w{i % 60} w{i * 7 % 61} w{i * 13 % 59} w{i // 3}" for i in range(180)]
+NAMES = ["demo?dim=32&seed=1", "demo?dim=48&seed=2", "demo?dim=24&seed=3"]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(SENTENCES))
+    return path
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    code = main(["choose", *arguments])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    return captured.out
+
+
+def test_choose_ranks_encoders_and_prints_a_command_that_fits(
+    capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path
+) -> None:
+    flags = [str(corpus), *(word for name in NAMES for word in ("-e", name)), "--store", str(tmp_path / "store")]
+    text = output(capsys, *flags)
+    lines = text.splitlines()
+    assert lines[0].split()[0] == "encoder"
+    assert all(any(line.startswith(name) for line in lines) for name in NAMES)
+    assert "n ensemble" in text.lower()
+    command = lines[-1]
+    assert command.startswith(("ensembed fit", "ensembed encode"))
+    found = json.loads(output(capsys, *flags, "--members", "2", "--dims", "20", "--json"))
+    assert [row["encoder"] for row in found["ranking"]] != []
+    assert {row["encoder"] for row in found["ranking"]} == set(NAMES)
+    assert len(found["chosen"]["members"]) <= 2
+    assert found["provenance"]["ensembed"]
+    words = shlex.split(found["command"])
+    if words[1] == "fit":
+        assert words[-4:-2] == ["--dim", "20"]
+        assert main([*words[1:-1], str(tmp_path / "model"), "--store", str(tmp_path / "store"), "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["CORPUS", "-e", NAMES[0]], 2, "nothing to choose from"),
+        (["CORPUS", "-e", NAMES[0], "-e", NAMES[1], "--budget", "soon"], 2, "'soon' is not a time such as 3ms"),
+        (["CORPUS", "-e", NAMES[0], "-e", NAMES[1], "--budget", "0.000001us"], 1, "raise the budget"),
+        (["SHORT", "-e", NAMES[0], "-e", NAMES[1]], 1, "holds 2 distinct sentences"),
+    ],
+)
+def test_choose_says_what_is_wrong(
+    capsys: pytest.CaptureFixture[str], corpus: Path, arguments: list[str], code: int, says: str
+) -> None:
+    short = corpus.with_name("short.txt")
+    short.write_text("one\ntwo\n")
+    words = {"CORPUS": str(corpus), "SHORT": str(short)}
+    assert main(["choose", *[words.get(word, word) for word in arguments]]) == code
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert "Traceback" not in captured.err

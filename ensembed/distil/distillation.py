@@ -1,0 +1,369 @@
+"""From a teacher and a corpus to a saved student: prepare the job, train it, save. A killed run goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from ensembed.corpora.corpus import Corpus
+from ensembed.distil.distil_job import JOB, Job, finish_job, job_writer
+from ensembed.distil.fidelity import Fidelity, HeldOut
+from ensembed.distil.static_files import Precision, save_folder, static_files, without_unknown
+from ensembed.distil.student_card import student_card, teacher_facts
+from ensembed.distil.student_sources import StudentSource, StudentStart, open_student
+from ensembed.distil.teacher import Teacher, teacher_vectors
+from ensembed.encoders.base import Encoder
+from ensembed.errors import InputError, ModelError
+from ensembed.numerics.pass_options import Pass
+from ensembed.support.atomic_files import why_not_writable
+from ensembed.support.checks import check_whole, sha256_of
+from ensembed.support.extras import import_extra
+from ensembed.support.file_limits import read_json
+from ensembed.support.progress import Progress, silent
+from ensembed.views import ViewStore
+
+if TYPE_CHECKING:
+    from ensembed.distil.student_training import Trained
+
+LEAST_SENTENCES = 100
+_BLOCK = 4096  # rows at a time: a shard of a stored view has as many
+_OWN = "ensembed_distil"  # in config.json: the student was saved by this module
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to make of a teacher.
+
+    Attributes:
+        student: `static`, or a BERT: a name of the catalogue, `st:FOLDER` or `onnx:FOLDER`, with `?layers=3` for some
+            of its layers.
+        dim: the student's dimensions. None: 384 for a static student, the BERT's own width for a transformer; at most
+            what the teacher supports.
+        start: where a static student starts: names of encoders, `none`, or None for the teacher's members.
+        tokenizer: the `tokenizer.json` of a static student. None: that of the start.
+        precision: how a static student is stored.
+        sentences: train on so many sentences of the corpus, chosen at random. None: on all.
+        max_length: the most tokens of a sentence that are looked at. None: 128.
+        epochs, batch_size, learning_rate: of the training. None: what suits the student.
+        whiten: how far the student's dimensions are made equal, from 0 to 1; see `Training`. None: what suits it.
+        leading: leading dimensions that can be used alone.
+        patience: checks on held-out sentences without a rise after which training stops. None: never.
+        seed: seed of everything that is chosen at random.
+    """
+
+    student: str = "static"
+    dim: int | None = None
+    start: tuple[str, ...] | None = None
+    tokenizer: Path | None = None
+    precision: Precision = "float32"
+    sentences: int | None = None
+    max_length: int | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    whiten: float | None = None
+    leading: tuple[int, ...] = ()
+    patience: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "sentences", "max_length", "epochs", "batch_size", "patience"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), 1)
+        check_whole("seed", self.seed, 0)
+        for k in self.leading:
+            check_whole("leading", k, 1)
+        rate = self.learning_rate
+        if rate is not None and not 0 < rate < float("inf"):
+            raise InputError(f"learning_rate must be a number above 0, not {rate!r}")
+        if self.whiten is not None and not 0 <= self.whiten <= 1:
+            raise InputError(f"whiten must be a number from 0 to 1, not {self.whiten!r}")
+
+    def training(self, dim: int, source: StudentSource) -> dict[str, Any]:
+        """Return how to train a student of so many dimensions."""
+        if wrong := [k for k in self.leading if k >= dim]:
+            raise InputError(f"leading dimensions are fewer than the student's {dim}, not {wrong[0]}")
+        usual = source.usual
+        return {
+            "epochs": self.epochs or usual.epochs,
+            "batch_size": self.batch_size or usual.batch_size,
+            "learning_rate": self.learning_rate or usual.learning_rate,
+            "whiten": usual.whiten if self.whiten is None else float(self.whiten),
+            "leading": sorted(set(self.leading), reverse=True),
+            "patience": self.patience,
+            "seed": self.seed,
+        }
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """A student that was made.
+
+    Attributes:
+        facts: of its job: kind, dimensions, training, sources.
+        result: its figures on held-out sentences, and those of its start.
+        files: the files of the saved student, by name.
+    """
+
+    facts: Mapping[str, Any]
+    result: Mapping[str, Any]
+    files: Mapping[str, bytes] = field(repr=False)
+
+
+def distil(
+    teacher: Encoder | Path,
+    corpus: Corpus,
+    plan: Plan,
+    out: Path,
+    *,
+    store: ViewStore | None = None,
+    device: str | None = None,
+    threads: int | None = None,
+    force: bool = False,
+    progress: Progress = silent,
+) -> Distilled:
+    """Train a student on what the teacher says about a corpus, and save it in a folder.
+
+    Args:
+        teacher: a model, an encoder, or a `.npy` file with its vector of every sentence of the corpus.
+        corpus: unlabelled sentences. What the teacher says about them is kept in the store.
+        plan: what to make.
+        out: the folder of the student: a new one, or with `force` that of an earlier student.
+        store: where views, and the training while it runs, are kept; by default the user's cache.
+        device: where to train: cpu, cuda, cuda:1. Default: a GPU if there is one.
+        threads: cores to use.
+        force: replace an earlier student.
+        progress: receives rows and steps that are done.
+
+    Raises:
+        InputError: the plan does not suit teacher or corpus.
+        ModelError: the folder cannot be written, or holds something else.
+        TrainingError: the training diverged.
+        StoreBusyError: another process trains the same student.
+    """
+    check_out(out, force=force)
+    import_extra("torch", "ae", "training a student")
+    store = store or ViewStore()
+    how = Pass(precision="float32", threads=threads, progress=progress)
+    source = open_student(plan, teacher, threads=threads, progress=progress)
+    key = _key(teacher, corpus, plan, source)
+    with store.training(key) as folder:
+        job = _job(folder, teacher, corpus, plan, source, store, how)
+        result, weights = _trained(job, device=device, threads=threads, progress=progress)
+        student = _distilled(job, result, weights, plan.precision, out.name)
+        save_student(out, student)
+        shutil.rmtree(folder, ignore_errors=True)
+    return student
+
+
+def prepare(
+    teacher: Encoder | Path,
+    corpus: Corpus,
+    plan: Plan,
+    folder: Path,
+    *,
+    store: ViewStore | None = None,
+    threads: int | None = None,
+    progress: Progress = silent,
+) -> Job:
+    """Write the job into a folder, to be trained elsewhere by `python -m ensembed.distil.student_training FOLDER`."""
+    if problem := why_not_writable(folder, lambda place: (place / JOB).exists()):
+        raise ModelError(f"cannot prepare a job in {folder}: {problem}")
+    source = open_student(plan, teacher, threads=threads, progress=progress)
+    how = Pass(precision="float32", threads=threads, progress=progress)
+    return _prepared(folder, teacher, corpus, plan, source, store or ViewStore(), how)
+
+
+def save_trained(folder: Path, out: Path, *, precision: Precision = "float32", force: bool = False) -> Distilled:
+    """Save the student of a job that was prepared and trained."""
+    check_out(out, force=force)
+    job = Job.open(folder)
+    kept = _read_trained(job)
+    if kept is None:
+        raise ModelError(
+            f"{folder} holds no trained student: run python -m ensembed.distil.student_training {folder} first"
+        )
+    student = _distilled(job, *kept, precision, out.name)
+    save_student(out, student)
+    return student
+
+
+def check_out(out: Path, *, force: bool) -> None:
+    """Raise a ModelError if a student cannot be saved in a folder."""
+    if problem := why_not_writable(out, is_student):
+        raise ModelError(f"cannot save the student in {out}: {problem}")
+    if not force and (out / "config.json").exists():
+        raise ModelError(f"there is a student in {out} already: name a new folder, or replace it with --force")
+
+
+def is_student(folder: Path) -> bool:
+    """Return whether a folder holds a student that was saved here."""
+    try:
+        config = read_json(folder / "config.json")
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and _OWN in config
+
+
+def save_student(out: Path, student: Distilled) -> None:
+    """Write the files of a student: the folder is complete or as it was."""
+    try:
+        save_folder(out, student.files)
+    except OSError as error:
+        raise ModelError(f"cannot save the student in {out}: {error}") from error
+
+
+def _key(teacher: Encoder | Path, corpus: Corpus, plan: Plan, source: StudentSource) -> str:
+    """Return the key of everything that determines a student, but for how it is stored."""
+    who = teacher.spec.key if isinstance(teacher, Encoder) else sha256_of(teacher)
+    settings = {name: value for name, value in asdict(plan).items() if name not in ("precision", "tokenizer")}
+    facts = [corpus.key, who, settings, source.key]
+    return "distil-" + hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _job(
+    folder: Path,
+    teacher: Encoder | Path,
+    corpus: Corpus,
+    plan: Plan,
+    source: StudentSource,
+    store: ViewStore,
+    how: Pass,
+) -> Job:
+    """Open the job of an interrupted run, or prepare it."""
+    if (folder / JOB).exists():
+        try:
+            return Job.open(folder)
+        except ModelError:  # damaged: it is made again
+            shutil.rmtree(folder, ignore_errors=True)
+    return _prepared(folder, teacher, corpus, plan, source, store, how)
+
+
+def _prepared(
+    folder: Path,
+    teacher: Encoder | Path,
+    corpus: Corpus,
+    plan: Plan,
+    source: StudentSource,
+    store: ViewStore,
+    how: Pass,
+) -> Job:
+    """Write a job: the tokens and targets of all sentences, and the student's start."""
+    distinct = np.flatnonzero(corpus.index.first_rows == np.arange(len(corpus)))
+    if plan.sentences is not None:
+        distinct = np.sort(np.random.default_rng([plan.seed, 3]).permutation(distinct)[: plan.sentences])
+    if len(distinct) < LEAST_SENTENCES:
+        raise InputError(f"{corpus} has {len(distinct)} sentences; a student needs at least {LEAST_SENTENCES}")
+    vectors = teacher_vectors(teacher, corpus, store, how)
+    dim = source.dim(plan.dim, int(vectors.shape[1]))
+    taught = Teacher.of(vectors, dim, how)
+    training = plan.training(taught.dim, source)
+    with job_writer(folder, source.vocabulary, taught.dim) as writer:
+        for start in range(0, len(corpus), _BLOCK):
+            stop = min(start + _BLOCK, len(corpus))
+            chosen = distinct[np.searchsorted(distinct, start) : np.searchsorted(distinct, stop)] - start
+            if len(chosen):
+                sentences = list(corpus.stretch(start, stop))
+                ids = source.token_ids([sentences[i] for i in chosen])
+                writer.append(ids, taught.targets(slice(start, stop))[chosen])
+            how.progress("prepare", stop, len(corpus))
+    facts = {
+        "student": source.kind,
+        "dim": taught.dim,
+        "vocabulary": source.vocabulary,
+        "max_length": source.max_length,
+        "training": training,
+        **source.facts,
+        "source": {
+            "teacher": teacher_facts(teacher),
+            "variance": round(taught.kept, 4),
+            "corpus": Path(str(corpus)).name,
+            "corpus_key": corpus.key,
+            "start": source.ingredients,
+        },
+    }
+    start_of: StudentStart = source.start(folder, plan.seed, store, how.progress)
+    return finish_job(folder, start_of, source.tokenizer, facts)
+
+
+def _trained(
+    job: Job, *, device: str | None, threads: int | None, progress: Progress
+) -> tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]:
+    """Train a job, unless that was done; return figures and weights."""
+    kept = _read_trained(job)
+    if kept is None:
+        from ensembed.distil.student_training import train, write_trained
+
+        trained: Trained = train(job, device=device, threads=threads, progress=progress)
+        write_trained(job, trained)
+        kept = _read_trained(job)
+    if kept is None:
+        raise ModelError(f"{job.folder} was changed while the student was trained; run again")
+    return kept
+
+
+def _read_trained(job: Job) -> tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]] | None:
+    """Return figures and weights of a job that was trained; None if it was not, or what there is is damaged."""
+    try:
+        result = read_json(job.folder / "result.json")
+        data = (job.folder / "trained.safetensors").read_bytes()
+        if result.get("sha256") != hashlib.sha256(data).hexdigest() or result.get("job") != job.identity:
+            return None
+        return result, load(data)
+    except (OSError, ValueError, AttributeError, OverflowError, SafetensorError):
+        return None
+
+
+def _distilled(
+    job: Job, result: Mapping[str, Any], weights: Mapping[str, NDArray[Any]], precision: Precision, name: str
+) -> Distilled:
+    """Return the student with its files."""
+    facts = dict(job.facts)
+    about = {_OWN: {"source": facts["source"], "training": facts["training"], "figures": dict(result)}}
+    if facts["student"] == "static":
+        from tokenizers import Tokenizer
+
+        from ensembed.encoders.model2vec_encoder import unknown_token
+
+        text = job.tokenizer()
+        tokenizer = Tokenizer.from_buffer(text)
+        vectors = weights["vectors"] * np.exp(weights["weights"])
+        vectors = without_unknown(vectors, unknown_token(tokenizer))
+        files = static_files(vectors, text.decode(), precision, about)
+    else:
+        from ensembed.distil.bert_files import bert_files
+
+        tensors = {key: array for key, array in weights.items() if not key.startswith("head.")}
+        head = (weights["head.weight"], weights["head.bias"])
+        files = bert_files({**facts["bert"], **about}, tensors, head, job.tokenizer(), int(facts["max_length"]))
+    files = {"README.md": student_card(name, facts, result).encode(), **files}
+    return Distilled(facts, result, files)
+
+
+def compare_students(
+    teacher: Encoder,
+    students: Sequence[Encoder],
+    sentences: Sequence[str],
+    *,
+    clock: Callable[[], float],
+    progress: Progress = silent,
+) -> list[tuple[Fidelity, float]]:
+    """Return what each student keeps of the teacher on sentences, and the seconds that it took to encode them."""
+    held = HeldOut(teacher.encode(sentences, progress=progress))
+    rows = []
+    for student in students:
+        student.encode(sentences[:64])  # libraries initialise themselves
+        start = clock()
+        vectors = student.encode(sentences, progress=progress)
+        rows.append((held.fidelity(vectors), clock() - start))
+    return rows

@@ -1,0 +1,59 @@
+"""`ensembed distil` on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from distil_cases import SENTENCES, write_small_tokenizer
+
+from ensembed.cli import main
+from ensembed.distil.student_training import main as train
+
+
+def test_a_student_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(SENTENCES))
+    tokenizer, store = str(write_small_tokenizer(tmp_path)), str(tmp_path / "store")
+    common = ["demo?dim=24", str(corpus), "--store", store]
+    how = ["--start", "none", "--tokenizer", tokenizer, "--dim", "12", "--epochs", "3", "--learning-rate", "0.02"]
+    how += ["--batch-size", "32", "--leading", "4,8"]
+    out = tmp_path / "out"
+    assert main(["distil", *common, *how, "--out", str(out), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["best"]["spearman"] > made["start"]["spearman"]
+    assert set(made["leading"]) == {"8", "4"}
+    assert main(["distil", *common, *how, "--out", str(out)]) == 1
+    assert "--force" in capsys.readouterr().err
+    # The same student, trained as another machine would.
+    job = str(tmp_path / "job")
+    assert main(["distil", *common, *how, "--prepare", job]) == 0
+    assert train([job]) == 0
+    capsys.readouterr()
+    again = tmp_path / "again"
+    assert main(["distil", *common, "--trained", job, "--out", str(again), "--precision", "int8", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["best"] == made["best"]
+    models = ["--report", f"model2vec:{out}", "--report", "demo?dim=3"]
+    assert main(["distil", *common, *models, "--json"]) == 0
+    teacher, student, other = json.loads(capsys.readouterr().out)["models"]
+    assert teacher["overlap"] == 1
+    assert student["overlap"] > other["overlap"]
+    assert main(["distil", *common, *models]) == 0
+    assert "sentences/s" in capsys.readouterr().out
+
+
+def test_command_lines_that_make_no_sense(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("one\n")
+    for words, code, problem in [
+        ([], 2, "Give one of --out, --prepare and --report"),
+        (["--out", str(tmp_path / "a"), "--prepare", str(tmp_path / "b")], 2, "Give one of"),
+        (["--out", str(tmp_path / "a"), "--leading", "x"], 2, "numbers with commas"),
+        (["--out", str(tmp_path / "a"), "--trained", str(tmp_path)], 1, "is no job"),
+        (["--out", str(tmp_path / "a"), "--student", "nobody"], 1, "nobody"),
+    ]:
+        assert main(["distil", "demo", str(corpus), *words]) == code
+        assert problem in capsys.readouterr().err
+    assert train([]) == 2
+    assert train([str(tmp_path)]) == 1

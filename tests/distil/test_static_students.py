@@ -1,0 +1,279 @@
+"""Static students: trained, interrupted, saved, and opened by three libraries."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distil_cases import CORPUS, SENTENCES, TEACHER, small_plan
+from safetensors.numpy import load_file
+
+from ensembed.corpora.corpus import ListCorpus
+from ensembed.distil.distil_job import Job, decode, encode
+from ensembed.distil.distillation import Plan, distil, prepare, save_trained
+from ensembed.distil.static_files import save_folder
+from ensembed.distil.student_training import train, write_trained
+from ensembed.encoders import open_encoder
+from ensembed.errors import DimensionError, InputError, ModelError, TrainingError
+from ensembed.numerics.row_matrices import unit_rows
+from ensembed.testing import files_of
+from ensembed.views import ViewStore
+
+TEXTS = ["a man is playing the guitar", "cats run so", "two dogs !", ""]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ViewStore:
+    return ViewStore(tmp_path / "store")
+
+
+def cosines(X: Any, Y: Any) -> Any:  # noqa: ANN401 - arrays
+    return np.einsum("ij,ij->i", unit_rows(np.asarray(X, np.float32)), unit_rows(np.asarray(Y, np.float32)))
+
+
+def test_a_student_learns_its_teacher_and_says_how_far(tmp_path: Path, store: ViewStore) -> None:
+    student = distil(TEACHER, CORPUS, small_plan(tmp_path, leading=(8,)), tmp_path / "out", store=store, threads=1)
+    start, best = student.result["start"], student.result["best"]
+    assert best["overlap"] > start["overlap"]
+    assert best["spearman"] > start["spearman"] + 0.1
+    assert set(student.result["leading"]) == {"8"}
+    assert student.result["facts"]["held_out"] == len(SENTENCES) // 10
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"{100 * best['overlap']:.1f}%" in card
+    assert "demo" in card
+    assert str(tmp_path) not in card
+    assert not list((tmp_path / "store" / "training").iterdir())
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
+def test_three_libraries_open_a_student(tmp_path: Path, store: ViewStore, precision: Any) -> None:  # noqa: ANN401 - a literal
+    from model2vec import StaticModel
+    from sentence_transformers import SentenceTransformer
+
+    folder = tmp_path / "out"
+    plan = small_plan(tmp_path, epochs=2, precision=precision)
+    distil(TEACHER, CORPUS, plan, folder, store=store, threads=1)
+    ours = open_encoder(f"model2vec:{folder}").encode(TEXTS[:3])
+    assert ours.shape == (3, 12)
+    np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-3)
+    exact = 1e-5 if precision == "float32" else 1e-4
+    others = [StaticModel.from_pretrained(str(folder)).encode(TEXTS[:3])]
+    others.append(SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:3]))
+    if precision != "int8":
+        others.append(open_encoder(f"static:{folder}").encode(TEXTS[:3]))
+    for vectors in others:
+        assert cosines(ours, vectors).min() > 1 - exact
+    whole = tmp_path / "whole"
+    distil(TEACHER, CORPUS, small_plan(tmp_path, epochs=2), whole, store=store, threads=1)
+    assert cosines(ours, open_encoder(f"model2vec:{whole}").encode(TEXTS[:3])).min() > 0.9995
+
+
+def test_starts_of_every_kind(tmp_path: Path, store: ViewStore) -> None:
+    """Tokens sent through the teacher, a static model's own table, both, and nothing."""
+    how: dict[str, Any] = {"store": store, "threads": 1}
+    nothing = distil(TEACHER, CORPUS, small_plan(tmp_path, epochs=1), tmp_path / "0", **how).result["start"]
+    members = distil(TEACHER, CORPUS, small_plan(tmp_path, start=None, epochs=1), tmp_path / "1", **how)
+    assert members.result["start"]["spearman"] > nothing["spearman"] + 0.3
+    static = f"model2vec:{tmp_path / '1'}"
+    plan = Plan(start=(static,), dim=12, epochs=1)  # the tokenizer is the start's
+    again = distil(TEACHER, CORPUS, plan, tmp_path / "2", **how)
+    # Ridge regression from vectors that predict the teacher well: nearly as good as these, and then trained further.
+    assert again.result["start"]["spearman"] > members.result["start"]["spearman"] - 0.1
+    both = distil(TEACHER, CORPUS, Plan(start=(static, "demo?dim=24"), dim=12, epochs=1), tmp_path / "3", **how)
+    assert [part["name"] for part in both.facts["source"]["start"]] == ["model2vec:1", "demo?dim=24"]
+
+
+def test_vectors_of_your_own_teach_as_well(tmp_path: Path, store: ViewStore) -> None:
+    np.save(tmp_path / "vectors.npy", TEACHER.encode(SENTENCES))
+    plan = small_plan(tmp_path, epochs=2)
+    by_file = distil(tmp_path / "vectors.npy", CORPUS, plan, tmp_path / "a", store=store, threads=1)
+    by_name = distil(TEACHER, CORPUS, plan, tmp_path / "b", store=store, threads=1)
+    assert by_file.result["best"] == by_name.result["best"]
+    np.save(tmp_path / "short.npy", TEACHER.encode(SENTENCES[:50]))
+    with pytest.raises(InputError, match=r"short.npy holds float32 of shape \(50, 24\)"):
+        distil(tmp_path / "short.npy", CORPUS, plan, tmp_path / "c", store=store)
+
+
+def interrupted(at: int) -> Any:  # noqa: ANN401 - a progress
+    """Return a progress that raises KeyboardInterrupt at a step."""
+
+    def report(label: str, done: int, _total: int | None, /) -> None:
+        if label.startswith("train ·") and done == at:
+            raise KeyboardInterrupt
+
+    return report
+
+
+def test_an_interrupted_training_goes_on_to_the_same_bits(tmp_path: Path, store: ViewStore) -> None:
+    plan = small_plan(tmp_path)
+    whole = train(prepare(TEACHER, CORPUS, plan, tmp_path / "whole", store=store), threads=1)
+    job = prepare(TEACHER, CORPUS, plan, tmp_path / "job", store=store)
+    with pytest.raises(KeyboardInterrupt):
+        train(job, threads=1, keep_every=0, progress=interrupted(23))
+    steps: list[int] = []
+    again = train(job, threads=1, progress=lambda _label, done, _total: steps.append(done))
+    assert steps[0] > 12
+    assert again.best == whole.best
+    for name, weights in whole.weights.items():
+        np.testing.assert_array_equal(again.weights[name], weights)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from ensembed.distil.distil_job import Job
+from ensembed.distil.student_training import train
+
+def kill(label, done, total):
+    if label.startswith("train ·") and done == 20:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+train(Job.open(Path(sys.argv[1])), threads=1, keep_every=0, progress=kill)
+"""
+
+
+def test_a_killed_training_goes_on_on_a_machine_with_torch_alone(tmp_path: Path, store: ViewStore) -> None:
+    plan = small_plan(tmp_path)
+    job = prepare(TEACHER, CORPUS, plan, tmp_path / "job", store=store)
+    assert subprocess.run([sys.executable, "-c", KILLED, str(job.folder)], check=False).returncode == -signal.SIGKILL
+    blocked = ["scipy", "onnxruntime", "click", "rich", "threadpoolctl", "tokenizers", "transformers"]
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({blocked!r}))\n"
+        "import torch; torch.set_num_threads(1)\n"
+        f"from ensembed.distil.student_training import main; sys.exit(main([{str(job.folder)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    student = save_trained(job.folder, tmp_path / "out")
+    whole = train(prepare(TEACHER, CORPUS, plan, tmp_path / "whole", store=store), threads=1)
+    assert student.result["best"] == whole.best.to_json() == json.loads(done.stdout)["best"]
+    vectors = whole.weights["vectors"] * np.exp(whole.weights["weights"])
+    saved = load_file(tmp_path / "out" / "model.safetensors")["embeddings"]
+    assert cosines(saved, vectors)[2:].min() > 1 - 1e-6
+
+
+def test_a_failed_save_leaves_the_old_student_and_trains_no_second_time(
+    tmp_path: Path, store: ViewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, how = tmp_path / "out", {"store": store, "threads": 1}
+    plan = small_plan(tmp_path, epochs=2)
+    distil(TEACHER, CORPUS, plan, out, **how)  # type: ignore[arg-type] # of the dict
+    before = files_of(out)
+    other = small_plan(tmp_path, epochs=3)
+    with monkeypatch.context() as patch:
+        patch.setattr("ensembed.distil.distillation.save_folder", lambda place, files: save_folder(place, Torn(files)))
+        with pytest.raises(ModelError, match="No space left"):
+            distil(TEACHER, CORPUS, other, out, force=True, **how)  # type: ignore[arg-type] # of the dict
+    assert files_of(out) == before
+    reports: list[str] = []
+    distil(TEACHER, CORPUS, other, out, force=True, progress=lambda label, *_: reports.append(label), **how)  # type: ignore[arg-type] # of the dict
+    assert files_of(out) != before
+    assert "train" not in {label.partition(" ")[0] for label in reports}
+
+
+class Torn(dict[str, bytes]):
+    """Files of which the third cannot be written."""
+
+    def items(self) -> Any:  # noqa: ANN401 - a view
+        yield from list(super().items())[:2]
+        raise OSError(28, "No space left on device")
+
+
+def test_jobs_that_are_damaged_are_named(tmp_path: Path, store: ViewStore) -> None:
+    job = prepare(TEACHER, CORPUS, small_plan(tmp_path, epochs=1), tmp_path / "job", store=store)
+    for name in ("tokens.npy", "targets.npy", "offsets.npy", "start.safetensors", "tokenizer.json"):
+        path = job.folder / name
+        data = path.read_bytes()
+        path.write_bytes(data[:-3] + b"\0\1\2")
+        with pytest.raises(ModelError, match=f"{name} was changed"):
+            Job.open(job.folder)
+        path.write_bytes(data)
+    facts = json.loads((job.folder / "job.json").read_text())
+    cases: list[Any] = [{}, [], {**facts, "format": 9}, {**facts, "sha256": {"/etc/passwd": ""}}]
+    for wrong in cases:
+        (job.folder / "job.json").write_text(json.dumps(wrong))
+        with pytest.raises(ModelError, match="job"):
+            Job.open(job.folder)
+    (job.folder / "job.json").unlink()
+    with pytest.raises(ModelError, match=r"there is no job.json"):
+        Job.open(job.folder)
+
+
+def test_a_damaged_job_of_an_interrupted_run_is_made_again(tmp_path: Path, store: ViewStore) -> None:
+    plan = small_plan(tmp_path, epochs=2)
+    with pytest.raises(KeyboardInterrupt):
+        distil(TEACHER, CORPUS, plan, tmp_path / "out", store=store, threads=1, progress=interrupted(3))
+    [folder] = (store.root / "training").iterdir()
+    (folder / "tokens.npy").write_bytes(b"torn")
+    student = distil(TEACHER, CORPUS, plan, tmp_path / "out", store=store, threads=1)
+    whole = distil(TEACHER, CORPUS, plan, tmp_path / "whole", store=store, threads=1)
+    assert student.result["best"] == whole.result["best"]
+
+
+def test_a_result_that_was_changed_is_not_saved(tmp_path: Path, store: ViewStore) -> None:
+    job = prepare(TEACHER, CORPUS, small_plan(tmp_path, epochs=1), tmp_path / "job", store=store)
+    with pytest.raises(ModelError, match="no trained student"):
+        save_trained(job.folder, tmp_path / "out")
+    write_trained(job, train(job, threads=1))
+    (job.folder / "trained.safetensors").write_bytes(b"torn")
+    with pytest.raises(ModelError, match="no trained student"):
+        save_trained(job.folder, tmp_path / "out")
+
+
+def test_divergence_is_named(tmp_path: Path, store: ViewStore) -> None:
+    job = prepare(TEACHER, CORPUS, small_plan(tmp_path, learning_rate=1e38), tmp_path / "job", store=store)
+    with pytest.raises(TrainingError, match=r"lower learning_rate=1e\+38"):
+        train(job, threads=1)
+
+
+def test_plans_that_cannot_be(tmp_path: Path, store: ViewStore) -> None:
+    out = tmp_path / "out"
+    for plan, problem in [
+        (small_plan(tmp_path, leading=(12,)), "fewer than the student's 12"),
+        (Plan(start=("none",)), "needs a tokenizer"),
+        (Plan(student="wordllama"), "a student is `static`, or a BERT"),
+        (Plan(student="minilm", start=("none",)), "start is for static students"),
+    ]:
+        with pytest.raises(InputError, match=problem):
+            distil(TEACHER, CORPUS, plan, out, store=store)
+    with pytest.raises(DimensionError, match="dim=25 is too many"):
+        distil(TEACHER, CORPUS, small_plan(tmp_path, dim=25), out, store=store)
+    with pytest.raises(InputError, match="needs at least 100"):
+        distil(TEACHER, ListCorpus(SENTENCES[:50] * 4), small_plan(tmp_path), out, store=store)
+    with pytest.raises(InputError, match="learning_rate must be"):
+        small_plan(tmp_path, learning_rate=-1)
+    with pytest.raises(InputError, match="whiten must be"):
+        small_plan(tmp_path, whiten=2)
+    out.mkdir()
+    (out / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match="it holds other files"):
+        distil(TEACHER, CORPUS, small_plan(tmp_path), out, store=store, force=True)
+
+
+def test_targets_keep_their_directions() -> None:
+    X = np.random.default_rng(0).standard_normal((50, 384)).astype(np.float32)
+    X[3] = 0
+    assert np.delete(cosines(X, decode(encode(X))), 3).min() > 0.9999
+    assert not decode(encode(X))[3].any()
+
+
+def test_whitening_makes_dimensions_more_equal(tmp_path: Path, store: ViewStore) -> None:
+    spreads = []
+    for whiten in (0.0, 1.0):
+        out = tmp_path / str(whiten)
+        distil(TEACHER, CORPUS, small_plan(tmp_path, whiten=whiten), out, store=store, threads=1)
+        sizes = np.square(open_encoder(f"model2vec:{out}").encode(SENTENCES)).mean(axis=0)
+        spreads.append(sizes.max() / sizes.min())
+    assert spreads[1] < 2 < spreads[0]
+
+
+def test_patience_stops_early(tmp_path: Path, store: ViewStore) -> None:
+    plan = small_plan(tmp_path, epochs=40, learning_rate=1e-9, patience=2)
+    result = distil(TEACHER, CORPUS, plan, tmp_path / "out", store=store, threads=1).result
+    assert result["facts"]["steps"] < 40 * 7 / 2

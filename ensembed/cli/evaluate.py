@@ -1,70 +1,184 @@
-"""`ensembed evaluate`: STS scores of models and encoders."""
+"""`ensembed evaluate`: scores of models and encoders on STS and on tasks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from ensembed.cli.completion import MODEL
 from ensembed.cli.console import print_json, print_table
 from ensembed.cli.options import PATH, How, how_options
+from ensembed.encoders import Encoder
+from ensembed.models.named_ensembles import split_names
 from ensembed.sts import LAYOUTS, NAMES, PROTOCOLS, Dataset, Protocol, Result, evaluate_all, read_pairs
 from ensembed.sts.encode_once import EncodeOnce
 from ensembed.sts.find import TESTS, find_sts, text_version
+from ensembed.support.progress import Progress
 from ensembed.support.provenance import provenance
+
+if TYPE_CHECKING:
+    from ensembed.tasks import Task, TaskResults
+
+_MTEB = "mteb:"
 
 
 @click.command()
-@click.argument("models", nargs=-1, required=True)
+@click.argument("models", nargs=-1, required=True, type=MODEL)
 @click.option(
     "--sts", "names", multiple=True, type=click.Choice([*NAMES, "tests"]), help="A data set; `tests` is all six."
 )
 @click.option("--pairs", multiple=True, type=PATH, help="A file of score<TAB>text1<TAB>text2.")
-@click.option("--data", type=PATH, help="Folder with the STS data. [default: $ENSEMBED_DATA]")
+@click.option(
+    "--task",
+    "tasks",
+    multiple=True,
+    metavar="NAME-OR-PATH[:SPLIT]",
+    help="A task: a folder or file of yours, one below `tasks` in the data folder, or mteb:NAME of an installed mteb.",
+)
+@click.option("--data", type=PATH, help="Folder with the STS data and the tasks. [default: $ENSEMBED_DATA]")
 @click.option("--layout", type=click.Choice(LAYOUTS), help="Version of the text. [default: the first that is found]")
 @click.option("--protocol", type=click.Choice(PROTOCOLS), default="mean")
-@click.option("--parts", is_flag=True, help="Show every sub-testset.")
-@how_options("threads", "trust", "quiet", "as_json")
+@click.option("--parts", is_flag=True, help="Show every sub-testset, and every figure of a task with its interval.")
+@click.option(
+    "--resamples", type=click.IntRange(min=0), default=2000, help="Resamples for the intervals and tests of tasks."
+)
+@how_options("threads", "moved", "trust", "quiet", "as_json", "store", "wait")
 def evaluate(
     models: tuple[str, ...],
     names: tuple[str, ...],
     pairs: tuple[Path, ...],
+    tasks: tuple[str, ...],
     data: Path | None,
     layout: str | None,
     protocol: Protocol,
     parts: bool,
+    resamples: int,
     how: How,
 ) -> None:
-    """Score MODELS (folders of saved models, names of encoders) on semantic textual similarity.
+    """Score MODELS (folders of saved models, names of encoders) on semantic textual similarity, or on tasks.
 
-    The figures are Pearson's r / Spearman's rho, times 100, of the cosine with the gold score. Protocols: mean (the
-    paper's: the plain mean over a year's sub-testsets), wmean (weighted by their size), all (a year's pairs pooled).
-    STS-B comes from the data folder or from `ensembed pull stsb`. Without --sts and --pairs, STS-B dev is scored: keep
-    the test sets for the final table.
+    The figures of STS are Pearson's r / Spearman's rho, times 100, of the cosine with the gold score. Protocols: mean
+    (the paper's: the plain mean over a year's sub-testsets), wmean (weighted by their size), all (a year's pairs
+    pooled). STS-B comes from the data folder or from `ensembed pull stsb`. Without --sts, --pairs and --task, STS-B dev
+    is scored: keep the test sets for the final table.
+
+    A task is search (nDCG@10, MAP, recall@100), reranking (MAP, MRR), texts with labels (clusters: V-measure; classes:
+    accuracy) or pairs (average precision, or correlations). docs/guides/evaluate.md shows the files. Every ensemble
+    among MODELS is compared with the best single encoder among them by a paired bootstrap test. Vectors are kept in the
+    store: an interrupted evaluation encodes no text again.
 
     \b
     Examples:
       ensembed evaluate my-model minilm use-lite
       ensembed evaluate my-model --sts tests --protocol wmean --parts
       ensembed evaluate my-model --pairs mine.tsv --json
+      ensembed evaluate my-model minilm --task my-queries --task tickets.tsv
     """
     wanted = [name for given in names for name in (TESTS if given == "tests" else (given,))]
-    if not wanted and not pairs:
+    if not wanted and not pairs and not tasks:
         wanted = ["stsb-dev"]
     datasets = [find_sts(name, data, layout) for name in dict.fromkeys(wanted)]
     datasets += [Dataset.of(read_pairs(path)) for path in pairs]
+    chosen = _find_tasks(tasks, data)
     results: dict[str, list[Result]] = {}
     with how.progress() as progress:
         memory = EncodeOnce()  # models often share members
-        for source in dict.fromkeys(models):
-            encoder = memory.remember(how.open_model(source, progress))
+        sources = tuple(dict.fromkeys(name for text in models for name in split_names(text)))
+        opened = {source: how.open_model(source, progress, beside=sources) for source in sources}
+        for source, model in opened.items() if datasets else ():
+            encoder = memory.remember(model)
             results[source] = evaluate_all(partial(encoder.encode, progress=progress), datasets, protocol)
+        scored = _score_tasks(opened, chosen, how, resamples, progress) if chosen else None
     if how.as_json:
-        scores = {source: [result.to_json() for result in scores] for source, scores in results.items()}
-        print_json({"provenance": provenance(), "protocol": protocol, "models": scores})
+        _print_json(results, protocol, scored)
         return
-    _print(results, protocol, parts)
+    if results:
+        _print(results, protocol, parts)
+    if scored is not None:
+        if results:
+            click.echo()
+        _print_tasks(scored, parts)
+
+
+def _find_tasks(names: Sequence[str], data: Path | None) -> list[Task]:
+    """Return the tasks of these names; nothing of them is imported without names."""
+    if not names:
+        return []
+    from ensembed.tasks import find_tasks
+
+    tasks: list[Task] = []
+    for name in dict.fromkeys(names):
+        if name.startswith(_MTEB):
+            from ensembed.integrations.mteb_tasks import mteb_tasks
+
+            tasks += mteb_tasks(name.removeprefix(_MTEB))
+        else:
+            tasks += find_tasks(name, data)
+    return tasks
+
+
+def _score_tasks(
+    models: dict[str, Encoder], tasks: Sequence[Task], how: How, resamples: int, progress: Progress
+) -> TaskResults:
+    from ensembed.tasks import evaluate_tasks
+
+    return evaluate_tasks(models, tasks, resamples=resamples, store=how.views, progress=progress)
+
+
+def _print_json(results: dict[str, list[Result]], protocol: Protocol, scored: TaskResults | None) -> None:
+    models = {source: [result.to_json() for result in scores] for source, scores in results.items()}
+    found = scored.to_json() if scored is not None else {"models": {}}
+    both = {source: [*models.get(source, []), *found["models"].get(source, [])] for source in models | found["models"]}
+    compared = {"comparisons": found["comparisons"]} if scored is not None else {}
+    print_json({"provenance": provenance(), "protocol": protocol, "models": both, **compared})
+
+
+def _print_tasks(scored: TaskResults, parts: bool) -> None:
+    some = next(iter(scored.results.values()))
+    means = len(some) > 1
+    headers = ["model", *(f"{result.task} {result.main}" for result in some), *(["mean"] if means else [])]
+    rows = []
+    for model, results in scored.results.items():
+        cells = [f"{100 * result.figures[result.main].value:.1f}" for result in results]
+        rows.append([model, *cells, *([f"{100 * scored.mean(model).value:.1f}"] if means else [])])
+    print_table(headers, rows)
+    if parts:
+        click.echo()
+        _print_figures(scored)
+    comparisons = scored.comparisons()
+    if comparisons:
+        click.echo("\nAgainst the best single encoder, by a paired bootstrap test:\n")
+        main = {(result.task, result.main) for result in some} | {("mean", "mean")}
+        shown = [found for found in comparisons if parts or (found.task, found.figure) in main]
+        lines = [
+            [
+                found.model,
+                found.task,
+                found.figure,
+                found.member,
+                f"{100 * found.difference:+.1f}",
+                f"{100 * found.low:+.1f} to {100 * found.high:+.1f}",
+                f"{found.p_holm:.3f}",
+            ]
+            for found in shown
+        ]
+        print_table(["model", "task", "figure", "best", "gain", "95%", "p"], lines, left=4)
+    click.echo("\nFigures x 100; p by Holm's correction for the number of ensembles.")
+
+
+def _print_figures(scored: TaskResults) -> None:
+    rows = []
+    for model, results in scored.results.items():
+        for result in results:
+            for name, figure in result.figures.items():
+                low, high = figure.interval
+                interval = f"{100 * low:.1f} to {100 * high:.1f}" if len(figure.resampled) else ""
+                rows.append([model, result.task, result.kind, name, f"{100 * figure.value:.1f}", interval])
+    print_table(["model", "task", "kind", "figure", "score", "95%"], rows, left=4)
 
 
 def _print(results: dict[str, list[Result]], protocol: Protocol, parts: bool) -> None:

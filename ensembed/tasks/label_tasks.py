@@ -1,0 +1,216 @@
+"""Texts with labels: how well clusters find the labels again, and how well a few simple classifiers learn them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.encoders.base import FloatArray
+from ensembed.errors import DatasetError
+from ensembed.numerics.row_matrices import unit_rows
+from ensembed.search.groups import choose_number, kmeans_partition
+from ensembed.support.extras import import_extra
+from ensembed.tasks.task import Array, Statistic, Task, Texts, mean_of
+
+NEIGHBOURS = 5
+"""Neighbours that vote."""
+
+PROBE_TEXTS = 32
+"""Texts of each label that the logistic probe learns from."""
+
+SEEDS = (0, 1, 2)
+"""Seeds of k-means; the V-measure is the mean over them."""
+
+_EXTRA = ("cluster", "scoring clusters and classes")
+_BLOCK = 1024  # rows that are compared with all others at a time
+
+
+@dataclass(frozen=True, eq=False)
+class _LabelTask(Task):
+    """Texts with labels."""
+
+    name: str
+    labelled: tuple[str, ...]
+    labels: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.labelled) != len(self.labels):
+            raise DatasetError(f"{self.name}: {len(self.labelled)} texts and {len(self.labels)} labels")
+        if len(set(self.labels)) < 2:
+            raise DatasetError(f"{self.name}: at least two different labels are needed")
+
+    def gold(self) -> Any:  # noqa: ANN401 - see `Task`
+        """Return the labels."""
+        return self.labels
+
+
+class Clustering(_LabelTask):
+    """Texts whose clusters should be their labels: the V-measure (Rosenberg and Hirschberg 2007).
+
+    `v-measure` is of k-means with the true number of clusters, the mean over `SEEDS`. `own` is of `ensembed cluster`,
+    which finds the number of clusters itself.
+    """
+
+    kind: ClassVar[str] = "clustering"
+    measures: ClassVar[tuple[str, ...]] = ("v-measure", "own")
+
+    @property
+    def items(self) -> int:
+        """The number of texts."""
+        return len(self.labelled)
+
+    def texts(self) -> Mapping[str, Texts]:
+        """Return the texts."""
+        return {"texts": Texts("text", self.labelled)}
+
+    def statistic(self, measure: str, vectors: Mapping[str, FloatArray]) -> Statistic:
+        """Return the V-measure of either partition."""
+        U = vectors["texts"]
+        learn = import_extra("sklearn.cluster", *_EXTRA)
+        classes = np.unique(self.labels, return_inverse=True)[1]
+        if measure == "own":
+            return v_measure(classes, kmeans_partition(U, choose_number(U)[0]).labels)
+        number = int(classes.max()) + 1
+        parts = [learn.KMeans(number, n_init=1, random_state=seed).fit(U).labels_ for seed in SEEDS]
+        statistics = [v_measure(classes, part) for part in parts]
+        return lambda counts: np.mean([statistic(counts) for statistic in statistics], axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Classification(_LabelTask):
+    """Texts whose label is predicted from other texts with labels; the figures are accuracies.
+
+    `centroid` is the label whose mean vector has the largest cosine, `knn` the majority among the nearest `NEIGHBOURS`,
+    `logistic` a logistic regression that learns from at most `PROBE_TEXTS` texts of each label.
+
+    Attributes:
+        train, train_labels: the texts to learn from; without them every second text of each label is learned from,
+            and the others are judged.
+    """
+
+    train: tuple[str, ...] = ()
+    train_labels: tuple[str, ...] = ()
+
+    kind: ClassVar[str] = "classification"
+    measures: ClassVar[tuple[str, ...]] = ("centroid", "knn", "logistic")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.train) != len(self.train_labels):
+            raise DatasetError(f"{self.name}: {len(self.train)} texts to learn from, {len(self.train_labels)} labels")
+        if unknown := set(self._known) - set(self._learned):
+            raise DatasetError(f"{self.name}: no text to learn from has the label {str(min(unknown))!r}")
+        if not self.items:
+            raise DatasetError(f"{self.name}: no label has two texts, one to learn from and one to judge")
+
+    @property
+    def _split(self) -> NDArray[np.bool_]:
+        """Which of the texts are judged [n]: all, or every second of each label."""
+        if self.train:
+            return np.ones(len(self.labels), bool)
+        seen: dict[str, int] = {}
+        judged = []
+        for label in self.labels:
+            seen[label] = seen.get(label, -1) + 1
+            judged.append(seen[label] % 2 == 1)
+        return np.array(judged)
+
+    @property
+    def _known(self) -> NDArray[Any]:
+        return np.array(self.labels)[self._split]
+
+    @property
+    def _learned(self) -> NDArray[Any]:
+        return np.array(self.train_labels) if self.train else np.array(self.labels)[~self._split]
+
+    @property
+    def items(self) -> int:
+        """The number of judged texts."""
+        return int(self._split.sum())
+
+    def texts(self) -> Mapping[str, Texts]:
+        """Return the texts, and those to learn from if they are apart."""
+        texts = {"texts": Texts("text", self.labelled)}
+        return texts | {"train": Texts("text", self.train)} if self.train else texts
+
+    def gold(self) -> Any:  # noqa: ANN401 - see `Task`
+        """Return the labels."""
+        return [self.labels, self.train_labels]
+
+    def statistic(self, measure: str, vectors: Mapping[str, FloatArray]) -> Statistic:
+        """Return the accuracy of one of the classifiers."""
+        judged = self._split
+        X = vectors["texts"][judged]
+        learned = vectors["train"] if self.train else vectors["texts"][~judged]
+        names, labels = np.unique(self._learned, return_inverse=True)
+        truth = np.searchsorted(names, self._known)
+        classify = {"centroid": nearest_centroid, "knn": nearest_neighbours, "logistic": logistic_probe}[measure]
+        return mean_of(classify(learned, labels, X) == truth)
+
+
+def nearest_centroid(T: FloatArray, labels: NDArray[np.int64], X: FloatArray) -> NDArray[np.int64]:
+    """Return for each row of X the label whose mean of unit rows T has the largest cosine."""
+    sums = np.zeros((int(labels.max()) + 1, T.shape[1]))
+    np.add.at(sums, labels, T)
+    return np.asarray((X @ unit_rows(sums).astype(np.float32).T).argmax(axis=1))
+
+
+def nearest_neighbours(
+    T: FloatArray, labels: NDArray[np.int64], X: FloatArray, *, k: int = NEIGHBOURS
+) -> NDArray[np.int64]:
+    """Return for each row of X the most frequent label among its k nearest rows of T; the nearer label of equals."""
+    result = np.empty(len(X), np.int64)
+    k = min(k, len(T))
+    # The votes of nearer neighbours count a little more, which decides between equal numbers of votes only.
+    votes = 1 + 0.5 ** np.arange(k) / (k + 1)
+    for start in range(0, len(X), _BLOCK):
+        C = X[start : start + _BLOCK] @ T.T
+        nearest = np.argpartition(-C, k - 1, axis=1)[:, :k]
+        order = np.argsort(-np.take_along_axis(C, nearest, axis=1), axis=1, kind="stable")
+        voted = labels[np.take_along_axis(nearest, order, axis=1)]
+        for row, own in enumerate(voted, start):
+            result[row] = np.bincount(own, weights=votes).argmax()
+    return result
+
+
+def logistic_probe(T: FloatArray, labels: NDArray[np.int64], X: FloatArray) -> NDArray[np.int64]:
+    """Return the predictions of a logistic regression on the first `PROBE_TEXTS` rows T of each label."""
+    learn = import_extra("sklearn.linear_model", *_EXTRA)
+    chosen = np.concatenate([np.flatnonzero(labels == label)[:PROBE_TEXTS] for label in np.unique(labels)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it stopped after max_iter, which is as good for a probe
+        probe = learn.LogisticRegression(C=10.0, max_iter=200).fit(T[chosen], labels[chosen])
+    return np.asarray(probe.predict(X))
+
+
+def v_measure(classes: Sequence[int] | NDArray[np.int64], clusters: NDArray[np.int64]) -> Statistic:
+    """Return the V-measure of clusters [n] against classes [n], the harmonic mean of homogeneity and completeness."""
+    classes = np.unique(classes, return_inverse=True)[1]
+    clusters = np.unique(clusters, return_inverse=True)[1]
+    rows, columns = int(classes.max()) + 1, int(clusters.max()) + 1
+    cell = classes * columns + clusters
+
+    def statistic(counts: Array) -> Array:
+        values = np.empty(len(counts))
+        for i, own in enumerate(counts):
+            table: Array = np.bincount(cell, own, rows * columns).astype(np.float64).reshape(rows, columns)
+            both, of_classes, of_clusters = (_entropy(t) for t in (table.ravel(), table.sum(1), table.sum(0)))
+            shared = of_classes + of_clusters - both  # the mutual information
+            # One class or one cluster has no entropy: all is then homogeneous, or complete.
+            homogeneity = shared / of_classes if of_classes > 0 else 1.0
+            completeness = shared / of_clusters if of_clusters > 0 else 1.0
+            total = homogeneity + completeness
+            values[i] = 2 * homogeneity * completeness / total if total > 0 else 0.0
+        return values
+
+    return statistic
+
+
+def _entropy(counts: Array) -> float:
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())

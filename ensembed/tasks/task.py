@@ -1,0 +1,150 @@
+"""What a task is: texts in roles, and measures of their vectors that can be resampled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.encoders.base import Encoder, FloatArray
+
+Array: TypeAlias = NDArray[np.float64]
+Role: TypeAlias = Literal["query", "document", "text"]
+"""How a text is encoded: `encode_query`, `encode_document` or `encode`."""
+
+EncodeTexts: TypeAlias = "Callable[[Encoder, Texts], FloatArray]"
+"""Returns a model's vectors of texts, scaled to length one."""
+
+Statistic: TypeAlias = Callable[[Array], Array]
+"""A measure of items that are counted several times: counts [b, n] -> values [b]."""
+
+PERCENTILES = (2.5, 97.5)
+# Counts at a time: a block of resamples of this many float64 stays small.
+_BLOCK = 1 << 22
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts that are encoded in one role."""
+
+    role: Role
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A measure of one model on one task, and its values on resamples of the items [resamples]."""
+
+    value: float
+    resampled: Array
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% percentile interval; the value twice if there are no resamples."""
+        if not len(self.resampled):
+            return self.value, self.value
+        low, high = np.percentile(self.resampled, PERCENTILES).tolist()
+        return low, high
+
+    def to_json(self) -> dict[str, float]:
+        """Return the value and its interval; figures are fractions."""
+        low, high = self.interval
+        return {"value": self.value, "low": low, "high": high} if len(self.resampled) else {"value": self.value}
+
+
+class Task(ABC):
+    """Texts, and what a good model does with them.
+
+    Attributes:
+        name: name in tables.
+        kind: the kind of task, for people and programs.
+        measures: the names of its figures; the first is the one that tables show.
+        items: how many items (queries, texts, pairs) are judged.
+    """
+
+    name: str
+    kind: ClassVar[str]
+    measures: ClassVar[tuple[str, ...]]
+
+    @property
+    @abstractmethod
+    def items(self) -> int:
+        """How many items (queries, texts, pairs) are judged."""
+
+    @abstractmethod
+    def texts(self) -> Mapping[str, Texts]:
+        """Return the texts whose vectors `statistics` needs."""
+
+    @abstractmethod
+    def statistic(self, measure: str, vectors: Mapping[str, FloatArray]) -> Statistic:
+        """Return a measure of the texts' vectors, scaled to length one, as a function of the items' counts."""
+
+    @abstractmethod
+    def gold(self) -> Any:  # noqa: ANN401 - whatever JSON can hold
+        """Return what is known about the texts, for the fingerprint."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of all texts and of what is known about them; results carry it."""
+        facts = [self.kind, {name: some.texts for name, some in self.texts().items()}, self.gold()]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+    def score(
+        self,
+        model: Encoder,
+        encode: EncodeTexts,
+        *,
+        resamples: int,
+        seed: int,
+        measures: Sequence[str] | None = None,
+    ) -> dict[str, Figure]:
+        """Measure a model: `encode` gives its vectors of texts."""
+        vectors = {name: encode(model, texts) for name, texts in self.texts().items()}
+        return self.figures(vectors, resamples=resamples, seed=seed, measures=measures)
+
+    def figures(
+        self,
+        vectors: Mapping[str, FloatArray],
+        *,
+        resamples: int,
+        seed: int,
+        measures: Sequence[str] | None = None,
+    ) -> dict[str, Figure]:
+        """Measure the vectors on the items and on resamples of them, which are the same for every model.
+
+        `measures` are those that are wanted; None for all.
+        """
+        wanted = self.measures if measures is None else measures
+        return self.resample({name: self.statistic(name, vectors) for name in wanted}, resamples=resamples, seed=seed)
+
+    def resample(self, statistics: Mapping[str, Statistic], *, resamples: int, seed: int) -> dict[str, Figure]:
+        """Return the values of statistics on the items and on resamples of them."""
+        ones = np.ones((1, self.items))
+        values = {name: float(statistic(ones)[0]) for name, statistic in statistics.items()}
+        blocks: dict[str, list[Array]] = {name: [] for name in statistics}
+        for counts in draws(self.items, resamples, [seed, int(self.fingerprint, 16)]):
+            for name, statistic in statistics.items():
+                blocks[name].append(statistic(counts))
+        return {name: Figure(values[name], np.concatenate([np.empty(0), *blocks[name]])) for name in statistics}
+
+
+def draws(items: int, resamples: int, seed: Sequence[int]) -> Iterator[Array]:
+    """Yield blocks [b, items] of how often each item is in each resample: as many items as there are, with repeats."""
+    random = np.random.default_rng(list(seed))
+    step = max(1, _BLOCK // max(1, items))
+    for start in range(0, resamples, step):
+        block = min(step, resamples - start)
+        chosen = random.integers(items, size=(block, items)) + items * np.arange(block)[:, None]
+        yield np.bincount(chosen.ravel(), minlength=block * items).reshape(block, items).astype(np.float64)
+
+
+def mean_of(units: Sequence[float] | NDArray[Any]) -> Statistic:
+    """Return the mean of a figure of each item."""
+    values = np.asarray(units, np.float64)
+    return lambda counts: np.einsum("ij,j->i", counts, values) / counts.sum(axis=1)

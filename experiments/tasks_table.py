@@ -1,0 +1,353 @@
+"""`python -m experiments.tasks_table`: members, methods and rank fusion on tasks beyond STS.
+
+Every method is fitted on the unlabelled sentences of STS-B train, as in `ensembles_table`. Writes `tasks.md` and
+`tasks.json`. Vectors are kept in the store and finished ensembles in the cache: run it again after an interruption.
+`--members gte-small,minilm` takes the ensembles of these encoders alone, `--sets trecqa:dev,trecqa` these sets alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.corpora.corpus import ListCorpus
+from ensembed.encoders import open_encoder
+from ensembed.encoders.base import FloatArray
+from ensembed.methods import make_method
+from ensembed.models.ensemble import Ensemble, MetaEncoder
+from ensembed.paper.named_corpora import STSB_TRAIN, open_corpora
+from ensembed.paper.notebook import Notebook, to_json
+from ensembed.support.machine import cache_dir
+from ensembed.support.progress import Progress, bars
+from ensembed.support.provenance import provenance
+from ensembed.support.text_tables import markdown_table
+from ensembed.tasks import Ranking, Task, TaskResult, TaskResults, evaluate_tasks
+from ensembed.tasks.task_scores import text_vectors
+from ensembed.views import ViewStore
+from experiments import run, write_results
+from experiments.tasks_sets import CHOICE, DOCUMENTS, FINAL, LABELLED, load_sets
+
+MEMBERS = ("gte-small", "minilm", "use-lite", "wordllama")
+METHODS = ("conc", "avg", "svd", "gcca", "auto")
+AUTO = "auto"
+RESAMPLES = 500
+FUSION = 60
+"""The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009)."""
+
+_COMMAND = "python -m experiments.tasks_table"
+_TIMED = 200
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How far a method is above the best member on the mean of some sets: points, and their 95% interval."""
+
+    points: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """An ensemble: the score x 100 of each method on each set, and the gains over the best member."""
+
+    members: tuple[str, ...]
+    weights: dict[str, float]  # that auto found
+    scores: dict[str, dict[str, float]]
+    gains: dict[str, dict[str, Gain]]  # by "choice" or "final", then by method
+    fused: dict[str, float]  # rank fusion, on sets with rankings
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Everything that the page shows."""
+
+    provenance: dict[str, str]
+    sets: dict[str, dict[str, str]]  # by label: part, kind, figure, items
+    singles: dict[str, dict[str, float]]
+    milliseconds: dict[str, float]  # of one sentence
+    rows: tuple[Row, ...]
+
+    def part(self, part: str) -> list[str]:
+        """The labels of the sets to choose on, or of the final ones."""
+        return [label for label, facts in self.sets.items() if facts["part"] == part]
+
+    def mean(self, scores: Mapping[str, float], part: str) -> float:
+        """The mean of scores over a part of the sets."""
+        return float(np.mean([scores[label] for label in self.part(part)]))
+
+    def best(self, row: Row, part: str) -> tuple[str, float]:
+        """The member with the best mean, and that."""
+        means = {name: self.mean(self.singles[name], part) for name in row.members}
+        name = max(means, key=means.__getitem__)
+        return name, means[name]
+
+
+def label_of(result: TaskResult | Task) -> str:
+    """The name of a set and its figure."""
+    if isinstance(result, Task):
+        return f"{result.name} {result.measures[0]}"
+    return f"{result.task} {result.main}"
+
+
+def fuse(task: Ranking, rankings: Sequence[Sequence[NDArray[np.int64]]]) -> float:
+    """Return the score x 100 of reciprocal rank fusion of the members' rankings, by member and query."""
+    fused = []
+    for query, lists in enumerate(zip(*rankings, strict=True)):
+        scores = np.zeros(len(task.documents))
+        for ranking in lists:
+            scores[ranking] += 1 / (FUSION + 1 + np.arange(len(ranking)))
+        fused.append(task.rank_scores(query, scores))
+    statistic = task.measure_rankings(task.measures[0], fused)
+    return 100 * float(statistic(np.ones((1, task.items)))[0])
+
+
+class Experiment:
+    """Scores members once, and every ensemble of them."""
+
+    def __init__(self, members: Sequence[str], sets: Sequence[str], notebook: Notebook, progress: Progress) -> None:
+        self.members, self.notebook, self.progress = tuple(members), notebook, progress
+        self.store = ViewStore(wait=600)
+        [named] = open_corpora([STSB_TRAIN])
+        self.corpus = ListCorpus(list(named.corpus))
+        parts = {"choice": CHOICE, "final": FINAL}
+        self.parts = {part: _sets_of(names, sets) for part, names in parts.items()}
+        self.tasks = [task for tasks in self.parts.values() for task in tasks]
+        self.encoders = {name: open_encoder(name) for name in self.members}
+        how: dict[str, Any] = {"resamples": RESAMPLES, "main_only": True, "store": self.store, "progress": progress}
+        self.how = how
+        self.singles = evaluate_tasks(self.encoders, self.tasks, **how)
+        rankings = [task for task in self.tasks if isinstance(task, Ranking)]
+        self.rankings = {
+            (name, label_of(task)): task.rank(*(self._vectors(name, task, what) for what in ("queries", "documents")))
+            for name in self.members
+            for task in rankings
+        }
+
+    def run(self) -> Tables:
+        """Score everything."""
+        groups = [group for n in range(2, len(self.members) + 1) for group in itertools.combinations(self.members, n)]
+        rows = []
+        for i, group in enumerate(groups):
+            self.progress("ensembles", i, len(groups))
+            ensemble = Ensemble([self.encoders[name] for name in group])
+            models = {method: self._fit(ensemble, method) for method in METHODS}
+            # The keys of fitted models change with their members, the corpus and whatever a method does.
+            keys = [models[method].spec.key for method in METHODS]
+            facts = [keys, [task.fingerprint for task in self.tasks], RESAMPLES, METHODS]
+            rows.append(self.notebook.record(Row, facts, partial(self.row, group, models)))
+        self.progress("ensembles", len(groups), len(groups))
+        singles = {name: _scores(results) for name, results in self.singles.results.items()}
+        times = {name: self.milliseconds(name) for name in self.members}
+        return Tables(provenance(), self.sets(), singles, times, tuple(rows))
+
+    def sets(self) -> dict[str, dict[str, str]]:
+        """Facts of every set."""
+        return {
+            label_of(task): {"part": part, "kind": task.kind, "figure": task.measures[0], "items": str(task.items)}
+            for part, tasks in self.parts.items()
+            for task in tasks
+        }
+
+    def row(self, group: tuple[str, ...], models: Mapping[str, MetaEncoder]) -> Row:
+        """Score the methods on one ensemble."""
+        results = evaluate_tasks(models, self.tasks, **self.how)
+        both = TaskResults(
+            {**results.results, **{name: self.singles.results[name] for name in group}}, frozenset(METHODS)
+        )
+        fused = {
+            label_of(task): fuse(task, [self.rankings[name, label_of(task)] for name in group])
+            for task in self.tasks
+            if isinstance(task, Ranking)
+        }
+        scores = {method: _scores(results.results[method]) for method in METHODS}
+        gains = {part: _gains(both, [label_of(task) for task in tasks]) for part, tasks in self.parts.items()}
+        return Row(group, models[AUTO].weights, scores, gains, fused)
+
+    def _fit(self, ensemble: Ensemble, method: str) -> MetaEncoder:
+        largest = max(ensemble.dims)
+        options = {"dim": largest} if method in ("svd", "gcca") else {}
+        return ensemble.fit(self.corpus, make_method(method, **options), store=self.store, progress=self.progress)
+
+    def _vectors(self, name: str, task: Task, what: str) -> FloatArray:
+        return text_vectors(self.encoders[name], task.texts()[what], store=self.store)
+
+    def milliseconds(self, name: str) -> float:
+        """Measure the time of one sentence, encoded in batches."""
+        texts = [text for _, text in zip(range(_TIMED), self.corpus, strict=False)]
+        self.encoders[name].encode(texts[:8])
+        start = time.perf_counter()
+        self.encoders[name].encode(texts)
+        return 1000 * (time.perf_counter() - start) / len(texts)
+
+
+def _sets_of(names: Sequence[str], wanted: Sequence[str]) -> list[Task]:
+    """Return the tasks of these sets that are wanted: by the name of the set, or by it and the figure."""
+    tasks = load_sets(tuple(name for name in names if any(want.split(" ")[0] == name for want in wanted)))
+    return [task for task in tasks if task.name in wanted or label_of(task) in wanted]
+
+
+def _scores(results: Sequence[TaskResult]) -> dict[str, float]:
+    return {label_of(result): 100 * result.figures[result.main].value for result in results}
+
+
+def _gains(results: TaskResults, labels: Sequence[str]) -> dict[str, Gain]:
+    some = {
+        model: [result for result in given if label_of(result) in labels] for model, given in results.results.items()
+    }
+    found = [each for each in TaskResults(some, results.ensembles).comparisons() if each.task == "mean"]
+    return {each.model: Gain(*(100 * value for value in (each.difference, each.low, each.high))) for each in found}
+
+
+def summary(tables: Tables) -> list[str]:
+    """The sentences worth repeating, all of them computed."""
+    lines = []
+    for part, what in (("final", "the final sets"), ("choice", "the sets that may be chosen on")):
+        gains = [row.gains[part][AUTO].points for row in tables.rows]
+        level = sum(gain >= -0.1 for gain in gains)
+        left = [
+            tables.mean(row.scores[AUTO], part) - max(tables.mean(row.scores["conc"], part), tables.best(row, part)[1])
+            for row in tables.rows
+        ]
+        lines.append(
+            f"On the mean of {what} auto is at or above its best member (0.1 allowed for noise) in {level} of "
+            f"{len(gains)} ensembles, by {np.mean(gains):+.2f} points in the mean ({min(gains):+.2f} to "
+            f"{max(gains):+.2f}); against the better of conc and the best member it is at {np.mean(left):+.2f} in the "
+            f"mean, {min(left):+.2f} at worst."
+        )
+    for method in METHODS[:-1]:
+        gains = [row.gains["final"][method].points for row in tables.rows]
+        lines.append(
+            f"{method} on the final sets: at or above the best member in {sum(gain >= -0.1 for gain in gains)} of "
+            f"{len(gains)}, {np.mean(gains):+.2f} in the mean, {min(gains):+.2f} at worst."
+        )
+    ranked = [label for label in tables.part("final") if label in tables.rows[0].fused]
+    if not ranked:
+        return lines
+    differences = [row.fused[label] - row.scores[AUTO][label] for row in tables.rows for label in ranked]
+    lines.append(
+        f"Reciprocal rank fusion of the members' lists is {np.mean(differences):+.2f} from auto in the mean over "
+        f"{len(ranked)} final sets with rankings ({', '.join(ranked)})."
+    )
+    return lines
+
+
+def page(tables: Tables) -> str:
+    """Everything as Markdown."""
+    facts = ", ".join(f"{key} {value}" for key, value in tables.provenance.items())
+    made = f"Printed and written by `{_COMMAND} --members {','.join(tables.singles)}`, on the sets below."
+    parts = [
+        f"# Search, reranking, classes, clusters and pairs\n\n{made}",
+        "\n".join(f"- {line}" for line in summary(tables)),
+        "## The members\n\n" + _members(tables),
+    ]
+    for part, title in (("final", "Final sets"), ("choice", "Sets that may be chosen on")):
+        parts.append(f"## {title}: mean of every ensemble\n\n" + _means(tables, part))
+        parts.append(f"## {title}: every set\n\n" + _each(tables, part))
+    if tables.rows[0].fused:
+        parts.append("## Fusing ranks\n\n" + _fusion(tables))
+    parts.append("## Weights that auto found\n\n" + _weights(tables))
+    sizes = (
+        f"Figures x 100. Collections have at most {DOCUMENTS} documents (all judged ones, others at random), sets "
+        f"with labels at most {LABELLED} texts, so that two cores can make the table: figures of search are higher "
+        "than on whole collections. `ensembed evaluate --task scifact` scores the whole one."
+    )
+    fits = (
+        "Every method is fitted on the distinct sentences of STS-B train, without labels; svd and gcca (tau 10) have "
+        "the dimension of the largest member. The autoencoder is not among them."
+    )
+    gain = "Gain: over the member that is best on the mean of these sets, with a 95% paired bootstrap interval."
+    costs = (
+        "ms: milliseconds per sentence of STS-B train in this run, members one after the other; an ensemble costs "
+        "their sum, and the combination next to nothing."
+    )
+    notes = [sizes, fits, gain, costs, f"Made with {facts}."]
+    return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes)]) + "\n"
+
+
+def _members(tables: Tables) -> str:
+    labels = [*tables.part("final"), *tables.part("choice")]
+    rows = [
+        [
+            name,
+            f"{tables.milliseconds[name]:.2f}",
+            f"{tables.mean(scores, 'final'):.1f}",
+            f"{tables.mean(scores, 'choice'):.1f}",
+            *(f"{scores[label]:.1f}" for label in labels),
+        ]
+        for name, scores in tables.singles.items()
+    ]
+    return markdown_table(["", "ms", "final", "choice", *labels], rows)
+
+
+def _means(tables: Tables, part: str) -> str:
+    rows = []
+    for row in tables.rows:
+        name, best = tables.best(row, part)
+        gain = row.gains[part][AUTO]
+        methods = [f"{tables.mean(row.scores[method], part):.1f}" for method in METHODS]
+        cost = sum(tables.milliseconds[member] for member in row.members)
+        interval = f"{gain.points:+.1f} ({gain.low:+.1f} to {gain.high:+.1f})"
+        rows.append([" + ".join(row.members), f"{cost:.1f}", f"{name} {best:.1f}", *methods, interval])
+    return markdown_table(["", "ms", "best member", *METHODS, "gain of auto"], rows)
+
+
+def _each(tables: Tables, part: str) -> str:
+    labels = tables.part(part)
+    rows = []
+    for row in tables.rows:
+        best = {label: max(tables.singles[name][label] for name in row.members) for label in labels}
+        given = {"best member of the set": best} | {method: row.scores[method] for method in METHODS}
+        for method, scores in given.items():
+            name = " + ".join(row.members) if method == next(iter(given)) else ""
+            rows.append([name, method, *(f"{scores[label]:.1f}" for label in labels)])
+    return markdown_table(["", "", *labels], rows, left=2)
+
+
+def _fusion(tables: Tables) -> str:
+    labels = [label for label in tables.sets if label in tables.rows[0].fused]
+    rows = [
+        [" + ".join(row.members), *(f"{row.fused[label]:.1f} ({row.scores[AUTO][label]:.1f})" for label in labels)]
+        for row in tables.rows
+    ]
+    return "Reciprocal rank fusion, and auto in brackets.\n\n" + markdown_table(["", *labels], rows)
+
+
+def _weights(tables: Tables) -> str:
+    names = list(tables.singles)
+    rows = [
+        [" + ".join(row.members), *(f"{row.weights[name]:.3f}" if name in row.weights else "" for name in names)]
+        for row in tables.rows
+    ]
+    return markdown_table(["", *names], rows)
+
+
+def main(members: Sequence[str], sets: Sequence[str], out: Path, name: str, *, fresh: bool = False) -> None:
+    """Write `NAME.md` and `NAME.json`."""
+    with bars() as progress:
+        tables = Experiment(members, sets, Notebook(cache_dir() / "tasks", fresh, progress), progress).run()
+    print(page(tables))
+    write_results(out, name, page(tables), to_json(Tables, tables, indent=1).decode())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog=_COMMAND, description="Members, methods and fusion on tasks beyond STS.")
+    parser.add_argument("--members", default=",".join(MEMBERS), help="encoders, with commas between them")
+    parser.add_argument(
+        "--sets", default=",".join((*CHOICE, *FINAL)), help="sets, or sets with a figure ('agnews knn')"
+    )
+    parser.add_argument("--name", default="tasks", help="name of the two files")
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--fresh", action="store_true", help="compute again what was computed before")
+    given = parser.parse_args()
+    lists = given.members.split(","), given.sets.split(",")
+    run(partial(main, *lists, given.out, given.name, fresh=given.fresh))

@@ -17,7 +17,7 @@ from ensembed.methods.weights import CountedMembers, Weights, concatenation, sca
 from ensembed.numerics.eigen import fix_signs, supported_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
-from ensembed.numerics.row_matrices import Matrix, Views
+from ensembed.numerics.row_matrices import Views
 from ensembed.support.checks import check_whole
 
 if TYPE_CHECKING:
@@ -97,7 +97,20 @@ class Auto(MomentMethod):
             return self.build(dims)
         if not self.whitened:
             return super().combine(views, how, passes)
-        meta = self._side_by_side(dims, self._whitenings(views))
+        from ensembed.reliability.estimate import sample_rows, sample_vectors  # most fits do without
+        from ensembed.reliability.sufficiency import SoftWhitening
+
+        if self.whitened[-1] >= len(views):
+            raise InputError(f"whitened has place {self.whitened[-1]}, but there are {len(views)} members")
+        factors = scales(self.weights, len(views))
+        rows = sample_rows(views[0].shape[0], None, _ROWS, 0)
+        whitenings: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
+        for j in self.whitened:
+            if factors[j]:
+                whitening = SoftWhitening.of(sample_vectors(views[j], rows, j))
+                matrix = whitening.matrix.astype(np.float32)
+                whitenings[j] = (matrix, -(whitening.mean @ matrix.astype(np.float64)).astype(np.float32))
+        meta = self._side_by_side(dims, whitenings)
         return meta if self.dim is None else self._shortened(meta, passes.moments([MetaRows(meta, views)], how))
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
@@ -111,23 +124,6 @@ class Auto(MomentMethod):
         moments = counted.moments(moments)
         mean, scatter = moments.mean * counted.column_scales, counted.scaled(moments.scatter)
         return self._shortened(meta, replace(moments, mean=mean, scatter=scatter))
-
-    def _whitenings(self, views: Sequence[Matrix]) -> dict[int, tuple[NDArray[Any], NDArray[Any]]]:
-        """Return matrix and offset of each member that is whitened, estimated on some thousand rows."""
-        from ensembed.reliability.estimate import sample_rows, sample_vectors  # most fits do without
-        from ensembed.reliability.sufficiency import SoftWhitening
-
-        if self.whitened[-1] >= len(views):
-            raise InputError(f"whitened has place {self.whitened[-1]}, but there are {len(views)} members")
-        factors = scales(self.weights, len(views))
-        rows = sample_rows(views[0].shape[0], None, _ROWS, 0)
-        whitenings = {}
-        for j in self.whitened:
-            if factors[j]:
-                whitening = SoftWhitening.of(sample_vectors(views[j], rows, j))
-                matrix = whitening.matrix.astype(np.float32)
-                whitenings[j] = (matrix, -(whitening.mean @ matrix.astype(np.float64)).astype(np.float32))
-        return whitenings
 
     def _side_by_side(self, dims: Sequence[int], whitenings: dict[int, tuple[NDArray[Any], NDArray[Any]]]) -> Meta:
         """Return the concatenation of the members whose weight is not 0, each scaled, some whitened."""

@@ -11,8 +11,9 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.errors import DimensionError, ViewError
+from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.numerics.row_matrices import Matrix, check_views, non_finite, unit_rows
+from ensembed.support.shown_objects import Facts, Shown, short_value
 
 FloatArray = NDArray[np.float32]
 Activation: TypeAlias = Literal["relu", "tanh"]
@@ -259,6 +260,76 @@ class Network(Projection):
         return cls(tuple(layers), facts["activation"], start)
 
 
+@dataclass(frozen=True, eq=False)
+class Local(Projection):
+    """`sum_k p_k(x) (matrix_k' x + bias_k)`: a map for each region of the view's space; p is a softmax.
+
+    Attributes:
+        centres: [K, d_j] the regions' centres, of length one.
+        matrices: [K, d_j, d] and
+        biases: [K, d] the regions' maps.
+        sharpness: the factor of the cosines with the centres in the softmax.
+    """
+
+    centres: FloatArray
+    matrices: FloatArray
+    biases: FloatArray
+    sharpness: float
+
+    kind: ClassVar[str] = "local"
+    activation = "relu"
+    start = 0
+
+    @property
+    def columns(self) -> int:
+        """The dimension of the view."""
+        return int(self.centres.shape[1])
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Nothing: an InputError says that it is no network."""
+        raise InputError(
+            "a map with regions is no sequence of layers, which is what other libraries take: fit a linear one "
+            "(ensembed translate --kind ridge)"
+        )
+
+    def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
+        """Add the mixture of the regions' maps of X [n, d_j] to out [n, d]."""
+        scores = unit_rows(X) @ self.centres.T.astype(X.dtype)
+        scores *= X.dtype.type(self.sharpness)
+        parts = np.exp(scores - scores.max(axis=1, keepdims=True))
+        parts /= parts.sum(axis=1, keepdims=True)
+        for k, matrix in enumerate(self.matrices):
+            mapped = X @ matrix
+            mapped += self.biases[k]
+            mapped *= parts[:, k : k + 1]
+            out += mapped
+
+    def truncated(self, k: int) -> Local:
+        """Return the maps to the first k columns."""
+        return replace(self, matrices=np.ascontiguousarray(self.matrices[:, :, :k]), biases=self.biases[:, :k])
+
+    def onto(self, V: NDArray[np.float64]) -> Local:
+        """Return the product of every map with V."""
+        return replace(
+            self, matrices=(self.matrices @ V).astype(np.float32), biases=(self.biases @ V).astype(np.float32)
+        )
+
+    def saved(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """Return the number of regions and the sharpness; the centres and the maps."""
+        tensors = {"centres": self.centres, "matrices": self.matrices, "biases": self.biases}
+        return {"kind": self.kind, "regions": len(self.centres), "sharpness": self.sharpness}, tensors
+
+    @classmethod
+    def restored(cls, facts: Mapping[str, Any], columns: int, dim: int, take: Callable[..., NDArray[Any]], /) -> Local:
+        """Return the maps from their tensors."""
+        regions, sharpness = facts["regions"], facts["sharpness"]
+        if type(regions) is not int or regions < 1 or not isinstance(sharpness, float | int):
+            raise ValueError(f"{regions!r} regions, mixed by {sharpness!r}")
+        shapes = (take("centres", regions, columns), take("matrices", regions, columns, dim))
+        return cls(*shapes, take("biases", regions, dim), float(sharpness))
+
+
 PROJECTIONS: dict[str, type[Projection]] = {kind.kind: kind for kind in Projection.__subclasses__()}
 """The kinds of projection by the name that saved models give them."""
 
@@ -267,7 +338,20 @@ _BATCH = 8192
 
 
 @dataclass(frozen=True, eq=False)
-class Meta:
+class Leading:
+    """The directions along which vectors of d dimensions have the largest mean squares, the largest first.
+
+    Attributes:
+        values: [r] the mean squares along them, of vectors of length one.
+        directions: [d, r] orthogonal columns, those of small mean squares a little longer: softly whitened.
+    """
+
+    values: NDArray[np.float64]
+    directions: FloatArray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Meta(Shown):
     """A fitted meta-embedding, the sum of one projection per view: `transform(views) -> float32 [n, d]`. Frozen.
 
     Attributes:
@@ -277,6 +361,8 @@ class Meta:
         normalize: whether each view's rows are scaled to length one before they are projected.
         spectrum: [d] what each dimension is worth, falling: variances for svd, rho for gcca; None where there is none.
         rows: how many sentences it, or the members' weights, were fitted on; 0 where none were needed.
+        leading: the directions that `truncate` keeps where the dimensions themselves have no order, as those of a
+            concatenation; None where there is a spectrum, or where no rows were looked at.
     """
 
     method: Mapping[str, Any]
@@ -285,6 +371,13 @@ class Meta:
     normalize: bool
     spectrum: NDArray[np.float64] | None = None
     rows: int = 0
+    leading: Leading | None = None
+
+    def _facts(self) -> Facts:
+        facts = {"method": self.method["name"], "views": list(self.view_dims), "dim": self.dim, "rows": self.rows}
+        parameters = {key: value for key, value in self.method.items() if key not in facts and value is not None}
+        spectrum = {} if self.spectrum is None else {"spectrum": self.spectrum}
+        return [(key, short_value(value)) for key, value in (facts | parameters | spectrum).items() if key != "name"]
 
     @property
     def view_dims(self) -> tuple[int, ...]:
@@ -341,14 +434,55 @@ class Meta:
                         digest.update(repr(number).encode())
 
     def truncate(self, k: int) -> Meta:
-        """Return the meta-embedding of the first k dimensions."""
+        """Return the meta-embedding of the k leading dimensions.
+
+        These are the first k where the dimensions fall in importance (`spectrum`), and the k leading directions of the
+        vectors where they do not.
+
+        Raises:
+            DimensionError: k is out of range, or the leading directions are not known.
+        """
+        V = self._cut(k)
+        if V is None:
+            shorter = tuple(projection.truncated(int(k)) for projection in self.projections)
+            spectrum = None if self.spectrum is None else self.spectrum[:k]
+            return replace(self, dim=int(k), projections=shorter, spectrum=spectrum)
+        shorter = tuple(projection.onto(V.astype(np.float64)) for projection in self.projections)
+        spectrum = None if self.leading is None else self.leading.values[:k]
+        return replace(self, dim=int(k), projections=shorter, spectrum=spectrum, leading=None)
+
+    def shorten(self, vectors: NDArray[Any], k: int) -> NDArray[Any]:
+        """Return vectors [n, d] of `transform` in the k leading dimensions [n, k], as `truncate(k)` gives them.
+
+        Raises:
+            DimensionError: as for `truncate`.
+        """
+        V = self._cut(k)
+        return vectors[:, :k] if V is None else vectors @ V
+
+    def _cut(self, k: int) -> FloatArray | None:
+        """Return the k leading directions [d, k], or None where the first k dimensions are the best ones."""
         if not isinstance(k, (int, np.integer)):
             raise DimensionError(f"truncate takes a whole number of dimensions, not {k!r}")
         if not 1 <= k <= self.dim:
             raise DimensionError(f"cannot truncate to {k} dimensions: there are {self.dim}", self.dim)
-        shorter = tuple(projection.truncated(int(k)) for projection in self.projections)
-        spectrum = None if self.spectrum is None else self.spectrum[:k]
-        return replace(self, dim=int(k), projections=shorter, spectrum=spectrum)
+        if k == self.dim or self.spectrum is not None:
+            return None
+        if self.leading is None:
+            # The first columns of one member alone are the member's own choice, as for a Matryoshka model.
+            if len(self.counted) == 1 and not self.projections[self.counted[0]].layers:
+                return None
+            raise DimensionError(
+                f"cannot truncate to {k} dimensions: the first {k} of {self.dim} are not the best ones, and this model "
+                "does not know its leading directions, because it was fitted without sentences or by ensembed 0.1; "
+                f"fit it again on some thousand sentences, or with dim={k}, which svd, gcca and auto take"
+            )
+        known = self.leading.directions.shape[1]
+        if k > known:
+            raise DimensionError(
+                f"cannot truncate to {k} dimensions: the sentences of the fit show {known} leading directions", known
+            )
+        return self.leading.directions[:, :k]
 
 
 @dataclass(frozen=True, eq=False)

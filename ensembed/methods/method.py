@@ -7,6 +7,7 @@ A new method is a frozen dataclass in this folder, or in a package with the entr
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,20 +17,30 @@ from typing_extensions import Self
 
 from ensembed.corpora.corpus import Corpus
 from ensembed.errors import DimensionError, InputError
-from ensembed.methods.meta import Meta
+from ensembed.methods.meta import Leading, Meta
 from ensembed.methods.passes import LOCAL, Passes
 from ensembed.methods.weights import CountedMembers, Weights, checked_weights
+from ensembed.numerics.eigen import top_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
-from ensembed.numerics.row_matrices import Views, check_views
+from ensembed.numerics.row_matrices import Views, check_views, unit_rows
 from ensembed.support.checks import check_whole
+from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, silent
+from ensembed.support.shown_objects import field_facts, html_table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ensembed.numerics.pass_options import PassOptions
     from ensembed.reliability import Reliability
+
+SAMPLE = 4096
+"""Sentences that leading directions are estimated on: more do not improve the scores of truncated vectors."""
+# Mean squares below this part of the largest are rounding.
+_ROUNDING = 1e-11
+# Directions that are kept at most: a model with many members does not become a file of gigabytes.
+_MOST_DIRECTIONS = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +75,10 @@ class Method(ABC):
         if "weights" in parameters:
             object.__setattr__(self, "weights", checked_weights(parameters["weights"]))
 
+    def _repr_html_(self) -> str:
+        """Return a table of the hyper-parameters for a notebook."""
+        return html_table(type(self).__name__, field_facts(self))
+
     def fit(self, views: Sequence[Any], *, passes: Passes = LOCAL, **how: Unpack[PassOptions]) -> Meta:
         """Fit on row-aligned views [n, d_j]: arrays, memory maps, stored views or torch tensors.
 
@@ -82,11 +97,28 @@ class Method(ABC):
                 )
         checked = check_views(views)
         options = Pass(**how)
-        method = self.resolved(checked, progress=options.progress)
         rows = checked[0].shape[0]
-        if method.needs_rows and rows < 2:
-            raise InputError(f"{self.name} needs at least two sentences to learn from, got {rows}")
-        meta = method.combine(checked, options, passes)
+        with blas_threads(options.threads):
+            method = self.resolved(checked, progress=options.progress)
+            if method.needs_rows and rows < 2:
+                raise InputError(f"{self.name} needs at least two sentences to learn from, got {rows}")
+            meta = method.combine(checked, options, passes)
+            if meta.spectrum is None and rows:  # the dimensions have no order: find the leading directions
+                from ensembed.reliability.estimate import sample_rows, sample_vectors
+                from ensembed.reliability.sufficiency import POWER
+
+                sample = sample_rows(rows, None, SAMPLE, 0)
+                sampled = [sample_vectors(view, sample, j, unit=False) for j, view in enumerate(checked)]
+                X = unit_rows(meta.transform(sampled).astype(np.float64))
+                # Eigenvectors of the second moment, not centred: a projection on the first k of them keeps the cosines
+                # best (Eckart and Young 1936). Softly whitened, as members are: few directions would else say little
+                # but the topic (results/dimensions.md).
+                values, V = top_eigh(X.T @ X / len(X), min(*X.shape, _MOST_DIRECTIONS))
+                kept = values > max(_ROUNDING * values[0], 0.0)
+                directions = (V[:, kept] * (values[kept] / values[0]) ** (-POWER / 2)).astype(np.float32)
+                # The sign of a direction is the one that makes its entry of largest size positive.
+                directions *= np.sign(np.take_along_axis(directions, np.abs(directions).argmax(axis=0)[None], axis=0))
+                meta = dataclasses.replace(meta, leading=Leading(values[kept], directions) if kept.any() else None)
         # The rows were looked at to find weights, even where the method itself needs none.
         return dataclasses.replace(meta, rows=rows) if method.origin else meta
 
@@ -118,6 +150,14 @@ class Method(ABC):
         if rows < 2:
             raise InputError(f"weights by reliability need at least two sentences to learn from, got {rows}")
         estimate = reliability(views, sentences=sentences, names=names, progress=progress)
+        if estimate.decided == "too few":
+            warnings.warn(
+                f"{estimate.sentences} distinct sentences are too few to tell which member is better: it takes "
+                f"{estimate.needed}. All members count the same, which loses less than to trust the wrong one; "
+                "fit on more sentences, or give weights",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         return dataclasses.replace(self.trusting(estimate), origin=estimate.origin)
 
     @property

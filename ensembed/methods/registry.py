@@ -9,6 +9,7 @@ The entry point is called as the method is: here `Median.name` is "median".
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
 import warnings
 from collections.abc import Mapping
@@ -76,15 +77,22 @@ def all_methods() -> Mapping[str, type[Method]]:
 def make_method(name: str, **parameters: Any) -> Method:  # noqa: ANN401 - each method knows its own
     """Return the method of that short name with these hyper-parameters; an InputError names one that it does not have.
 
+    The name of the class is accepted, too, and case does not matter.
+
     Example:
         >>> make_method("gcca", dim=3)
         GCCA(dim=3, tau=10.0, weights='equal')
     """
     methods = all_methods()
+    if name not in methods:
+        classes = {kind.__name__.lower(): short for short, kind in methods.items()}
+        name = classes.get(name.lower(), name)
     if name in UNUSABLE:
         raise InputError(UNUSABLE[name])
     if name not in methods:
-        raise InputError(f"there is no method {name!r}; there are: {', '.join(methods)}")
+        close = difflib.get_close_matches(name.lower(), methods)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise InputError(f"there is no method {name!r}{hint}; there are: {', '.join(methods)}")
     fields = methods[name].parameters()
     for key in parameters:
         if key not in [field.name for field in fields]:

@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from ensembed.corpora import as_corpus
-from ensembed.corpora.corpus import Corpus
+from ensembed.corpora.corpus import Corpus, ListCorpus, check_sentences, shorten
 from ensembed.encoders import EncoderLike, open_encoder
-from ensembed.encoders.base import PROBES, Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.base import BATCH, PROBES, Encoder, EncoderSpec, FloatArray, without_password
 from ensembed.engines.engine import Engine, Local
 from ensembed.errors import EncoderError, EnsembedError, InputError
-from ensembed.methods import Auto, Meta, Method
+from ensembed.methods import Auto, Meta, Method, make_method
+from ensembed.methods.method import SAMPLE
+from ensembed.methods.prediction import LEAST_ROWS, Predictor, fit_predictor
 from ensembed.methods.weights import CountedMembers
+from ensembed.models.named_ensembles import ENSEMBLES, split_names
 from ensembed.models.saved_model import SavedModel, write_model
+from ensembed.models.saved_translation import Translation
 from ensembed.models.tuning import LabelledPairs, Labels, tune_method
 from ensembed.numerics.pass_options import Pass
+from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, silent
+from ensembed.support.shown_objects import Facts, Shown
 from ensembed.views import ViewStore
 from ensembed.views.schedule import Schedule
 
-Missing: TypeAlias = Literal["error", "drop"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ensembed.encoders.encode_options import EncodeOptions
+
+Missing: TypeAlias = Literal["error", "drop", "predict"]
+MISSING: tuple[Missing, ...] = get_args(Missing)
 
 
-class Ensemble:
+class Ensemble(Shown):
     """An ordered list of encoders.
 
     Args:
@@ -50,7 +63,8 @@ class Ensemble:
         self, encoders: Sequence[EncoderLike], *, threads: int | None = None, progress: Progress = silent
     ) -> None:
         if isinstance(encoders, str):
-            raise InputError(f"an ensemble is a list of encoders: write [{encoders!r}]")
+            members = ENSEMBLES.get(encoders, split_names(encoders))
+            raise InputError(f"an ensemble is a list of encoders: write {list(members)!r}")
         self.encoders: tuple[Encoder, ...] = tuple(
             open_encoder(encoder, threads=threads, progress=progress) for encoder in encoders
         )
@@ -65,12 +79,15 @@ class Ensemble:
             )
 
     def __repr__(self) -> str:
-        return f"Ensemble({[encoder.spec.name for encoder in self.encoders]})"
+        return f"Ensemble({[without_password(encoder.spec.name) for encoder in self.encoders]})"
+
+    def _facts(self) -> Facts:
+        return [("member", f"{without_password(encoder.spec.name)} ({encoder.dim})") for encoder in self.encoders]
 
     def fit(
         self,
-        sentences: Corpus | Path | Sequence[str],
-        method: Method | None = None,
+        sentences: Corpus | Path | Iterable[str],
+        method: Method | str | None = None,
         *,
         tune: Labels | None = None,
         store: ViewStore | None = None,
@@ -82,24 +99,35 @@ class Ensemble:
 
         Args:
             sentences: a list, the path of a text or Parquet file or a folder of them, or a corpus (`open_corpus`).
-            method: how to combine the views; None is `Auto()`, which finds out how far each member can be trusted.
+            method: how to combine the views, or its short name ("gcca"); None is `Auto()`, which finds out how far each
+                member can be trusted.
             tune: labelled pairs, (score, text, text) or from `ensembed.sts.read_pairs`, to choose weights, tau, dim and
                 method on. `method` stays unless choosing gains more than its standard error.
             store: where views, and an autoencoder's training while it runs, are kept; by default the user's cache.
             engine: where to encode and to fit: `ensembed.engines.Ray()` is a cluster; None is this process.
-            threads: cores for the fit; None leaves BLAS its own choice.
+            threads: cores for the fit, BLAS included; None leaves BLAS its own choice, see `limit_threads`.
             progress: receives the rows and epochs that are done.
 
         Raises:
             InputError: the method does not suit the members, or the pairs cannot be tuned on. Nothing is encoded yet.
             StoreBusyError: another process is encoding or training the same.
         """
+        if isinstance(method, str):
+            method = make_method(method)
         method = Auto() if method is None else method
-        self.check(method)
+        if not isinstance(method, Method):
+            raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
+        method.check(self.dims)
         corpus = sentences if isinstance(sentences, Corpus) else as_corpus(sentences)
         pairs = None if tune is None else LabelledPairs.of(tune)
         if pairs is None and not method.needs_rows:
-            return MetaEncoder(self, method.build(self.dims))
+            if isinstance(sentences, Sequence) and not sentences:
+                return MetaEncoder(self, method.build(self.dims))
+            from ensembed.reliability.estimate import sample_rows, sample_sentences  # most fits do without
+
+            if len(corpus) > SAMPLE:  # all that rows are for is the leading directions
+                sample = sample_rows(len(corpus), corpus, SAMPLE, 0)
+                corpus = ListCorpus(sample_sentences(corpus, sample))
         store = store or ViewStore()
         engine = engine or Local()
         views = engine.embed_all(store, corpus, self.encoders, progress=progress)
@@ -111,21 +139,18 @@ class Ensemble:
                 folder: dict[str, Any] = {"checkpoint": kept} if kept else {}
                 return weighted.fit(views, passes=engine, threads=threads, progress=progress, **folder)
 
-        if pairs is None:
-            meta = fit(method.resolved(views, corpus, names=names, progress=progress))
-        else:
+        if pairs is not None:
             pair_views = engine.embed_all(store, pairs.corpus, self.encoders, progress=progress)
-            how = Pass(threads=threads, progress=progress)
-            meta = tune_method(
-                method, views, pairs, pair_views, fit=fit, sentences=corpus, names=names, how=how, passes=engine
-            )
-        return MetaEncoder(self, meta, corpus=corpus.key)
-
-    def check(self, method: Method) -> None:
-        """Raise an InputError if the method cannot combine these members; `fit` calls this before it encodes."""
-        if not isinstance(method, Method):
-            raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
-        method.check(self.dims)
+        how = Pass(threads=threads, progress=progress)
+        with blas_threads(threads):
+            if pairs is None:
+                meta = fit(method.resolved(views, corpus, names=names, progress=progress))
+            else:
+                meta = tune_method(
+                    method, views, pairs, pair_views, fit=fit, sentences=corpus, names=names, how=how, passes=engine
+                )
+            predictor = fit_predictor(meta, views, corpus, how=how) if meta.rows else None
+        return MetaEncoder(self, meta, corpus=corpus.key if meta.rows else "", predictor=predictor)
 
     def _training_key(self, corpus: Corpus, method: Method) -> str:
         """Return the key of everything that makes a training what it is: of the weights, only who takes part."""
@@ -142,8 +167,14 @@ class MetaEncoder(Encoder):
         ensemble: the members.
         meta: what was fitted on their views.
         name: what to call it.
-        missing: "error" stops when a member fails; "drop" warns and goes on with the others.
+        missing: "error" stops when a member fails; "drop" warns and goes on with the others; "predict" warns and
+            predicts from the others what it would add.
         corpus: the key of the corpus that was fitted on.
+        predictor: what predicts members, fitted with the model; None where there were too few sentences for it.
+        translation: the model whose vectors this one gives, if it was fitted for that; then texts that look unlike the
+            sample give a warning.
+        time_limit: seconds that a member may take for a batch of sentences; a slower one counts as failed. The call
+            goes on in the background, and until it ends the member counts as failed at once.
     """
 
     _absent: frozenset[int] = frozenset()
@@ -156,21 +187,38 @@ class MetaEncoder(Encoder):
         name: str | None = None,
         missing: Missing = "error",
         corpus: str = "",
+        predictor: Predictor | None = None,
+        translation: Translation | None = None,
+        time_limit: float | None = None,
     ) -> None:
         if list(meta.view_dims) != ensemble.dims:
             raise InputError(
                 f"the meta-embedding takes views of {list(meta.view_dims)}, the members give {ensemble.dims}"
             )
-        if missing not in ("error", "drop"):
-            raise InputError(f"missing is 'error' or 'drop', not {missing!r}")
+        if missing not in MISSING:
+            raise InputError(f"missing is 'error', 'drop' or 'predict', not {missing!r}")
+        if missing == "predict" and predictor is None:
+            raise InputError(
+                f"this model cannot predict a missing member: it was fitted on fewer than {LEAST_ROWS} sentences, by "
+                "an older version, or has one member; fit it again on more sentences, or take missing='drop'"
+            )
+        if time_limit is not None and not time_limit > 0:
+            raise InputError(f"time_limit is a number of seconds above 0, not {time_limit!r}")
+        self.predictor = predictor
+        self.translation = translation
+        self.time_limit = time_limit
+        self._late: dict[int, threading.Thread] = {}
+        self._completed: dict[frozenset[int], Meta] = {}
         self.ensemble = ensemble
         self.meta = meta
         self.missing = missing
         self.corpus = corpus
         self.schedule = Schedule()
-        # With missing="drop" vectors may lack a member, and warnings are given.
-        self.cacheable = missing == "error"
-        self.concurrent = self.cacheable and all(encoder.concurrent for encoder in ensemble.encoders)
+        # With missing="drop" or "predict" vectors may lack a member, and warnings are given.
+        self.cacheable = missing == "error" and time_limit is None
+        self.concurrent = (
+            self.cacheable and translation is None and all(encoder.concurrent for encoder in ensemble.encoders)
+        )
         members = ", ".join(encoder.spec.name for encoder in ensemble.encoders)
         self._name = name or f"{meta.method['name']}({members})"
 
@@ -181,54 +229,189 @@ class MetaEncoder(Encoder):
         self.meta.update(facts)
         return EncoderSpec(self._name, "meta", self.meta.dim, facts.hexdigest()[:16], pooling=self.meta.method["name"])
 
-    def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> FloatArray:
-        """Return vectors [n, d] of the sentences, in their order.
+    def encode(
+        self,
+        sentences: Iterable[str],
+        *,
+        batch_size: int = BATCH,
+        progress: Progress = silent,
+        **options: Unpack[EncodeOptions],
+    ) -> FloatArray:
+        """Return vectors [n, d] of the sentences, in their order; of one string, its vector [d]. See `Encoder.encode`.
 
-        With missing="drop" a failing member is left out of the whole call, with a warning, so that the rows compare.
+        With missing="drop" a failing member is left out of the whole call, with a warning, so that the rows compare;
+        with missing="predict" what it adds is predicted for the whole call.
         """
         model = self
+        if not isinstance(sentences, str | list | tuple):
+            sentences = check_sentences(sentences)  # a generator can be read only once
         while True:
             try:
-                return Encoder.encode(model, sentences, progress=progress)
+                return Encoder.encode(model, sentences, batch_size=batch_size, progress=progress, **options)
             except _MemberFailedError as failure:
                 if self.missing == "error":
                     raise failure.error from failure.error.__cause__
                 name = self.ensemble.encoders[failure.member].spec.name
-                warnings.warn(f"going on without encoder {name!r}: {failure.error}", RuntimeWarning, stacklevel=2)
+                way = "predicting" if self.missing == "predict" else "going on without"
+                warnings.warn(f"{way} encoder {name!r}: {failure.error}", RuntimeWarning, stacklevel=2)
                 absent = model._absent | {failure.member}
                 if len(absent) == len(self.meta.counted):
                     raise EncoderError(f"every member of {self._name} failed; the last: {failure.error}") from failure
                 model = copy(self)
                 model._absent = absent
+                model.meta = self.meta_without(absent)
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Combine the vectors of the members that count."""
         present = [j for j in self.meta.counted if j not in self._absent]
         jobs = [partial(self._encode_by, j, sentences) for j in present]
         views = dict(zip(present, self.schedule.run(jobs, len(sentences)), strict=True))
+        if self.translation is not None:
+            self.translation.warn_if_unlike(views[present[0]])
         return self.meta.transform([views.get(j) for j in range(len(self.ensemble.encoders))])
 
     def _encode_by(self, j: int, sentences: list[str], progress: Progress) -> FloatArray:
+        encoder = self.ensemble.encoders[j]
         try:
-            return self.ensemble.encoders[j].encode(sentences, progress=progress)
+            if self.time_limit is not None:
+                return self._encode_in_time(j, encoder, sentences)
+            return encoder.encode(sentences, progress=progress)
         except EnsembedError as error:
             raise _MemberFailedError(j, error) from error
 
+    @cached_property
+    def query_encoder(self) -> Encoder:
+        """The same with every member's encoder of queries; this one if no member treats them apart."""
+        return self._with_members([member.query_encoder for member in self.members])
+
+    @cached_property
+    def document_encoder(self) -> Encoder:
+        """The same with every member's encoder of documents; this one if no member treats them apart."""
+        return self._with_members([member.document_encoder for member in self.members])
+
+    def _with_members(self, members: Sequence[Encoder]) -> MetaEncoder:
+        if all(new is old for new, old in zip(members, self.members, strict=True)):
+            return self
+        return MetaEncoder(
+            Ensemble(members),
+            self.meta,
+            name=self._name,
+            missing=self.missing,
+            corpus=self.corpus,
+            predictor=self.predictor,
+            translation=self.translation,
+            time_limit=self.time_limit,
+        )
+
+    def _encode_in_time(self, j: int, encoder: Encoder, sentences: list[str]) -> FloatArray:
+        """Encode in a thread that is left alone when its time is over: nothing can stop a library from outside."""
+        before = self._late.get(j)
+        if before is not None and before.is_alive():
+            raise EncoderError(f"encoder {encoder.spec.name!r} is still busy with an earlier call")
+        outcome: list[FloatArray | BaseException] = []
+
+        def run() -> None:
+            try:
+                outcome.append(encoder.encode(sentences))
+            except BaseException as error:  # noqa: BLE001 - it is raised again where it was called
+                outcome.append(error)
+
+        self._late[j] = thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(self.time_limit)
+        if not outcome:
+            raise EncoderError(f"encoder {encoder.spec.name!r} took longer than {self.time_limit:g} seconds")
+        if isinstance(outcome[0], BaseException):
+            raise outcome[0]
+        return outcome[0]
+
+    def meta_without(self, absent: Iterable[int]) -> Meta:
+        """Return the meta-embedding to use while these members are missing: with missing="predict" it predicts them."""
+        places = frozenset(absent) & frozenset(self.meta.counted)
+        if not places or self.missing != "predict" or self.predictor is None:
+            return self.meta
+        if places not in self._completed:
+            self._completed[places] = self.predictor.complete(self.meta, places)
+        return self._completed[places]
+
+    def cheap(self, member: str) -> MetaEncoder:
+        """Return a model that encodes with one member only and predicts what the others would add.
+
+        Args:
+            member: the name of the member.
+
+        Raises:
+            InputError: there is no such member, or the model cannot predict.
+        """
+        names = [encoder.spec.name for encoder in self.members]
+        if member not in names or names.index(member) not in self.meta.counted:
+            counted = ", ".join(names[j] for j in self.meta.counted)
+            raise InputError(f"{member!r} is no member that counts: choose of {counted}")
+        if self.predictor is None:
+            raise InputError(
+                "this model cannot predict its other members: it was fitted on fewer than "
+                f"{LEAST_ROWS} sentences, by an older version, or has one member"
+            )
+        place = names.index(member)
+        absent = [j for j in self.meta.counted if j != place]
+        whole = self.predictor.complete(self.meta, absent)
+        gain = self.predictor.alone[place]
+        facts = {
+            "name": "cheap",
+            "predicts": [names[j] for j in absent],
+            "of": dict(self.method),
+            "recall_10": {"member": round(gain.member, 4), "cheap": round(gain.cheap, 4)},
+        }
+        meta = Meta(facts, whole.dim, (whole.projections[place],), whole.normalize, whole.spectrum, whole.rows)
+        return MetaEncoder(Ensemble([self.members[place]]), meta, name=f"cheap({member})", corpus=self.corpus)
+
     def truncate(self, k: int) -> MetaEncoder:
-        """Return the meta-encoder of the first k dimensions."""
+        """Return the meta-encoder of the k leading dimensions, see `Meta.truncate`; it cannot predict members."""
+        if self.missing == "predict":
+            raise InputError("a shortened model cannot predict missing members: load it with missing='drop'")
         return MetaEncoder(
             self.ensemble, self.meta.truncate(k), name=f"{self._name}[:{k}]", missing=self.missing, corpus=self.corpus
         )
 
     def save(self, folder: str | Path) -> None:
-        """Save as `config.json` and `model.safetensors`; the members are saved by name, not by weight."""
+        """Save as `config.json` and `model.safetensors`; the members are saved by name, not by weight.
+
+        A model that is there already is replaced when the new one is complete; other libraries' files are an error.
+        """
         encoders = self.ensemble.encoders
         fingerprints = tuple(encoder.encode(PROBES) for encoder in encoders)
         members = tuple(encoder.spec for encoder in encoders)
-        write_model(Path(folder), SavedModel(self.meta, members, fingerprints, self.corpus))
+        saved = SavedModel(self.meta, members, fingerprints, self.corpus, self.predictor, self.translation)
+        write_model(Path(folder), saved)
+
+    @property
+    def members(self) -> tuple[Encoder, ...]:
+        """The encoders, in the order of the ensemble."""
+        return self.ensemble.encoders
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each member by its name; 0 for one that is left out."""
+        weights = self.method.get("weights", "equal")
+        numbers = [1.0] * len(self.members) if isinstance(weights, str) else weights
+        return {
+            member.spec.name: float(numbers[j]) if j in self.meta.counted else 0.0
+            for j, member in enumerate(self.members)
+        }
+
+    @property
+    def method(self) -> Mapping[str, Any]:
+        """The name and the hyper-parameters of the method, and how its weights were found."""
+        return self.meta.method
 
     def __repr__(self) -> str:
-        return f"MetaEncoder({self._name!r}, dim={self.meta.dim})"
+        return f"MetaEncoder({shorten(without_password(self._name))}, dim={self.meta.dim})"
+
+    def _facts(self) -> Facts:
+        from ensembed.models.summary import summary  # which imports this module
+
+        rows = [["name", self._name], *summary(self), *([["corpus", self.corpus]] if self.corpus else [])]
+        return [(what, without_password(value)) for what, value in rows]
 
 
 class _MemberFailedError(EnsembedError):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ensembed.encoders import EncoderLike
 from ensembed.encoders.names import Trust
 from ensembed.errors import EnsembedError, InputError, MissingError, ModelError
 from ensembed.fetch.hub_files import explained, fetch, is_repo_name
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
-from ensembed.models.opening import HUB, load
+from ensembed.models.opening import HUB, Replacements, load
 from ensembed.models.saved_model import CONFIG, TENSORS, is_model
 from ensembed.support.file_limits import read_json
 from ensembed.support.progress import Progress, silent
@@ -30,7 +29,16 @@ class HubModel(MetaEncoder):
 
     def __init__(self, model: MetaEncoder, repo: str, revision: str) -> None:
         ensemble: Ensemble = model.ensemble
-        super().__init__(ensemble, model.meta, name=f"{repo}@{revision}", missing=model.missing, corpus=model.corpus)
+        super().__init__(
+            ensemble,
+            model.meta,
+            name=f"{repo}@{revision}",
+            missing=model.missing,
+            corpus=model.corpus,
+            predictor=model.predictor,
+            translation=model.translation,
+            time_limit=model.time_limit,
+        )
         self.repo = repo
         self.revision = revision
 
@@ -41,7 +49,7 @@ def from_pretrained(
     revision: str | None = None,
     token: str | None = None,
     cache_dir: str | Path | None = None,
-    encoders: Mapping[str, EncoderLike] | None = None,
+    encoders: Replacements | None = None,
     threads: int | None = None,
     missing: Missing = "error",
     trust: Trust = False,
@@ -55,7 +63,7 @@ def from_pretrained(
         revision: a branch, a tag or, to have the same vectors for good, a commit; None for the main branch.
         token: for private models; by default that of `hf auth login` or HF_TOKEN.
         cache_dir: where files are kept; by default in the hub's own cache.
-        encoders: members that cannot be opened by name, by the name they had, as in `ensembed.load`.
+        encoders: members that have moved or cannot be opened by name, as in `ensembed.load`.
         threads: cores per encoder; None leaves it to each encoder.
         missing: as in `ensembed.load`.
         trust: what the members may do, as in `ensembed.load`.

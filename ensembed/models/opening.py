@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from ensembed.corpora.corpus import shorten
 from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
 from ensembed.encoders.base import (
+    PROBES,
     Encoder,
     EncoderSpec,
     FloatArray,
@@ -18,13 +21,17 @@ from ensembed.encoders.base import (
     UntrustedName,
     difference,
 )
-from ensembed.encoders.names import AllowedName, Trust, allow
+from ensembed.encoders.names import AllowedName, Trust, allow, is_plain
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError, ModelError, UnknownEncoderError
+from ensembed.methods.prediction import LEAST_ROWS
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
 from ensembed.models.saved_model import CONFIG, read_model
 from ensembed.support.progress import Progress, silent
 
 ModelLike: TypeAlias = EncoderLike | Path
+
+Replacements: TypeAlias = Mapping[str, EncoderLike] | Sequence[str]
+"""Members of a saved model that are opened by another name than the saved one: a mapping, or strings OLD=NEW."""
 
 HUB = "hub:"
 """The prefix of a saved model on the Hugging Face hub: `hub:org/name@revision`."""
@@ -33,6 +40,7 @@ HUB = "hub:"
 def open_model(
     source: ModelLike | UntrustedName,
     *,
+    encoders: Replacements | None = None,
     threads: int | None = None,
     trust: Trust = False,
     progress: Progress = silent,
@@ -43,6 +51,7 @@ def open_model(
         source: the folder of a saved model, `hub:org/name@revision`, an encoder's name, or an object with `encode`. A
             string names a folder only if a model was saved in it. A name that was read from a file is an
             `UntrustedName`, which needs `trust` as the members of a saved model do.
+        encoders: members of a saved model that have moved, as in `load`.
         threads: cores per encoder; None leaves it to each encoder.
         trust: what names out of files may do: True for everything, or some of "code,network,files"; see SECURITY.md.
         progress: receives long work, such as a download.
@@ -52,8 +61,12 @@ def open_model(
         UnknownEncoderError: the name is neither a folder with a model nor an encoder.
     """
     name = source.text if isinstance(source, UntrustedName) else source
-    if isinstance(name, Path) or (isinstance(name, str) and name and (Path(name) / CONFIG).is_file()):
-        return load(name, threads=threads, trust=trust, progress=progress)
+    if isinstance(source, UntrustedName) and not is_plain(source.text):
+        allow(source, trust, folder=True)
+    if isinstance(name, Path) or (isinstance(name, str) and name and os.path.isfile(Path(name) / CONFIG)):  # noqa: PTH113 - see `is_model`
+        return load(name, encoders=encoders, threads=threads, trust=trust, progress=progress)
+    if encoders and not (isinstance(name, str) and name.startswith(HUB)):
+        raise InputError(f"{shorten(name)} is no saved model: it has no members that could have moved")
     if not isinstance(name, str):
         return open_encoder(name, threads=threads, progress=progress)
     try:
@@ -61,7 +74,7 @@ def open_model(
         if not name.startswith(HUB):
             return open_encoder(allowed, threads=threads, progress=progress)
     except UnknownEncoderError as error:
-        if name and Path(name).exists():
+        if name and os.path.exists(name):  # noqa: PTH110 - False if no file can have the name
             raise ModelError(
                 f"{name} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
                 f"as in st:{name}, onnx:{name} or words:{name}"
@@ -71,25 +84,32 @@ def open_model(
 
     repo, revision = parse_hub_name(name)
     offline = isinstance(allowed, AllowedName) and allowed.offline
-    return from_pretrained(repo, revision=revision, threads=threads, trust=trust, offline=offline, progress=progress)
+    return from_pretrained(
+        repo, revision=revision, encoders=encoders, threads=threads, trust=trust, offline=offline, progress=progress
+    )
 
 
 def load(
     folder: str | Path,
     *,
-    encoders: Mapping[str, EncoderLike] | None = None,
+    encoders: Replacements | None = None,
     threads: int | None = None,
     missing: Missing = "error",
+    time_limit: float | None = None,
     trust: Trust = False,
     progress: Progress = silent,
-) -> MetaEncoder:
-    """Load a saved meta-encoder.
+) -> MetaEncoder | Any:  # noqa: ANN401 - an Encoder, for the name of one
+    """Load a saved meta-encoder, or open the encoder of that name.
 
     Args:
-        folder: the folder it was saved in.
-        encoders: members that cannot be opened by name (your own objects), by the name they had.
+        folder: the folder it was saved in. A string that names no file or folder is the name of an encoder
+            (`load("minilm")`) or of a model on the hub; it needs `trust` as a member of a saved model does.
+        encoders: members that have moved or cannot be opened by name (your own objects), by the name they had: a
+            mapping, or strings OLD=NEW.
         threads: cores per encoder; None leaves it to each encoder.
-        missing: "error" stops when a member fails; "drop" warns and goes on. A changed member is always an error.
+        missing: "error" stops when a member fails; "drop" warns and goes on; "predict" warns and predicts from the
+            others what it would add. A changed member is always an error.
+        time_limit: seconds that a member may take for a batch of sentences; a slower one counts as failed.
         trust: what the members may do, since anybody may have written the folder: run "code", use the "network" (except
             for servers on this machine or whose key is set), read "files" that are no plain ones. True allows all,
             "code,network" some. See SECURITY.md.
@@ -98,11 +118,20 @@ def load(
     Raises:
         ModelError: the folder is not a model, is damaged, or a member no longer gives the vectors it gave.
     """
+    plain = missing == "error" and time_limit is None
+    if isinstance(folder, str) and not encoders and plain and not Path(folder).exists():
+        return open_model(UntrustedName(folder), threads=threads, trust=trust, progress=progress)
     saved = read_model(Path(folder))
+    if missing == "predict" and saved.predictor is None:
+        raise ModelError(
+            f"{folder} cannot predict a missing member: it was fitted on fewer than {LEAST_ROWS} sentences, by an "
+            "older version, or has one member; fit it again on more sentences, or take missing='drop'"
+        )
+    encoders = _replacements(folder, [spec.name.text for spec in saved.members], encoders or {})
     members: list[Encoder] = []
     for spec, probes in zip(saved.members, saved.fingerprints, strict=True):
         name, settings = spec.name.text, spec.settings
-        replacement = (encoders or {}).get(name)
+        replacement = encoders.get(name)
         try:
             if replacement is None:
                 encoder = _open_by_name(spec, threads=threads, trust=trust, progress=progress)
@@ -112,10 +141,18 @@ def load(
             else:
                 encoder = open_encoder(replacement, threads=threads, progress=progress)
             change = difference(encoder, settings, probes, settings=replacement is None)
+            if not change and isinstance(replacement, str) and encoder.spec.revision != settings.revision:
+                warnings.warn(
+                    f"{replacement!r} has other files than {name!r} had when the model was fitted: only "
+                    f"{len(PROBES)} sentences were compared, which have the same vectors",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         except EnsembedError as error:
             if missing == "error":
                 raise
-            warnings.warn(f"going on without encoder {name!r}: {error}", RuntimeWarning, stacklevel=2)
+            way = "predicting" if missing == "predict" else "going on without"
+            warnings.warn(f"{way} encoder {name!r}: {error}", RuntimeWarning, stacklevel=2)
             encoder, change = _Absent(replace(settings, name=name), str(error)), None
         if change:
             raise ModelError(
@@ -123,7 +160,30 @@ def load(
                 "back what was used"
             )
         members.append(encoder)
-    return MetaEncoder(Ensemble(members), saved.meta, name=Path(folder).name, missing=missing, corpus=saved.corpus)
+    return MetaEncoder(
+        Ensemble(members),
+        saved.meta,
+        name=Path(folder).name,
+        missing=missing,
+        corpus=saved.corpus,
+        predictor=saved.predictor,
+        translation=saved.translation,
+        time_limit=time_limit,
+    )
+
+
+def _replacements(folder: str | Path, names: list[str], given: Replacements) -> Mapping[str, EncoderLike]:
+    """Return the replacement of each member that has one. Raise an InputError for one that fits no member."""
+    if isinstance(given, Mapping):
+        encoders, unused = given, [name for name in given if name not in names]
+    else:  # a name may hold a = itself
+        fits = {text: [name for name in names if text.startswith(f"{name}=")] for text in given}
+        encoders = {name: text[len(name) + 1 :] for text in given for name in fits[text]}
+        unused = [text for text in given if not fits[text]]
+    if unused:
+        members = ", ".join(map(shorten, names))
+        raise InputError(f"{unused[0]!r} names no member of {folder}; say OLD=NEW, where OLD is one of: {members}")
+    return encoders
 
 
 def _open_by_name(spec: SavedSpec, *, threads: int | None, trust: Trust, progress: Progress) -> Encoder:
@@ -141,7 +201,8 @@ def _open_by_name(spec: SavedSpec, *, threads: int | None, trust: Trust, progres
         ) from error
     except (InputError, MissingError) as error:  # these name an encoder that the user may never have seen
         raise type(error)(
-            f"member {name!r} cannot be opened: {error}. If it was moved, pass {way_out}NEW NAME}})"
+            f"member {name!r} cannot be opened: {error}. If it was moved, pass --encoder {name}=NEW (the whole name "
+            f"that it has now), in Python {way_out}NEW}})"
         ) from error
 
 

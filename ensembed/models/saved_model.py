@@ -3,14 +3,17 @@
 A save is complete or absent, also when it replaces a model and the process is killed. The new tensors are written as
 `model-HASH.safetensors`, where HASH begins the hash in the new configuration. Renaming the configuration is the switch:
 a reader takes the tensors of that name if they are there, else `model.safetensors`. Then the tensors get that plain
-name, which the hub and version 0.1 look for. The next save finishes one that was killed in between.
+name, which the hub and version 0.1 look for. The next save finishes one that was killed in between. Saves wait for each
+other (`.lock`); a reader that meets one reads again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,21 +21,28 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ensembed.encoders.base import PROBES, EncoderSpec, FloatArray, SavedSpec
 from ensembed.errors import ModelError
-from ensembed.methods.meta import PROJECTIONS, Meta
-from ensembed.support.atomic_files import make_folder, sync, write_all_atomically
-from ensembed.support.file_limits import CONFIG_BYTES
+from ensembed.methods.meta import PROJECTIONS, Leading, Local, Meta
+from ensembed.methods.prediction import Predictor
+from ensembed.models.saved_translation import Translation
+from ensembed.support.atomic_files import finish_switch, make_folder, sync, write_all_atomically
+from ensembed.support.file_limits import CONFIG_BYTES, TENSOR_HEADER_BYTES, read_json
 from ensembed.support.version import __version__
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 3
+"""The newest format: 2 adds leading directions; 3 a predictor of missing members, and that a model stands for another.
+
+A model is written in the oldest format that can hold it: format 1 is what version 0.1 reads.
+"""
 CONFIG = "config.json"
 TENSORS = "model.safetensors"
-_NEW_TENSORS = f"model-{'[0-9a-f]' * 16}.safetensors"
+_LOCK = ".lock"
 _FACTS = {
     "method": dict,
     "dim": int,
@@ -57,20 +67,32 @@ class SavedModel(Generic[Spec]):
         members: the encoders' specs, in the ensemble's order.
         fingerprints: per encoder its vectors of the probe sentences, by which a changed encoder shows.
         corpus: the key of the corpus it was fitted on; empty where none was needed.
+        predictor: what predicts members that are missing; None if there were too few sentences to tell.
+        translation: the model whose vectors this one gives, if it was fitted for that.
     """
 
     meta: Meta
     members: tuple[Spec, ...]
     fingerprints: tuple[FloatArray, ...]
     corpus: str = ""
+    predictor: Predictor | None = None
+    translation: Translation | None = None
+
+    @property
+    def format(self) -> int:
+        """The oldest format that can hold the model."""
+        regions = any(isinstance(projection, Local) for projection in self.meta.projections)
+        if self.predictor is not None or self.translation is not None or regions:
+            return 3
+        return 1 if self.meta.leading is None else 2
 
 
 def write_model(folder: Path, model: SavedModel[Spec]) -> None:
-    """Save the model in a folder, which is made; a model that is there already is replaced."""
+    """Save the model in a folder, which is made; a saved model is replaced, files of other libraries are an error."""
     meta = model.meta
     projections = [projection.saved() for projection in meta.projections]
     facts: dict[str, Any] = {
-        "format": FORMAT_VERSION,
+        "format": model.format,
         "ensembed": __version__,
         "method": dict(meta.method),
         "dim": meta.dim,
@@ -86,73 +108,109 @@ def write_model(folder: Path, model: SavedModel[Spec]) -> None:
         tensors |= {f"projection.{j}.{name}": array for name, array in arrays.items()}
     if meta.spectrum is not None:
         tensors["spectrum"] = meta.spectrum
+    if meta.leading is not None:
+        facts["leading"] = len(meta.leading.values)
+        tensors |= {"leading.values": meta.leading.values, "leading.directions": meta.leading.directions}
+    if model.format > 2:
+        facts["leading"] = None if meta.leading is None else len(meta.leading.values)
+        for name, part in (("predictor", model.predictor), ("translation", model.translation)):
+            facts[name], arrays = (None, {}) if part is None else part.saved()
+            tensors |= {f"{name}.{key}": array for key, array in arrays.items()}
     # safetensors writes the buffer as it lies in memory: a transposed array would come back scrambled.
     data = save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
     facts["sha256"] = _seal(facts, data)
     tensors_file = folder / f"model-{facts['sha256'][:16]}.safetensors"
+    config = json.dumps(facts, indent=1).encode() + b"\n"
+    if any((folder / name).exists() for name in (CONFIG, TENSORS)) and not is_own_folder(folder):
+        raise ModelError(f"{folder} has files of another kind, {CONFIG} or {TENSORS}: name a new folder")
     try:
         make_folder(folder)
-        if any(folder.glob(_NEW_TENSORS)):
-            _finish_save(folder)
-        write_all_atomically({tensors_file: data, folder / CONFIG: json.dumps(facts, indent=1).encode() + b"\n"})
-        with suppress(FileNotFoundError):  # another process that saves the same model may be faster
-            tensors_file.replace(folder / TENSORS)
-        sync(folder)
+        # Two saves at once could leave the configuration of one and the tensors of the other.
+        with FileLock(folder / _LOCK):
+            try:
+                write_all_atomically({tensors_file: data, folder / CONFIG: config})
+                tensors_file.replace(folder / TENSORS)
+                sync(folder)
+            finally:
+                # Either this save failed, or an earlier one was killed, or there are other files.
+                if {path.name for path in folder.iterdir()} != {CONFIG, TENSORS, _LOCK}:
+                    _finish_save(folder)
     except OSError as error:
-        with suppress(OSError):
-            _finish_save(folder)
         raise ModelError(f"cannot save the model in {folder}: {error}") from error
 
 
 def _finish_save(folder: Path) -> None:
-    """Give the tensors of the present configuration their plain name; remove those of saves that were interrupted."""
+    """Give the tensors of the present configuration their plain name; remove what interrupted saves left."""
     try:
-        current = str(json.loads((folder / CONFIG).read_bytes())["sha256"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):  # no model that could be kept
+        current = str(read_json(folder / CONFIG)["sha256"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):  # no model that could be kept
         current = ""
-    for path in folder.glob(_NEW_TENSORS):
-        with suppress(FileNotFoundError):  # as in `write_model`
-            if path.name == f"model-{current[:16]}.safetensors":
-                path.replace(folder / TENSORS)
-                sync(folder)
-            else:
-                path.unlink()
+    finish_switch(folder, rf"{re.escape(CONFIG)}|{re.escape(TENSORS)}", {TENSORS: current})
+
+
+def is_own_folder(folder: Path) -> bool:
+    """Return whether a folder holds a saved model, or what a killed save left, and not another library's files."""
+    try:
+        config = read_json(folder / CONFIG)
+    except FileNotFoundError:  # a killed save leaves its tensors, under another name
+        return not (folder / TENSORS).exists() and any(folder.glob(f"model-{'[0-9a-f]' * 16}.safetensors"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and {"format", "members"} <= set(config)
 
 
 def is_model(folder: str | Path) -> bool:
     """Return whether a model was saved in a folder."""
-    return bool(str(folder)) and (Path(folder) / CONFIG).is_file()
+    return bool(str(folder)) and os.path.isfile(Path(folder) / CONFIG)  # noqa: PTH113 - False if no file can have the name
 
 
 def read_model(folder: Path) -> SavedModel[SavedSpec]:
     """Read a saved model, or raise a ModelError that says what is wrong with it."""
     try:
-        with (folder / CONFIG).open("rb") as file:
-            config = json.loads(file.read(CONFIG_BYTES))
-        seal = config.pop("sha256", None) if isinstance(config, dict) else None
-        try:
-            data = (folder / f"model-{re.sub('[^0-9a-f]', '', str(seal))[:16]}.safetensors").read_bytes()
-        except FileNotFoundError:  # the save is finished
-            data = (folder / TENSORS).read_bytes()
-        intact = seal is not None and seal == _seal(config, data)
+        config, data, intact, version = _read_files(folder)
+        before: object = None
+        while not intact and version != before:  # another process may have saved over the model meanwhile
+            before = version
+            config, data, intact, version = _read_files(folder)
     except FileNotFoundError as error:
         raise ModelError(f"{folder} is not a saved model: {Path(error.filename).name} is missing") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{folder} cannot be read: {error}") from error
-    version = config.get("format") if isinstance(config, dict) else None
-    if version is None:
+    layout = config.get("format") if isinstance(config, dict) else None
+    if layout is None:
         raise ModelError(f"{folder} is not a saved model: its {CONFIG} is of another kind")
-    if version != FORMAT_VERSION:
+    if layout not in range(1, FORMAT_VERSION + 1):
         raise ModelError(
-            f"{folder} has model format {version!r}; ensembed {__version__} reads {FORMAT_VERSION}: upgrade ensembed"
+            f"{folder} has model format {layout!r}; ensembed {__version__} reads 1 to {FORMAT_VERSION}: upgrade "
+            "ensembed"
         )
     if not intact:
         problem = "do not belong together: the save was interrupted, or a file was changed"
         raise ModelError(f"{folder}: {CONFIG} and {TENSORS} {problem}")
     try:
-        return _model(config, load(data))
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, SafetensorError) as error:
+        return _model(config, data)
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError, SafetensorError) as error:
         raise ModelError(f"{folder} is damaged: {error!r}") from error
+
+
+def _read_files(folder: Path) -> tuple[Any, bytes, bool, object]:
+    """Return the facts, the tensors' file, whether they belong together, and what changes when the model does."""
+    status = (folder / CONFIG).stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > CONFIG_BYTES:
+        raise ValueError(f"{CONFIG} is no file of at most {CONFIG_BYTES:,} bytes")
+    config = json.loads((folder / CONFIG).read_bytes())
+    seal = config.pop("sha256", None) if isinstance(config, dict) else None
+    paths = [folder / f"model-{re.sub('[^0-9a-f]', '', str(seal))[:16]}.safetensors", folder / TENSORS]
+    for path in paths:
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(path.stat().st_mode):  # a pipe may have no end
+                raise ValueError(f"{path.name} is no regular file")
+    try:
+        data = paths[0].read_bytes()
+    except FileNotFoundError:  # the save is finished
+        data = paths[1].read_bytes()
+    intact = seal is not None and seal == _seal(config, data)
+    return config, data, intact, (status.st_ino, status.st_mtime_ns)
 
 
 def _seal(facts: Mapping[str, Any], data: bytes) -> str:
@@ -160,7 +218,10 @@ def _seal(facts: Mapping[str, Any], data: bytes) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\0" + data).hexdigest()
 
 
-def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> SavedModel[SavedSpec]:
+def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
+    if (size := int.from_bytes(data[:8], "little")) > TENSOR_HEADER_BYTES:
+        raise ValueError(f"the header of {TENSORS} is said to have {size:,} bytes")
+    tensors = load(data)
     for name, kind in _FACTS.items():
         if type(config[name]) is not kind:
             raise TypeError(f"{name} is {config[name]!r}")
@@ -183,13 +244,25 @@ def _model(config: Mapping[str, Any], tensors: dict[str, NDArray[Any]]) -> Saved
         taken = lambda name, *shape, j=j: take(f"projection.{j}.{name}", *shape)  # noqa: E731 - one line of it
         projections.append(PROJECTIONS[facts["kind"]].restored(facts, spec.settings.dim, dim, taken))
     spectrum = take("spectrum", dim) if config["has_spectrum"] else None
+    leading = None
+    if config["format"] > 1:
+        known = config["leading"]
+        if known is not None or config["format"] == 2:
+            leading = Leading(take("leading.values", known), take("leading.directions", dim, known))
     fingerprints = tuple(take(f"fingerprint.{j}", len(PROBES), spec.settings.dim) for j, spec in enumerate(members))
-    if tensors:
-        raise ValueError(f"unexpected tensors {sorted(tensors)}")
     if "name" not in config["method"]:
         raise KeyError("name")
-    meta = Meta(config["method"], dim, tuple(projections), config["normalize"], spectrum, config["rows"])
+    meta = Meta(config["method"], dim, tuple(projections), config["normalize"], spectrum, config["rows"], leading)
     dims = tuple(spec.settings.dim for spec in members)
     if meta.view_dims != dims:
         raise ValueError(f"projections take {meta.view_dims}, members give {list(dims)}")
-    return SavedModel(meta, members, fingerprints, config["corpus"])
+    predictor, translation = None, None
+    if config["format"] > 2 and config["predictor"] is not None:
+        part = lambda name, *shape: take(f"predictor.{name}", *shape)  # noqa: E731 - one line of it
+        predictor = Predictor.restored(config["predictor"], meta, part)
+    if config["format"] > 2 and config["translation"] is not None:
+        part = lambda name, *shape: take(f"translation.{name}", *shape)  # noqa: E731 - one line of it
+        translation = Translation.restored(config["translation"], dim, dims[meta.counted[0]], part)
+    if tensors:
+        raise ValueError(f"unexpected tensors {sorted(tensors)}")
+    return SavedModel(meta, members, fingerprints, config["corpus"], predictor, translation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ensembed.methods import METHODS, Meta
+from ensembed.methods import METHODS, Meta, Method
 from ensembed.methods.gcca import positive
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.tuning import describe
@@ -11,10 +11,11 @@ from ensembed.models.tuning import describe
 _ROUNDING = 1e-12
 # How weights by reliability were decided on.
 _TRUST = {
-    "lead": "by reliability, without labels: {best} leads, first in {sure} of the bootstrap samples",
-    "words": "by reliability, without labels: several lead equally; {best} depends least on shared words, "
-    "first in {sure} of the bootstrap samples",
+    "lead": "by reliability, without labels: {best} leads ({sure} sure)",
+    "words": "by reliability, without labels: {best} is nearly first and depends less on shared words ({sure} sure)",
+    "level": "by reliability, without labels: the first ones are level; {best} is ahead by a little ({sure} sure)",
     "nothing": "equal: no two members agree, so none can be preferred",
+    "too few": "equal, for the spread of the members' cosines: it takes {needed} distinct sentences to prefer one",
 }
 
 
@@ -23,7 +24,8 @@ def summary(model: MetaEncoder) -> list[list[str]]:
     meta, facts, encoders = model.meta, model.meta.method, model.ensemble.encoders
     # The parameters that are not their defaults and that no other row shows.
     chosen = [facts["name"]]
-    for field in METHODS[facts["name"]].parameters():
+    kind = METHODS.get(facts["name"], Method)  # which may be of a package that is not installed here
+    for field in kind.parameters():
         default = list(field.default) if isinstance(field.default, tuple) else field.default
         value = facts.get(field.name)
         if field.name not in ("dim", "weights", "whitened") and value not in (None, default):
@@ -35,15 +37,33 @@ def summary(model: MetaEncoder) -> list[list[str]]:
         whitened = ", whitened" if j in facts.get("whitened", ()) else ""
         rows.append(["member", f"{encoder.spec.name} ({encoder.spec.dim}){weight}{whitened}"])
     if "weights_from" in facts:
-        best = encoders[facts["trusted"]].spec.name
-        trust = _TRUST[facts["decided"]].format(best=best, sure=f"{facts['sure']:.0%}")
+        best, sure = encoders[facts.get("trusted", 0)].spec.name, f"{facts.get('sure', 0):.0%}"
+        trust = _TRUST[facts["decided"]].format(best=best, sure=sure, needed=facts.get("needed"))
         rows.append(["weights", trust if len(encoders) > 1 else "one member: there is nothing to weigh"])
+    if "predicts" in facts:
+        recalls = facts["recall_10"]
+        rows.append(["predicts", ", ".join(facts["predicts"])])
+        of_whole = f"of the whole model's ten nearest; the member alone {recalls['member']:.3f}"
+        rows.append(["keeps", f"{recalls['cheap']:.3f} {of_whole}"])
     if "tuned" in facts:
         rows.append(["tuned", describe(facts["tuned"])])
-    trained = f"{meta.rows} sentences" if meta.rows else "nothing: it needs no training"
+    trained = (
+        f"{meta.rows} sentences"
+        if meta.rows
+        else "nothing: it needs no training but for the leading directions"
+        if meta.leading
+        else "nothing: it needs no training"
+    )
     rows += [["dim", str(meta.dim)], ["fitted on", trained]]
+    if model.translation is not None:
+        recall = model.translation.figures["translated"].recall_10
+        rows.append(["gives", f"vectors of {model.translation.target.name.text}: recall@10 {recall}"])
+    if model.predictor is not None:
+        pairs = zip(encoders, model.predictor.agreements, strict=True)
+        kept = [f"{encoder.spec.name} {predicted:.2f} ({dropped:.2f})" for encoder, (dropped, predicted) in pairs]
+        rows.append(["without", "one member, neighbours kept predicted (dropped): " + ", ".join(kept)])
     if meta.spectrum is not None:
-        if METHODS[facts["name"]].signed_spectrum:
+        if kind.signed_spectrum:
             agree = positive(meta.spectrum)
             rows.append(["positive", f"{agree} of {meta.dim} dimensions: where the members agree, rho > 0"])
         rows.append(["spectrum", _spectrum(meta)])
@@ -62,4 +82,4 @@ def _spectrum(meta: Meta) -> str:
     noise = _ROUNDING * max(abs(value) for value in values)
     shown = " ".join(f"{values[i] if abs(values[i]) > noise else 0:.4g}" for i in places)
     which = "each dimension" if len(places) == len(values) else f"dimensions {', '.join(str(i + 1) for i in places)}"
-    return f"{METHODS[meta.method['name']].spectrum_of} of {which}: {shown}"
+    return f"{METHODS.get(meta.method['name'], Method).spectrum_of} of {which}: {shown}"

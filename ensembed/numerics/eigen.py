@@ -18,7 +18,7 @@ from ensembed.numerics.torch_device import top_eigh_on
 Matrix64 = NDArray[np.float64]
 EigenPairs: TypeAlias = tuple[NDArray[np.float64], Matrix64]
 
-# Block Lanczos is tried from this size on, for at most this part of the eigenvalues: see docs/speed.md.
+# Block Lanczos is tried from this size on, for at most this part of the eigenvalues: see docs/explanation/speed.md.
 _LARGE = 4000
 _FEW = 1 / 20
 # The largest space it may use, as a part of the size: a larger one takes as long as LAPACK.
@@ -47,7 +47,19 @@ def top_eigh(S: Matrix64, k: int, device: str | None = None) -> EigenPairs:
     if 4 * k < D:
         values, vectors = eigh(S, subset_by_index=(D - k, D - 1), driver="evr", check_finite=False)
         return values[::-1], vectors[:, ::-1]
-    return _divide_and_conquer(S, k)
+    # `evd` would transform all eigenvectors back from the tridiagonal form; here only k are.
+    if D < 3 or not hasattr(lapack, "dstevd"):  # an older scipy
+        values, vectors = eigh(S, driver="evd", check_finite=False)
+        return values[::-1][:k], vectors[:, ::-1][:, :k]
+    reflectors, diagonal, subdiagonal, tau, info = lapack.dsytrd(S.T, lower=1, lwork=_WORK * D)
+    if info == 0:
+        values, vectors, info = lapack.dstevd(diagonal, subdiagonal)
+    if info != 0:
+        raise LinAlgError(f"the eigenvalues of a matrix of {D} columns did not converge (LAPACK returned {info})")
+    top = np.asfortranarray(vectors[:, ::-1][:, :k])
+    # The reflectors lie below the first subdiagonal, like those of a QR decomposition of all rows but the first.
+    top[1:], _, info = lapack.dormqr("L", "N", reflectors[1:, :-1], tau, top[1:], _WORK * k)
+    return values[::-1][:k], top
 
 
 def supported_eigh(S: Matrix64, k: int, moments: Moments, method: str, *, centred: bool = True) -> EigenPairs:
@@ -63,23 +75,6 @@ def supported_eigh(S: Matrix64, k: int, moments: Moments, method: str, *, centre
     raise DimensionError(
         f"{method} with dim={k}: {moments.n} sentences with {len(S)} columns support at most dim={rank}", rank
     )
-
-
-def _divide_and_conquer(S: Matrix64, k: int) -> EigenPairs:
-    """Reduce the matrix to tridiagonal form and transform back only k eigenvectors; LAPACK's `evd` does so with all."""
-    D = len(S)
-    if D < 3 or not hasattr(lapack, "dstevd"):  # an older scipy
-        values, vectors = eigh(S, driver="evd", check_finite=False)
-        return values[::-1][:k], vectors[:, ::-1][:, :k]
-    reflectors, diagonal, subdiagonal, tau, info = lapack.dsytrd(S.T, lower=1, lwork=_WORK * D)
-    if info == 0:
-        values, vectors, info = lapack.dstevd(diagonal, subdiagonal)
-    if info != 0:
-        raise LinAlgError(f"the eigenvalues of a matrix of {D} columns did not converge (LAPACK returned {info})")
-    top = np.asfortranarray(vectors[:, ::-1][:, :k])
-    # The reflectors lie below the first subdiagonal, like those of a QR decomposition of all rows but the first.
-    top[1:], _, info = lapack.dormqr("L", "N", reflectors[1:, :-1], tau, top[1:], _WORK * k)
-    return values[::-1][:k], top
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,8 +26,8 @@ _NEARLY = 1e3
 _PROBES = 3
 # How much larger the space is when the small problem is solved again.
 _GROWTH = 1.2
-# Up to this part of the matrix's size, a search is not given up: it has cost less than a tenth of LAPACK's time.
-_TRIAL = 1 / 16
+# Up to this part of the matrix's size, a search is not given up: it has cost less than a twelfth of LAPACK's time.
+_TRIAL = 1 / 18
 # A vector that shrinks by more than this when its part in the space is subtracted has lost too many digits.
 _CANCELLED = 1e-4
 

@@ -173,7 +173,8 @@ def one_blas_thread() -> Iterator[int]:
     with _LOCK:
         if not _INSIDE:
             pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-            _INSIDE.append((max(pools, default=available_cores()), threadpool_limits(1, user_api="blas")))
+            usual = min(max(pools, default=available_cores()), available_cores())
+            _INSIDE.append((usual, threadpool_limits(1, user_api="blas")))
         else:
             _INSIDE.append(_INSIDE[0])
         usual, limits = _INSIDE[0]

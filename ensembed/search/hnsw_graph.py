@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
-from ensembed.errors import DamagedIndexError
 from ensembed.search.exact_search import Ranking, find_candidates, rank
+from ensembed.search.graph_files import check_graph_file
 from ensembed.search.index_files import (
-    WAY_OUT,
     FileFacts,
     GraphFacts,
     Manifest,
@@ -33,7 +32,7 @@ from ensembed.support.progress import Progress, silent
 _LEAST_ROWS = 1000  # comparing all of fewer rows is faster than any graph
 _STALE_PART = 0.25  # the graph is extended when this part of it was added since, built again when it is deleted
 _BATCH = 4096
-# The least number of candidates for every hit, and usearch's parameters: measured in docs/search.md.
+# The least number of candidates for every hit, and usearch's parameters: measured in docs/guides/search.md.
 _RESCORE, _EXPANSION_ADD, _EXPANSION_SEARCH, _CONNECTIVITY = 4, 128, 96, 16
 _WANTED_PART = 0.1  # a graph is used if fewer than this part of the rows is wanted
 
@@ -113,7 +112,6 @@ class OpenGraph:
                 path = snapshot.folder / graph.file.name
                 if not path.exists() and read_manifest(snapshot.folder).graph != graph:
                     return None  # a writer has replaced the graph since this snapshot was opened
-                # Searching a damaged graph may crash the process.
                 check_bytes(snapshot.folder, graph.file)
                 self._graph, self._file = _restore(snapshot, graph, view=True), graph.file
             near = [self._near(snapshot, query, count) for query in queries]
@@ -171,15 +169,12 @@ def _graph_vectors(manifest: Manifest, rows: FloatArray) -> NDArray[Any]:
 
 
 def _restore(snapshot: Snapshot, facts: GraphFacts, *, view: bool) -> Any:  # noqa: ANN401 - usearch has no types
-    path, expected = snapshot.folder / facts.file.name, _empty_graph(snapshot.manifest)
+    path, graph = snapshot.folder / facts.file.name, _empty_graph(snapshot.manifest)
     try:
-        graph = usearch().Index.restore(str(path), view=view)
+        check_graph_file(path, graph)
+        graph.view(str(path)) if view else graph.load(str(path))
     except (RuntimeError, ValueError) as error:
-        raise DamagedIndexError(f"{path} cannot be read: {error}; {WAY_OUT}") from error
-    if graph is None:
-        raise DamagedIndexError(f"{path} is no graph; {WAY_OUT}")
-    # The library does not compare a query's length with the graph's, and reads beyond its end.
-    if (graph.ndim, graph.dtype, len(graph)) != (expected.ndim, expected.dtype, facts.rows):
+        raise damaged(path, str(error)) from error
+    if len(graph) != facts.rows:
         raise damaged(path, "it is the graph of other rows")
-    graph.expansion_search, graph.expansion_add = _EXPANSION_SEARCH, _EXPANSION_ADD
     return graph

@@ -24,7 +24,8 @@ from ensembed.support.checks import sha256_of
 from ensembed.support.file_limits import LARGEST_DIM, read_json
 from ensembed.support.version import __version__
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The newest format: 2 adds translated rows. An index without any is written as format 1, which 0.1 reads."""
 MANIFEST = "index.json"
 NUMBER = "[0-9]{6,}"  # of a segment or a graph, in the names of its files
 WAY_OUT = "restore it from a copy, or build the index again"
@@ -57,6 +58,13 @@ class SegmentFacts:
     deleted: FileFacts | None  # the numbers of the deleted rows
     live: int  # number of rows that are not deleted
 
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> SegmentFacts:
+        """Build it from its part of `index.json`."""
+        files = {content: FileFacts(**file) for content, file in facts["files"].items()}
+        deleted = FileFacts(**facts["deleted"]) if facts["deleted"] else None
+        return cls(**{**facts, "files": files, "deleted": deleted})
+
     def all_files(self) -> list[FileFacts]:
         """Return every file of the segment."""
         return [*self.files.values(), *([self.deleted] if self.deleted else [])]
@@ -69,6 +77,43 @@ class GraphFacts:
     file: FileFacts
     rows: int
     upto: int
+
+
+@dataclass(frozen=True)
+class TranslatedFacts:
+    """Rows whose vectors were translated from another model's, not embedded by the model of the index.
+
+    Attributes:
+        ranges: the file with the keys of the rows: [m, 2] first keys, and the keys behind the last ones.
+        count: m.
+        familiar: the file with the mean and the centres of the sample that the map was fitted on: [k, d].
+        centres: k.
+        limits: the two limits of `Familiarity`.
+        source: the name of the model whose vectors were translated; it is shown, never opened.
+        recall: what a search is expected to find of the ten nearest, and that on text unlike the sample.
+    """
+
+    ranges: FileFacts
+    count: int
+    familiar: FileFacts
+    centres: int
+    limits: tuple[float, float]
+    source: str
+    recall: tuple[float, float]
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> TranslatedFacts:
+        """Build it from the content of `index.json`."""
+        files = {name: FileFacts(**facts[name]) for name in ("ranges", "familiar")}
+        pairs = {name: tuple(facts[name]) for name in ("limits", "recall")}
+        for name, pair in pairs.items():
+            if len(pair) != 2 or not all(type(number) is float and math.isfinite(number) for number in pair):
+                raise ValueError(f"{name} of translated rows are {pair}")
+        if type(facts["centres"]) is not int or facts["centres"] < 2:  # the mean, and a centre at least
+            raise ValueError(f"the centres of translated rows are {facts['centres']!r}")
+        if not isinstance(facts["source"], str):
+            raise TypeError(f"the source of translated rows is {facts['source']!r}")
+        return cls(**{**facts, **files, **pairs})
 
 
 @dataclass(frozen=True)
@@ -118,6 +163,7 @@ class Manifest:
     next_key: int = 0  # the key of the next row; never used twice either
     # By the hash of an imported file: how many of its records were read, and whether that was all of them.
     imports: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
+    translated: TranslatedFacts | None = None  # rows that were translated from another model's
 
     @property
     def rows(self) -> int:
@@ -127,7 +173,8 @@ class Manifest:
     def files(self) -> list[FileFacts]:
         """Return every file except `index.json`."""
         rows = [file for segment in self.segments for file in segment.all_files()]
-        return [self.fingerprint, *rows, *([self.graph.file] if self.graph else [])]
+        translated = [self.translated.ranges, self.translated.familiar] if self.translated else []
+        return [self.fingerprint, *rows, *([self.graph.file] if self.graph else []), *translated]
 
     def check(self) -> None:
         """Raise a ValueError if a count, or the name of a file, is none that an index writes.
@@ -135,7 +182,7 @@ class Manifest:
         So nothing outside the folder is opened, written or deleted, whoever wrote `index.json`.
         """
         counts = [self.next_segment, self.next_key, *(file.size for file in self.files())]
-        names = [(self.fingerprint.name, "fingerprint.npy")]
+        names = [(self.fingerprint.name, f"fingerprint(-{NUMBER})?.npy")]
         for segment in self.segments:
             counts += [segment.rows, segment.live, segment.rows - segment.live]
             endings = {content: "jsonl" if content == "records" else "npy" for content in segment.files}
@@ -145,6 +192,10 @@ class Manifest:
         if self.graph:
             counts += [self.graph.rows, self.graph.upto]
             names += [(self.graph.file.name, f"graph-{NUMBER}.usearch")]
+        if self.translated:
+            counts += [self.translated.count, self.translated.centres]
+            names += [(self.translated.ranges.name, f"translated-{NUMBER}.npy")]
+            names += [(self.translated.familiar.name, f"familiar-{NUMBER}.npy")]
         for count in counts:
             if type(count) is not int or not 0 <= count < 1 << 62:
                 raise ValueError(f"it has {count!r} where a count should be")
@@ -157,7 +208,7 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """Return the content of `index.json`, with a hash of itself."""
         facts = {
-            "format": FORMAT_VERSION,
+            "format": FORMAT_VERSION if self.translated else 1,
             "ensembed": __version__,
             "settings": asdict(self.settings),
             "model": {
@@ -171,6 +222,8 @@ class Manifest:
             "next_key": self.next_key,
             "imports": {key: list(value) for key, value in self.imports.items()},
         }
+        if self.translated:
+            facts["translated"] = json.loads(json.dumps(asdict(self.translated)))
         return json.dumps(facts | {"sha256": _json_hash(facts)}, indent=1).encode() + b"\n"
 
     @classmethod
@@ -180,11 +233,7 @@ class Manifest:
         source = model["source"]
         if not isinstance(source, str | None):
             raise TypeError(f"the source of the model is {source!r}")
-        segments = []
-        for segment in facts["segments"]:
-            files = {content: FileFacts(**file) for content, file in segment["files"].items()}
-            deleted = FileFacts(**segment["deleted"]) if segment["deleted"] else None
-            segments.append(SegmentFacts(**segment | {"files": files, "deleted": deleted}))
+        segments = [SegmentFacts.from_json(segment) for segment in facts["segments"]]
         return cls(
             Settings(**facts["settings"]),
             SavedSpec.from_json(model["spec"]),
@@ -195,6 +244,7 @@ class Manifest:
             facts["next_segment"],
             facts["next_key"],
             {key: (rows, complete) for key, (rows, complete) in facts["imports"].items()},
+            TranslatedFacts.from_json(facts["translated"]) if facts.get("translated") else None,
         )
 
 
@@ -204,8 +254,8 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         facts = read_json(path)
         intact = facts.pop("sha256") == _json_hash(facts)
-        if intact and facts["format"] != FORMAT_VERSION:
-            reads = f"ensembed {__version__} reads {FORMAT_VERSION}: upgrade ensembed"
+        if intact and facts["format"] not in range(1, FORMAT_VERSION + 1):
+            reads = f"ensembed {__version__} reads 1 to {FORMAT_VERSION}: upgrade ensembed"
             raise SearchIndexError(f"{folder} has index format {facts['format']!r}; {reads}")
         manifest = Manifest.from_json(facts)
         manifest.check()
@@ -229,9 +279,13 @@ def _json_hash(facts: Mapping[str, Any]) -> str:
 
 def write_blocks(path: Path, blocks: Iterable[bytes]) -> FileFacts:
     """Write a file block by block. Its name is synced when `index.json`, which names it, is replaced."""
+    digest, size = hashlib.sha256(), 0
     with new_file(path, sync_name=False) as temporary, temporary.open("wb") as file:
-        file.writelines(blocks)
-    return facts_of(path)
+        for block in blocks:
+            file.write(block)
+            digest.update(block)
+            size += len(block)
+    return FileFacts(path.name, size, digest.hexdigest())
 
 
 def write_npy(path: Path, shape: tuple[int, ...], dtype: str, blocks: Iterable[NDArray[Any]]) -> FileFacts:
@@ -310,8 +364,9 @@ class CheckedArray:
     """
 
     def __init__(self, path: Path, array: NDArray[Any], sums: NDArray[np.uint32] | None) -> None:
-        self._path, self._array, self._sums = path, array, sums
-        self._unread = np.ones(0 if sums is None else len(sums), bool)
+        self._path, self._array = path, array
+        self._sums = np.zeros(0, np.uint32) if sums is None else sums
+        self._unread = np.ones(len(self._sums), bool)
 
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> NDArray[Any]:
         """Return rows, by a slice or by their numbers."""
@@ -332,7 +387,7 @@ class CheckedArray:
         np.add.at(steps, -(-last * width // _BLOCK), -1)
         content = self._array.reshape(-1).view(np.uint8).data
         for block in np.flatnonzero(self._unread & (np.cumsum(steps[:-1]) > 0)).tolist():
-            if self._sums is None or zlib.crc32(content[block * _BLOCK : (block + 1) * _BLOCK]) != self._sums[block]:
+            if zlib.crc32(content[block * _BLOCK : (block + 1) * _BLOCK]) != self._sums[block]:
                 raise damaged(self._path, f"the checksum of its block {block} does not fit")
             self._unread[block] = False
 
@@ -340,6 +395,27 @@ class CheckedArray:
 def count_blocks(shape: tuple[int, ...], dtype: str) -> int:
     """Return how many checksums the data of an `.npy` file has."""
     return -(-math.prod(shape) * np.dtype(dtype).itemsize // _BLOCK)
+
+
+class BlockSums:
+    """The checksums of the blocks of data that comes in pieces."""
+
+    def __init__(self) -> None:
+        self._sums: list[int] = []
+        self._rest = b""
+
+    def add(self, data: bytes) -> bytes:
+        """Take the next piece, and return it."""
+        whole = self._rest + data if self._rest else data
+        end = len(whole) // _BLOCK * _BLOCK
+        view = memoryview(whole)
+        self._sums += [zlib.crc32(view[start : start + _BLOCK]) for start in range(0, end, _BLOCK)]
+        self._rest = bytes(view[end:])
+        return data
+
+    def result(self) -> NDArray[np.uint32]:
+        """Return the checksums of all blocks."""
+        return np.array(self._sums + ([zlib.crc32(self._rest)] if self._rest else []), np.uint32)
 
 
 def block_sums(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[np.uint32]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from ensembed.corpora.record_files import RecordFile
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import CorpusError, InputError, SentenceError
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.search.segments import record_line
 from ensembed.support.file_limits import parse_json
 from ensembed.support.progress import Progress, silent
 
@@ -79,7 +79,7 @@ def add_file(
     return Imported(added, read - before - added, before)
 
 
-def check_texts(texts: Sequence[str], what: str = "text") -> list[str]:
+def check_texts(texts: Iterable[str], what: str = "text") -> list[str]:
     """Return the texts as a list; a blank one is an error, because nothing could find it."""
     checked = check_sentences(texts)
     for i, text in enumerate(checked):
@@ -116,7 +116,7 @@ def check_metadata(metadata: Sequence[Mapping[str, Any] | None] | None, count: i
         if not isinstance(row, Mapping) or not all(isinstance(key, str) for key in row):
             raise InputError(f"the metadata of row {i} is {shorten(row)}: it is a mapping with strings for keys")
         try:
-            parse_json(record_line("", "", row))
+            parse_json(json.dumps({"metadata": dict(row)}, allow_nan=False).encode())  # as in `record_line`
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"the metadata of row {i} is no JSON: {error}; it was {shorten(dict(row))}") from None
     return checked

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,21 +14,39 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import shorten
 from ensembed.encoders.base import PROBES, Encoder, FloatArray, SavedSpec, UntrustedName, difference, same_settings
 from ensembed.encoders.names import Trust
-from ensembed.errors import IndexBusyError, InputError, SearchIndexError
-from ensembed.models.opening import ModelLike, open_model
+from ensembed.errors import DamagedIndexError, IndexBusyError, InputError, MissingError, SearchIndexError
+from ensembed.models.opening import ModelLike, Replacements, open_model
 from ensembed.models.saved_model import is_model
+from ensembed.reliability.familiarity import Familiarity
 from ensembed.search import hnsw_graph, index_files, segments
 from ensembed.search.exact_search import search_all_rows
 from ensembed.search.index_files import MANIFEST, Codes, Kind, Manifest, Settings, check_bytes, read_manifest
 from ensembed.search.index_input import check_ids, check_metadata, check_texts, check_vectors
 from ensembed.support.atomic_files import disk_error, make_folder, sync, why_not_writable, write_atomically
 from ensembed.support.progress import Progress, silent
+from ensembed.support.shown_objects import Facts, Shown, short_value
 
 _LOCK = ".lock"
+_FINGERPRINT = "fingerprint.npy"
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """How the model of an index is opened: arguments of `open_model`."""
+
+    threads: int | None = None
+    trust: Trust = False
+    progress: Progress = silent
+    encoders: Replacements | None = None
+
+    def open(self, source: ModelLike | UntrustedName) -> Encoder:
+        """Open a model."""
+        return open_model(source, **vars(self))
 
 
 @dataclass(frozen=True)
@@ -40,7 +59,7 @@ class Hit:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Index:
+class Index(Shown):
     """Texts with vectors in a folder, made by `create` and opened by `open`; `refresh` reads what others have written.
 
     Example:
@@ -60,10 +79,11 @@ class Index:
         self.folder = snapshot.folder
         self._snapshot = snapshot
         self._model = model
-        self._opening: dict[str, Any] = {}
+        self._opening = _Opening()
         self._wait = wait
         self._lock = FileLock(self.folder / _LOCK)
         self._graph = hnsw_graph.OpenGraph()
+        self._familiarity: tuple[index_files.FileFacts, Familiarity] | None = None
 
     @classmethod
     def create(
@@ -105,17 +125,17 @@ class Index:
             hnsw_graph.usearch()  # fail now and not when the rows have been encoded
         encoder = open_model(model, trust=trust)
         source = str(model) if source is None and isinstance(model, str | Path) else source
-        if problem := why_not_writable(folder):
+        if problem := why_not_writable(folder, _is_index):
             raise SearchIndexError(f"cannot make an index in {folder}: {problem}")
-        probes = encoder.encode(PROBES)
+        probes = encoder.encode_document(PROBES)
         make_folder(folder)
-        with _locked(FileLock(folder / _LOCK), folder, wait):
+        with lock_index(FileLock(folder / _LOCK), folder, wait):
             if os.path.lexists(folder / MANIFEST) and not (remake and read_manifest(folder).next_key == 0):
                 raise SearchIndexError(f"there is an index in {folder} already: open it, or choose another folder")
-            fingerprint = index_files.write_npy(folder / "fingerprint.npy", probes.shape, "<f4", [probes])
+            fingerprint = index_files.write_npy(folder / _FINGERPRINT, probes.shape, "<f4", [probes])
             sync(folder)  # the name of a file that the manifest names must not be lost
-            lasting = _lasting_source(encoder, source)
-            manifest = Manifest(settings, SavedSpec.of(encoder.spec), lasting, fingerprint)
+            lasting = lasting_source(encoder, source)
+            manifest = Manifest(settings, SavedSpec.of(encoder.document_encoder.spec), lasting, fingerprint)
             write_atomically(folder / MANIFEST, manifest.to_bytes())
         return cls(segments.open_snapshot(folder), encoder, wait)
 
@@ -125,7 +145,9 @@ class Index:
         folder: str | Path,
         model: ModelLike | None = None,
         *,
+        source: str | None = None,
         verify: bool = False,
+        encoders: Replacements | None = None,
         threads: int | None = None,
         trust: Trust = False,
         wait: float = 0.0,
@@ -136,7 +158,9 @@ class Index:
         Args:
             folder: the folder of the index.
             model: the model it was made with, its folder or its name; None opens it from its saved source when needed.
+            source: the folder or name of a model in memory, for messages.
             verify: read every byte and compare the checksums now; otherwise they are compared when rows are first read.
+            encoders: members of the model that have moved, as in `ensembed.load`.
             threads: cores for the model, if it is opened here.
             trust: what the model that the index names may do: run code, use the network; see `ensembed.load`.
             wait: seconds to wait for another process that writes to the index.
@@ -147,11 +171,12 @@ class Index:
             DamagedIndexError: a file is damaged or missing.
         """
         index = cls(segments.open_snapshot(Path(folder)), None, wait)
-        index._opening = {"threads": threads, "trust": trust, "progress": progress}
+        index._opening = _Opening(threads, trust, progress, encoders)
         if verify:
             index.verify(progress=progress)
         if model is not None:
-            index._model = index._checked(open_model(model, **index._opening))
+            source = str(model) if source is None and isinstance(model, str | Path) else source
+            index._model = index._checked(index._opening.open(model), source)
         return index
 
     @property
@@ -163,8 +188,82 @@ class Index:
     def model(self) -> Encoder:
         """The model, which is opened when it is first needed."""
         if self._model is None:
-            self._model = self._checked(_open_saved_model(self.folder, self.manifest, **self._opening))
+            source = self.manifest.source
+            model = _open_saved_model(self.folder, self.manifest, self._opening)
+            self._model = self._checked(model, None if source is None else source.text)
         return self._model
+
+    @property
+    def has_roles(self) -> bool:
+        """Whether queries and texts are encoded as such (`encode_query`, `encode_document`) if the model does that.
+
+        An index that was made before models did it has plain vectors of both.
+        """
+        return self.documents_of(self.model) is self.model.document_encoder
+
+    @property
+    def query_encoder(self) -> Encoder:
+        """What turns queries into vectors."""
+        return self.queries_of(self.model)
+
+    def queries_of(self, model: Encoder) -> Encoder:
+        """Return what turns queries into vectors if this is the index's model."""
+        return model.query_encoder if self.documents_of(model) is model.document_encoder else model
+
+    def documents_of(self, model: Encoder) -> Encoder:
+        """Return what turns texts into vectors if this is the index's model: its encoder of documents.
+
+        It is the model itself for an index that was made before models had one.
+        """
+        documents, saved = model.document_encoder, self.manifest.spec.settings
+        before = not same_settings(documents.spec, saved) and same_settings(model.spec, saved)
+        return model if before else documents
+
+    @property
+    def snapshot(self) -> segments.Snapshot:
+        """The open rows, as of when the index was opened or last written."""
+        return self._snapshot
+
+    def open_other(self, model: ModelLike) -> Encoder:
+        """Open another model in the way in which the index opens its own."""
+        return self._opening.open(model)
+
+    def translated_places(self) -> NDArray[np.bool_]:
+        """Return for every place [n] of the snapshot whether its vector was translated from another model's."""
+        facts, keys = self.manifest.translated, self._snapshot.keys
+        if facts is None:
+            return np.zeros(len(keys), bool)
+        check_bytes(self.folder, facts.ranges)
+        first, behind = index_files.map_npy(self.folder, facts.ranges, (facts.count, 2), "<i8").T
+        place = np.searchsorted(first, keys, "right") - 1
+        return np.asarray((place >= 0) & (keys < behind[place]) if facts.count else np.zeros(len(keys), bool))
+
+    def is_translated(self, ids: Sequence[str]) -> list[bool]:
+        """Return for every row with these ids whether its vector was translated from another model's."""
+        self.get(ids)  # an unknown id is an error
+        places, translated = self._snapshot.find(check_ids(ids)), self.translated_places()
+        return [bool(translated[places[id_]]) for id_ in ids]
+
+    def embed_translated(self, limit: int | None = None, *, batch: int = 1024, progress: Progress = silent) -> int:
+        """Embed translated rows with the index's model, the oldest first, and return how many; all, or at most `limit`.
+
+        Each batch is saved: after an interruption the same call continues.
+        """
+        done, last = 0, -1
+        while True:
+            with self.writing():  # other processes write between two batches
+                keys = self._snapshot.keys
+                left = np.flatnonzero(self.translated_places() & self._snapshot.live & (keys > last))
+                total = done + len(left) if limit is None else min(limit, done + len(left))
+                places = left[: min(batch, total - done)].tolist()
+                if not places:
+                    return done
+                last = int(keys[places[-1]])
+                rows = [self._snapshot.record(place) for place in places]
+                texts, ids = [row["text"] for row in rows], [row["id"] for row in rows]
+                self.add(texts, ids, [row.get("metadata") for row in rows], replace=True)
+            done += len(rows)
+            progress("embed", done, total)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -180,9 +279,18 @@ class Index:
             "graph": manifest.graph.rows if manifest.graph else 0,
             "bytes": sum(file.size for file in manifest.files()),
             # Rows of version 0.1: `verify` finds damage in them, a search need not.
-            "without_block_checksums": sum(part.live for part in manifest.segments if "blocks" not in part.files),
+            "without_block_checksums": sum(each.live for each in manifest.segments if "blocks" not in each.files),
             "model": (manifest.source or manifest.spec.name).text,
+            **self._translated_facts(),
         }
+
+    def _translated_facts(self) -> dict[str, Any]:
+        """Return how many rows were translated, from which model, and what to expect of them; nothing if none were."""
+        facts = self.manifest.translated
+        if facts is None:
+            return {}
+        rows = int(np.count_nonzero(self.translated_places() & self._snapshot.live))
+        return {"translated": rows, "translated_from": facts.source, "expected_recall": round(facts.recall[0], 4)}
 
     def __len__(self) -> int:
         return len(self._snapshot)
@@ -193,9 +301,12 @@ class Index:
     def __repr__(self) -> str:
         return f"Index({str(self.folder)!r}, rows={len(self)}, model={self.manifest.spec.name.text!r})"
 
+    def _facts(self) -> Facts:
+        return [(name, value if isinstance(value, str) else short_value(value)) for name, value in self.facts.items()]
+
     def add(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         ids: Sequence[str] | None = None,
         metadata: Sequence[Mapping[str, Any] | None] | None = None,
         *,
@@ -237,7 +348,7 @@ class Index:
                 manifest = dataclasses.replace(manifest, imports={**manifest.imports, mark[0]: mark[1:]})
             if manifest is not self.manifest:
                 self._commit(manifest)
-                self._maintain(progress)
+                self.maintain(progress)
         return names
 
     def delete(self, ids: Sequence[str], *, progress: Progress = silent) -> int:
@@ -250,21 +361,25 @@ class Index:
                 raise InputError(f"no row has the id {shorten(unknown[0])}{more}: nothing was deleted")
             if places:
                 self._commit(self._next_manifest(segments=self._snapshot.with_deleted(places.values())))
-                self._maintain(progress)
+                self.maintain(progress)
         return len(places)
 
-    def search(self, queries: Sequence[str] | FloatArray, k: int = 10) -> list[list[Hit]]:
+    def search(self, queries: Iterable[str] | FloatArray, k: int = 10) -> list[list[Hit]]:
         """Return the k nearest rows of every query, best first; equal rows in the order in which they were added.
 
-        Queries are texts, or vectors [q, d] of the index's model. An index with fewer rows returns all of them. An
-        InputError says that k is below 1, a text blank (a SentenceError), or a vector of another length.
+        Queries are texts, or vectors [q, d] of the index's model; one string, or one vector [d], is a list of one. An
+        index with fewer rows returns all of them. An InputError says that k is below 1, a text blank (a SentenceError),
+        or a vector of another length.
         """
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise InputError(f"k is a whole number from 1 on, not {k!r}")
         snapshot = self._snapshot
-        if not isinstance(queries, np.ndarray):
-            queries = self.model.encode(check_texts(queries, "query"))
-        vectors = check_vectors(queries, snapshot.manifest.spec.dim)
+        if not isinstance(queries, np.ndarray) or queries.dtype.kind not in "fiu":
+            texts: Any = [queries] if isinstance(queries, str) else queries
+            queries = self.query_encoder.encode(check_texts(texts, "query"))
+        vectors = check_vectors(queries[None] if queries.ndim == 1 else queries, snapshot.manifest.spec.dim)
+        if snapshot.manifest.translated is not None:
+            self._warn_if_unlike(vectors)
         if len(snapshot) == 0:
             return [[] for _ in vectors]
         rankings = self._graph.search(snapshot, vectors, int(k)) or search_all_rows(snapshot, vectors, int(k))
@@ -317,7 +432,7 @@ class Index:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Keep other writers out during several changes (a change does so itself); IndexBusyError if one is writing."""
-        with _locked(self._lock, self.folder, self._wait):
+        with lock_index(self._lock, self.folder, self._wait):
             self.refresh()
             segments.remove_unused_files(self.folder, self.manifest)
             yield
@@ -325,29 +440,76 @@ class Index:
     def remember(self, source: str) -> None:
         """Save that the model is opened from `source` from now on; the open model is known to be the same."""
         with self.writing():
-            if (lasting := _lasting_source(self.model, source)) != self.manifest.source:
+            if (lasting := lasting_source(self.model, source)) != self.manifest.source:
                 self._commit(dataclasses.replace(self.manifest, source=lasting))
 
-    def _checked(self, model: Encoder) -> Encoder:
+    def change_model(self, model: ModelLike, *, source: str | None = None, progress: Progress = silent) -> None:
+        """Encode all texts again with another model, which is saved; until that is done the index stays as it was.
+
+        Args:
+            model: the new model, its folder or its name.
+            source: the folder or name from which a model in memory can be opened again.
+            progress: receives the number of rows.
+        """
+        encoder = self._opening.open(model)
+        source = str(model) if source is None and isinstance(model, str | Path) else source
+        documents = encoder.document_encoder
+        probes = documents.encode(PROBES)
+        with self.writing():
+            number = self.manifest.next_segment
+            path = self.folder / f"fingerprint-{number:06d}.npy"
+            changed = dataclasses.replace(
+                self.manifest,
+                spec=SavedSpec.of(documents.spec),
+                source=lasting_source(encoder, source),
+                fingerprint=index_files.write_npy(path, probes.shape, "<f4", [probes]),
+                graph=None,
+                translated=None,
+                next_segment=number + 1,
+            )
+
+            def encode(texts: list[str]) -> FloatArray:
+                return check_vectors(documents.encode(texts), documents.spec.dim)
+
+            self._commit(segments.encode_again(self._snapshot, changed, encode, progress))
+            self._model = encoder
+            self.maintain(progress)
+
+    def _warn_if_unlike(self, queries: FloatArray) -> None:
+        """Warn if queries look unlike the texts that the map of translated rows was fitted on."""
+        facts = self.manifest.translated
+        if facts is None:
+            return
+        if self._familiarity is None or self._familiarity[0] != facts.familiar:
+            check_bytes(self.folder, facts.familiar)
+            shape = (facts.centres, self.manifest.spec.dim)
+            mean, *centres = index_files.map_npy(self.folder, facts.familiar, shape, "<f4")
+            self._familiarity = (facts.familiar, Familiarity(mean, np.array(centres), *facts.limits))
+        self._familiarity[1].warn_if_unlike(queries, "queries", facts.recall[1])
+
+    def _checked(self, model: Encoder, source: str | None = None) -> Encoder:
         """Return the model if it is the one of this index: cosines between vectors of two models mean nothing."""
         manifest = self.manifest
-        saved, way_out = manifest.spec, "give the model it was made with, or make another index"
-        if not same_settings(model.spec, saved.settings):
-            other = _described(SavedSpec.of(model.spec))
+        command = shlex.join(["ensembed", "index", str(self.folder), "--model", source or "MODEL", "--change-model"])
+        way_out = f"give the model it was made with, or encode its texts again with this one: {command}"
+        saved, documents = manifest.spec, self.documents_of(model)
+        if not same_settings(documents.spec, saved.settings):
+            other = _described(SavedSpec.of(documents.spec))
             models = f"{_described(saved)}, not with {other}: their vectors cannot be compared"
             raise SearchIndexError(f"{self.folder} was made with {models}; {way_out}")
         check_bytes(self.folder, manifest.fingerprint)
         probes = index_files.map_npy(self.folder, manifest.fingerprint, (len(PROBES), saved.dim), "<f4")
-        if change := difference(model, saved.settings, probes):
+        if change := difference(documents, saved.settings, probes):
             problem = f"{self.folder} was made with another {_described(saved)}: this one {change}"
             raise SearchIndexError(f"{problem}; {way_out}")
         return model
 
     def _encode(self, texts: list[str], progress: Progress) -> FloatArray:
-        if getattr(self.model, "missing", "error") == "drop":
+        if getattr(self.model, "missing", "error") != "error":
             problem = "a model that goes on without a member does not always give the same vectors"
             raise SearchIndexError(f'{problem}: load it with missing="error" to add to an index')
-        return check_vectors(self.model.encode(texts, progress=progress), self.manifest.spec.dim)
+        documents = self.documents_of(self.model)
+        return check_vectors(documents.encode(texts, progress=progress), self.manifest.spec.dim)
 
     def _fresh_ids(self, count: int) -> list[str]:
         """Return the next numbers, with a + where the user has used a number as an id already."""
@@ -373,8 +535,8 @@ class Index:
     def _with_rows(self, ids: list[str], vectors: FloatArray, lines: list[bytes]) -> Manifest:
         """Write a segment of new rows, which replace rows with the same ids, and return the manifest that names it."""
         manifest, key = self.manifest, self.manifest.next_key
-        part = segments.Part(vectors, np.arange(len(ids), dtype=np.int64) + key, segments.id_hashes(ids), lines)
-        added = segments.write_segment(self.folder, manifest.next_segment, manifest, len(ids), lambda: [part])
+        batch = segments.RowBatch(vectors, np.arange(len(ids), dtype=np.int64) + key, segments.id_hashes(ids), lines)
+        added = segments.write_segment(self.folder, manifest.next_segment, manifest, len(ids), lambda: [batch])
         others = self._snapshot.with_deleted(self._snapshot.find(ids).values())
         return self._next_manifest(segments=(*others, added), next_key=key + len(ids))
 
@@ -388,14 +550,14 @@ class Index:
         self._snapshot = segments.open_snapshot(self.folder, self._snapshot)
         segments.remove_unused_files(self.folder, manifest)
 
-    def _maintain(self, progress: Progress) -> None:
+    def maintain(self, progress: Progress) -> None:
         """Compact and extend the graph if that is due; these are changes of their own, which may wait for room."""
         try:
             if ranges := segments.due_compactions(self._snapshot):
                 self._commit(segments.compact(self._snapshot, ranges, progress))
             if hnsw_graph.graph_is_due(self._snapshot):
                 self.build_graph(progress=progress)
-        except OSError as error:
+        except (OSError, DamagedIndexError) as error:
             postponed = "the change is saved; compacting or building the graph waits for the next one"
             warnings.warn(f"{self.folder}: {postponed}: {error}", RuntimeWarning, stacklevel=3)
 
@@ -406,46 +568,57 @@ def open_or_create(
     settings: Mapping[str, Any],
     *,
     adding: bool,
+    change_model: bool = False,
     verify: bool = False,
+    encoders: Replacements | None = None,
+    threads: int | None = None,
+    trust: Trust = False,
     wait: float = 0.0,
-    **opening: Any,  # noqa: ANN401 - of several types
+    progress: Progress = silent,
 ) -> Index:
     """Open the index in a folder, or create one if there is none or it never had a row, as after a failed first run.
 
     `model` is the folder or name of the model, which is saved; None opens the one that was saved before. `settings` are
     arguments of `Index.create`; an index that has had a row must have been created with the same. An index without rows
-    is created again only if rows are about to be added (`adding`). All else is as for `Index.open`.
+    is created again only if rows are about to be added (`adding`). `change_model` encodes the texts of the index again
+    with `model`. All else is as for `Index.open`.
     """
+    opening = _Opening(threads, trust, progress, encoders)
     manifest = read_manifest(folder) if os.path.lexists(folder / MANIFEST) else None  # a link that leads nowhere counts
     if manifest is None:
         if model is None:
             raise SearchIndexError(f"there is no index in {folder}: name a model to make one")
-        return Index.create(folder, open_model(model, **opening), source=model, remake=True, wait=wait, **settings)
+        return Index.create(folder, opening.open(model), source=model, remake=True, wait=wait, **settings)
     source = model or (manifest.source.text if settings and manifest.source else None)
     if adding and manifest.next_key == 0 and source is not None:
-        encoder = open_model(model, **opening) if model else _open_saved_model(folder, manifest, **opening)
+        encoder = opening.open(model) if model else _open_saved_model(folder, manifest, opening)
         changed = manifest.settings.changed(settings)
         return Index.create(folder, encoder, source=source, remake=True, wait=wait, **changed)
     manifest.settings.check_same(settings, folder)
-    index = Index.open(folder, model, verify=verify, wait=wait, **opening)
-    if model is not None:
+    index = Index.open(folder, None if change_model else model, verify=verify, wait=wait, **vars(opening))
+    if model is not None and change_model:
+        index.change_model(model, progress=progress)
+    elif model is not None:
         index.remember(model)
     return index
 
 
-def _open_saved_model(folder: Path, manifest: Manifest, **opening: Any) -> Encoder:  # noqa: ANN401 - as above
+def _open_saved_model(folder: Path, manifest: Manifest, opening: _Opening) -> Encoder:
     source = manifest.source
     if source is None:
         way_out = "pass it, as in Index.open(folder, model), or name a saved model with --model"
         raise SearchIndexError(f"{folder} was made with the object {manifest.spec.name.text!r}: {way_out}")
     if Path(source.text).is_absolute() and not is_model(source.text):
-        way_out = "if it was moved, pass --model FOLDER, or Index.open(folder, model)"
+        way_out = "if it was moved, pass --model FOLDER, or Index.open(folder, model); --change-model takes another one"
         raise SearchIndexError(f"the model of {folder} is no longer in {source.text}; {way_out}")
-    return open_model(source, **opening)
+    try:
+        return opening.open(source)
+    except (InputError, MissingError) as error:  # these name a model that the user may never have seen
+        raise type(error)(f"the model of {folder} cannot be opened: {error}") from error
 
 
 @contextmanager
-def _locked(lock: FileLock, folder: Path, wait: float) -> Iterator[None]:
+def lock_index(lock: FileLock, folder: Path, wait: float) -> Iterator[None]:
     """Hold the lock of an index; the system releases it when a process dies."""
     if (folder / _LOCK).is_symlink():  # locking empties the file, and this one may be anywhere
         raise SearchIndexError(f"{folder / _LOCK} is a link, which no index makes: remove it")
@@ -462,7 +635,12 @@ def _locked(lock: FileLock, folder: Path, wait: float) -> Iterator[None]:
         lock.release()
 
 
-def _lasting_source(model: Encoder, source: str | None) -> UntrustedName | None:
+def _is_index(folder: Path) -> bool:
+    """Return whether a folder holds an index, or what a process left that was killed while it made one."""
+    return os.path.lexists(folder / MANIFEST) or [path.name for path in folder.glob("[!.]*")] == [_FINGERPRINT]
+
+
+def lasting_source(model: Encoder, source: str | None) -> UntrustedName | None:
     """Return what the model can be opened from again: the absolute path of a folder, or a name; None for an object."""
     if source is not None:
         return UntrustedName(str(Path(source).absolute()) if is_model(source) else source)

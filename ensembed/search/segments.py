@@ -37,7 +37,7 @@ from ensembed.search.index_files import (
     map_npy,
     read_manifest,
 )
-from ensembed.support.file_limits import JSON_BYTES, LimitError, parse_json
+from ensembed.support.file_limits import LimitError, parse_json
 from ensembed.support.progress import Progress, silent
 
 _COPIED_ROWS = 8192  # rows that are copied at a time
@@ -47,13 +47,13 @@ SEGMENT_ROWS = 1 << 18  # merging small segments does not make them larger than 
 # File names that only an index uses: the folder may also hold files of the user.
 _OWN_NAMES = re.compile(
     r"\.?(\d{6,}\.(vectors|keys|ids|records|places|codes|scales|blocks|deleted-\d+)\.(npy|jsonl)|graph-\d+\.usearch"
-    r"|fingerprint\.npy|index\.json)(\.[0-9a-f]{8}\.tmp)?"
+    r"|fingerprint(-\d+)?\.npy|(translated|familiar)-\d+\.npy|index\.json)(\.[0-9a-f]{8}\.tmp)?"
 )
 
 
 @dataclass(frozen=True)
-class Part:
-    """Rows to be written to a segment: new rows, or the remaining rows of an old segment."""
+class RowBatch:
+    """Rows to be written to a segment: new rows, or some of the remaining rows of an old segment."""
 
     vectors: FloatArray
     keys: NDArray[np.int64]
@@ -68,11 +68,13 @@ def id_hashes(ids: Sequence[str]) -> NDArray[np.uint64]:
 
 
 def record_line(id_: str, text: str, metadata: Mapping[str, Any]) -> bytes:
-    """Return a row as a line of JSON. Metadata that JSON cannot hold raises ValueError or TypeError."""
+    """Return a row as a line of JSON that `Segment.record` reads; ValueError or TypeError if there is none."""
     record = {"id": id_, "text": text} | ({"metadata": dict(metadata)} if metadata else {})
     line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-    if len(line) > JSON_BYTES:
-        raise LimitError(f"the text with the id {shorten(id_)} has more than {JSON_BYTES:,} bytes: split it")
+    try:
+        parse_json(line)
+    except LimitError as error:
+        raise LimitError(f"the row with the id {shorten(id_)} cannot be kept: {error}; split it") from None
     return line
 
 
@@ -109,17 +111,17 @@ def layouts(manifest: Manifest, rows: int) -> dict[str, tuple[str, tuple[int, ..
 
 
 def write_segment(
-    folder: Path, number: int, manifest: Manifest, count: int, parts: Callable[[], Iterable[Part]]
+    folder: Path, number: int, manifest: Manifest, count: int, batches: Callable[[], Iterable[RowBatch]]
 ) -> SegmentFacts:
-    """Write the files of segment `number`, of `count` rows; `parts` is called for every file, to save memory."""
+    """Write the files of segment `number`, of `count` rows; `batches` is called for every file, to save memory."""
     name, dtype = f"{number:06d}", manifest.settings.dtype
-    keys, hashes = map(np.concatenate, zip(*((part.keys, part.hashes) for part in parts()), strict=True))
+    keys, hashes = map(np.concatenate, zip(*((batch.keys, batch.hashes) for batch in batches()), strict=True))
     order = np.argsort(hashes, kind="stable")
     places = np.zeros((count + 1, 2), np.int64)
 
     def lines() -> Iterator[bytes]:
         end = 0
-        for row, line in enumerate(itertools.chain.from_iterable(part.lines for part in parts())):
+        for row, line in enumerate(itertools.chain.from_iterable(batch.lines for batch in batches())):
             places[row] = end, zlib.crc32(line)
             end += len(line)
             yield line
@@ -127,12 +129,12 @@ def write_segment(
 
     files = {"records": index_files.write_blocks(folder / f"{name}.records.jsonl", lines())}
     contents: dict[str, Iterable[NDArray[Any]]] = {
-        "vectors": (part.vectors for part in parts()),
+        "vectors": (batch.vectors for batch in batches()),
         "keys": [keys],
         "ids": [np.stack([hashes[order], order.astype(np.uint64)], axis=1)],
         "places": [places],
-        "codes": (encode_rows(part.vectors, dtype)[0] for part in parts()),
-        "scales": (encode_rows(part.vectors, dtype)[1] for part in parts()),
+        "codes": (encode_rows(batch.vectors, dtype)[0] for batch in batches()),
+        "scales": (encode_rows(batch.vectors, dtype)[1] for batch in batches()),
     }
     sums = []
     for content, (numbers, shape) in layouts(manifest, count).items():
@@ -166,6 +168,8 @@ class Segment:
             if not ((deleted >= 0) & (deleted < rows)).all():
                 raise self._damaged("deleted rows that are not there")
             self.live[deleted] = False
+            if np.count_nonzero(self.live) != facts.live:
+                raise self._damaged("a deleted row twice")
 
     def _open_arrays(self, manifest: Manifest) -> dict[str, CheckedArray]:
         """Map the arrays, with the checksums of their blocks if they were written."""
@@ -228,7 +232,7 @@ class Segment:
         file = index_files.write_npy(path, deleted.shape, "<i8", [deleted])
         return replace(self.facts, deleted=file, live=self.rows - len(deleted))
 
-    def parts(self) -> Iterator[Part]:
+    def live_batches(self) -> Iterator[RowBatch]:
         """Yield the rows that are not deleted. Lines are read only if the caller wants them."""
         hashes = np.empty(self.rows, np.uint64)
         known, own = self._ids[:].T
@@ -240,7 +244,7 @@ class Segment:
         live = np.flatnonzero(self.live)
         for start in range(0, len(live), _COPIED_ROWS):
             rows = live[start : start + _COPIED_ROWS]
-            yield Part(self.vectors[rows], self.keys[rows], hashes[rows], map(self.line, rows.tolist()))
+            yield RowBatch(self.vectors[rows], self.keys[rows], hashes[rows], map(self.line, rows.tolist()))
 
     def _damaged(self, reason: str) -> DamagedIndexError:
         return index_files.damaged(self._folder / self.facts.files["records"].name, reason)
@@ -329,10 +333,29 @@ def remove_unused_files(folder: Path, manifest: Manifest) -> None:
                 path.unlink()
 
 
+def encode_again(
+    snapshot: Snapshot, manifest: Manifest, encode: Callable[[list[str]], FloatArray], progress: Progress = silent
+) -> Manifest:
+    """Write all rows with new vectors of their texts; return the manifest, of another model, that names them.
+
+    Each batch becomes a segment: merging segments copies vectors, while a larger one would be encoded several times.
+    """
+    written: list[SegmentFacts] = []
+    done = 0
+    for batch in itertools.chain.from_iterable(segment.live_batches() for segment in snapshot.segments):
+        lines = list(batch.lines)
+        rows = [replace(batch, lines=lines, vectors=encode([parse_json(line)["text"] for line in lines]))]
+        number = manifest.next_segment + len(written)
+        written.append(write_segment(snapshot.folder, number, manifest, len(lines), rows.copy))
+        done += len(lines)
+        progress("index", done, len(snapshot))
+    return replace(manifest, segments=tuple(written), next_segment=manifest.next_segment + len(written))
+
+
 def due_compactions(snapshot: Snapshot) -> list[tuple[int, int]]:
     """Return the ranges (first, end) of segments with many deleted rows; if there are none, of many small ones."""
     segments = [segment.facts for segment in snapshot.segments]
-    ranges = [(i, i + 1) for i, part in enumerate(segments) if part.rows - part.live >= _DELETED_PART * part.rows]
+    ranges = [(i, i + 1) for i, facts in enumerate(segments) if facts.rows - facts.live >= _DELETED_PART * facts.rows]
     size = _FAN
     while not ranges and size <= SEGMENT_ROWS:
         small = next((i for i, facts in enumerate(reversed(segments)) if facts.live >= size), len(segments))
@@ -374,7 +397,7 @@ def compact(snapshot: Snapshot, ranges: list[tuple[int, int]], progress: Progres
         if count:
             for file in itertools.chain.from_iterable(segment.facts.all_files() for segment in old):
                 check_bytes(snapshot.folder, file)  # damaged rows must not get a valid checksum
-            new = [write_segment(snapshot.folder, number, manifest, count, partial(_parts, old))]
+            new = [write_segment(snapshot.folder, number, manifest, count, partial(_live_batches, old))]
             number += 1
         segments[lo:hi] = new
         done += count
@@ -382,5 +405,5 @@ def compact(snapshot: Snapshot, ranges: list[tuple[int, int]], progress: Progres
     return replace(manifest, segments=tuple(segments), next_segment=number)
 
 
-def _parts(segments: tuple[Segment, ...]) -> Iterator[Part]:
-    return itertools.chain.from_iterable(segment.parts() for segment in segments)
+def _live_batches(segments: tuple[Segment, ...]) -> Iterator[RowBatch]:
+    return itertools.chain.from_iterable(segment.live_batches() for segment in segments)

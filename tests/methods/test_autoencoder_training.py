@@ -258,7 +258,7 @@ def test_a_full_disk_raises_an_error_that_names_the_folder(tmp_path: Path, monke
     def full(_path: Path, _data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(training, "write_atomically", full)
+    monkeypatch.setattr("ensembed.support.training_checkpoint.write_atomically", full)
     with pytest.raises(ModelError, match=r"cannot keep the training in .*kept: .*No space left on device"):
         METHOD.fit(views(), checkpoint=tmp_path / "kept")
 

@@ -21,6 +21,7 @@ from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import GCCA, METHODS, Auto, Autoencoder, Meta, Method, make_method
 from ensembed.methods.meta import Dense
 from ensembed.methods.method import MomentMethod
+from ensembed.reliability.sufficiency import POWER
 from ensembed.support.progress import silent
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -198,13 +199,22 @@ def test_numbers_that_are_not_numpys_are_taken(case: Case) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 3, 4])
-def test_truncating_takes_the_first_columns(case: Case, k: int) -> None:
-    short = case.meta.truncate(k)
+def test_truncating_takes_the_best_dimensions(case: Case, k: int) -> None:
+    short, whole = case.meta.truncate(k), case.meta.transform(case.views)
     assert short.dim == k
-    assert oracles.error(short.transform(case.views), case.meta.transform(case.views)[:, :k]) < 1e-6
+    vectors = short.transform(case.views)
+    assert oracles.error(case.meta.shorten(whole, k), vectors) < 1e-5
     if case.meta.spectrum is not None:
         assert short.spectrum is not None
+        assert oracles.error(vectors, whole[:, :k]) < 1e-6
         np.testing.assert_array_equal(short.spectrum, case.meta.spectrum[:k])
+    elif k < case.meta.dim:  # no other k directions of the vectors, scaled to length one, hold more of them
+        lengths = np.linalg.norm(whole, axis=1, keepdims=True)
+        unit = whole / np.where(lengths > 0, lengths, 1)
+        best = np.linalg.eigvalsh(unit.T.astype(np.float64) @ unit / len(unit))[::-1][:k]
+        best *= (best / best[0]) ** -POWER
+        np.testing.assert_allclose(np.square(vectors / np.where(lengths > 0, lengths, 1)).mean(axis=0), best, rtol=0.03)
+        assert oracles.error(short.truncate(1).transform(case.views), vectors[:, :1]) < 1e-6
     assert short.view_dims == case.meta.view_dims
     assert short.rows == case.meta.rows
 

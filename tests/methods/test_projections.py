@@ -13,7 +13,18 @@ import pytest
 from numpy.typing import NDArray
 
 from ensembed.integrations.onnx import export_meta
-from ensembed.methods.meta import PROJECTIONS, Dense, FloatArray, Layer, Meta, MetaRows, Network, Placement, Projection
+from ensembed.methods.meta import (
+    PROJECTIONS,
+    Dense,
+    FloatArray,
+    Layer,
+    Local,
+    Meta,
+    MetaRows,
+    Network,
+    Placement,
+    Projection,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +110,8 @@ def test_the_bytes_that_identify_a_model_are_those_of_earlier_versions() -> None
 
 
 def test_saved_models_know_every_kind_of_ours() -> None:
-    assert list(PROJECTIONS.values()) == [Placement, Dense, Network]
-    assert list(PROJECTIONS) == ["placement", "dense", "network"]
+    assert list(PROJECTIONS.values()) == [Placement, Dense, Network, Local]
+    assert list(PROJECTIONS) == ["placement", "dense", "network", "local"]
 
 
 def test_a_new_kind_of_projection_is_one_class(tmp_path: Path) -> None:
@@ -109,7 +120,8 @@ def test_a_new_kind_of_projection_is_one_class(tmp_path: Path) -> None:
     assert meta.view_dims == (3, 3)
     X = np.array([[1.0, 2.0, 3.0]])
     np.testing.assert_array_equal(meta.transform([X, X]), [[6.0, 4.0, 2.0]])
-    np.testing.assert_array_equal(meta.truncate(2).transform([X, X]), [[6.0, 4.0]])
+    ordered = replace(meta, spectrum=np.array([3.0, 2.0, 1.0]))
+    np.testing.assert_array_equal(ordered.truncate(2).transform([X, X]), [[6.0, 4.0]])
     digests = []
     for factor in (2.0, 3.0):
         digest = hashlib.sha256()

@@ -57,7 +57,9 @@ def test_unknown_ensemble_is_an_error_with_a_suggestion() -> None:
 
 
 def fit(corpus: Path, *arguments: str) -> int:
-    return main(["fit", str(corpus), *arguments, "--dim", "3", "--out", str(corpus.parent / "model"), "-q", "--json"])
+    return main(
+        ["fit", str(corpus), *arguments, "--dim", "3", "--out", str(corpus.parent / "model"), "-q", "--json", "--force"]
+    )
 
 
 @pytest.mark.usefixtures("_two")
@@ -76,9 +78,8 @@ def test_embed_takes_an_ensemble(corpus: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.usefixtures("_two")
 def test_bad_command_lines(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in (["embed", str(corpus)], ["fit", str(corpus), "-o", str(corpus.parent / "model")]):
-        assert main(command) == 2
-        assert "Name the members: -e NAME, once or several times, or --ensemble NAME." in capsys.readouterr().err
+    assert main(["embed", str(corpus)]) == 2
+    assert "Name the members: -e NAME, once or several times, or --ensemble NAME." in capsys.readouterr().err
     assert fit(corpus, "--ensemble", "three") == 1
     assert "there is no ensemble 'three'" in capsys.readouterr().err
     assert fit(corpus, "--ensemble", "two", "-e", SMALL[0]) == 1
@@ -100,3 +101,11 @@ def test_paper_ensemble_without_a_network_is_an_error_without_traceback(
     assert error.startswith(f"error: encoder {ENSEMBLES['paper'][0]!r}: ")
     assert "could not be downloaded: [Errno" in error
     assert "Traceback" not in error
+
+
+def test_fit_takes_the_default_ensemble_where_no_member_is_named(
+    corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ensembles, "ENSEMBLES", {"default": SMALL})
+    assert main(["fit", str(corpus), "-o", str(corpus.parent / "by-default"), "-q", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["members"] == list(SMALL)

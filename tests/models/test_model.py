@@ -17,8 +17,8 @@ from strategies import repeating, texts
 from ensembed import Ensemble, MetaEncoder, ObjectEncoder, ViewStore, load
 from ensembed.encoders import DemoEncoder, EncoderLike
 from ensembed.encoders.base import PROBES, Encoder, EncoderSpec
-from ensembed.errors import EncoderError, InputError, ModelError, SentenceError, UnknownEncoderError
-from ensembed.methods import GCCA, METHODS, SVD, Average, Concat, Meta, Method, UpProjection, make_method
+from ensembed.errors import DimensionError, EncoderError, InputError, ModelError, SentenceError, UnknownEncoderError
+from ensembed.methods import GCCA, METHODS, SVD, Auto, Average, Concat, Meta, Method, UpProjection, make_method
 
 NAMES = ["demo?dim=5&seed=1", "demo?dim=4&seed=2", "demo?dim=6&seed=3"]
 SENTENCES = [
@@ -142,7 +142,7 @@ def test_no_sentences_give_no_vectors() -> None:
 
 def test_encode_refuses_a_wrong_list_of_sentences() -> None:
     model = Ensemble(NAMES).fit(SENTENCES, Concat())
-    for bad in ("a sentence", ["fine", 3], ["\ud800"]):
+    for bad in (b"a sentence", ["fine", 3], ["\ud800"]):
         with pytest.raises(SentenceError):
             model.encode(bad)  # type: ignore[arg-type] # it is refused
 
@@ -168,7 +168,7 @@ def test_a_meta_embedding_of_other_views_is_refused() -> None:
     meta = Concat().build([5, 4])
     with pytest.raises(InputError, match=r"takes views of \[5, 4\], the members give \[5, 4, 6\]"):
         MetaEncoder(Ensemble(NAMES), meta)
-    with pytest.raises(InputError, match="missing is 'error' or 'drop', not 'ignore'"):
+    with pytest.raises(InputError, match="missing is 'error', 'drop' or 'predict', not 'ignore'"):
         MetaEncoder(Ensemble(NAMES[:2]), meta, missing="ignore")  # type: ignore[arg-type] # it is refused
 
 
@@ -182,10 +182,21 @@ def test_a_second_fit_does_not_encode_again(tmp_path: Path) -> None:
     assert encoder.encoded == len(SENTENCES)
 
 
-def test_concatenating_needs_no_encoding_at_all() -> None:
+def test_concatenating_without_sentences_needs_no_encoding_at_all() -> None:
     encoder = Fragile()
-    assert Ensemble([encoder, *NAMES]).fit(SENTENCES, Concat()).corpus == ""
+    assert Ensemble([encoder, *NAMES]).fit([], Concat()).corpus == ""
     assert encoder.encoded == 0
+
+
+def test_concatenating_encodes_no_more_sentences_than_its_leading_directions_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ensembed.models.ensemble.SAMPLE", 5)
+    encoder = Fragile()
+    model = Ensemble([encoder, *NAMES]).fit(SENTENCES, Concat())
+    assert encoder.encoded == 5
+    assert model.truncate(2).encode(NEW).shape == (len(NEW), 2)
+    np.testing.assert_array_equal(model.encode(NEW), Ensemble([Fragile(), *NAMES]).fit([], Concat()).encode(NEW))
 
 
 def test_a_meta_encoder_is_an_encoder(tmp_path: Path) -> None:
@@ -341,3 +352,18 @@ def test_a_member_that_is_down_when_loading_is_dropped_or_named(
         found = again.encode(NEW)
     views = [None, *(encoder.encode(NEW) for encoder in model.ensemble.encoders[1:])]
     assert oracles.error(found, model.meta.transform(views)) < 1e-6
+
+
+@pytest.mark.parametrize("method", [Auto(weights="equal"), Concat(), Average()], ids=str)
+def test_truncating_leaves_no_member_out_and_the_whole_vector_as_it_was(method: Method) -> None:
+    model = Ensemble(NAMES).fit([f"{text} {i}" for i in range(30) for text in SENTENCES], method)
+    whole, short = model.encode(NEW), model.truncate(3)
+    np.testing.assert_array_equal(model.encode(NEW), whole)
+    assert short.spec.dim == short.encode(NEW).shape[1] == 3
+    views = [encoder.encode(NEW) for encoder in model.ensemble.encoders]
+    for j in range(len(views)):  # the vectors depend on every member
+        without = [None if i == j else view for i, view in enumerate(views)]
+        assert np.abs(short.meta.transform(without) - short.encode(NEW)).max() > 1e-3
+    np.testing.assert_array_equal(short.truncate(1).encode(NEW).round(5), short.encode(NEW)[:, :1].round(5))
+    with pytest.raises(DimensionError, match="cannot truncate to 99"):
+        model.truncate(99)

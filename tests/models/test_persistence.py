@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from ensembed import Ensemble, MetaEncoder, load
-from ensembed.errors import ModelError
+from ensembed.errors import DimensionError, ModelError
 from ensembed.methods import GCCA, SVD, Autoencoder, Average, Concat, Method, UpProjection
+from ensembed.models import saved_model
 from ensembed.models.saved_model import CONFIG, FORMAT_VERSION, TENSORS, _seal, read_model
+from ensembed.support.file_limits import CONFIG_BYTES, TENSOR_HEADER_BYTES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SENTENCES = [
@@ -36,6 +40,11 @@ METHODS = [
 
 def _fit(method: Method, *encoders: str) -> MetaEncoder:
     return Ensemble(encoders or ["demo?dim=5&seed=1", "demo?dim=4&seed=2"]).fit(SENTENCES, method)
+
+
+def files_of(folder: Path) -> set[str]:
+    """The names in a folder, less the lock's, whose file stays and is empty."""
+    return {path.name for path in folder.iterdir()} - {".lock"}
 
 
 @pytest.fixture
@@ -89,7 +98,25 @@ def test_a_truncated_model_is_saved_truncated(method: Method, k: int, tmp_path: 
     short = whole.truncate(k)
     short.save(tmp_path / "m")
     np.testing.assert_array_equal(load(tmp_path / "m").encode(NEW), short.encode(NEW))
-    np.testing.assert_allclose(short.encode(NEW), whole.encode(NEW)[:, :k], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(short.encode(NEW), whole.meta.shorten(whole.encode(NEW), k), rtol=1e-5, atol=1e-6)
+
+
+def test_leading_directions_are_saved_and_a_model_without_any_is_of_format_1(tmp_path: Path) -> None:
+    whole = _fit(Concat())
+    whole.save(tmp_path / "whole")
+    again = load(tmp_path / "whole")
+    assert json.loads((tmp_path / "whole" / CONFIG).read_text())["format"] == 2
+    np.testing.assert_array_equal(again.encode(NEW), whole.encode(NEW))
+    np.testing.assert_array_equal(again.truncate(2).encode(NEW), whole.truncate(2).encode(NEW))
+    whole.truncate(2).save(tmp_path / "short")
+    assert json.loads((tmp_path / "short" / CONFIG).read_text())["format"] == 1
+
+
+def test_truncating_a_concatenation_that_knows_no_directions_says_what_to_do() -> None:
+    model = load(GOLDEN / "model-format-1" / "conc")
+    with pytest.raises(DimensionError, match=r"fitted without sentences or by ensembed 0.1; fit it again .*dim=3"):
+        model.truncate(3)
+    assert model.truncate(model.meta.dim).spec.dim == model.meta.dim
 
 
 def test_an_up_projection_is_saved(tmp_path: Path) -> None:
@@ -99,9 +126,9 @@ def test_an_up_projection_is_saved(tmp_path: Path) -> None:
 
 
 def test_a_model_is_two_files_without_code(dense: Path) -> None:
-    assert sorted(path.name for path in dense.iterdir()) == [CONFIG, TENSORS]
+    assert files_of(dense) == {CONFIG, TENSORS}
     config = json.loads((dense / CONFIG).read_text())
-    assert config["format"] == FORMAT_VERSION
+    assert config["format"] == 1
     assert config["rows"] == len(SENTENCES)
     assert [member["name"] for member in config["members"]] == ["demo?dim=5&seed=1", "demo?dim=4&seed=2"]
     assert sorted(load_tensors((dense / TENSORS).read_bytes())) == [
@@ -188,7 +215,7 @@ def test_a_save_that_was_killed_after_its_switch_is_the_new_model(saved: Path, d
     (dense / TENSORS).replace(saved / f"model-{seal[:16]}.safetensors")
     np.testing.assert_array_equal(load(saved).encode(NEW), new)
     load(saved).save(saved)  # finishes it
-    assert sorted(path.name for path in saved.iterdir()) == [CONFIG, TENSORS]
+    assert files_of(saved) == {CONFIG, TENSORS}
     np.testing.assert_array_equal(load(saved).encode(NEW), new)
 
 
@@ -198,7 +225,89 @@ def test_a_save_that_was_killed_before_its_switch_is_the_old_model(saved: Path, 
     np.testing.assert_array_equal(load(saved).encode(NEW), old)
     (saved / "model-00001-of-00002.safetensors").touch()  # somebody else's
     load(saved).save(saved)
-    assert {path.name for path in saved.iterdir()} == {CONFIG, TENSORS, "model-00001-of-00002.safetensors"}
+    assert files_of(saved) == {CONFIG, TENSORS, "model-00001-of-00002.safetensors"}
+
+
+def test_what_a_killed_save_left_is_removed(saved: Path) -> None:
+    (saved / ".config.json.0123abcd.tmp").write_bytes(b"{")
+    (saved / f".model-{'0' * 16}.safetensors.0123abcd.tmp").write_bytes(b"half of")
+    (saved / ".notes.0123abcd.tmp").touch()  # somebody else's
+    load(saved).save(saved)
+    assert files_of(saved) == {CONFIG, TENSORS, ".notes.0123abcd.tmp"}
+
+
+def test_a_model_that_is_saved_over_while_it_is_read_is_read_again(
+    saved: Path, dense: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = load(dense)
+    expected = new.encode(NEW)
+    seal = saved_model._seal
+
+    def save_before_sealing(*_: object) -> str:
+        monkeypatch.setattr(saved_model, "_seal", seal)
+        new.save(saved)
+        return ""  # what is compared then does not belong together
+
+    monkeypatch.setattr(saved_model, "_seal", save_before_sealing)
+    np.testing.assert_array_equal(load(saved).encode(NEW), expected)
+
+
+def test_models_that_two_threads_save_are_whole_whenever_they_are_read(tmp_path: Path) -> None:
+    models = [_fit(GCCA(dim=3)), _fit(SVD(dim=2))]
+    known = {model.encode(NEW).tobytes() for model in models}
+    place, done = tmp_path / "model", threading.Event()
+    models[0].save(place)
+    problems: list[ModelError] = []
+
+    def save(model: MetaEncoder) -> None:
+        try:
+            while not done.is_set():
+                model.save(place)
+        except ModelError as error:
+            problems.append(error)
+
+    writers = [threading.Thread(target=save, args=(model,)) for model in models]
+    for writer in writers:
+        writer.start()
+    try:
+        for _ in range(200):
+            assert load(place).encode(NEW).tobytes() in known
+    finally:
+        done.set()
+        for writer in writers:
+            writer.join()
+    assert problems == []
+    assert load(place).encode(NEW).tobytes() in known
+    assert files_of(place) == {CONFIG, TENSORS}
+
+
+@pytest.mark.parametrize("name", [CONFIG, TENSORS])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_file_that_may_have_no_end_is_refused(dense: Path, name: str, kind: str) -> None:
+    (dense / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(dense / name)
+    else:
+        (dense / name).symlink_to("/dev/zero")
+    with pytest.raises(ModelError, match=f"cannot be read: {name} is no"):
+        load(dense)
+
+
+def test_a_configuration_that_is_too_large_is_refused(dense: Path) -> None:
+    with (dense / CONFIG).open("ab") as file:
+        file.write(b" " * CONFIG_BYTES)
+    with pytest.raises(ModelError, match=r"config.json is no file of at most 4,194,304 bytes"):
+        load(dense)
+
+
+def test_a_header_that_is_too_large_is_refused(dense: Path) -> None:
+    config = json.loads((dense / CONFIG).read_text())
+    del config["sha256"]
+    data = (TENSOR_HEADER_BYTES + 1).to_bytes(8, "little") + b" " * (TENSOR_HEADER_BYTES + 1)
+    (dense / TENSORS).write_bytes(data)
+    (dense / CONFIG).write_text(json.dumps(config | {"sha256": _seal(config, data)}))
+    with pytest.raises(ModelError, match=r"the header of model.safetensors is said to have 4,194,305 bytes"):
+        load(dense)
 
 
 @pytest.mark.parametrize("config", ["", "{", "[]", "null", "3", '"text"', "{}", "\xff", "[" * 100_000])
@@ -208,10 +317,10 @@ def test_load_refuses_a_file_that_is_not_a_configuration(dense: Path, config: st
         load(dense)
 
 
-@pytest.mark.parametrize("version", [0, 2, 99, "1", [1]])
+@pytest.mark.parametrize("version", [0, FORMAT_VERSION + 1, 99, "1", [1]])
 def test_another_format_version_is_refused_by_name(dense: Path, version: Any) -> None:  # noqa: ANN401 - none of them is right
     _rewrite(dense, lambda config, _: config.update(format=version))
-    with pytest.raises(ModelError, match=r"has model format .*; ensembed .* reads 1: upgrade ensembed"):
+    with pytest.raises(ModelError, match=r"has model format .*; ensembed .* reads 1 to 3: upgrade ensembed"):
         load(dense)
 
 
@@ -306,7 +415,9 @@ def test_networks_that_are_damaged_are_refused(network: Path, change: Any) -> No
 
 def test_the_tensors_of_a_network_are_its_layers(network: Path) -> None:
     layers = [f"projection.{j}.layer.{i}.{part}" for j in (0, 1) for i in (0, 1) for part in ("bias", "matrix")]
-    assert sorted(load_tensors((network / TENSORS).read_bytes())) == ["fingerprint.0", "fingerprint.1", *layers]
+    assert sorted(load_tensors((network / TENSORS).read_bytes())) == [
+        "fingerprint.0", "fingerprint.1", "leading.directions", "leading.values", *layers,
+    ]  # fmt: skip
     assert json.loads((network / CONFIG).read_text())["projections"][1] == {
         "kind": "network", "start": 2, "activation": "relu", "widths": [5, 2],
     }  # fmt: skip
@@ -319,6 +430,34 @@ def test_models_of_format_1_load_and_give_the_vectors_they_gave(name: str) -> No
     model = load(folder)
     np.testing.assert_allclose(model.encode(golden["sentences"]), golden["vectors"], rtol=1e-5, atol=1e-6)
     assert json.loads((folder / CONFIG).read_text())["format"] == 1
+
+
+@pytest.mark.parametrize("name", ["auto", "conc"])
+def test_models_of_format_2_give_the_vectors_they_gave_whole_and_truncated(name: str) -> None:
+    folder = GOLDEN / "model-format-2" / name
+    golden = json.loads((folder / "golden.json").read_text())
+    model = load(folder)
+    np.testing.assert_allclose(model.encode(golden["sentences"]), golden["vectors"], rtol=1e-5, atol=1e-6)
+    short = model.truncate(3).encode(golden["sentences"])
+    np.testing.assert_allclose(short, golden["truncated to 3"], rtol=1e-5, atol=1e-6)
+    assert json.loads((folder / CONFIG).read_text())["format"] == 2
+
+
+def test_models_of_format_3_give_the_vectors_they_gave_predict_and_translate() -> None:
+    folder = GOLDEN / "model-format-3" / "predicting"
+    golden = json.loads((folder / "golden.json").read_text())
+    model = load(folder, missing="predict")
+    np.testing.assert_allclose(model.encode(golden["sentences"]), golden["vectors"], rtol=1e-5, atol=1e-6)
+    views = [encoder.encode(golden["sentences"]) for encoder in model.members]
+    completed = model.meta_without([1]).transform([views[0], None, views[2]])
+    np.testing.assert_allclose(completed, golden["without the second"], rtol=1e-4, atol=1e-5)
+    folder = GOLDEN / "model-format-3" / "translation"
+    golden = json.loads((folder / "golden.json").read_text())
+    model = load(folder)
+    np.testing.assert_allclose(model.encode(golden["sentences"]), golden["vectors"], rtol=1e-5, atol=1e-6)
+    assert model.translation is not None
+    assert model.translation.figures["translated"].recall_10.value == pytest.approx(golden["recall"], abs=1e-4)
+    assert json.loads((folder / CONFIG).read_text())["format"] == 3
 
 
 def test_every_format_version_has_its_golden_models() -> None:

@@ -88,7 +88,14 @@ def test_labels_improve_a_poor_method(ensemble: Ensemble, store: ViewStore) -> N
     assert note["pairs"] == 60
     assert not note["kept"]
     assert note["gain"] > note["error"] > 0
-    assert set(note) == {"pairs", "kept", "gain", "error", "shrinkage", "seed"}  # all that docs/tuning.md explains
+    assert set(note) == {
+        "pairs",
+        "kept",
+        "gain",
+        "error",
+        "shrinkage",
+        "seed",
+    }  # all that docs/guides/tuning.md explains
     assert after.meta.rows == len(SENTENCES)
 
 
@@ -162,7 +169,7 @@ def test_without_tune_no_score_is_read(
         assert "tuned" not in ensemble.fit(texts, method, store=store).meta.method
     file = tmp_path / "corpus.txt"
     file.write_text("\n".join(texts))
-    args = ["fit", str(file), "-e", "demo?seed=1", "-e", "demo?seed=2", "-o", str(tmp_path / "m"), "-q"]
+    args = ["fit", str(file), "-e", "demo?seed=1", "-e", "demo?seed=2", "-o", str(tmp_path / "m"), "-q", "--force"]
     result = CliRunner().invoke(cli, args, catch_exceptions=False)
     assert result.exit_code == 0, result.output
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ensembed.corpora import open_corpus
 from ensembed.corpora.corpus import TextCorpus
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import CorpusError, InputError, MissingError
@@ -16,9 +18,11 @@ from ensembed.search.groups import (
     density_partition,
     distinguishing_words,
     find_clusters,
+    find_duplicates,
     kmeans_partition,
 )
 from ensembed.search.groups.clusters import _SENTENCES
+from ensembed.support.machine import data_dirs
 from ensembed.views import ViewStore
 
 NAME = "demo?dim=64&seed=1"
@@ -82,6 +86,37 @@ def test_choose_number_finds_the_number_of_clusters(k: int) -> None:
     assert max(silhouettes, key=lambda tried: silhouettes[tried]) == k
 
 
+def test_the_number_is_found_in_the_leading_directions() -> None:
+    """Weak clusters in many dimensions of noise, as sentences are: of the whole vectors the silhouette finds fewer."""
+    random = np.random.default_rng(0)
+    centres = unit_rows(random.standard_normal((12, 384)).astype(np.float32))
+    U = unit_rows(
+        0.55 * centres[np.arange(500) % 12] + random.standard_normal((500, 384)).astype(np.float32) / 384**0.5
+    )
+    assert choose_number(U)[0] == 12
+
+
+def test_words_of_a_cluster_are_no_stop_words() -> None:
+    here, there = "the dogs, they don't bark and it's what we've said", "a market that's not ours but which fell"
+    words = distinguishing_words([(0, here)] * 3 + [(1, there)] * 3, 2)
+    assert words == [["bark", "dogs"], ["fell", "market"]]
+
+
+@pytest.mark.real
+def test_news_has_more_than_two_clusters(store: ViewStore, pulled: object) -> None:
+    pulled("wordllama")  # type: ignore[operator]  # a fixture that is a function
+    news = [path for folder in data_dirs() for path in folder.glob("corpus/leipzig_eng_news_2016_raw.txt.gz")]
+    if not news:
+        pytest.skip("no news: set ENSEMBED_DATA to a folder with them")
+    lines = list(itertools.islice(open_corpus(news[0]), 500))
+    found = find_clusters(lines, "wordllama", store=store)
+    assert len(found.clusters) > 4
+    assert all(cluster.sentences and cluster.words for cluster in found.clusters)
+    duplicates = find_duplicates(lines, "wordllama", store=store)
+    assert duplicates.is_kept.all()
+    assert duplicates.candidates
+
+
 def test_hdbscan_leaves_out_rows_that_belong_to_no_cluster() -> None:
     U, labels = blobs(120, 3)
     far = unit_rows(np.random.default_rng(5).standard_normal((6, 12)).astype(np.float32))
@@ -104,8 +139,9 @@ def test_find_clusters_groups_sentences_by_subject(store: ViewStore) -> None:
     assert found.labels.tolist() == [0] * 12 + [1] * 8 + [0] * 3
     pets, shares = found.clusters
     assert (pets.size, shares.size) == (15, 8)
-    assert "the" in pets.words
-    assert {"stocks", "on"} <= set(shares.words)
+    assert {"dog", "cat"} <= set(pets.words)
+    assert "stocks" in shares.words
+    assert not {"the", "on"} & {*pets.words, *shares.words}
     assert len({text for _, _, text in pets.sentences}) == 3
     for one in found.clusters:
         cosines = [cosine for _, cosine, _ in one.sentences]

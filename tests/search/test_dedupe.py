@@ -252,3 +252,20 @@ def test_a_real_encoder_groups_paraphrases(store: ViewStore, pulled: object) -> 
     texts = ["A man is playing a guitar.", "Shares fell sharply on Monday.", "A man plays the guitar."]
     found = find_duplicates(texts, open_encoder("minilm"), threshold=0.75, store=store)
     assert [rows.tolist() for rows in found.groups] == [[0, 2]]
+
+
+def test_without_labels_only_near_identical_texts_are_duplicates(store: ViewStore) -> None:
+    random = np.random.default_rng(0)
+    words = [f"word{i}" for i in range(2000)]
+    texts = [" ".join(random.choice(words, 30)) for _ in range(300)]
+    slip = texts[5].replace("word", "Word", 3) + "!"
+    related = " ".join([*texts[7].split()[:20], *random.choice(words, 10)])
+    found = find_duplicates([*texts, slip, related], NAME, store=store)
+    assert [rows.tolist() for rows in found.groups] == [[5, 300]]
+    threshold = found.threshold
+    assert threshold.value == threshold.near_identical
+    assert threshold.candidates_from is not None
+    assert found.candidates[0][:2] == (7, 301)
+    assert all(threshold.candidates_from <= cosine < threshold.value for _, _, cosine in found.candidates)
+    assert found.to_json(1)["candidates"][0]["pair"][1]["text"] == related
+    assert not find_duplicates([*texts, related], NAME, threshold=0.99, store=store).candidates

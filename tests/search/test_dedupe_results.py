@@ -1,4 +1,4 @@
-"""What results/groups.md and docs/groups.md say is what was measured."""
+"""What results/groups.md and docs/guides/groups.md say is what was measured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ensembed.search.groups.clusters import CANDIDATES
 
 ROOT = Path(__file__).parents[2]
 FACTS: dict[str, Any] = json.loads((ROOT / "results" / "groups.json").read_text())
-DOCS = (ROOT / "docs" / "groups.md").read_text()
+DOCS = (ROOT / "docs" / "guides" / "groups.md").read_text()
 FLAT = " ".join(DOCS.split())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -229,6 +230,32 @@ def test_a_manifest_with_a_right_hash_and_wrong_content_is_refused(
         Index.open(index.folder, ENCODER)
 
 
+def test_a_row_that_is_deleted_twice_is_damage(tmp_path: Path) -> None:
+    index = make(tmp_path / "index")
+    [segment] = index.manifest.segments
+    assert segment.deleted is not None
+    twice = write_npy(index.folder / segment.deleted.name, (2,), "<i8", [np.array([3, 3])])
+    manifest = dataclasses.replace(index.manifest, segments=(dataclasses.replace(segment, deleted=twice),))
+    (index.folder / "index.json").write_bytes(manifest.to_bytes())
+    with pytest.raises(DamagedIndexError, match="a deleted row twice"):
+        Index.open(index.folder, ENCODER)
+
+
+def test_rows_are_added_though_an_old_segment_cannot_be_compacted(tmp_path: Path) -> None:
+    index = Index.create(tmp_path / "index", ENCODER)
+    for i in range(7):
+        index.add([f"text {i}"], [f"old {i}"])
+    records = next(index.folder.glob("*.records.jsonl"))
+    records.write_bytes(rewritten_last_line(records.read_bytes()))
+    with pytest.warns(RuntimeWarning, match=r"the change is saved; .*records\.jsonl is damaged"):
+        index.add(["another"], ["new"])
+    assert len(Index.open(index.folder, ENCODER)) == 8
+
+
+def rewritten_last_line(content: bytes) -> bytes:
+    return content[:-3] + bytes([content[-3] ^ 1]) + content[-2:]
+
+
 def test_a_deeply_nested_manifest_is_damaged(tmp_path: Path) -> None:
     index = make(tmp_path / "index")
     (index.folder / "index.json").write_text('{"a":' * 10**5 + "1" + "}" * 10**5)
@@ -250,6 +277,20 @@ def test_metadata_that_could_not_be_read_again_is_not_added(tmp_path: Path) -> N
     index = make(tmp_path / "index")
     with pytest.raises(InputError, match="nested more than"):
         index.add(["x"], metadata=[{"a": json.loads("[" * 200 + "]" * 200)}])
+
+
+def test_what_is_added_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ensembed.support.file_limits.JSON_VALUES", 100)
+    monkeypatch.setattr("ensembed.support.file_limits.JSON_BYTES", 10_000)
+    index = make(tmp_path / "index")
+    texts = ["one, two, [three] {four} " * 20, '\\"' * 500 + "a, b" * 100]
+    index.add(texts, ["comma, " * 20, "quote"], [{"deep": json.loads("[" * 90 + "]" * 90)}, {"text": ",[{" * 99}])
+    assert [row["text"] for row in Index.open(index.folder, ENCODER).get(["comma, " * 20, "quote"])] == texts
+    for text, metadata in (("x" * 9_990, {}), ("x", {"many": list(range(101))}), ("x", {"long": "x" * 10_000})):
+        before = len(index)
+        with pytest.raises(InputError, match=r"more than (100 values|10,000 bytes)"):
+            index.add(["good", text], metadata=[{}, metadata])
+        assert len(index) == len(Index.open(index.folder, ENCODER)) == before
 
 
 def test_an_index_of_version_0_1_opens_and_gets_checksums_by_compaction(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from ensembed.encoders.base import UntrustedName
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.encoders.wrappers import ObjectEncoder
-from ensembed.errors import DamagedIndexError, InputError, ModelError, SearchIndexError
+from ensembed.errors import DamagedIndexError, EncoderError, InputError, ModelError, SearchIndexError
 from ensembed.methods import Concat
 from ensembed.models.ensemble import Ensemble
 from ensembed.search import Index
@@ -140,7 +140,7 @@ def test_unknown_ids_delete_nothing(index: Index) -> None:
     ("call", "message"),
     [
         (lambda i: i.search(["dog", " "]), "query 1 is blank"),
-        (lambda i: i.search("dog"), "expected a list"),
+        (lambda i: i.search(b"dog"), "expected a list"),
         (lambda i: i.search([7]), "not a string"),
         (lambda i: i.search(["dog"], k=0), "k is a whole number"),
         (lambda i: i.search(["dog"], k=True), "k is a whole number"),
@@ -261,3 +261,54 @@ def test_small_segments_are_merged_and_files_of_the_user_stay(index: Index) -> N
     assert (index.facts["segments"], index.facts["deleted"], len(index)) == (1, 0, 4)
     index.delete(["a", "b", "c", "d"])
     assert (index.facts["segments"], len(index)) == (0, 0)
+
+
+def test_an_index_is_brought_over_to_another_model(index: Index, tmp_path: Path) -> None:
+    index.add([f"text {i}" for i in range(20)], [f"t{i}" for i in range(20)])
+    index.delete(["b", "t3"])
+    reader = Index.open(index.folder)
+    index.change_model("demo?dim=5&seed=7")
+    reopened = Index.open(index.folder, verify=True)
+    expected = Index.create(tmp_path / "other", "demo?dim=5&seed=7")
+    expected.add(["a dog barks", "the dog sleeps", "stocks fell"], ["a", "c", "d"], [{"page": 1}, {"tags": ["x"]}, {}])
+    expected.add([f"text {i}" for i in range(20) if i != 3], [f"t{i}" for i in range(20) if i != 3])
+    for query in ("dog", "text 7"):
+        hits = expected.search([query], 30)
+        assert index.search([query], 30) == reopened.search([query], 30) == hits
+    assert reopened.facts["model"] == "demo?dim=5&seed=7"
+    index.add(["one more"])
+    with pytest.raises(SearchIndexError, match="is another index now"):
+        reader.refresh()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "binary"])
+def test_codes_follow_a_change_of_model(tmp_path: Path, dtype: Any) -> None:  # noqa: ANN401 - a literal
+    index = Index.create(tmp_path / "index", "demo?dim=64", dtype=dtype)
+    index.add(TEXTS)
+    index.change_model("demo?dim=70&seed=3")
+    assert [hits[0].text for hits in index.search(TEXTS, 1)] == TEXTS
+
+
+def test_a_change_of_model_that_fails_leaves_the_index_as_it_was(index: Index) -> None:
+    class Failing(DemoEncoder):
+        def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401 - an array
+            if "stocks fell" in sentences:
+                raise OSError("gone")
+            return super().embed(sentences)
+
+    before = index.search(["dog"])
+    with pytest.raises(EncoderError, match="gone"):
+        index.change_model(Failing(5))
+    assert Index.open(index.folder, "demo?dim=8", verify=True).search(["dog"]) == before
+    index.add(["one more"])
+    assert not list(index.folder.glob("fingerprint-*"))
+
+
+def test_no_index_is_made_beside_other_files(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(SearchIndexError, match=r"other files, notes\.txt for instance"):
+        Index.create(tmp_path, "demo?dim=8")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / "fingerprint.npy").write_bytes(b"what a killed process left")
+    assert len(Index.create(tmp_path / "killed", "demo?dim=8")) == 0

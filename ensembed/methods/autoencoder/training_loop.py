@@ -7,21 +7,17 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 from torch import Tensor
 
-from ensembed.errors import InputError, ModelError, TrainingError
+from ensembed.errors import InputError, TrainingError
 from ensembed.methods.autoencoder.cross_view_network import (
     CrossViewNetwork,
     Design,
@@ -37,9 +33,8 @@ from ensembed.methods.autoencoder.training_batches import Batches, are_resident,
 from ensembed.methods.meta import FloatArray, Layer, Network
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix
-from ensembed.support.atomic_files import make_folder, write_atomically
-from ensembed.support.file_limits import parse_json
 from ensembed.support.progress import Progress
+from ensembed.support.training_checkpoint import Checkpoint, State
 
 if TYPE_CHECKING:
     from ensembed.methods.autoencoder.autoencoder_method import Autoencoder
@@ -47,7 +42,7 @@ if TYPE_CHECKING:
 _KEEP_EVERY = 30.0  # seconds between checkpoints: an interruption loses at most this and an epoch
 _STANDSTILL = 1e-4  # a loss that falls by less than this part of itself counts as not falling
 _DTYPES = {"float64": torch.float64, "float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16}
-_CHECKPOINT = "training.safetensors"
+_FACTS = {"epoch": int, "best": float, "since": int}
 _HASHED_ROWS = 4096  # at a time
 
 
@@ -122,7 +117,8 @@ class _Run:
         facts: dict[str, Any] = {"epoch": 0, "best": math.inf, "since": 0}
         writes = checkpoint is not None and group.rank == 0
         # One process reads it for all: they must not continue from different epochs.
-        state = group.of_first(checkpoint.read() if checkpoint is not None and writes else None)
+        shapes = {name: tuple(tensor.shape) for name, tensor in parameters.changing().items()}
+        state = group.of_first(checkpoint.read(shapes, _FACTS) if checkpoint is not None and writes else None)
         if state is not None:
             facts = dict(state.facts)
             parameters.restore({name: torch.from_numpy(np.array(array)) for name, array in state.arrays.items()})
@@ -255,14 +251,6 @@ class Stepper:
         return cast("Callable[[], None]", graph.replay)
 
 
-@dataclass(frozen=True, eq=False)
-class State:
-    """The state of a training after an epoch."""
-
-    arrays: Mapping[str, NDArray[Any]]  # weights and Adam's moments
-    facts: Mapping[str, Any]  # epochs done, the best loss so far
-
-
 class _WholeEpoch:
     """The parameters as they were at the end of an epoch, held on their device."""
 
@@ -281,56 +269,6 @@ class _WholeEpoch:
     def state(self) -> State:
         """Return what is held, for a checkpoint."""
         return State({name: tensor.cpu().numpy() for name, tensor in self._held.items()}, self.facts)
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A folder for the state of one training: after `kill -9` the training continues to the same weights."""
-
-    _folder: Path  # may be missing
-    _identity: str  # of method and data; the state of another training is ignored
-
-    def write(self, state: State) -> None:
-        """Replace the state on disk."""
-        facts = json.dumps(dict(state.facts))
-        metadata = {"identity": self._identity, "facts": facts, "sha256": _seal(state.arrays, facts)}
-        try:
-            make_folder(self._folder)
-            write_atomically(self._folder / _CHECKPOINT, save(dict(state.arrays), metadata))
-        except OSError as error:
-            raise ModelError(f"cannot keep the training in {self._folder}: {error}; make room there") from error
-
-    def read(self) -> State | None:
-        """Return the state that was written last, or None if there is none of this training."""
-        path = self._folder / _CHECKPOINT
-        if not path.is_file():
-            return None
-        try:
-            with safe_open(path, "numpy") as file:
-                metadata = file.metadata() or {}
-                if metadata.get("identity") != self._identity:
-                    return None
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-                whole = metadata["sha256"] == _seal(arrays, metadata["facts"])
-                return State(arrays, parse_json(metadata["facts"].encode())) if whole else None
-        except (OSError, SafetensorError, ValueError, KeyError):
-            return None  # damaged: training begins again
-
-    def remove(self) -> None:
-        """Remove the state, and the folder if nothing else is in it."""
-        # A killed writer leaves a temporary file.
-        for path in [self._folder / _CHECKPOINT, *self._folder.glob(f".{_CHECKPOINT}.*.tmp")]:
-            path.unlink(missing_ok=True)
-        if self._folder.is_dir() and not any(self._folder.iterdir()):
-            self._folder.rmdir()
-
-
-def _seal(arrays: Mapping[str, NDArray[Any]], facts: str) -> str:
-    digest = hashlib.sha256(facts.encode())
-    for name in sorted(arrays):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(arrays[name]).data)
-    return digest.hexdigest()
 
 
 def identity_of(facts: Sequence[Any], views: Sequence[Matrix]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -24,12 +24,16 @@ from ensembed.search.groups.group_rows import distinct_rows, numbered_records, r
 from ensembed.support.checks import check_whole
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
+from ensembed.support.shown_objects import Shown
 from ensembed.views import ViewStore
 
 Method: TypeAlias = Literal["kmeans", "hdbscan"]
 
 CANDIDATES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of clusters that are tried: differences between closer numbers are noise."""
+
+DIRECTIONS = 20
+"""Leading directions in which numbers of clusters are compared."""
 
 LEAST_ROWS = 12
 """The least number of rows on which a number of clusters is chosen."""
@@ -42,6 +46,14 @@ _TRIED_ROWS, _TRIED_SIZE = 2000, 5
 _SAMPLE = 10_000  # k-means on fewer rows is exact; of more rows, it gives the centres from which the stream begins
 _BATCH = 4096  # rows of a step of the stream, and rows that are assigned at a time
 _SENTENCES = 2000  # sentences of a cluster whose words are counted, chosen at random: more give the same words
+# Forms of common verbs, and titles, that scikit-learn's list of stop words lacks.
+_FURTHER_STOP_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "say says said saying does did doing gets got getting make makes making takes took taken goes going went gone "
+        "come comes came use used using like just really thing things want wants wanted let told tell mr mrs ms",
+    )
+)
 _WORD = re.compile(r"[^\W\d_][\w'’-]*\w")  # letters and what may stand inside a word; single letters say little
 _PRIOR = 0.01  # this part of a word's count in all clusters is added to its count in each
 _LEAST_COUNT = 2  # the least count of a word in a cluster: a word that occurs once belongs to a sentence
@@ -93,8 +105,8 @@ class Cluster:
         return {"cluster": self.number, "size": self.size, "words": list(self.words), "sentences": sentences}
 
 
-@dataclass(frozen=True, eq=False)
-class Clusters:
+@dataclass(frozen=True, eq=False, repr=False)
+class Clusters(Shown):
     """The clusters of a corpus. Row i is the i-th sentence that is not blank, from 0.
 
     Attributes:
@@ -230,14 +242,26 @@ def _describe(
 
 
 def choose_number(
-    U: FloatArray, *, candidates: Sequence[int] = CANDIDATES, seed: int = 0, progress: Progress = silent
+    U: FloatArray,
+    *,
+    candidates: Sequence[int] = CANDIDATES,
+    directions: int | None = DIRECTIONS,
+    seed: int = 0,
+    progress: Progress = silent,
 ) -> tuple[int, dict[int, float]]:
-    """Return the number of clusters of U [m, d] with the largest mean silhouette (Rousseeuw 1987), and all of those."""
+    """Return the number of clusters of U [m, d] with the largest mean silhouette (Rousseeuw 1987), and all of those.
+
+    Silhouettes are of the leading `directions` of the centred rows, scaled to length one; None takes the whole rows. In
+    all dimensions distances between sentences are nearly the same, and two clusters win whatever the text is about.
+    """
     metrics = import_extra("sklearn.metrics", "cluster", "choosing the number of clusters")
     if len(U) < LEAST_ROWS:
         raise InputError(f"{len(U)} distinct sentences are too few to choose the number: set it with --clusters")
     sample = np.sort(np.random.default_rng(seed).choice(len(U), min(len(U), _TRIED_ROWS), replace=False))
     rows = np.asarray(U[sample])
+    if directions is not None and directions < rows.shape[1]:
+        left, values, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+        rows = unit_rows(left[:, :directions] * values[:directions])
     tried = [k for k in candidates if k * _TRIED_SIZE <= len(rows)] or [2]
     distances = np.maximum(1 - rows @ rows.T, 0)
     np.fill_diagonal(distances, 0)
@@ -321,21 +345,29 @@ def distinguishing_words(sentences: Iterable[tuple[int, str]], clusters: int, mo
     """Return at most `most` words that sentences of each cluster use more than those of the others.
 
     Words are ranked by the log of the ratio of their odds, with a prior from all of the text, over its standard error
-    (Monroe, Colaresi and Quinn 2008), once a sentence. Sentences are (cluster, text); clusters below 0 are none.
+    (Monroe, Colaresi and Quinn 2008), once a sentence, without the stop words of English. Sentences are
+    (cluster, text); clusters below 0 are none.
 
     Example:
         >>> pets, shares = "the dog barks", "the stocks fall"
         >>> distinguishing_words([(0, pets), (0, pets), (1, shares), (1, shares)], 2, most=2)
         [['barks', 'dog'], ['fall', 'stocks']]
     """
+    listed = import_extra("sklearn.feature_extraction.text", "cluster", "naming clusters").ENGLISH_STOP_WORDS
+    stop_words = listed | _FURTHER_STOP_WORDS
     counts: Sequence[Counter[str]] = [Counter() for _ in range(clusters)]
     total: Counter[str] = Counter()
     for cluster, text in sentences:
-        words = set(_WORD.findall(text.lower()))
+        words = {word for word in _WORD.findall(text.lower()) if not _is_stop_word(word, stop_words)}
         total.update(words)
         if cluster >= 0:
             counts[cluster].update(words)
     return [_distinguishing_words(own, total, most) for own in counts]
+
+
+def _is_stop_word(word: str, stop_words: Collection[str]) -> bool:
+    """Return whether a word is one of the list, or begins as one does before an apostrophe: it's, don't, they’ll."""
+    return re.split("n?['’]", word)[0] in stop_words or re.search("n['’]t$", word) is not None
 
 
 def _distinguishing_words(own: Counter[str], total: Counter[str], most: int) -> list[str]:
@@ -346,8 +378,11 @@ def _distinguishing_words(own: Counter[str], total: Counter[str], most: int) -> 
     everywhere = np.array([total[word] for word in words], float)
     prior, elsewhere = _PRIOR * everywhere, everywhere - here
     all_here, all_text = float(sum(own.values())), float(sum(total.values()))
-    odds = np.log((here + prior) / (all_here + _PRIOR * all_text - here - prior))
-    others = np.log((elsewhere + prior) / (all_text - all_here + _PRIOR * all_text - elsewhere - prior))
+    # Where a cluster, or the whole text, has one word only, there are no others.
+    odds = np.log((here + prior) / np.maximum(all_here + _PRIOR * all_text - here - prior, _PRIOR))
+    others = np.log(
+        (elsewhere + prior) / np.maximum(all_text - all_here + _PRIOR * all_text - elsewhere - prior, _PRIOR)
+    )
     score = (odds - others) / np.sqrt(1 / (here + prior) + 1 / (elsewhere + prior))
     best = np.argsort(-score, kind="stable")[:most]
     return [words[i] for i in best if score[i] > 0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeAlias, get_args
@@ -14,13 +16,15 @@ from numpy.typing import NDArray
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus
 from ensembed.corpora.record_files import Record, RecordCorpus, has_ids, write_records
-from ensembed.encoders.base import FloatArray
+from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import InputError
 from ensembed.models.model_vectors import model_vectors
 from ensembed.models.opening import ModelLike, open_model
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search.groups.group_rows import distinct_rows, numbered_records, row_facts, unit_matrix
 from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
+from ensembed.support.shown_objects import Shown
 from ensembed.views import ViewStore
 
 Keep: TypeAlias = Literal["first", "longest"]
@@ -48,6 +52,9 @@ class Threshold:
         value: two sentences are duplicates if their cosine is at least this.
         false_pairs: the false neighbours per row it was chosen for; None if the user gave the threshold.
         rows: how many rows were compared with all others; 0 if the user gave it.
+        near_identical: the cosine that near-identical texts have (`near_identical_cosine`); None if the user gave it.
+        candidates_from: the cosine above which unrelated rows make only so many pairs: below `value`, such pairs are
+            candidates, which are named and stay.
         levels: (cosine, expected unrelated neighbours per row from there on, observed ones) for some cosines.
     """
 
@@ -55,6 +62,8 @@ class Threshold:
     false_pairs: float | None = None
     rows: int = 0
     levels: tuple[tuple[float, float, float], ...] = ()
+    near_identical: float | None = None
+    candidates_from: float | None = None
 
     @classmethod
     def given(cls, value: float) -> Threshold:
@@ -64,8 +73,8 @@ class Threshold:
         return cls(float(value))
 
 
-@dataclass(frozen=True, eq=False)
-class Duplicates:
+@dataclass(frozen=True, eq=False, repr=False)
+class Duplicates(Shown):
     """Which sentences of a corpus say the same. Row i is the i-th sentence that is not blank, from 0.
 
     Attributes:
@@ -73,6 +82,8 @@ class Duplicates:
         cosine: [n] its cosine with that row; 1 for that row itself and for exact repeats.
         threshold: the cosine from which two are duplicates.
         keep: which sentence of a group represents it.
+        candidates: (row, row, cosine) of pairs that stay but may be duplicates, the nearest first: their cosine is
+            below what near-identical texts have and above what unrelated ones have.
     """
 
     corpus: Corpus
@@ -80,6 +91,7 @@ class Duplicates:
     cosine: NDArray[np.float32]
     threshold: Threshold
     keep: Keep
+    candidates: tuple[tuple[int, int, float], ...] = ()
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -116,7 +128,9 @@ class Duplicates:
         """Return a summary as plain JSON, with some rows of the `show` largest groups."""
         largest = sorted(range(len(self.groups)), key=lambda number: -len(self.groups[number]))[:show]
         shown = {number: self.groups[number][:_SHOWN_ROWS] for number in largest}
-        records = dict(self.records(np.concatenate(list(shown.values())))) if shown else {}
+        pairs = self.candidates[:show]
+        rows = [*shown.values(), *(np.array(pair[:2], np.int64) for pair in pairs)]
+        records = dict(self.records(np.concatenate(rows))) if rows else {}
         return {
             "rows": len(self),
             "repeats": self.repeats,
@@ -125,6 +139,13 @@ class Duplicates:
             "keep": self.keep,
             "threshold": round(self.threshold.value, 6),
             "false_pairs": self.threshold.false_pairs,
+            "near_identical": self.threshold.near_identical and round(self.threshold.near_identical, 6),
+            "candidates_from": self.threshold.candidates_from and round(self.threshold.candidates_from, 6),
+            "candidate_pairs": len(self.candidates),
+            "candidates": [
+                {"cosine": round(cosine, 6), "pair": [row_facts(row, records[row], cosine) for row in (first, second)]}
+                for first, second, cosine in pairs
+            ],
             "levels": [
                 {"cosine": round(cosine, 4), "unrelated": unrelated, "found": round(observed, 6)}
                 for cosine, unrelated, observed in self.threshold.levels
@@ -153,7 +174,8 @@ def find_duplicates(
     Args:
         sentences: a list, the path of a text file with a sentence a line, or a corpus.
         model: a model, the folder of a saved one, or an encoder's name.
-        threshold: the cosine from which two sentences are duplicates; None finds it without labels (`find_threshold`).
+        threshold: the cosine from which two sentences are duplicates. None is careful: the one that near-identical
+            texts have, or that of `find_threshold` if it is higher; pairs between the two are `candidates`.
         false_pairs: with threshold=None, how many unrelated sentences per sentence may be taken for its duplicates.
         keep: which sentence represents a group: the "first" of the corpus, or the (first) "longest" in characters.
         seed: seed of the random sample on which a threshold is found.
@@ -176,11 +198,55 @@ def find_duplicates(
     [vectors] = model_vectors(corpus, [encoder], store or ViewStore(), progress=progress)
     with unit_matrix(vectors, order, progress=progress) as U:
         if chosen is None:
-            chosen = find_threshold(U, false_pairs=false_pairs, seed=seed, progress=progress)
+            tail = find_threshold(U, false_pairs=false_pairs, seed=seed, progress=progress)
+            near = near_identical_cosine(corpus, encoder, seed=seed)
+            value = min(max(tail.value, near), 1 - _ROUNDING)
+            chosen = replace(tail, value=value, near_identical=near, candidates_from=tail.value)
         of, cosines = star_groups(U, chosen.value, progress=progress)
+        candidates = _candidates(U, of, chosen, progress)
     kept, cosine = np.empty(len(first), np.int64), np.empty(len(first), np.float32)
     kept[order], cosine[order] = order[of], cosines
-    return Duplicates(corpus, kept[first], cosine[first], chosen, keep)  # a repeat goes where its first row goes
+    named = tuple((int(order[i]), int(order[j]), value) for i, j, value in candidates)
+    return Duplicates(corpus, kept[first], cosine[first], chosen, keep, named)  # a repeat goes where its first row goes
+
+
+def near_identical_cosine(corpus: Corpus, encoder: Encoder, *, rows: int = 200, seed: int = 0) -> float:
+    """Return the cosine that texts have with themselves after a change that keeps their meaning.
+
+    The changes are lower case, no punctuation, and a letter that is missing in the longest word. Of each the median
+    over a sample of the corpus is taken, and the lowest of these: what is further apart is more than a slip.
+    """
+    wanted = np.random.default_rng(seed).choice(len(corpus), min(rows, len(corpus)), replace=False)
+    texts = list(itertools.compress(corpus, np.isin(np.arange(len(corpus)), wanted)))
+    vectors = unit_rows(encoder.encode(texts))
+    medians = []
+    for change in (str.lower, _without_punctuation, _with_a_slip):
+        changed = unit_rows(encoder.encode([change(text) for text in texts]))
+        medians.append(float(np.median(np.einsum("ij,ij->i", vectors, changed))))
+    return min(medians)
+
+
+def _without_punctuation(text: str) -> str:
+    return " ".join(re.sub(r"[^\w\s]", " ", text).split()) or text
+
+
+def _with_a_slip(text: str) -> str:
+    """Return the text without the letter in the middle of its longest word."""
+    longest = max(text.split(), key=len)
+    middle = len(longest) // 2
+    return text.replace(longest, longest[:middle] + longest[middle + 1 :], 1).strip() or text
+
+
+def _candidates(
+    U: FloatArray, of: NDArray[np.int64], threshold: Threshold, progress: Progress
+) -> list[tuple[int, int, float]]:
+    """Return rows of different groups that are nearer than unrelated ones, and their cosine, the nearest first."""
+    if threshold.candidates_from is None or threshold.candidates_from >= threshold.value:
+        return []
+    near, cosines = star_groups(U, threshold.candidates_from, progress=progress)
+    apart = np.flatnonzero(of != of[near])
+    pairs = [(int(near[i]), int(i), float(cosines[i])) for i in apart]
+    return sorted(pairs, key=lambda pair: -pair[2])
 
 
 def star_groups(

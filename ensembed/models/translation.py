@@ -1,0 +1,176 @@
+"""Translate between encoders: a model that gives another's vectors from its own, and the figures that say how well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.corpora import as_corpus
+from ensembed.corpora.corpus import Corpus, ListCorpus
+from ensembed.encoders.base import Encoder, SavedSpec
+from ensembed.encoders.names import Trust
+from ensembed.errors import InputError
+from ensembed.methods.map_choice import FittedMap, Translated, fit_map
+from ensembed.methods.meta import Meta
+from ensembed.methods.view_maps import KINDS, MapKind
+from ensembed.models.ensemble import Ensemble, MetaEncoder
+from ensembed.models.model_vectors import model_vectors
+from ensembed.models.opening import ModelLike, open_model
+from ensembed.models.saved_translation import FIGURES, Translation
+from ensembed.numerics.pass_options import Pass
+from ensembed.numerics.row_matrices import unit_rows
+from ensembed.reliability.estimate import sample_rows, sample_sentences
+from ensembed.reliability.familiarity import Familiarity
+from ensembed.reliability.search_agreement import Figure
+from ensembed.support.machine import blas_threads
+from ensembed.support.progress import Progress, silent
+from ensembed.views import ViewStore
+
+SAMPLE = 20_000
+"""Sentences that a map is fitted on at most, by default."""
+LEAST = 0.9
+"""The expected recall@10 below which a map is said to fall short."""
+WAYS = {
+    "translated": "translate",
+    "kept": "keep the old model",
+    "unlike": "translate text unlike the sample",
+}
+"""What the rows of a table of figures are, by the names of the figures."""
+
+
+def translate(
+    source: ModelLike,
+    target: ModelLike,
+    sentences: Corpus | Path | Iterable[str],
+    *,
+    sample: int = SAMPLE,
+    kinds: Sequence[MapKind] = KINDS,
+    store: ViewStore | None = None,
+    threads: int | None = None,
+    device: str | None = None,
+    trust: Trust = False,
+    progress: Progress = silent,
+) -> MetaEncoder:
+    """Return a model that encodes with `source` and gives vectors of `target`, fitted without labels.
+
+    Its `translation` has the figures: how much of what `target` finds it finds, on sentences it was not fitted on.
+
+    Args:
+        source: the encoder, or model, that will encode.
+        target: the one whose vectors are wanted.
+        sentences: texts of the kind that will be translated.
+        sample: use at most so many of them, chosen at random; repeated ones count once.
+        kinds: the kinds of map to choose among.
+        store: where views are kept; by default the user's cache.
+        threads: cores to use; None leaves it to each encoder.
+        device: compute moments with torch on that device, "cuda" for instance.
+        trust: what the members of saved models may do; see `ensembed.load`.
+        progress: receives the sentences that are encoded, and the kinds that are tried.
+
+    Raises:
+        InputError: there are too few sentences, or both models are the same.
+
+    Example:
+        >>> import tempfile
+        >>> words = "dog cat fox man red old blue runs eats sees".split()
+        >>> texts = [f"{a} {b} {c}" for a in words for b in words for c in words[:5]]
+        >>> store = ViewStore(tempfile.mkdtemp())
+        >>> model = translate("demo?dim=32", "demo?dim=16&seed=1", texts, store=store)
+        >>> model.encode("a red fox").shape
+        (16,)
+        >>> model.translation.figures["translated"].recall_10.value > 0.5
+        True
+    """
+    given, wanted = (open_model(model, threads=threads, trust=trust, progress=progress) for model in (source, target))
+    if given.spec.key == wanted.spec.key:
+        raise InputError(f"{given.spec.name!r} and {wanted.spec.name!r} are the same model: there is nothing to map")
+    corpus = sentences if isinstance(sentences, Corpus) else as_corpus(sentences)
+    rows = sample_rows(len(corpus), corpus, sample, 0)
+    if len(rows) < len(corpus):
+        corpus = ListCorpus(sample_sentences(corpus, rows))
+    source_view, target_view = model_vectors(corpus, [given, wanted], store or ViewStore(), progress=progress)
+    X, Y = np.asarray(source_view[:]), np.asarray(target_view[:])
+    members = given if isinstance(given, MetaEncoder) else None
+    with blas_threads(threads):
+        how = Pass(threads=threads, device=device, progress=progress)
+        # A meta-encoder's vectors are translated as they are: then the map and its projections are one matrix each.
+        linear = [kind for kind in kinds if kind.regions == 1]
+        fitted = (
+            fit_map(unit_rows(X), Y, kinds=kinds, how=how) if members is None else fit_map(X, Y, kinds=linear, how=how)
+        )
+    ensemble, meta = _composed(given, fitted, wanted)
+    first = ensemble.encoders[meta.counted[0]]
+    seen = X if members is None else np.asarray(model_vectors(corpus, [first], store or ViewStore())[0][:])
+    figures = dict(zip(FIGURES, (fitted.translated, fitted.kept, fitted.unlike), strict=True))
+    translation = Translation(SavedSpec.of(wanted.spec), figures, fitted.kind.to_json(), Familiarity.of(seen))
+    name = f"{given.spec.name} as {wanted.spec.name}"
+    return MetaEncoder(ensemble, meta, name=name, corpus=corpus.key, translation=translation)
+
+
+def _composed(source: Encoder, fitted: FittedMap, target: Encoder) -> tuple[Ensemble, Meta]:
+    """Return the encoders behind the source, and the meta-embedding that is the source followed by the map."""
+    facts: dict[str, Any] = {"name": "translation", "to": target.spec.name, **fitted.kind.to_json()}
+    if not isinstance(source, MetaEncoder):
+        return Ensemble([source]), Meta(facts, target.dim, (fitted.projection,), True, rows=fitted.rows)
+    before = source.meta
+    layer = fitted.projection.layers[0]  # only linear kinds were tried
+    projections = [projection.onto(layer.matrix.astype(np.float64)) for projection in before.projections]
+    first = before.counted[0]
+    bias = projections[first].as_network(target.dim)
+    last = bias.layers[-1]
+    shifted = type(last)(last.matrix, (last.bias + layer.bias).astype(np.float32))
+    projections[first] = type(bias)((*bias.layers[:-1], shifted), bias.activation)
+    meta = Meta(facts | {"of": dict(before.method)}, target.dim, tuple(projections), before.normalize, rows=fitted.rows)
+    return source.ensemble, meta
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to expect of a map in an index of so many rows, in words."""
+
+    rows: int
+    expected: float
+    least: float
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether less is expected than was asked for."""
+        return self.expected < self.least
+
+    def __str__(self) -> str:
+        part = f"about {self.expected:.2f} of the ten nearest in an index of {self.rows:,} texts"
+        if self.falls_short:
+            return (
+                f"expect {part}, less than the {self.least:g} asked for: no kind of map that was "
+                "tried finds more of what the two models share; re-embed if that is too little"
+            )
+        return f"expect {part}"
+
+
+def verdict(figure: Figure, rows: int, least: float = LEAST) -> Verdict:
+    """Return what to expect in an index of so many rows."""
+    return Verdict(rows, figure.expected(rows), least)
+
+
+def figure_rows(figures: Mapping[str, Figure]) -> tuple[list[str], list[list[str]]]:
+    """Return the headers and rows of a table of figures for a person; re-embedding is what all are compared with."""
+    headers = ["way", "recall@10", "recall@1", "MRR", "itself", "cosines"]
+    rows = []
+    for name, figure in figures.items():
+        estimates = (figure.recall_10, figure.recall_1, figure.mrr, figure.itself, figure.correlation)
+        rows.append([WAYS[name], *map(str, estimates)])
+    rows.append(["re-embed everything", *["1"] * 5])
+    return headers, rows
+
+
+def map_rows(
+    X: NDArray[Any], Y: NDArray[Any], *, translated: Translated, kinds: Sequence[MapKind] = KINDS, how: Pass = Pass()
+) -> FittedMap:
+    """Return the map between rows of the same texts, of length one: see `fit_map`."""
+    with blas_threads(how.threads):
+        return fit_map(unit_rows(X), Y, kinds=kinds, translated=translated, how=how)

@@ -1,0 +1,528 @@
+"""Make an index of one model an index of another by translating its vectors, without embedding all texts again.
+
+The new index is written to another folder; the old one is only read. A map is fitted on some texts of the index, which
+are really embedded. Then one segment after the other is translated. `migration.json` in the new folder says what is
+done: after an interruption, even by `kill -9`, the same call goes on there. Writing `index.json` makes the new index.
+Texts that were embedded for the sample, and texts without a vector that could be translated, keep vectors of the new
+model itself: the index knows which rows are which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from ensembed.corpora.corpus import ListCorpus
+from ensembed.encoders.base import PROBES, Encoder, FloatArray, SavedSpec, same_settings
+from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
+from ensembed.methods.map_choice import FittedMap, Translated, apply_projection, fit_map
+from ensembed.methods.meta import PROJECTIONS, Projection
+from ensembed.methods.view_maps import KINDS, MapKind
+from ensembed.models.opening import ModelLike
+from ensembed.models.translation import LEAST, Verdict, verdict
+from ensembed.numerics.pass_options import Pass
+from ensembed.numerics.row_matrices import unit_rows
+from ensembed.reliability.familiarity import Familiarity
+from ensembed.search import index_files, segments
+from ensembed.search.index_files import (
+    MANIFEST,
+    BlockSums,
+    FileFacts,
+    Manifest,
+    SegmentFacts,
+    TranslatedFacts,
+    damaged,
+    open_file,
+    read_manifest,
+)
+from ensembed.search.index_input import check_vectors
+from ensembed.search.search_index import Index, lasting_source, lock_index
+from ensembed.support.atomic_files import make_folder, npy_header, sync, why_not_writable, write_atomically
+from ensembed.support.file_limits import read_json
+from ensembed.support.machine import blas_threads
+from ensembed.support.progress import Progress, silent
+from ensembed.views import ViewStore
+
+SAMPLE = 5000
+"""Texts of an index that are embedded to fit a map on, by default."""
+STATE, MAP = "migration.json", "migration.safetensors"
+_VERSION = 1
+_BATCH = 8192  # rows that are translated at a time
+_COPIED = 1 << 22  # bytes that are copied at a time
+
+Confirm = Callable[[FittedMap, Verdict], bool]
+"""Called with the figures before anything is translated; the migration goes on if it returns True."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Some rows of an index with distinct texts, and vectors of two models for each.
+
+    Attributes:
+        texts: the texts.
+        keys: [n] the rows' keys.
+        stored: [n, d] the index's vectors.
+        other: [n, d'] the other model's vectors, of length one.
+    """
+
+    texts: list[str]
+    keys: NDArray[np.int64]
+    stored: FloatArray
+    other: FloatArray
+
+
+def sample_of(
+    snapshot: segments.Snapshot, model: Encoder, count: int, store: ViewStore, progress: Progress, seed: int = 0
+) -> Sample:
+    """Return at most `count` rows of an index, chosen at random, with the vectors of another model, which are kept."""
+    live = np.flatnonzero(snapshot.live)
+    if count < len(live):
+        live = np.sort(np.random.default_rng(seed).choice(live, count, replace=False))
+    first: dict[str, int] = {}
+    for place in live.tolist():
+        first.setdefault(snapshot.record(place)["text"], place)
+    places = np.array(sorted(first.values()), np.int64)
+    texts = [text for text, _ in sorted(first.items(), key=lambda item: item[1])]
+    stored = snapshot.vectors(places)
+    known = np.square(stored).sum(axis=1) > 0  # a row without a direction says nothing about a map
+    texts, places, stored = list(itertools.compress(texts, known)), places[known], stored[known]
+    corpus = ListCorpus(texts)
+    view = store.embed(corpus, model, progress=progress) if model.cacheable else model.encode(texts, progress=progress)
+    return Sample(texts, snapshot.keys[places], stored, check_vectors(view[:], model.dim))
+
+
+def fit_on_sample(
+    sample: Sample, *, to_index: bool, kinds: Sequence[MapKind] = KINDS, threads: int | None, progress: Progress
+) -> FittedMap:
+    """Fit the map between both models' vectors: to the index's for queries, from them for texts."""
+    X, Y = (sample.other, sample.stored) if to_index else (sample.stored, sample.other)
+    translated: Translated = "queries" if to_index else "texts"
+    with blas_threads(threads):
+        return fit_map(X, Y, kinds=kinds, translated=translated, how=Pass(threads=threads, progress=progress))
+
+
+@dataclass(frozen=True, eq=False)
+class QueryMap:
+    """Searches an index with another model: its vectors of the queries are translated to those of the index.
+
+    Attributes:
+        model: the other model's encoder of queries.
+        fitted: the map; None if the model gives vectors of the index's model itself.
+        familiarity: the sample, as the other model sees it.
+    """
+
+    model: Encoder
+    fitted: FittedMap | None = None
+    familiarity: Familiarity | None = None
+
+    def vectors(self, queries: list[str]) -> FloatArray:
+        """Return vectors of the queries that the index can be searched with."""
+        vectors = self.model.encode(queries)
+        if self.fitted is None or self.familiarity is None:
+            return vectors
+        self.familiarity.warn_if_unlike(vectors, "queries", self.fitted.unlike.recall_10.value)
+        return np.asarray(self.fitted.apply(unit_rows(vectors)), np.float32)
+
+
+def query_map(
+    index: Index,
+    model: ModelLike,
+    *,
+    sample: int = SAMPLE,
+    store: ViewStore | None = None,
+    threads: int | None = None,
+    progress: Progress = silent,
+) -> QueryMap:
+    """Return what searches an index with another model than its own.
+
+    A model that `translate` fitted for the index's model is used as it is. For any other, a map is fitted on some texts
+    of the index, which that model embeds; their vectors are kept in the store.
+
+    Raises:
+        InputError: the index has too few texts.
+    """
+    encoder = index.open_other(model)
+    if same_settings(index.documents_of(encoder).spec, index.manifest.spec.settings):
+        return QueryMap(index.queries_of(encoder))
+    translation = getattr(encoder, "translation", None)
+    if translation is not None and translation.is_for(index.manifest.spec):
+        return QueryMap(encoder)
+    rows = sample_of(index.snapshot, encoder.document_encoder, sample, store or ViewStore(), progress)
+    fitted = fit_on_sample(rows, to_index=True, threads=threads, progress=progress)
+    return QueryMap(encoder.query_encoder, fitted, Familiarity.of(rows.other))
+
+
+def migrate(
+    folder: str | Path,
+    out: str | Path,
+    model: ModelLike,
+    *,
+    sample: int = SAMPLE,
+    kinds: Sequence[MapKind] = KINDS,
+    least: float = LEAST,
+    confirm: Confirm | None = None,
+    store: ViewStore | None = None,
+    source: str | None = None,
+    wait: float = 0.0,
+    threads: int | None = None,
+    progress: Progress = silent,
+    **opening: Any,  # noqa: ANN401 - `trust` and `encoders`, as for `Index.open`
+) -> Index:
+    """Write a new index whose vectors are those of another model, translated; the old index is not changed.
+
+    Args:
+        folder: the old index.
+        out: a new folder for the new index, or one in which this migration was interrupted.
+        model: the new model, its folder or its name.
+        sample: the number of texts that are embedded with the new model, to fit the map on.
+        kinds: the kinds of map to choose among.
+        least: the expected recall@10 below which `confirm` is told that the map falls short.
+        confirm: decides by the figures; without it, a map that falls short is an error.
+        store: where the sample's vectors are kept; by default the user's cache.
+        source: the folder or name from which a model in memory can be opened again.
+        wait: seconds to wait for another process that writes to the new folder.
+        threads: cores to use; None leaves it to each library.
+        progress: receives the rows that are done.
+        opening: `trust` and `encoders` of the models, as for `Index.open`.
+
+    Raises:
+        SearchIndexError: there is another index in the new folder, or the map falls short and nobody confirmed.
+        InputError: the index is too small to fit a map on, or has that model already.
+    """
+    folder, out = Path(folder), Path(out)
+    old = Index.open(folder, threads=threads, progress=progress, **opening)
+    encoder = old.open_other(model)
+    source = str(model) if source is None and isinstance(model, str | Path) else source
+    if same_settings(old.documents_of(encoder).spec, old.manifest.spec.settings):
+        raise InputError(f"{folder} is an index of {encoder.spec.name!r} already: there is nothing to migrate")
+    if out.resolve() == folder.resolve():
+        raise InputError(f"{out} is the old index, which stays as it is: name a new folder")
+    if problem := why_not_writable(out):
+        raise SearchIndexError(f"cannot make an index in {out}: {problem}")
+    make_folder(out)
+    with lock_index(FileLock(out / ".lock"), out, wait):
+        if os.path.lexists(out / MANIFEST) and not (out / STATE).exists():
+            raise SearchIndexError(f"there is an index in {out} already: name another folder")
+        documents = encoder.document_encoder
+        run = _Migration(old.snapshot, out, documents, lasting_source(encoder, source))
+        resumed = run.resume()
+        if not os.path.lexists(out / MANIFEST):  # else it was killed after the last step
+            if not resumed:
+                rows = sample_of(old.snapshot, documents, sample, store or ViewStore(), progress)
+                fitted = fit_on_sample(rows, to_index=False, kinds=kinds, threads=threads, progress=progress)
+                expected = verdict(fitted.translated, len(old), least)
+                if not (confirm(fitted, expected) if confirm else not expected.falls_short):
+                    raise SearchIndexError(f"nothing was migrated: {expected}")
+                run.begin(rows, fitted, len(old))
+            run.translate(progress)
+        run.finish()
+    index = Index.open(out, encoder, source=source, wait=wait)
+    index.maintain(progress)
+    return index
+
+
+class _Migration:
+    """The new folder: the map, the segments that are done, and the manifest at the end."""
+
+    def __init__(self, snapshot: segments.Snapshot, out: Path, encoder: Encoder, source: Any) -> None:  # noqa: ANN401 - an UntrustedName or None
+        self._old, self._out, self._encoder, self._source = snapshot, out, encoder, source
+        self._state: dict[str, Any] = {}
+
+    def begin(self, sample: Sample, fitted: FittedMap, rows: int) -> None:
+        """Keep the map and the sample's vectors, from which the translation can go on."""
+        facts, tensors = fitted.projection.saved()
+        familiarity = Familiarity.of(sample.other)
+        own, arrays = familiarity.saved()
+        data = save_tensors(
+            {f"projection.{name}": np.ascontiguousarray(array) for name, array in tensors.items()}
+            | {f"familiarity.{name}": np.ascontiguousarray(array) for name, array in arrays.items()}
+            | {"sample.keys": sample.keys, "sample.vectors": np.ascontiguousarray(sample.other)}
+        )
+        write_atomically(self._out / MAP, data)
+        self._state = {
+            "version": _VERSION,
+            "old": self._old.manifest.spec.to_json(),
+            "new": SavedSpec.of(self._encoder.spec).to_json(),
+            "map": hashlib.sha256(data).hexdigest(),
+            "sample": _sample_bytes(sample.keys, sample.texts).hex(),
+            "projection": facts,
+            "familiarity": own,
+            "recall": [fitted.translated.expected(rows), fitted.unlike.expected(rows)],
+            "done": [],
+            "next_segment": 1,
+            "embedded": [],
+        }
+        self._write_state()
+        self._read_map()
+
+    def resume(self) -> bool:
+        """Return whether an interrupted migration of the same index to the same model goes on here."""
+        path = self._out / STATE
+        if not path.exists():
+            return False
+        try:
+            state = read_json(path)
+            seal = state.pop("sha256")
+            _check_seal(seal, state)
+            same = state["new"] == SavedSpec.of(self._encoder.spec).to_json()
+            same = same and state["old"] == self._old.manifest.spec.to_json()
+            if same and self._has_texts(bytes.fromhex(state["sample"])):
+                self._state = state
+                if not os.path.lexists(self._out / MANIFEST):  # else the map may be removed already
+                    self._read_map()
+                return True
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise DamagedIndexError(f"{path} is damaged: {error!r}; remove the folder and migrate again") from error
+        raise SearchIndexError(
+            f"{self._out} holds an interrupted migration of another index or to another model: finish it with the same "
+            "command, or remove the folder"
+        )
+
+    def _has_texts(self, sample: bytes) -> bool:
+        """Return whether the old index is the one that the sample is from: a key is that of one text for ever."""
+        keys, hashes = np.frombuffer(sample, "<u8").reshape(2, -1)
+        keys = keys.astype(np.int64)
+        places = np.flatnonzero(np.isin(self._old.keys, keys) & self._old.live)
+        texts = [self._old.record(place)["text"] for place in places.tolist()]
+        before = hashes[np.searchsorted(keys, self._old.keys[places])]
+        return bool((keys < self._old.manifest.next_key).all() and np.array_equal(segments.id_hashes(texts), before))
+
+    def _read_map(self) -> None:
+        data = (self._out / MAP).read_bytes()
+        if hashlib.sha256(data).hexdigest() != self._state["map"]:
+            raise ValueError(f"the checksum of {MAP} does not fit")
+        tensors = load_tensors(data)
+        columns, dim = self._old.manifest.spec.dim, self._encoder.dim
+
+        def take(name: str, *shape: int) -> NDArray[Any]:
+            tensor = tensors[name]
+            if tensor.shape != shape:
+                raise ValueError(f"{name} has shape {tensor.shape} instead of {shape}")
+            return tensor
+
+        facts = self._state["projection"]
+        self._projection: Projection = PROJECTIONS[facts["kind"]].restored(
+            facts, columns, dim, lambda name, *shape: take(f"projection.{name}", *shape)
+        )
+        self._familiarity = Familiarity.restored(
+            self._state["familiarity"], dim, lambda name, *shape: take(f"familiarity.{name}", *shape)
+        )
+        self._keys = tensors["sample.keys"]
+        self._vectors = take("sample.vectors", len(self._keys), dim)
+
+    def _write_state(self) -> None:
+        write_atomically(
+            self._out / STATE, json.dumps(self._state | {"sha256": _json_hash(self._state)}, indent=1).encode()
+        )
+
+    def translate(self, progress: Progress) -> None:
+        """Translate the segments that are not done. If the old index has changed since, begin at the first change."""
+        done, total = self._state["done"], sum(segment.rows for segment in self._old.segments)
+        kept = 0
+        for segment, (before, _) in zip(self._old.segments, done, strict=False):
+            if before != _as_json(segment.facts):
+                break
+            kept += 1
+        del done[kept:]
+        segments.remove_unused_files(self._out, self._manifest())
+        rows = sum(segment.rows for segment in self._old.segments[:kept])
+        progress("migrate", rows, total)
+        for known in self._old.segments[kept:]:
+            # Opened anew: its mapped pages leave the memory with it.
+            segment = known
+            with contextlib.suppress(FileNotFoundError):  # another process has replaced it: ours is still open
+                segment = segments.Segment(self._old.folder, known.facts, self._old.manifest)
+            number = self._state["next_segment"]
+            facts = self._translate_segment(segment, number, partial(_advance, progress, rows, total))
+            sync(self._out)  # names of files that the state names must not be lost
+            done.append([_as_json(segment.facts), _as_json(facts)])
+            self._state["next_segment"] = number + 1
+            self._write_state()
+            rows += segment.rows
+        self._state["rows"] = rows
+
+    def _translate_segment(self, segment: segments.Segment, number: int, report: Callable[[int], None]) -> SegmentFacts:
+        """Write a segment with the same rows, deleted ones too, and translated vectors."""
+        old, manifest = segment.facts, self._manifest()
+        name, dtype, dim = f"{number:06d}", manifest.settings.dtype, self._encoder.dim
+        files, sums = {}, {}
+        for content in ("records", "keys", "ids", "places"):
+            path = self._out / f"{name}.{content}.{'jsonl' if content == 'records' else 'npy'}"
+            sums[content] = BlockSums()
+            files[content] = self._copy(old.files[content], path, sums[content], content != "records")
+        contents = [content for content in segments.layouts(manifest, segment.rows) if content not in files]
+        columns = {content: segments.layouts(manifest, segment.rows)[content] for content in contents}
+
+        def batches() -> Iterator[FloatArray]:
+            for start, batch in _ahead(self._batches(segment)):
+                yield batch
+                report(start + len(batch))
+
+        made: dict[str, Callable[[FloatArray], NDArray[Any]]] = {
+            "vectors": lambda rows: rows,
+            "codes": lambda rows: segments.encode_rows(rows, dtype)[0],
+            "scales": lambda rows: segments.encode_rows(rows, dtype)[1],
+        }
+        for content, (numbers, shape) in columns.items():
+            sums[content] = BlockSums()
+            path, make = self._out / f"{name}.{content}.npy", made[content]
+            # Short codes are made from the vectors that were just written, which are translated only once.
+            rows = (
+                batches()
+                if content == "vectors"
+                else _npy_batches(self._out / f"{name}.vectors.npy", segment.rows, dim)
+            )
+            data = (sums[content].add(np.ascontiguousarray(make(batch), numbers).tobytes()) for batch in rows)
+            files[content] = index_files.write_blocks(path, itertools.chain([npy_header(shape, numbers)], data))
+        blocks = np.concatenate([sums[content].result() for content in segments.layouts(manifest, segment.rows)])
+        files["blocks"] = index_files.write_npy(self._out / f"{name}.blocks.npy", blocks.shape, "<u4", [blocks])
+        deleted = None
+        if old.deleted is not None:
+            deleted = self._copy(old.deleted, self._out / f"{name}.deleted-{number:06d}.npy", BlockSums(), False)
+        return SegmentFacts(name, old.rows, files, deleted, old.live)
+
+    def _copy(self, facts: FileFacts, path: Path, sums: BlockSums, array: bool) -> FileFacts:
+        """Copy a file of the old index, byte by byte, and compare its hash."""
+        with open_file(self._old.folder, facts) as file:
+            # The checksums of blocks are those of the data behind the header, which has one of a few lengths.
+            header = file.read(10) if array else b""
+            header += file.read(int.from_bytes(header[8:10], "little")) if array else b""
+            pieces = (sums.add(piece) if array else piece for piece in iter(lambda: file.read(_COPIED), b""))
+            copy = index_files.write_blocks(path, itertools.chain([header], pieces))
+        if copy.sha256 != facts.sha256:
+            raise damaged(self._old.folder / facts.name, "its checksum does not fit")
+        return copy
+
+    def _batches(self, segment: segments.Segment) -> Iterator[tuple[int, FloatArray]]:
+        """Yield the numbers of rows and translated vectors, of length one, in the order of the rows."""
+        for start in range(0, segment.rows, _BATCH):
+            X = segment.vectors[start : start + _BATCH]
+            Z = unit_rows(apply_projection(self._projection, X)).astype(np.float32, copy=False)
+            keys = segment.keys[start : start + _BATCH]
+            known = np.isin(keys, self._keys)
+            Z[known] = self._vectors[np.searchsorted(self._keys, keys[known])]
+            # A vector of length zero, or one that is damaged but deleted, has no translation: its text is embedded.
+            lost = np.flatnonzero(((X == 0).all(axis=1) | ~np.isfinite(Z).all(axis=1)) & ~known)
+            lost = lost[segment.live[start : start + _BATCH][lost]]
+            Z[~np.isfinite(Z).all(axis=1)] = 0.0
+            if len(lost):
+                texts = [segment.record(start + row)["text"] for row in lost.tolist()]
+                Z[lost] = check_vectors(self._encoder.encode(texts), self._encoder.dim)
+                self._state["embedded"] = sorted({*self._state["embedded"], *keys[lost].tolist()})
+            yield start, Z
+
+    def _manifest(self, **more: Any) -> Manifest:  # noqa: ANN401 - fields of all types
+        """Return the manifest that names the segments that are done."""
+        old = self._old.manifest
+        done = [SegmentFacts.from_json(facts) for _, facts in self._state["done"]]
+        return Manifest(
+            old.settings,
+            SavedSpec.of(self._encoder.spec),
+            self._source,
+            more.pop("fingerprint", FileFacts("fingerprint.npy", 0, "")),
+            tuple(done),
+            next_segment=self._state["next_segment"] + 1,
+            next_key=old.next_key,
+            imports=old.imports,
+            **more,
+        )
+
+    def finish(self) -> None:
+        """Write the manifest, which makes the new index, and remove what only the migration needed."""
+        if not os.path.lexists(self._out / MANIFEST):
+            number, next_key = self._state["next_segment"], self._old.manifest.next_key
+            embedded = np.union1d(self._keys, np.array(self._state["embedded"], np.int64))
+            starts, ends = np.append(-1, embedded) + 1, np.append(embedded, next_key)
+            ranges = np.stack([starts, ends], axis=1)[starts < ends].astype(np.int64)
+            familiar = np.vstack([self._familiarity.mean[None], self._familiarity.centres])
+            probes = self._encoder.encode(PROBES)
+            translated = TranslatedFacts(
+                index_files.write_npy(self._out / f"translated-{number:06d}.npy", ranges.shape, "<i8", [ranges]),
+                len(ranges),
+                index_files.write_npy(self._out / f"familiar-{number:06d}.npy", familiar.shape, "<f4", [familiar]),
+                len(familiar),
+                (float(self._familiarity.low), float(self._familiarity.lowest)),
+                self._old.manifest.spec.name.text,
+                (float(self._state["recall"][0]), float(self._state["recall"][1])),
+            )
+            fingerprint = index_files.write_npy(self._out / "fingerprint.npy", probes.shape, "<f4", [probes])
+            sync(self._out)
+            manifest = self._manifest(fingerprint=fingerprint, translated=translated)
+            write_atomically(self._out / MANIFEST, manifest.to_bytes())
+        for name in (MAP, STATE):  # the state last: with it the folder is a migration that only has to be tidied up
+            (self._out / name).unlink(missing_ok=True)
+        sync(self._out)
+        segments.remove_unused_files(self._out, read_manifest(self._out))
+
+
+def _ahead(batches: Iterator[tuple[int, FloatArray]]) -> Iterator[tuple[int, FloatArray]]:
+    """Yield batches that a thread makes while the one before is written; at most two wait."""
+    waiting: queue.Queue[tuple[int, FloatArray] | BaseException | None] = queue.Queue(2)
+    stop = threading.Event()
+
+    def make() -> None:
+        try:
+            for batch in batches:
+                waiting.put(batch)
+                if stop.is_set():
+                    return
+            waiting.put(None)
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the batches are read
+            waiting.put(error)
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    try:
+        while (batch := waiting.get()) is not None:
+            if isinstance(batch, BaseException):
+                raise batch
+            yield batch
+    finally:
+        stop.set()
+        while not waiting.empty():
+            waiting.get_nowait()
+
+
+def _npy_batches(path: Path, rows: int, dim: int) -> Iterator[FloatArray]:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    for start in range(0, rows, _BATCH):
+        yield np.asarray(array[start : start + _BATCH]).reshape(-1, dim)
+
+
+def _sample_bytes(keys: NDArray[np.int64], texts: Sequence[str]) -> bytes:
+    """Return the keys of a sample, ascending, and hashes of its texts: they say which index it is from."""
+    return np.stack([keys.astype("<u8"), segments.id_hashes(texts).astype("<u8")]).tobytes()
+
+
+def _check_seal(seal: object, state: Any) -> None:  # noqa: ANN401 - plain JSON
+    if seal != _json_hash(state) or state["version"] != _VERSION:
+        raise ValueError("its checksum does not fit")
+
+
+def _advance(progress: Progress, before: int, total: int, more: int) -> None:
+    progress("migrate", before + more, total)
+
+
+def _as_json(facts: SegmentFacts) -> Any:  # noqa: ANN401 - plain JSON
+    return json.loads(json.dumps(asdict(facts)))
+
+
+def _json_hash(facts: Any) -> str:  # noqa: ANN401 - plain JSON
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

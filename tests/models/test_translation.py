@@ -1,0 +1,164 @@
+"""Models that give another's vectors, members that are predicted or too slow, cheap models, and the page about them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ensembed import Ensemble, MetaEncoder, load
+from ensembed.encoders.base import Encoder
+from ensembed.encoders.demo_encoder import DemoEncoder
+from ensembed.errors import EncoderError, InputError, ModelError
+from ensembed.methods import SVD, Concat
+from ensembed.methods.view_maps import named_kinds
+from ensembed.models.saved_model import CONFIG
+from ensembed.models.translation import translate
+from ensembed.reliability.familiarity import Familiarity
+from ensembed.views import ViewStore
+
+WORDS = ["dog", "cat", "fox", "man", "red", "old", "blue", "runs", "eats", "sees", "tree", "car"]
+TEXTS = [f"{a} {b} {c}" for a in WORDS for b in WORDS for c in WORDS]
+MEMBERS = ["demo?dim=24&seed=1", "demo?dim=16&seed=2", "demo?dim=8&seed=3"]
+NEW = ["a red dog", "one old car", ""]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> ViewStore:
+    return ViewStore(tmp_path_factory.mktemp("views"))
+
+
+@pytest.fixture(scope="module")
+def model(store: ViewStore) -> MetaEncoder:
+    return Ensemble(MEMBERS).fit(TEXTS, SVD(dim=12), store=store)
+
+
+def test_a_translation_is_a_model_that_opens_like_any_other(tmp_path: Path, store: ViewStore) -> None:
+    made = translate(MEMBERS[0], MEMBERS[1], TEXTS[:800], store=store)
+    assert made.translation is not None
+    assert made.translation.figures["translated"].recall_10.value > 0.5
+    made.save(tmp_path / "map")
+    again = load(tmp_path / "map")
+    assert again.translation is not None
+    np.testing.assert_array_equal(again.encode(NEW), made.encode(NEW))
+    assert again.spec.key == made.spec.key
+    for name, figure in made.translation.figures.items():
+        assert again.translation.figures[name].to_json() == figure.to_json()
+    assert again.translation.target.name.text == MEMBERS[1]
+    assert "vectors of" in str(again)
+    real = DemoEncoder(16, seed=2).encode(TEXTS[:100], normalize_embeddings=True)
+    assert (again.encode(TEXTS[:100], normalize_embeddings=True) * real).sum(axis=1).mean() > 0.8
+    with pytest.raises(InputError, match="the same model"):
+        translate(MEMBERS[0], MEMBERS[0], TEXTS, store=store)
+    config = json.loads((tmp_path / "map" / CONFIG).read_text())
+    assert config["format"] == 3
+    config["translation"]["figures"] = {}
+    (tmp_path / "map" / CONFIG).write_text(json.dumps(config))
+    with pytest.raises(ModelError):
+        load(tmp_path / "map")
+
+
+def test_a_meta_encoder_is_translated_through_its_own_projections(model: MetaEncoder, store: ViewStore) -> None:
+    made = translate(model, MEMBERS[0], TEXTS[:800], store=store, kinds=named_kinds("ridge"))
+    assert [encoder.spec.name for encoder in made.members] == MEMBERS
+    projection = made.meta.projections[0]
+    assert projection.columns == 24
+    assert made.translation is not None
+    assert made.translation.figures["translated"].recall_10.value > 0.8  # the member is in the model
+
+
+def test_texts_unlike_the_sample_give_a_warning() -> None:
+    chance = np.random.default_rng(0)
+    sample = chance.standard_normal((400, 20)) * np.r_[np.ones(10), np.zeros(10)] + 0.1
+    other = chance.standard_normal((400, 20)) * np.r_[np.zeros(10), np.ones(10)] + 0.1
+    familiar = Familiarity.of(sample[:300])
+    assert not familiar.is_unlike(sample[300:])
+    assert familiar.is_unlike(other)
+    assert not familiar.is_unlike(np.zeros((0, 20)))
+    assert sum(familiar.is_unlike(row[None]) for row in sample[300:]) <= 5
+    assert sum(familiar.is_unlike(row[None]) for row in other) > 200
+
+
+class Failing(Encoder):
+    """An encoder that fails, or takes its time, when it is told to."""
+
+    def __init__(self, dim: int, seed: int) -> None:
+        self._demo = DemoEncoder(dim, seed=seed)
+        self._spec = self._demo.spec
+        self.problem: str | float = 0.0
+
+    def embed(self, sentences: list[str]) -> NDArray[np.float32]:
+        if isinstance(self.problem, str):
+            raise EncoderError(self.problem)
+        time.sleep(self.problem)
+        return self._demo.embed(sentences)
+
+
+def test_a_member_that_fails_or_is_slow_is_predicted_from_the_others(model: MetaEncoder, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    member = Failing(24, 1)
+    usual: Any = {"encoders": {MEMBERS[0]: member}}
+    whole = model.encode(TEXTS[:200], normalize_embeddings=True)
+    cosines = {}
+    for missing in ("drop", "predict"):
+        member.problem = 0.0
+        loaded = load(tmp_path / "model", missing=missing, **usual)
+        np.testing.assert_allclose(loaded.encode(TEXTS[:200], normalize_embeddings=True), whole, atol=1e-6)
+        member.problem = "it is down"
+        with pytest.warns(RuntimeWarning, match="it is down"):
+            vectors = loaded.encode(TEXTS[:200], normalize_embeddings=True)
+        cosines[missing] = float((vectors * whole).sum(axis=1).mean())
+    assert cosines["predict"] > cosines["drop"]
+    member.problem = 0.0
+    slow = load(tmp_path / "model", missing="predict", time_limit=0.5, **usual)
+    np.testing.assert_allclose(slow.encode(TEXTS[:200], normalize_embeddings=True), whole, atol=1e-6)
+    member.problem = 3.0
+    begin = time.monotonic()
+    with pytest.warns(RuntimeWarning, match="took longer than 0.5 seconds"):
+        slow.encode(TEXTS[:3])
+    with pytest.warns(RuntimeWarning, match="still busy"):
+        slow.encode(TEXTS[:3])
+    assert time.monotonic() - begin < 3.0
+    with pytest.raises(InputError, match="seconds above 0"):
+        load(tmp_path / "model", time_limit=0.0)
+
+
+def test_small_models_keep_the_old_format_and_cannot_predict(tmp_path: Path, store: ViewStore) -> None:
+    few = Ensemble(MEMBERS).fit(TEXTS[:500], Concat(), store=store)
+    few.save(tmp_path / "few")
+    assert json.loads((tmp_path / "few" / CONFIG).read_text())["format"] in (1, 2)
+    with pytest.raises(ModelError, match="cannot predict a missing member"):
+        load(tmp_path / "few", missing="predict")
+    with pytest.raises(InputError, match="cannot predict"):
+        few.cheap(MEMBERS[0])
+
+
+def test_a_cheap_model_has_one_member_and_is_nearer_to_the_whole_one(model: MetaEncoder, tmp_path: Path) -> None:
+    cheap = model.cheap(MEMBERS[0])
+    assert [encoder.spec.name for encoder in cheap.members] == MEMBERS[:1]
+    cheap.save(tmp_path / "cheap")
+    np.testing.assert_array_equal(load(tmp_path / "cheap").encode(NEW), cheap.encode(NEW))
+    kept = cheap.method["recall_10"]
+    assert kept["cheap"] > kept["member"]
+    with pytest.raises(InputError, match="no member that counts"):
+        model.cheap("minilm")
+
+
+def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ENSEMBED_CACHE", str(tmp_path / "cache"))
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "translate.md").read_text()
+    examples = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert len(examples) == 4
+    names: dict[str, object] = {"sentences": TEXTS}
+    with pytest.warns(
+        RuntimeWarning
+    ):  # weights by reliability want more words than these have; "a text" is unlike them
+        exec("\n".join(examples), names)  # noqa: S102 - our own page
+    assert names["translated"].shape == (10, 32)  # type: ignore[attr-defined]

@@ -1,0 +1,1 @@
+"""What the documentation site is made with: hooks of mkdocs, pictures, notebooks. It is no part of the package."""

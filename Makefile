@@ -10,7 +10,7 @@ endif
 # Installed libraries are compiled when they are first imported: without the result every process would do it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick suite coverage lint bench system browser postgres clean
+.PHONY: demo test quick suite fuzz coverage lint bench docs notebooks dist system browser postgres clean
 
 demo: .venv/ready
 	$(BIN)/python -m experiments.demo $(ENCODERS)
@@ -33,6 +33,12 @@ SUITE = $(PYTEST) --numprocesses 3 --dist loadfile
 suite: .venv/dev
 	$(SUITE)
 
+# Mutated files of every format that we read: make fuzz SECONDS=3600 SEED=7, or INPUTS=100000, or FORMATS='model index'.
+# New failures are added to tests/fuzz/past_failures.json, which the tests replay.
+fuzz: .venv/dev
+	PYTHONPATH=.:tests:tests/encoders:tests/paper $(BIN)/python -m fuzz $(FORMATS) --keep --seed $(or $(SEED),0) \
+		$(if $(INPUTS),--inputs $(INPUTS),--seconds $(or $(SECONDS),600))
+
 # The same, with the lines that the tests reach: this makes them a fifth slower.
 coverage: .venv/dev system
 	$(SUITE) --cov=ensembed --cov-report=term:skip-covered
@@ -47,6 +53,20 @@ lint: .venv/dev
 bench: .venv/dev
 	$(INSTALL) '.[bench]'
 	$(BIN)/python -m benchmarks $(AREAS)
+
+# The site, in build/site: open build/site/index.html. Every warning, such as a link that leads nowhere, is an error.
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --strict
+	@echo 'The site is in build/site: open build/site/index.html.'
+
+# The notebooks with their output, and the pictures.
+notebooks: .venv/dev
+	$(BIN)/python -m website.pictures
+	$(BIN)/python -m website.notebooks $(NOTEBOOKS)
+
+# A release: sdist and wheel in dist/, checked, and tried in empty environments of the Pythons that there are.
+dist: .venv/release
+	$(BIN)/python -m website.release
 
 # One after the other: both use the package manager of the system.
 system:
@@ -77,8 +97,18 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 
 .venv/dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) '.[all,dev]'
-	touch .venv/ready $@
+	$(INSTALL) '.[all,dev,docs]'
+	touch .venv/ready .venv/docs $@
+
+.venv/docs: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(INSTALL) '.[docs]'
+	touch $@
+
+.venv/release: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(INSTALL) '.[release]'
+	touch $@
 
 clean:
 	rm -rf .venv .postgres

@@ -1,7 +1,7 @@
 """`python -m benchmarks.combinations`: what else was tried beside and on top of `Auto`, on STS-B dev alone.
 
 Prints, and writes to `results/combinations.md`, the scores of variants of `Auto` on a few ensembles: fitted on the
-unlabelled sentences of STS-B train, scored on STS-B dev. docs/reliability.md says what was made of them.
+unlabelled sentences of STS-B train, scored on STS-B dev. docs/explanation/reliability.md says what was made of them.
 """
 
 from __future__ import annotations

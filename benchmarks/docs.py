@@ -1,4 +1,4 @@
-"""The measured parts of docs/speed.md and docs/scaling.md: tables between marks, and the plot.
+"""The measured parts of docs/explanation/speed.md and docs/guides/scaling.md: tables between marks, and the plot.
 
     python -m benchmarks.docs
 
@@ -17,8 +17,8 @@ from benchmarks.results import Record
 from ensembed.support.atomic_files import write_atomically
 from ensembed.support.progress import short_count
 
-PAGES = (Path("docs/speed.md"), Path("docs/scaling.md"))
-PLOT = Path("docs/speed.svg")
+PAGES = (Path("docs/explanation/speed.md"), Path("docs/guides/scaling.md"))
+PLOT = Path("docs/explanation/speed.svg")
 ABSENT = "Not measured yet."
 _BLOCK = re.compile(r"(<!-- bench (\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 

@@ -1,7 +1,7 @@
 """`python -m benchmarks.groups`: duplicates and clusters against labels, for ensembles and for every member alone.
 
 Writes `results/groups.md` and `results/groups.json`. Needs the sentences of STS12 to STS16 and STS-B (`ensembed data`).
-docs/groups.md says what was made of the figures.
+docs/guides/groups.md says what was made of the figures.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.base import FloatArray
 from ensembed.methods import GCCA, Auto
 from ensembed.models.ensemble import Ensemble
-from ensembed.models.named_ensembles import named_ensemble
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search.groups import choose_number, find_threshold, kmeans_partition, star_groups
 from ensembed.sts import Dataset, distinct_sentences
@@ -114,7 +113,7 @@ def all_duplicates(models: Mapping[str, FloatArray], members: Sequence[str], pai
 
 def vectors(sentences: Sequence[str]) -> tuple[dict[str, FloatArray], Record]:
     """The sentences under each model, at length one; and what the models are."""
-    ensemble = Ensemble(named_ensemble("default"))
+    ensemble = Ensemble(("minilm", "use-lite", "wordllama"))
     store = ViewStore(wait=60)
     train = distinct_sentences([find_sts("stsb-train")])
     views = [np.asarray(view) for view in store.embed_all(ListCorpus(sentences), ensemble.encoders)]
@@ -225,7 +224,7 @@ def clusters(U: FloatArray, classes: NDArray[np.int64]) -> Record:
     number = int(classes.max()) + 1
     found: Record = {"given": [], "chosen": []}
     for seed in SEEDS:
-        chosen, _ = choose_number(U, seed=seed)
+        chosen, _ = choose_number(U, directions=None, seed=seed)
         for how, k in (("given", number), ("chosen", chosen)):
             labels = kmeans_partition(U, k, seed=seed).labels
             v = metrics.v_measure_score(classes, labels)

@@ -45,7 +45,7 @@ def page(areas: Mapping[str, Record]) -> str:
         "# Speed and memory",
         "",
         "Written by `make bench`; `python -m benchmarks AREA` measures one area again and keeps the others. Times are",
-        "the best of several runs, ours and the peer's in turn. docs/speed.md says what the figures mean.",
+        "the best of several runs, ours and the peer's in turn. docs/explanation/speed.md says what the figures mean.",
         "",
     ]
     for name, one in areas.items():

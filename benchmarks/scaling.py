@@ -2,7 +2,8 @@
 
     python -m benchmarks.scaling [--cores 1024] [--gpus 32] [--core-hour 0.04] [--gpu-hour 3] …
 
-Prints the tables of docs/scaling.md, with other assumptions if you like; `python -m benchmarks scaling` writes them
+Prints the tables of docs/guides/scaling.md, with other assumptions if you like; `python -m benchmarks scaling` writes
+them
 there. Rates are those of results/bench.json (one machine, measured) and
 results/bench-workers.json (Ray, 1 to 16 workers, measured); prices and bandwidths are assumptions, and options.
 """
@@ -129,7 +130,7 @@ def solved(D: int, of: Rates) -> float:
 
 
 def run(on: Assumptions | None = None) -> Section:
-    """The plans of docs/scaling.md."""
+    """The plans of docs/guides/scaling.md."""
     on, of = on or Assumptions(), rates()
     wide = {f"member {j}": 1024 for j in range(10)}
     small = {"minilm": 384, "use-lite": 512, "wordllama": 256}

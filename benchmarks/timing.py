@@ -54,7 +54,7 @@ class Section:
 
 
 def growth(against: str, series: str, points: list[tuple[float, float, float | None]]) -> dict[str, Any]:
-    """A line of the plot in docs/speed.md.
+    """A line of the plot in docs/explanation/speed.md.
 
     Args:
         against: what grows, such as "rows" or "D".

@@ -1,4 +1,4 @@
-"""Embedding with 1, 2, 4, … Ray workers on one machine, the index pass, and one GPU: the basis of docs/scaling.md.
+"""Embedding with 1, 2, 4, … Ray workers on one machine, the index pass, one GPU: the basis of docs/guides/scaling.md.
 
     python -m benchmarks.workers OUTDIR [SENTENCES]
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ensembed.errors import EnsembedError
     from ensembed.models.ensemble import Ensemble, MetaEncoder
     from ensembed.models.opening import load
+    from ensembed.support.machine import limit_threads
     from ensembed.views import ViewStore
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "TextCorpus",
     "ViewStore",
     "__version__",
+    "limit_threads",
     "load",
     "open_encoder",
 ]
@@ -46,6 +48,7 @@ _PLACES = {
     "ObjectEncoder": "encoders",
     "TextCorpus": "corpora.corpus",
     "ViewStore": "views",
+    "limit_threads": "support.machine",
     "load": "models.opening",
     "open_encoder": "encoders",
 }

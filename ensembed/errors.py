@@ -114,13 +114,18 @@ class ModelError(EnsembedError):
     """A saved model cannot be read or written."""
 
 
+EFFECTS = ("code", "network", "files")
+"""What needs consent: running code, talking to a network, reading what is no plain file or folder."""
+
+
 class ConsentError(ModelError):
     """A name out of a file would do what needs the caller's consent."""
 
     @classmethod
     def of(cls, subject: str, effects: dict[str, str]) -> ConsentError:
-        """Return the error on effects ("code", "network", "files") of a subject, each with what it would do."""
-        way_out = f'To allow that, pass trust=True (--trust), or only trust="{",".join(effects)}"'
+        """Return the error on some of `EFFECTS` of a subject, each with what it would do."""
+        names = ",".join(effects)
+        way_out = f'To allow that, pass --trust {names} (trust="{names}"), or --trust (trust=True) to allow everything'
         return cls(f"{subject} {' and '.join(effects.values())}. {way_out}")
 
 

@@ -90,7 +90,9 @@ def check_encoder(encoder: Encoder, *, tolerance: float = 1e-5) -> None:
     _check_threads(encoder, sentences, together, tolerance)
     for what, sentence_like in _UNUSABLE.items():
         _assert_refused(encoder, [sentences[0], sentence_like], what)
-    _assert_refused(encoder, "a string", "a string instead of a list")
+    _assert_close(
+        encoder.encode(sentences[0])[None], together[:1], tolerance, "a string has another vector than in a list"
+    )
 
 
 def check_store(store: ViewStore) -> None:

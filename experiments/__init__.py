@@ -1,7 +1,16 @@
 """Questions of our own and the tables that answer them. Not in the wheel: run them from a clone.
 
-    python -m experiments.demo              the paper's main table on three encoders (`make demo`)
+    python -m experiments.demo              the paper's main table on the default encoders (`make demo`)
+    python -m experiments.dimensions_table  vectors truncated to 32, 64, ... dimensions: results/dimensions.md
+    python -m experiments.distil_table      static students of an ensemble: results/distil.md
+    python -m experiments.field             constants chosen with some encoders, judged with others: results/field.md
     python -m experiments.ensembles_table   every ensemble of five encoders: results/ensembles.md
+    python -m experiments.hybrid_search     BM25 beside vectors, fused by ranks
+    python -m experiments.long_texts        long texts: cut, or pooled from their chunks
+    python -m experiments.reliability_sizes how many sentences show the best member: results/reliability-sizes.md
+    python -m experiments.missing_table     ensembles without a member: results/missing.md
+    python -m experiments.tasks_table       search, classes, clusters and pairs: results/tasks.md
+    python -m experiments.translate_table   maps between encoders
     python -m experiments.tuning_table      tuning on a few labelled pairs: results/tuning.md
     python -m experiments.words_table       word vectors under several poolings: results/words.md
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from ensembed.corpora.corpus import ListCorpus, TextCorpus
 from ensembed.fetch.fetcher import pull
 from ensembed.models.ensemble import Ensemble
-from ensembed.models.named_ensembles import ENSEMBLES
 from ensembed.paper.findings import DEV, MEAN, METRICS
 from ensembed.paper.laboratory import Laboratory
 from ensembed.paper.named_corpora import STSB_TRAIN, NamedCorpus, open_corpora
@@ -32,7 +31,7 @@ from experiments.ensembles_scores import AUTO, FALL, NOISE, Elsewhere, Ensembles
 from experiments.ensembles_trials import PAPER, Trials
 
 MEMBERS = ("gte-small", "minilm", "use-lite", "wordllama", "glove")
-EXAMPLES = (ENSEMBLES["default"], ("gte-small", "minilm"))
+EXAMPLES = (("minilm", "use-lite", "wordllama"), ("gte-small", "minilm"))
 """Ensembles that useless members are added to: near-equals, and a pair, about which agreement alone says nothing."""
 
 _COMMAND = "python -m experiments.ensembles_table"
@@ -276,7 +275,7 @@ def _notes(ensembles: Ensembles) -> list[str]:
         "conc, avg, svd and gcca (tau 10) are the paper's; svd and gcca have the dimension of the largest member. "
         "auto is conc with the members' reliability as weights, all members but the best softly whitened on the corpus "
         "that the weights were found on; the others that are weighted have the weights of members as they are. The "
-        "autoencoder is not among them: `ensembed reproduce` has it for the default ensemble."
+        "autoencoder is not among them: `ensembed reproduce` has it."
     )
     chosen = (
         "No score was used to fit or to weight anything. The constants of the estimate were chosen on STS-B dev, so "

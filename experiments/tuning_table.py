@@ -35,7 +35,7 @@ from ensembed.support.text_tables import markdown_table, text_table
 from ensembed.views import ViewStore
 from experiments import run, write_results
 
-ENSEMBLES = ("default", "gte-small,minilm,wordllama", "use-lite,wordllama")
+ENSEMBLES = ("minilm,use-lite,wordllama", "gte-small,minilm,wordllama", "use-lite,wordllama")
 SIZES = (25, 50, 100, 200, 400, 800, 1500)
 DRAWS = 20
 TEST = "stsb-test"

@@ -18,6 +18,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from ensembed.fetch.catalog import require
 from ensembed.fetch.fetcher import pull
+from ensembed.support import machine
 from ensembed.support.machine import cache_dir, chosen_data_dir
 from ensembed.testing import files_of
 from ensembed.views import ViewStore
@@ -126,6 +127,18 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def store(tmp_path: Path) -> ViewStore:
     """An empty store with 4 rows a shard."""
     return ViewStore(tmp_path / "store", shard_rows=4)
+
+
+@pytest.fixture(autouse=True)
+def _own_threads() -> Iterator[None]:
+    """Undo `limit_threads`, which a command with --threads calls for its whole process."""
+    environment = dict(os.environ)
+    yield
+    if machine._limits:
+        machine._limits.clear()
+        os.environ.clear()
+        os.environ.update(environment)
+        threadpool_limits(int(environment.get("OPENBLAS_NUM_THREADS") or machine.available_cores()))
 
 
 @pytest.fixture(scope="module")

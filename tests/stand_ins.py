@@ -25,6 +25,7 @@ def trusted(
         weights=given,
         weights_low=given,
         weights_high=given,
+        origin={"weights_from": "reliability", "decided": "lead", "trusted": int(given.argmax()), "sure": 1.0},
         whitened_weights=given,
         whitened=whitened,
         mute=tuple(name for name, weight in zip(names, given, strict=True) if not weight),

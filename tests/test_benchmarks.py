@@ -6,6 +6,7 @@ import importlib
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -123,23 +124,34 @@ def test_start_up_stays_within_what_it_has_to_reach() -> None:
 
 
 def test_soak_compares_good_clients_alone_and_beside_hostile_ones(tmp_path: Path) -> None:
-    plan = soak.Plan(0.1, good=2, idle=5, slow=3, texts=200, dim=16, sample_seconds=0.2)
-    facts = soak.main(plan, tmp_path)
-    assert json.loads((tmp_path / "soak.json").read_text()) == facts
-    assert "| wrong answers | 0 | 0 | 0 |" in (tmp_path / "soak.md").read_text()
-    for part in ("quiet", "beside"):
-        assert (facts[part]["wrong"], facts[part]["errors"]) == (0, {})
-        assert facts[part]["requests"] > 10
+    plan = soak.Plan(0.1, good=2, idle=5, slow=3, unread=2, texts=200, dim=16, sample_seconds=0.1)
+    facts = soak.main(replace(plan, member_seconds=(0.5, 0.7)), tmp_path)
+    assert json.loads((tmp_path / "soak.json").read_text()) == json.loads(json.dumps(facts))
+    assert "| wrong answers to good clients | 0 | 0 | yes |" in (tmp_path / "soak.md").read_text()
+    for seen in (*facts["phases"].values(), facts["failing"]):
+        assert (seen["wrong"], seen["errors"]) == (0, {})
+        assert seen["requests"] > 5
     assert facts["server"]["alive"]
-    assert facts["server"]["files_peak"] > 5
-    assert {"bad_body", "cancelled", "half_closed", "pipelined", "flood", "wrong_key"} <= facts["hostile"].keys()
+    assert facts["failing"]["alive"]
+    assert facts["failing"]["without_member"]
+    assert {"bad_body", "cancelled", "half_closed", "idle", "pipelined", "slow_reader"} <= facts["hostile"].keys()
 
 
 def test_soak_reports_the_slope_of_the_memory_after_the_start() -> None:
-    samples = [(float(i), 100.0 if i < 10 else 200.0 + i / 3600, 7 + i % 2) for i in range(61)]
+    samples = [(float(i), 100.0 if i < 20 else 200.0 + i / 3600, 7 + i % 2) for i in range(61)]
     facts = soak.memory_and_files(samples)
     assert facts["memory_slope_mb_per_hour"] == pytest.approx(1.0)
-    assert (facts["files_peak"], facts["files_end"]) == (8, 7)
+    assert (facts["files_most"], facts["files_end"]) == (8, 7)
+
+
+def test_soak_compares_delays_with_the_faster_quiet_phase() -> None:
+    seen = {"wrong": 0, "errors": {}, "files_end": 1, "files_most": 1, "memory_slope_mb_per_hour": 0.0}
+    phases = [seen | {"p99_ms": p99, "failing": seen} for p99 in (50.0, 20.0, 40.0, 10.0)]
+    names = ("alone", "beside idle and slow clients", "beside all hostile clients", "alone again")
+    server = {"memory_peak_mb": 1.0}
+    facts = {"phases": dict(zip(names, phases, strict=True)), "failing": seen | server, "server": server}
+    rows = [row[1:] for row in soak.targets(facts) if row[0].startswith("p99")]
+    assert rows == [("2.00", "< 3", True), ("4.00", "< 3", False)]
 
 
 def test_soak_is_not_run_unless_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,9 @@ IMPORTERS = ("import_extra", "import_module", "find_spec", "__import__")
 # Files that import a library when they are imported themselves, which happens inside functions only.
 AT_THE_TOP = {
     "torch": {
+        "distil/bert_student.py",
+        "distil/static_student.py",
+        "distil/student_training.py",
         "integrations/sentence_transformers.py",
         "methods/autoencoder/cross_view_network.py",
         "methods/autoencoder/process_group.py",
@@ -31,10 +34,13 @@ AT_THE_TOP = {
 # Files that import a library when a function is called.
 IN_FUNCTIONS = {
     "torch": {
+        "cli/demo.py",
+        "distil/distillation.py",
         "encoders/st_loading.py",
         "engines/ray/ray_training.py",
         "methods/passes.py",
         "numerics/torch_device.py",
+        "paper/main_table_demo.py",
         "paper/report/page.py",
     },
     "ray": {

@@ -1,4 +1,4 @@
-"""The README tells the truth: its table is the demo's, its commands exist, its Python runs."""
+"""README and results tell the truth: figures are those that were measured, commands exist, Python runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from ensembed.paper.tables.table_notes import outcome
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-WORDS = " ".join(README.split())
+RESULTS = (ROOT / "docs" / "explanation" / "results.md").read_text()
+WORDS = " ".join(RESULTS.split())
 REPRODUCED = ROOT / "results" / "reproduce"
 FINDINGS = Findings.from_json((REPRODUCED / "findings.json").read_bytes())
 
 
 def test_the_table_is_the_one_that_its_command_wrote() -> None:
-    rows = [line for line in README.splitlines() if line.startswith(("| system ", "| single:", "| meta:"))]
+    rows = [line for line in RESULTS.splitlines() if line.startswith(("| system ", "| single:", "| meta:"))]
     assert len(rows) == 14
     assert set(rows) <= set((REPRODUCED / "tables" / "table2-main.md").read_text().splitlines())
     words = FINDINGS.command.split()
@@ -96,24 +97,51 @@ def test_every_command_and_option_it_names_exists() -> None:
         assert set(re.findall(r"(?<= )--?[a-z][a-z-]*", rest)) <= options
 
 
-def test_every_method_is_in_its_table() -> None:
+def test_every_method_is_in_the_table_of_the_guide() -> None:
+    page = (ROOT / "docs" / "guides" / "fit.md").read_text()
     for name, method in METHODS.items():
-        assert f"`{method.__name__}` (`{name}`)" in README
+        assert f"`{method.__name__}` (`{name}`)" in page
+
+
+def test_the_short_table_has_the_figures_of_the_long_ones() -> None:
+    systems = {one.label: one for one in FINDINGS.systems}
+    costs = json.loads((REPRODUCED / "tables" / "cost.json").read_text())["rows"]
+    times = {row["cells"]["system"]: row["cells"]["ms per sentence"] for row in costs}
+    means = {row["cells"]["system"]: row["cells"]["mean"] for row in costs}
+    for start, label in (
+        ("| minilm, the best member |", "single:minilm"),
+        ("| the paper's GCCA |", "meta:gcca"),
+        ("| ensembed's default, `auto` |", OWN),
+    ):
+        [line] = [line for line in README.splitlines() if line.startswith(start)]
+        scores = f"{100 * means[label]['pearson']:.1f}/{100 * means[label]['spearman']:.1f}"
+        assert line.replace("*", "").endswith(f"| {systems[label].dim} | {times[label]:.1f} | {scores} |")
+    assert f"{times[OWN]:.1f} ms per sentence on two cores instead of {times['single:minilm']:.1f}" in README
+
+
+def test_the_readme_has_two_screens() -> None:
+    assert len(README.splitlines()) <= 110
 
 
 def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) == 2
+    [block] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    page = (ROOT / "docs" / "start" / "first_model.md").read_text()
+    [longer] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    fits = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guides" / "fit.md").read_text(), re.DOTALL)
+    assert len(fits) == 2
     monkeypatch.chdir(tmp_path)
     words = ["dog", "cat", "fox", "man", "car"]
     Path("corpus.txt").write_text("\n".join(f"{a} {b} {c}" for a in words for b in words for c in words))
     members = '["demo?dim=8&seed=1", "demo?dim=6&seed=2", "demo?dim=4&seed=3"]'
-    code = blocks[0].replace('["minilm", "use-lite", "wordllama"]', members).replace("512", "5")
+    code = [
+        text.replace('["minilm", "use-lite", "wordllama"]', members).replace("512", "5")
+        for text in (block, longer, *fits)
+    ]
     encoded = np.random.default_rng(0).standard_normal((300, 1300))
     arrays = {f"{letter}{j}": encoded[:, 400 * j : 400 * j + 400] for letter in "XY" for j in (1, 2, 3)}
     names: dict[str, object] = {"Ensemble": Ensemble, **arrays}
-    exec(code, names)  # noqa: S102 - it is our own README
-    exec(blocks[1].replace("1024", "256"), names)  # noqa: S102 - the README's own example
+    for text in code:
+        exec(text.replace("1024", "256"), names)  # noqa: S102 - our own pages
     assert Path("my-model", "model.safetensors").exists()
 
 
@@ -127,8 +155,29 @@ def test_what_it_says_of_all_ensembles_is_what_their_table_says() -> None:
     assert "the paper's methods in 3 or 4" in WORDS
 
 
+def test_the_figures_of_the_current_weights_are_those_of_the_field() -> None:
+    page = (ROOT / "results" / "field.md").read_text()
+    section = page.partition(", stsb-test\n")[2]
+    rows = {row.strip("| ").split(" | ")[0]: row.strip("| ").split(" | ")[1:] for row in section.splitlines()}
+    count, gain, worst, above, _ = rows["auto"]
+    similar = rows["auto, the two best within 4 points"][1]
+    r, rho, r_similar, rho_similar = (f"{float(x):.1f}" for x in (*gain.split("/"), *similar.split("/")))
+    r_worst, rho_worst = worst.split("/")
+    for name in ("README.md", "docs/index.md"):
+        text = (ROOT / name).read_text()
+        assert f"{r} points of Pearson's r ({rho} of Spearman's rho) over the best member on STS-B test" in text
+        assert f"[{count} ensembles]" in text
+        assert f"; {r_similar} ({rho_similar}) where the two best members are within four points" in text
+    assert f"{above} of [{count} ensembles](results/field.md) by both correlations" in " ".join(README.split())
+    assert f"`Auto` gains {gain} over the best member in the mean; {above} of the ensembles" in WORDS
+    assert f"the worst loses {r_worst[1:]} by Pearson's r and {rho_worst[1:]} by Spearman's rho" in WORDS
+    members = " ".join((ROOT / "docs" / "guides" / "members.md").read_text().split())
+    assert f"{similar} over the best member where the two best are within four points of each other, {gain}" in members
+
+
 def test_the_figures_of_speed_are_those_that_were_measured() -> None:
     areas = json.loads((ROOT / "results" / "bench.json").read_text())["areas"]
+    words = " ".join((ROOT / "docs" / "explanation" / "speed.md").read_text().split())
 
     def ratios(area: str) -> dict[tuple[str, str], float]:
         return {(one["what"], one["peer"].split(",")[0]): one["ratio"] for one in areas[area]["comparisons"]}
@@ -139,16 +188,16 @@ def test_the_figures_of_speed_are_those_that_were_measured() -> None:
     )
     data = areas["encode"]["data"]
     part = data["floor_s"] / data["seconds"]["ours, float32"]
-    assert f"**{1 / single:.1f} times** as fast as sentence-transformers in float32 ({part:.0%} of" in WORDS
-    assert f"**{1 / small:.1f} times** in int8" in WORDS
+    assert f"**{1 / single:.1f} times** as fast as sentence-transformers in float32 ({part:.0%} of" in words
+    assert f"**{1 / small:.1f} times** in int8" in words
     many = next(ratio for (what, peer), ratio in ratios("cores").items() if "float32" in what and "sent" in peer)
-    assert f"on sixteen cores **{1 / many:.1f} times** in float32" in WORDS
+    assert f"on sixteen cores **{1 / many:.1f} times** in float32" in words
     assert "16 cores" in areas["cores"]["notes"][-1]
     chosen = next(ratio for (what, _), ratio in ratios("ensemble").items() if "as the schedule chooses" in what)
-    assert f"({chosen:.2f} times their sum)" in WORDS
+    assert f"({chosen:.2f} times their sum)" in words
     known = next(ratio for (what, _), ratio in ratios("cache").items() if "all four" in what)
-    assert f"**{round(1 / known, -2):,.0f} times** as fast as they are encoded" in WORDS
+    assert f"**{round(1 / known, -2):,.0f} times** as fast as they are encoded" in words
     [stored] = [ratio for (what, _), ratio in ratios("moments").items() if "302,000" in what]
-    assert f"{stored:.2f} times the bare product of its 302,000 x 2,136 numbers" in WORDS
+    assert f"{stored:.2f} times the bare product of its 302,000 x 2,136 numbers" in words
     device = json.loads((ROOT / "results" / "bench-device.json").read_text())
-    assert f"take {device['moments and gcca, s']:.2f} s together" in WORDS
+    assert f"take {device['moments and gcca, s']:.2f} s together" in words

@@ -94,17 +94,17 @@ def test_encoders_with_a_bad_spec_are_caught(spec: Callable[[], EncoderSpec], me
 
 
 class Float64(Changed):
-    def encode(self, sentences: Any, *, progress: Progress = silent) -> Any:  # noqa: ANN401 - as a bad one would
+    def encode(self, sentences: Any, *, progress: Progress = silent, **_: Any) -> Any:  # noqa: ANN401 - as a bad one would
         return super().encode(sentences, progress=progress).astype(np.float64)
 
 
 class Lenient(Changed):
-    def encode(self, sentences: Any, *, progress: Progress = silent) -> Any:  # noqa: ANN401 - as a bad one would
+    def encode(self, sentences: Any, *, progress: Progress = silent, **_: Any) -> Any:  # noqa: ANN401 - as a bad one would
         return super().encode([str(s).encode(errors="replace").decode() for s in sentences], progress=progress)
 
 
 class Careless(Changed):
-    def encode(self, sentences: Any, *, progress: Progress = silent) -> Any:  # noqa: ANN401 - as a bad one would
+    def encode(self, sentences: Any, *, progress: Progress = silent, **_: Any) -> Any:  # noqa: ANN401 - as a bad one would
         return super().encode(sentences, progress=progress) if sentences else np.zeros((0,), np.float32)
 
 

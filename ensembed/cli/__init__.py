@@ -1,15 +1,16 @@
 """The command line: one file per command (options in, one call, table or JSON out). It may import every other room.
 
 `options` holds shared options, `methods` those of `fit`; `console` reads input and prints; `reference` writes
-docs/cli.md. Commands are imported when they are used: help and completion must not wait for numpy.
+docs/reference/cli.md. Commands are imported when they are used: help and completion must not wait for numpy.
 
 Exit codes: 0 done; 1 the input or the data is wrong; 2 the command line is wrong; 3 something must be pulled or
-installed first; 130 interrupted, and nothing that was finished is lost.
+installed first; 130 interrupted, and nothing that was finished is lost; 141 nobody reads the output any more.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -20,17 +21,34 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ensembed.errors import EnsembedError, MissingError
+from ensembed.errors import EFFECTS, EnsembedError, MissingError
 from ensembed.support.version import __version__
 
-FAILED, MISSING, INTERRUPTED = 1, 3, 130
+FAILED, MISSING, INTERRUPTED, UNREAD = 1, 3, 130, 141
 _KEPT = ": finished work is kept (of vectors, whole shards); run the same command to continue"
-_RESUMABLE = ("pull", "data", "compare", "reliability", "embed", "fit", "dedupe", "cluster", "reproduce", "index")
+_RESUMABLE = (
+    "demo",
+    "pull",
+    "data",
+    "compare",
+    "reliability",
+    "choose",
+    "embed",
+    "fit",
+    "dedupe",
+    "cluster",
+    "distil",
+    "reproduce",
+    "index",
+    "translate",
+    "migrate",
+)
 
 
-# The first sentence of each command's help, in the order of docs/cli.md. It is here so that the list of commands can be
+# The first sentence of each command's help, in the order of docs/reference/cli.md. It is here so that the list can be
 # printed without importing them; a test compares it with the commands.
 SUMMARIES = {
+    "demo": "Repeat the paper's main table on the default encoders, or on ENCODERS of the catalogue, from nothing.",
     "encoders": "List the encoders and data sets of the catalogue and which are here, and every kind of encoder.",
     "pull": "Fetch encoders (or the data set stsb) by NAME and check them against their pinned hashes.",
     "data": (
@@ -38,17 +56,24 @@ SUMMARIES = {
     ),
     "compare": "Show how alike ENCODERs (names, folders of saved models) are, without labels.",
     "reliability": "Estimate which members to trust on the unlabelled sentences of CORPUS.",
+    "choose": "Choose encoders, and an ensemble of them, for the unlabelled sentences of CORPUS.",
     "embed": "Encode CORPUS with each encoder and keep the vectors.",
     "fit": "Fit a meta-embedding on the unlabelled sentences of CORPUS and save it.",
     "encode": "Turn the lines of a file into vectors.",
     "similarity": "Print how alike sentences are.",
     "dedupe": "Find sentences of FILE that say the same.",
     "cluster": "Find out what the sentences of FILE are about.",
-    "evaluate": "Score MODELS (folders of saved models, names of encoders) on semantic textual similarity.",
+    "evaluate": "Score MODELS (folders of saved models, names of encoders) on semantic textual similarity, "
+    "or on tasks.",
+    "distil": "Train one small student to give the vectors of TEACHER, on the unlabelled sentences of CORPUS.",
     "push": "Put the saved model in the folder MODEL on the Hugging Face hub as REPO (org/name).",
     "reproduce": "Run everything the paper reports, and more, on an ensemble, and write tables and a report.",
     "index": "Make a search index in FOLDER of the texts in FILE, or add them to the one that is there.",
     "search": "Find the texts in the index FOLDER that are nearest to each QUERY.",
+    "translate": "Fit a map that gives TARGET's vectors of texts that SOURCE encodes, and say how good it is.",
+    "migrate": (
+        "Make the index in FOLDER one of another model by translating its vectors; the texts are not embedded again."
+    ),
     "serve": "Serve MODEL (a saved model's folder, an encoder's name) over HTTP.",
     "bench": "Measure what the members of an ensemble cost on this machine.",
 }
@@ -106,8 +131,11 @@ def cli() -> None:
       ensembed similarity my-model "A dog runs." "A puppy is running." "Stocks fell."
       ensembed evaluate my-model minilm --sts stsb-dev
 
+    Tab completes commands, options, encoders, models and files after eval "$(_ENSEMBED_COMPLETE=bash_source ensembed)";
+    zsh_source and fish_source are for the other shells.
+
     Exit codes: 0 done, 1 bad input or data, 2 bad command line, 3 something must be pulled or installed first,
-    130 interrupted.
+    130 interrupted, 141 nobody reads the output any more.
     """
 
 
@@ -116,9 +144,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # without file and line
         arguments = sys.argv[1:]
+    output = sys.stdout
     try:
+        if arguments[:1] == ["help"]:
+            arguments = [*arguments[1:], "--help"]
+        if any(word.partition("=")[0] == "--trust" for word in arguments):
+            arguments = _with_effects(arguments)
         cli.main(list(arguments), prog_name="ensembed", standalone_mode=False)
         sys.stdout.flush()  # while an error can still be reported
+    except SystemExit as end:
+        # click replaces sys.stdout when its reader has gone, and rich raises this; both would end with 1.
+        unread = sys.stdout is not output or isinstance(end.__context__, BrokenPipeError)
+        return UNREAD if unread else int(end.code or 0)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())  # for the flush when Python ends
+        return UNREAD
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
@@ -136,6 +176,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _print_error(f"{error if error.filename else f'output cannot be written: {error}'}{full}")
         return FAILED
     return 0
+
+
+def _with_effects(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with one `--trust=EFFECTS`, which `--trust` alone, or before other words, does not have.
+
+    Click would take any word behind it for its value. A word that looks like misspelt effects is an error, not consent
+    to all of them.
+    """
+    from difflib import get_close_matches  # not needed by help and completion
+
+    def correct(effect: str) -> list[str]:
+        return get_close_matches(effect.strip().lower(), EFFECTS, n=1, cutoff=0.75)
+
+    def is_meant(word: str) -> bool:
+        return "," in word or all(map(correct, word.split()))
+
+    rest, others, effects = list(arguments), list[str](), list[str]()
+    while rest and rest[0] != "--":
+        word = rest.pop(0)
+        option, equals, value = word.partition("=")
+        if option != "--trust":
+            others.append(word)
+            continue
+        if not equals:
+            value = rest.pop(0) if rest and not rest[0].startswith("-") and is_meant(rest[0]) else ",".join(EFFECTS)
+        effects += value.split(",")
+    if unknown := [effect for effect in effects if effect not in EFFECTS]:
+        close = [match for effect in effects for word in effect.split() for match in correct(word)]
+        hint = f" Did you mean --trust={','.join(dict.fromkeys(close))}?" if close else ""
+        known = f"--trust takes {', '.join(EFFECTS)}, with commas between them"
+        raise click.UsageError(f"{known}, not {unknown[0]!r}.{hint} To allow everything, write --trust at the end.")
+    return [*others, f"--trust={','.join(effects)}", *rest]
 
 
 def _print_error(error: Exception | str) -> None:

@@ -17,12 +17,13 @@ from ensembed.support.provenance import provenance
 @click.argument("file", required=False, type=INPUT)
 @members_options
 @click.option("--sentences", "-n", "count", type=POSITIVE, default=2000, help="Encode at most this many lines of FILE.")
-@how_options("errors", "threads", "quiet", "as_json")
+@how_options("errors", "column", "file_format", "threads", "quiet", "as_json")
 def bench(file: Path | None, encoders: tuple[str, ...], count: int, how: How) -> None:
     """Measure what the members of an ensemble cost on this machine.
 
-    FILE is plain or gzipped text, one sentence a line; - is standard input. Without it, made-up messages to a help desk
-    are encoded; your own sentences tell more, since longer ones take longer. Repeated and blank lines are left out.
+    FILE is text (a sentence a line), CSV, TSV or JSON Lines, plain or gzipped; - is standard input. Without it, made-up
+    messages to a help desk are encoded; your own sentences tell more, since longer ones take longer. Repeated and blank
+    lines are left out.
 
     Shown are, for each member: its speed and its share of the time, how long it takes to open it, to encode its first
     sentence and a sentence by itself (the median, and what 95% stay under), and by how much the process grew. Then the

@@ -7,14 +7,25 @@ from typing import Any
 
 import click
 
+from ensembed.cli.completion import MODEL
 from ensembed.cli.console import print_json, print_sentence
-from ensembed.cli.options import INPUT, Columns, How, Out, check_apart, column_options, how_options, out_options
+from ensembed.cli.options import (
+    INPUT,
+    Columns,
+    How,
+    Out,
+    check_outputs,
+    column_options,
+    force_option,
+    how_options,
+    out_options,
+)
 from ensembed.corpora.record_files import write_records
 from ensembed.search.groups import find_clusters
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.argument("corpus", metavar="FILE", type=INPUT)
 @click.option("--clusters", "-k", type=click.IntRange(min=1), help="How many. [default: by the silhouette, 2 to 64]")
 @click.option(
@@ -30,8 +41,9 @@ from ensembed.search.groups import find_clusters
 @click.option("--words", type=click.IntRange(min=0), default=8, help="Words that describe it.")
 @column_options
 @out_options("Write the cluster of every sentence")
+@force_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of all random choices.")
-@how_options("store", "wait", "errors", "threads", "trust", "quiet", "as_json")
+@how_options("store", "wait", "errors", "threads", "moved", "trust", "quiet", "as_json")
 def cluster(model: str, corpus: Path, columns: Columns, out: Out, how: How, **settings: Any) -> None:  # noqa: ANN401 - the options above
     """Find out what the sentences of FILE are about.
 
@@ -47,7 +59,7 @@ def cluster(model: str, corpus: Path, columns: Columns, out: Out, how: How, **se
       ensembed cluster my-model articles.csv --text-column title --id-column number --out clusters.jsonl
       ensembed cluster minilm sentences.txt --method hdbscan --least 10 --json
     """
-    check_apart(file=corpus, out=out.path)
+    check_outputs(settings.pop("force"), file=corpus, out=out.path)
     with how.progress() as progress, columns.corpus(corpus, how.errors) as sentences:
         encoder = how.open_model(model, progress)
         result = find_clusters(sentences, encoder, **settings, store=how.views, progress=progress)

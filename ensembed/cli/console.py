@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,7 +41,8 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: 
 def print_sentence(sentence: Mapping[str, Any]) -> None:
     """Print a sentence of a group on one line: its cosine, its id or its row, its text."""
     text, name = " ".join(sentence["text"].split()), str(sentence.get("id", sentence["row"]))
-    click.echo(f"  {sentence['cosine']:.4f}  {printable(name):>8}  {printable(text[:90])}")
+    room = max(shutil.get_terminal_size().columns - 20, 20) if sys.stdout.isatty() else 90
+    click.echo(f"  {sentence['cosine']:.4f}  {printable(name):>8}  {printable(text[: min(room, 90)])}")
 
 
 def human_bytes(size: int) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ensembed.cli.completion import DATA_SET
 from ensembed.cli.console import human_bytes, print_json, print_table
 from ensembed.cli.options import FOLDER, How, json_option, quiet_option
 from ensembed.errors import DatasetError
@@ -54,7 +55,7 @@ def data(context: click.Context, as_json: bool) -> None:
 
 
 @data.command()
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, type=DATA_SET)
 @click.option("--all", "everything", is_flag=True, help="Fetch all of them: 1.8 GB to download.")
 @click.option(
     "--data", "folder", type=FOLDER, help="Folder to put them in. [default: $ENSEMBED_DATA, or `data` in the cache]"

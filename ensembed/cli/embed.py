@@ -28,16 +28,17 @@ from ensembed.views import ViewStore
 @click.option("--shard-rows", type=click.IntRange(min=1), default=4096, help="Rows per shard.")
 @click.option("--verify", is_flag=True, help="Check every byte first and encode damaged shards again.")
 @engine_options
-@how_options("store", "wait", "errors", "column", "threads", "quiet", "as_json")
+@how_options("store", "wait", "errors", "column", "file_format", "threads", "quiet", "as_json")
 def embed(
     corpus: Path | str, encoders: tuple[str, ...], shard_rows: int, verify: bool, engine: EngineChoice, how: How
 ) -> None:
     """Encode CORPUS with each encoder and keep the vectors.
 
-    CORPUS is a text file, plain or gzipped, one sentence a line, or a Parquet file; - is standard input. It may be a
-    folder or a pattern ('news/*.parquet'), whose files are read in the order of their names, and a URL of any protocol
-    that fsspec knows (s3://bucket/news). Blank lines are left out and each distinct sentence is encoded once. The
-    command can be interrupted at any time, even by kill -9: run it again and it goes on, at most one shard behind.
+    CORPUS is text (a sentence a line), CSV or TSV with a header, JSON Lines, plain or gzipped, or Parquet; - is
+    standard input. It may be a folder or a pattern ('news/*.parquet'), whose files are read in the order of their
+    names, and a URL of any protocol that fsspec knows (s3://bucket/news). Blank lines are left out and each distinct
+    sentence is encoded once. The command can be interrupted at any time, even by kill -9: run it again and it goes on,
+    at most one shard behind.
 
     With --engine ray a cluster encodes, and what one engine began the other can finish. CORPUS and --store must be
     places that all machines of the cluster reach by the same name. What each stage took goes to standard error; with
@@ -47,7 +48,7 @@ def embed(
     Examples:
       ensembed embed news.txt.gz -e minilm -e use-lite
       ensembed embed news.txt.gz -e minilm --verify
-      ensembed embed 's3://bucket/news/*.parquet' --column text -e minilm
+      ensembed embed 's3://bucket/news/*.parquet' --text-column text -e minilm
       ensembed embed news.txt.gz --ensemble default -e words:glove.6B.300d.txt
       ensembed embed /shared/news.txt -e minilm --store /shared/views --engine ray --address auto
       ensembed embed /shared/news.txt -e minilm -e wordllama --store /shared/views --engine ray \

@@ -21,7 +21,8 @@ def encoders(as_json: bool) -> None:
       ensembed encoders --json
 
     A kind is named by its scheme, as in onnx:models/bge. Options follow a question mark:
-    minilm?max_length=64&normalize=true. Every encoder takes prefix=TEXT (put before each sentence), truncate_dim=N (the
+    minilm?max_length=64&normalize=true. Every encoder takes prefix=TEXT (put before each sentence), query_prefix and
+    document_prefix (before queries and documents instead), long=chunk (read long texts whole), truncate_dim=N (the
     first N dimensions) and normalize=true. Installed packages can add kinds of their own.
     """
     entries, kinds = list(catalog().values()), describe_kinds()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ensembed.cli.completion import ENCODER
 from ensembed.cli.console import print_json
 from ensembed.cli.methods import errors_name_options, method_options
 from ensembed.cli.options import (
@@ -13,8 +14,9 @@ from ensembed.cli.options import (
     EngineChoice,
     How,
     corpus_argument,
+    default_members_options,
+    force_option,
     how_options,
-    members_options,
     open_corpus,
     print_stages,
     stages_json,
@@ -23,6 +25,7 @@ from ensembed.cli.options import (
 from ensembed.errors import ModelError
 from ensembed.methods import Method
 from ensembed.models.ensemble import Ensemble
+from ensembed.models.saved_model import CONFIG, is_own_folder
 from ensembed.models.summary import spectrum, summary
 from ensembed.sts import read_pairs
 from ensembed.support.atomic_files import why_not_writable
@@ -33,9 +36,10 @@ from ensembed.views import ViewStore
 
 @click.command()
 @corpus_argument
-@members_options
+@default_members_options
 @method_options
-@click.option("--out", "-o", type=FOLDER, required=True, help="Folder for the model.")
+@click.option("--out", "-o", type=FOLDER, required=True, help="Folder for the model: a new one, or with --force.")
+@force_option
 @click.option(
     "--tune",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -43,29 +47,42 @@ from ensembed.views import ViewStore
     "similar. Blank lines and a header that begins with `score` are ignored; Windows line ends are fine. "
     "[default: none]",
 )
+@click.option(
+    "--cheap",
+    metavar="NAME",
+    type=ENCODER,
+    help="Save a model that encodes with this member only and predicts what the others would add. "
+    "[default: encode with all members]",
+)
 @training_engine_options
-@how_options("store", "wait", "errors", "column", "threads", "quiet", "as_json")
+@how_options("store", "wait", "errors", "column", "file_format", "threads", "quiet", "as_json")
 def fit(
     corpus: Path | str,
     encoders: tuple[str, ...],
     method: Method,
     out: Path,
+    force: bool,
     tune: Path | None,
+    cheap: str | None,
     engine: EngineChoice,
     how: How,
 ) -> None:
     """Fit a meta-embedding on the unlabelled sentences of CORPUS and save it.
 
-    CORPUS is a text file, plain or gzipped, one sentence a line, or a Parquet file, a folder or a pattern of such
-    files, or a URL; - is standard input.
+    CORPUS is text (a sentence a line), CSV or TSV with a header, JSON Lines, plain or gzipped, or Parquet: a file, a
+    folder or a pattern of such files, or a URL; - is standard input.
 
     The members' views are cached, so that fitting another method, or going on after an interruption, encodes nothing
-    twice. The method auto, the default, concatenates the members' vectors with weights that say how far each can be
+    twice. A model that is in --out stays as it is unless --force is given, and then until the new one is complete. The
+    method auto, the default, concatenates the members' vectors with weights that say how far each can be
     trusted, which it finds out without labels. The others are the paper's: conc and avg need no training, svd and gcca
     are solved in one pass, up is a random projection of one member, ae is a cross-view autoencoder.
 
     With a few labelled pairs, --tune chooses weights, tau, dim and method on them by cross-validation. The method that
     was asked for stays unless another is better by more than noise, and so does its --dim.
+
+    With --cheap the model that is saved encodes with one member only; what the others would add is predicted from it.
+    What that keeps of the whole model's nearest neighbours, and what the member alone keeps, is printed.
 
     ae is trained with torch: pip install 'ensembed[ae]'. (mse without hidden layers is solved and needs none, nor does
     a model once it is saved.) Its training is kept in the store while it runs: after an interruption, even by kill -9,
@@ -75,26 +92,38 @@ def fit(
     store must be on a path that all its machines share. What each stage took is printed at the end.
 
     The ensemble `paper` is ParaNMT, USE and SBERT, those of the paper: it needs pip install 'ensembed[st,tfhub]', and
-    downloads gigabytes the first time. `default` is minilm, use-lite and wordllama, which `ensembed pull` gets.
+    downloads gigabytes the first time. `default`, which is taken where no
+    member is named, is minilm and use-m3, which `ensembed pull` gets; `ensembed choose` finds one for your text.
 
     \b
     Examples:
+      ensembed fit corpus.txt --out my-model
       ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --out my-model
       ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --dim 256 --out my-small-model
       ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --method gcca --dim 512 --out my-gcca
       ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --tune pairs.tsv --out my-tuned-model
       ensembed fit corpus.txt -e minilm -e wordllama --method svd --out my-svd --json
       ensembed fit corpus.txt --ensemble default --method ae --loss kld --epochs 100 --batch-size 1000 --out my-ae
+      ensembed fit corpus.txt --ensemble default --cheap minilm --out my-cheap-model
       ensembed fit corpus.txt --ensemble paper --method gcca --dim 1024 --out paper-model
       ensembed fit corpus.txt --ensemble default --engine ray --address auto --store /shared/views --out my-model
     """
-    if problem := why_not_writable(out):  # before the work, and not after it
+    if problem := why_not_writable(out, is_own_folder):  # before the work, and not after it
         raise ModelError(f"cannot save the model in {out}: {problem}")
+    if not force and (out / CONFIG).exists():
+        way_out = "name a new folder, or replace it with --force"
+        lost = f"an index that was made with it then needs: ensembed index FOLDER --model {out} --change-model"
+        raise ModelError(f"there is a model in {out} already: {way_out} ({lost})")
+    if cheap is not None and cheap not in encoders:
+        raise click.UsageError(f"--cheap {cheap} is no member: choose of {', '.join(encoders)}.")
     labels = None if tune is None else read_pairs(tune)
-    with open_corpus(corpus, how.errors, how.column) as source, bars(enabled=False if how.quiet else None) as progress:
+    with (
+        open_corpus(corpus, errors=how.errors, column=how.column, file_format=how.file_format) as source,
+        bars(enabled=False if how.quiet else None) as progress,
+    ):
         ensemble = Ensemble(encoders, threads=how.threads, progress=progress)
         with errors_name_options(usage=True):
-            ensemble.check(method)
+            method.check(ensemble.dims)
         with errors_name_options(), engine.open() as chosen:
             model = ensemble.fit(
                 source,
@@ -105,6 +134,9 @@ def fit(
                 threads=how.threads,
                 progress=progress,
             )
+    if cheap is not None:
+        model = model.cheap(cheap)
+        ensemble = model.ensemble
     model.save(out)
     if how.as_json:
         meta = model.meta

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ensembed.cli.completion import MODEL
 from ensembed.cli.console import STDIN, human_bytes, print_json, print_table
 from ensembed.cli.options import FOLDER, Columns, Gathered, How, column_options, how_options, read_batches
 from ensembed.corpora.corpus import BadBytes
@@ -43,9 +44,20 @@ setting_options = Gathered(
         "graph_rows": click.option("--graph-rows", type=click.IntRange(min=1), help="See --kind. [default: 250000]"),
     },
 )
+
+
+@dataclass(frozen=True)
+class Adding:
+    """How the texts of a file are added: arguments of `add_file`."""
+
+    replace: bool
+    again: bool
+    batch: int
+
+
 adding_options = Gathered(
     "adding",
-    dict,
+    Adding,
     {
         "replace": click.option(
             "--replace", is_flag=True, help="Replace rows whose ids come again; otherwise that is an error."
@@ -58,26 +70,43 @@ adding_options = Gathered(
 
 @click.command()
 @click.argument("folder", type=FOLDER)
-@click.argument("file", required=False)
-@click.option("--model", "-m", help="A saved model's folder or an encoder's name; a new index needs it.")
+@click.argument("file", required=False, type=click.Path())
+@click.option(
+    "--model",
+    "-m",
+    type=MODEL,
+    metavar="NAME",
+    help="A saved model's folder or an encoder's name; a new index needs it.",
+)
 @setting_options
 @column_options
 @adding_options
 @click.option("--delete", "--remove", "deleted", multiple=True, metavar="ID", help="Delete a row; give it repeatedly.")
 @click.option("--delete-from", metavar="FILE", help="Delete the rows whose ids are in FILE, one a line; - for stdin.")
+@click.option(
+    "--change-model", is_flag=True, help="Encode all texts of the index again with --model, which it has from then on."
+)
+@click.option(
+    "--embed-translated",
+    type=click.IntRange(min=1),
+    metavar="ROWS",
+    help="Embed at most so many of the rows that `ensembed migrate` translated.",
+)
 @click.option("--compact", is_flag=True, help="Write the rows again without the deleted ones.")
 @click.option("--verify", is_flag=True, help="Read every byte first and compare the checksums.")
 @click.option("--wait", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait for another writer.")
-@how_options("errors", "threads", "trust", "quiet", "as_json")
+@how_options("errors", "threads", "moved", "trust", "quiet", "as_json")
 def index(
     folder: Path,
     file: str | None,
     model: str | None,
     settings: dict[str, Any],
     columns: Columns,
-    adding: dict[str, Any],
+    adding: Adding,
     deleted: tuple[str, ...],
     delete_from: str | None,
+    change_model: bool,
+    embed_translated: int | None,
     compact: bool,
     verify: bool,
     wait: float,
@@ -88,28 +117,47 @@ def index(
     FILE is text (a line a row), CSV or TSV with a header, or JSON Lines, plain or gzipped; - is standard input. Other
     columns are kept as metadata. The model is remembered, and how the index searches is fixed when it is made. The
     command can be interrupted at any time, even by kill -9: finished batches stay, and the same command continues.
-    Without FILE it deletes, compacts, verifies, or says what is in FOLDER.
+    Without FILE it deletes, compacts, verifies, changes the model, or says what is in FOLDER. An index searches with
+    the model that it was made with; after a change of model --change-model brings it over, and until that is done the
+    old one can be searched.
 
     \b
     Examples:
       ensembed index my-index articles.csv --model my-model --text-column title --id-column number
       ensembed index my-index more.jsonl --id-column id --replace
       ensembed index my-index --delete 17 --delete 23
+      ensembed index my-index --model my-new-model --change-model
       ensembed index big-index sentences.txt.gz --model minilm --dtype int8
       ensembed search my-index "how do I reset my password"
     """
     source = None if file is None else _source(file, columns, how.errors)
     if not os.path.lexists(folder / MANIFEST) and (model is None or source is None):
         raise click.UsageError(f"There is no index in {folder}: to make one, give a FILE and --model.")
+    if change_model and model is None:
+        raise click.UsageError("--change-model needs the new model: --model NAME.")
     changes = {}
     with how.progress() as progress:
-        opening = {"threads": how.threads, "trust": how.trust, "progress": progress}
-        opened = open_or_create(folder, model, settings, adding=source is not None, verify=verify, wait=wait, **opening)
+        opened = open_or_create(
+            folder,
+            model,
+            settings,
+            adding=source is not None,
+            change_model=change_model,
+            verify=verify,
+            encoders=how.moved,
+            threads=how.threads,
+            trust=how.trust,
+            wait=wait,
+            progress=progress,
+        )
         lines = () if delete_from is None else itertools.chain.from_iterable(read_batches(Path(delete_from)))
         if ids := [*deleted, *(line for line in lines if line.strip())]:
             changes["deleted"] = opened.delete(ids, progress=progress)
         if source is not None:
-            changes |= asdict(add_file(opened, source, **adding, progress=progress))
+            replace, again, batch = adding.replace, adding.again, adding.batch
+            changes |= asdict(add_file(opened, source, replace=replace, again=again, batch=batch, progress=progress))
+        if embed_translated is not None:
+            changes["embedded"] = opened.embed_translated(embed_translated, progress=progress)
         if compact:
             opened.compact(progress=progress)
     facts = opened.facts
@@ -120,7 +168,8 @@ def index(
         print_json(facts | {f"now_{key}": value for key, value in changes.items()})
         return
     shown = facts | {"bytes": human_bytes(facts["bytes"])}
-    shown |= {f"{key} now": value for key, value in changes.items() if value or key in ("added", "deleted")}
+    shown = {key: value for key, value in shown.items() if value or key != "without_block_checksums"}
+    shown |= {f"{key} now": value for key, value in changes.items() if value or key in ("added", "deleted", "embedded")}
     print_table(["what", ""], [[key, str(value)] for key, value in shown.items()], left=2)
 
 

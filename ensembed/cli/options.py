@@ -11,22 +11,25 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeAlias
 
 import click
 from click.core import ParameterSource
 
+from ensembed.cli.completion import ENCODER, ENSEMBLE
 from ensembed.cli.console import STDIN, human_bytes
 from ensembed.corpora import open_corpus as open_stored_corpus
-from ensembed.corpora.corpus import URL, BadBytes, Corpus, Lines
-from ensembed.corpora.record_files import FORMS, FileFormat, RecordCorpus, RecordFile, form_of, new_text_file
+from ensembed.corpora.corpus import URL, BadBytes, Corpus, FileFormat, Lines
+from ensembed.corpora.record_files import FORMS, RecordFile, form_of, new_text_file
 from ensembed.encoders import Encoder
 from ensembed.engines.engine import Local
-from ensembed.errors import CorpusError, InputError
-from ensembed.models.named_ensembles import ENSEMBLES, named_ensemble
+from ensembed.errors import EFFECTS, CorpusError, InputError
+from ensembed.models.named_ensembles import ENSEMBLES, named_ensemble, split_names
 from ensembed.models.opening import open_model
+from ensembed.models.saved_model import is_model, read_model
+from ensembed.support.machine import limit_threads
 from ensembed.support.progress import Progress, bars
 from ensembed.support.text_tables import text_table
 from ensembed.views import ViewStore
@@ -44,7 +47,22 @@ INPUT = click.Path(path_type=Path, allow_dash=True)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program instead of a table.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Draw no progress bars.")
-threads_option = click.option("--threads", type=POSITIVE, help="Cores per encoder. [default: all]")
+
+
+class _Threads(click.IntRange):
+    """A number of cores, which bounds everything that the process does from then on."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own
+        threads = super().convert(value, param, ctx)
+        limit_threads(threads)
+        return threads
+
+
+threads_option = click.option(
+    "--threads",
+    type=_Threads(min=1),
+    help="Cores to use: encoders, BLAS, torch, tokenizers. [default: all that this process may use]",
+)
 store_option = click.option("--store", type=PATH, help="Where views are kept. [default: `views` in the cache]")
 errors_option = click.option(
     "--errors", type=click.Choice(["strict", "replace"]), default="strict", help="How to read bytes that are not UTF-8."
@@ -54,11 +72,33 @@ wait_option = click.option(
 )
 trust_option = click.option(
     "--trust",
-    is_flag=True,
-    help="Let names in files (a saved model's, an index's) run code, use the network and read special files.",
+    default="",
+    show_default=False,
+    metavar="[EFFECT,…]",
+    help="Let names in files (a saved model's, an index's) run code, use the network, read special files: some of "
+    f"{', '.join(EFFECTS)}; without any, all of them.",
+)
+force_option = click.option("--force", is_flag=True, help="Replace what is there already.")
+moved_option = click.option(
+    "--encoder",
+    "-e",
+    "moved",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="A member of a saved model that has moved: its name in the model, and its name now.",
 )
 column_option = click.option(
-    "--column", metavar="NAME", help="The column of a Parquet file with sentences. [default: the only one of strings]"
+    "--text-column",
+    "--column",
+    "column",
+    metavar="NAME",
+    help="Column with the texts (CSV, TSV, JSONL, Parquet). [default: text; of Parquet the only one of strings]",
+)
+format_option = click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["text", "csv", "tsv", "jsonl"]),
+    help="What the file is. [default: by its ending, else by its first lines]",
 )
 
 
@@ -84,13 +124,13 @@ class Gathered:
 
 
 @contextmanager
-def open_corpus(path: Path | str, errors: BadBytes, column: str | None = None) -> Iterator[Corpus]:
+def open_corpus(path: Path | str, **how: Any) -> Iterator[Corpus]:  # noqa: ANN401 - arguments of `open_corpus`
     """Open a corpus. Standard input (`-`) and pipes are first copied to a file, because a corpus is read twice."""
     if isinstance(path, str) or not (str(path) == "-" or path.is_fifo()):
-        yield open_stored_corpus(path, errors=errors, column=column)
+        yield open_stored_corpus(path, **how)
         return
     with on_disk(path) as (file, name):
-        yield open_stored_corpus(file, errors=errors, column=column, name=name)
+        yield open_stored_corpus(file, **how, name=name)
 
 
 @contextmanager
@@ -127,8 +167,10 @@ class How:
 
     errors: BadBytes = "strict"
     column: str | None = None
+    file_format: FileFormat | None = None
     threads: int | None = None
-    trust: bool = False
+    moved: tuple[str, ...] = ()  # members of saved models: OLD=NEW
+    trust: str = ""  # some of `EFFECTS`
     quiet: bool = False
     as_json: bool = False
     store: Path | None = None
@@ -138,13 +180,21 @@ class How:
         """Draw progress bars on standard error if it is a terminal, unless --quiet was given."""
         return bars(enabled=False if self.quiet else None)
 
-    def open_model(self, source: str, progress: Progress) -> Encoder:
-        """Open the saved model of that folder, or the encoder of that name."""
-        return open_model(source, threads=self.threads, progress=progress, trust=self.trust)
+    def open_model(self, source: str, progress: Progress, *, beside: Sequence[str] = ()) -> Encoder:
+        """Open the saved model of that folder, or the encoder of that name.
+
+        A member that has moved must be one of this model's, or of those that are opened beside it.
+        """
+        moved = self.moved
+        if moved and beside:
+            moved_beside = moved_members([*beside, *moved])
+            own = moved_members([source, *moved])
+            moved = tuple(text for text in moved if text in own or text not in moved_beside)
+        return open_model(source, encoders=moved, threads=self.threads, progress=progress, trust=self.trust)
 
     def open_corpus(self, path: Path | str) -> AbstractContextManager[Corpus]:
         """Open a file, folder, pattern, URL or standard input."""
-        return open_corpus(path, self.errors, self.column)
+        return open_corpus(path, errors=self.errors, column=self.column, file_format=self.file_format)
 
     @property
     def views(self) -> ViewStore:
@@ -155,7 +205,9 @@ class How:
 _HOW = {
     "errors": errors_option,
     "column": column_option,
+    "file_format": format_option,
     "threads": threads_option,
+    "moved": moved_option,
     "trust": trust_option,
     "quiet": quiet_option,
     "as_json": json_option,
@@ -187,30 +239,38 @@ corpus_argument = click.argument("corpus", type=_CorpusType(path_type=Path, allo
 
 _MEMBERS = f"A named ensemble ({' or '.join(ENSEMBLES)}), or the members' names with commas between them."
 _encoder = click.option(
-    "--encoder", "-e", "encoders", multiple=True, metavar="NAME", help="A member; give it several times."
+    "--encoder",
+    "-e",
+    "encoders",
+    multiple=True,
+    metavar="NAME",
+    type=ENCODER,
+    help="A member; give it several times, or the names with commas between them.",
 )
 
 
 def _members(encoders: tuple[str, ...], ensemble: str | None) -> tuple[str, ...]:
     """Return the ensemble's members, then the others."""
-    members = (*(named_ensemble(ensemble) if ensemble is not None else ()), *encoders)
+    members = list(named_ensemble(ensemble)) if ensemble is not None else []
+    for name in encoders:
+        members += split_names(name) if "," in name else [name]
     if not members:
         raise click.UsageError("Name the members: -e NAME, once or several times, or --ensemble NAME.")
-    return members
+    return tuple(members)
 
 
-members_options = Gathered(
-    "encoders",
-    _members,
-    {"encoders": _encoder, "ensemble": click.option("--ensemble", metavar="NAME[,NAME…]", help=_MEMBERS)},
-)
+def moved_members(names: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the names that are OLD=NEW for a member of a saved model, which is another of the names."""
+    members = [spec.name.text for name in names if is_model(name) for spec in read_model(Path(name)).members]
+    return tuple(name for name in names if any(name.startswith(f"{member}=") for member in members))
+
+
+_ensemble = functools.partial(click.option, "--ensemble", metavar="NAME[,NAME…]", type=ENSEMBLE)
+members_options = Gathered("encoders", _members, {"encoders": _encoder, "ensemble": _ensemble(help=_MEMBERS)})
 default_members_options = Gathered(
     "encoders",
     lambda encoders, ensemble: _members(encoders, ensemble if ensemble or encoders else "default"),
-    {
-        "encoders": _encoder,
-        "ensemble": click.option("--ensemble", metavar="NAME[,NAME…]", help=f"{_MEMBERS} [default: default]"),
-    },
+    {"encoders": _encoder, "ensemble": _ensemble(help=f"{_MEMBERS} [default: default]")},
 )
 
 
@@ -224,7 +284,8 @@ class Columns:
 
     def file(self, source: Path | BinaryIO, name: str, errors: BadBytes) -> RecordFile:
         """Return the file, to be read in this way."""
-        file = self._file(source, name, errors)
+        text = "text" if self.text_column is None else self.text_column  # a column can be called ""
+        file = RecordFile(source, name, self.file_format, text, self.id_column, errors)
         column = self.id_column if self.text_column is None else self.text_column
         if file.kind == "text" and column is not None:
             raise InputError(
@@ -233,37 +294,17 @@ class Columns:
             )
         return file
 
-    def _file(self, source: Path | BinaryIO, name: str, errors: BadBytes) -> RecordFile:
-        text = "text" if self.text_column is None else self.text_column  # a column can be called ""
-        return RecordFile(source, name, self.file_format, text, self.id_column, errors)
-
-    @contextmanager
-    def corpus(self, path: Path, errors: BadBytes) -> Iterator[Corpus]:
+    def corpus(self, path: Path, errors: BadBytes) -> AbstractContextManager[Corpus]:
         """Open the texts of a file as a corpus."""
-        file = self._file(path, str(path), errors)
-        if file.kind == "text":
-            if self.id_column is not None:
-                raise InputError(
-                    f"{path}: --id-column is for CSV, TSV and JSON Lines; leave it out, or say with --format that it "
-                    "is one"
-                )
-            with open_corpus(path, errors, self.text_column) as corpus:
-                yield corpus
-            return
-        with on_disk(path) as (copy, name):
-            yield RecordCorpus(replace(file, source=copy, name=name or file.name, format=file.kind))
+        columns = {"column": self.text_column, "file_format": self.file_format, "id_column": self.id_column}
+        return open_corpus(path, errors=errors, **columns)
 
 
 column_options = Gathered(
     "columns",
     Columns,
     {
-        "file_format": click.option(
-            "--format",
-            "file_format",
-            type=click.Choice(["text", "csv", "tsv", "jsonl"]),
-            help="What FILE is. [default: by its ending; text, a line a row, where that says nothing]",
-        ),
+        "file_format": format_option,
         "text_column": click.option("--text-column", help="Column with the texts (CSV, TSV, JSONL). [default: text]"),
         "id_column": click.option(
             "--id-column", help="Column with the ids (CSV, TSV, JSONL). [default: none; rows are numbered]"
@@ -300,22 +341,22 @@ def out_options(what: str) -> Decorator:
     )
 
 
-def check_apart(**files: Path | None) -> None:
-    """Raise an InputError if two of these files are the same; `file` is the argument FILE, others are options."""
-    seen: dict[Path, str] = {}
-    for name, path in files.items():
-        if path is None or str(path) == "-":
+def check_outputs(force: bool, /, *, file: Path | None = None, **outputs: Path | None) -> None:
+    """Raise an error, before the work, if an output cannot be written, is another one or the input, or exists.
+
+    `file` is the argument FILE, `outputs` are options. `force` lets files be replaced, except for the input. Devices
+    and pipes are always written to.
+    """
+    seen = {} if file is None or str(file) == "-" else {file.resolve(): "FILE"}
+    for name, path in outputs.items():
+        if path is None:
             continue
-        called = "FILE" if name == "file" else f"--{name}"
-        if (other := seen.setdefault(path.resolve(), called)) != called:
-            raise InputError(f"{other} and {called} are the same file, {path}: name another one")
-
-
-def check_can_write(*files: Path | None) -> None:
-    """Raise a UsageError if the folder of a file does not exist: before the work, and not after it."""
-    for file in files:
-        if file is not None and not file.parent.is_dir():
-            raise click.UsageError(f"there is no folder {str(file.parent)!r} to write {file.name} in")
+        if not path.parent.is_dir():
+            raise click.UsageError(f"there is no folder {str(path.parent)!r} to write {path.name} in")
+        if (other := seen.setdefault(path.resolve(), f"--{name}")) != f"--{name}":
+            raise InputError(f"{other} and --{name} are the same file, {path}: name another one")
+        if path.is_file() and not force:
+            raise InputError(f"{path} is there already: name another file, or replace it with --force")
 
 
 def command_line(*leave_out: str) -> str:

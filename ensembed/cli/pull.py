@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ensembed.cli.completion import PULLED
 from ensembed.cli.console import print_json, print_table
 from ensembed.cli.options import How, json_option, quiet_option
 from ensembed.fetch.catalog import catalog
@@ -11,7 +12,7 @@ from ensembed.fetch.fetcher import pull as pull_files
 
 
 @click.command()
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, type=PULLED)
 @click.option("--all", "everything", is_flag=True, help="Fetch the whole catalogue.")
 @click.option("--force", is_flag=True, help="Fetch again what is here already.")
 @quiet_option
@@ -29,8 +30,9 @@ def pull(names: tuple[str, ...], everything: bool, force: bool, quiet: bool, as_
     """
     if not names and not everything:
         raise click.UsageError("name what to pull, or give --all; `ensembed encoders` lists the names")
+    wanted = [name for text in names for name in text.split(",") if name]
     with How(quiet=quiet).progress() as progress:
-        results = pull_files(list(catalog()) if everything else list(names), progress=progress, force=force)
+        results = pull_files(list(catalog()) if everything else wanted, progress=progress, force=force)
     if as_json:
         print_json([{"name": r.name, "source": r.source, "folder": str(r.folder)} for r in results])
         return

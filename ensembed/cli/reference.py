@@ -1,4 +1,4 @@
-"""The help of every command as one Markdown page: `python -m ensembed.cli.reference > docs/cli.md`."""
+"""The help of every command as one Markdown page: `python -m ensembed.cli.reference > docs/reference/cli.md`."""
 
 from __future__ import annotations
 

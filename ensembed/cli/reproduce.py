@@ -26,8 +26,8 @@ from ensembed.support.machine import cache_dir
     "corpora",
     multiple=True,
     metavar="NAME|FILE",
-    help="What to fit on: stsb-train, billion-word, or a text file. The first is that of the main tables; the others "
-    "are compared with it. [default: billion-word if it is here, stsb-train]",
+    help="What to fit on: stsb-train, billion-word, or a file of text or records. The first is that of the main "
+    "tables; the others are compared with it. [default: billion-word if it is here, stsb-train]",
 )
 @click.option(
     "--out", type=FOLDER, default=Path("reproduction"), help="Folder for report.html, findings.json and the tables."
@@ -48,7 +48,7 @@ from ensembed.support.machine import cache_dir
 @click.option(
     "--fresh", is_flag=True, help="Run all experiments again; views are kept. Omit it to go on after an interruption."
 )
-@how_options("store", "wait", "errors", "threads", "quiet", "as_json")
+@how_options("store", "wait", "errors", "column", "threads", "quiet", "as_json")
 def reproduce(
     encoders: tuple[str, ...],
     corpora: tuple[str, ...],
@@ -96,7 +96,7 @@ def reproduce(
     with how.progress() as progress:
         absent = ["stsb"] if data is None and locate(data_set("stsb")) is None else []
         pull([*(name for name in encoders if name in catalog()), *absent], progress=progress)
-        opened = open_corpora(corpora, data=data, layout=layout, errors=how.errors)
+        opened = open_corpora(corpora, data=data, layout=layout, errors=how.errors, column=how.column)
         laboratory = Laboratory.prepare(
             Ensemble(encoders, threads=how.threads, progress=progress),
             {corpus.name: corpus.corpus for corpus in opened},

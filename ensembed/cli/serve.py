@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ensembed.cli.completion import MODEL
 from ensembed.cli.options import PATH, How, how_options
 from ensembed.encoders import Encoder
 from ensembed.errors import InputError
@@ -20,7 +21,7 @@ _MB = 1 << 20
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.option("--index", "index_folder", type=PATH, help="The index that /search searches, made with MODEL.")
 @click.option("--host", default="127.0.0.1", help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, help="0 takes a free one.")
@@ -49,12 +50,12 @@ _MB = 1 << 20
 @click.option("--timeout", type=click.FloatRange(0.001), default=60.0, help="Seconds for a request.")
 @click.option("--drain", type=click.FloatRange(0), default=0.0, help="Seconds to go on after SIGTERM.")
 @click.option("--log-requests", is_flag=True, help="Log a line per request, without its texts.")
-@how_options("threads", "trust", "quiet")
+@how_options("threads", "moved", "trust", "quiet")
 def serve(how: How, **given: Any) -> None:  # noqa: ANN401 - the options above
     """Serve MODEL (a saved model's folder, an encoder's name) over HTTP.
 
     The page at / lets you try it, OpenAI's clients use /v1/embeddings, and /docs describes every endpoint. SIGTERM and
-    Ctrl-C stop the server when it has finished the requests that it has accepted. See docs/serve.md.
+    Ctrl-C stop the server when it has finished the requests that it has accepted. See docs/guides/serve.md.
 
     \b
     Examples:
@@ -83,21 +84,22 @@ def serve(how: How, **given: Any) -> None:  # noqa: ANN401 - the options above
             click.echo(f"warning: {host} is open to others, and no API key is needed: see --keys", err=True)
         with how.progress() as progress:
             model = how.open_model(given["model"], progress)
-        name, index = given["name"] or Path(model.spec.name).name, _open_index(given["index_folder"], model)
+        name = given["name"] or Path(model.spec.name).name
+        index = _open_index(given["index_folder"], model, given["model"])
         app = create_app(model, name=name, index=index, settings=settings)
         click.echo(f"serving {given['model']} at {address_of(bound)}", err=True)
         answered = run(app, bound, settings)
     click.echo(f"stopped after {answered} requests", err=True)
 
 
-def _open_index(folder: Path | None, model: Encoder) -> SupportsSearch | None:
+def _open_index(folder: Path | None, model: Encoder, source: str) -> SupportsSearch | None:
     if folder is None:
         return None
     from ensembed.search import Index
 
     if not folder.is_dir():
         raise InputError(f"there is no index {str(folder)!r}: `ensembed index` makes one")
-    index: SupportsSearch = Index.open(folder, model)
+    index: SupportsSearch = Index.open(folder, model, source=source)
     return index
 
 

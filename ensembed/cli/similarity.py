@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ensembed.cli.completion import MODEL
 from ensembed.cli.console import STDIN, print_json, print_table
 from ensembed.cli.options import INPUT, How, how_options, read_batches
 from ensembed.errors import CorpusError
@@ -14,10 +15,10 @@ from ensembed.sts.protocol import cosine
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.argument("sentences", nargs=-1)
 @click.option("--pairs", type=INPUT, help="Read sentence1<TAB>sentence2 from a file (- for standard input) instead.")
-@how_options("threads", "trust", "as_json")
+@how_options("threads", "moved", "trust", "as_json")
 def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, how: How) -> None:
     """Print how alike sentences are.
 

@@ -6,18 +6,21 @@ A corpus is read as a stream. Blank sentences are left out: row i of a view is t
 from __future__ import annotations
 
 import codecs
+import csv
 import gzip
 import hashlib
 import io
 import itertools
+import json
 import re
+import warnings
 import zlib
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias, cast, get_args
 
@@ -25,8 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import CorpusError, InputError, SentenceError
+from ensembed.support.file_limits import TEXT_LINE_BYTES, LimitError, UnpackedGzip
 
 BadBytes: TypeAlias = Literal["strict", "replace"]
+FileFormat: TypeAlias = Literal["text", "csv", "tsv", "jsonl"]
+FileKind: TypeAlias = FileFormat | Literal["parquet"]
 WAY_OUT = "convert it (iconv -t utf-8), or read it with errors='replace' (--errors replace)"
 
 Mark: TypeAlias = tuple[int, int]
@@ -40,6 +46,23 @@ URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
 
 _DIGEST_BYTES = 16
 _GZIP_MAGIC = b"\x1f\x8b"  # cannot begin UTF-8 text
+_KINDS: Mapping[str, FileKind] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".parq": "parquet",
+    ".pq": "parquet",
+}
+_PARQUET_MAGIC = b"PAR1"  # the first and the last bytes
+# What tells the format of a file without a known ending: so many lines of so many bytes at its beginning.
+_HEAD_LINES, _HEAD_BYTES = 20, 1 << 16
+_SURE_LINES = 3  # fewer lines may look like records by chance
+_FIELD = r"\"?[^\W\d][\w .-]{0,40}\"?"
+_HEADER = re.compile(rf"{_FIELD}([,;\t]{_FIELD})+")
+_JSON_ARRAY = re.compile(r"\[\s*($|[{\"])")
+_JSON_OBJECT = re.compile(r"\{\s*($|\")")
 # Bytes that are read at a time from streams with a high cost per read.
 _BUFFER = 1 << 18
 # Rows compared at a time when repeats are searched: this bounds the copies.
@@ -69,6 +92,121 @@ def read_lines(
     return iter(Lines(source, name or str(source), errors, error, way_out))
 
 
+def file_kind(source: Path | BinaryIO | None, name: str, column: str | None = None) -> FileKind:
+    """Return the format of a file, by the ending of its name, else by its first lines.
+
+    Lines are records if each is a JSON object, or all have as many cells as the first, and one field is the column of
+    the texts (by default `text`). Text whose lines only look like that stays text, with a warning. A JSON
+    array, or an object over several lines, whose lines are neither records nor sentences, is a CorpusError.
+
+    Args:
+        source: the file, or a stream; nothing is taken from the stream, and one that cannot `peek` is text. None goes
+            by the name only.
+        name: what the file is called; `.gz` and the query of a URL are ignored.
+        column: the column of the texts.
+    """
+    kind = _KINDS.get(Path(name.partition("?")[0].lower().removesuffix(".gz")).suffix)
+    if kind is not None or source is None or (isinstance(source, Path) and not source.is_file()):
+        return kind or "text"
+    try:
+        with source.open("rb", _HEAD_BYTES) if isinstance(source, Path) else nullcontext(source) as stream:
+            peek = getattr(stream, "peek", None)
+            head = b"" if peek is None or stream.isatty() else peek(_HEAD_BYTES)[:_HEAD_BYTES]
+            if head.startswith(_PARQUET_MAGIC) and stream.seekable():
+                start = stream.tell()
+                stream.seek(-len(_PARQUET_MAGIC), io.SEEK_END)
+                end = stream.read()
+                stream.seek(start)
+                return "parquet" if end == _PARQUET_MAGIC else "text"
+    except (OSError, ValueError):  # whoever reads the file says what is wrong
+        return "text"
+    is_cut = not isinstance(source, Path) or len(head) >= _HEAD_BYTES
+    if head.startswith(_GZIP_MAGIC):
+        with suppress(zlib.error):
+            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
+    lines = head.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").split("\n")
+    lines = [line for line in (lines[:-1] if is_cut and len(lines) > 1 else lines) if line.strip()][:_HEAD_LINES]
+    if lines and _is_json_document(lines):
+        raise CorpusError(
+            f"{name} is a JSON array or one JSON object, which is not read: write JSON Lines, one object a line (pandas"
+            " to_json(orient='records', lines=True), in the shell jq -c '.[]'), or say --format text if it is text"
+        )
+    if lines and (
+        lines[0].lstrip().startswith("{")
+        or _HEADER.fullmatch(lines[0].strip())
+        or any(all(mark in line for line in lines) for mark in "\t,;")
+    ):
+        return _record_kind(lines, name, column)
+    return "text"
+
+
+def _is_json_document(lines: list[str]) -> bool:
+    """Return whether the first lines of a file are those of one JSON array, or of one object over several lines."""
+    first = lines[0].strip()
+    if _JSON_ARRAY.match(first):
+        return True
+    if len(lines) < 2 or not _JSON_OBJECT.match(first):
+        return False
+    try:
+        json.loads(first)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _record_kind(lines: list[str], name: str, column: str | None) -> FileFormat:
+    """Return the format of the first lines of a file that may be records."""
+    kind, fields = _fields(lines)
+    if kind == "text":
+        if fields:
+            warnings.warn(
+                f"{name} is read as text, but its lines look like CSV with semicolons: write it with commas or tabs, "
+                "or say --format text",
+                UserWarning,
+                stacklevel=4,
+            )
+        return kind
+    what = {"csv": "CSV", "tsv": "TSV", "jsonl": "JSON Lines"}[kind]
+    wanted = "text" if column is None else column
+    if wanted in fields:
+        lasting = f"say so with --format {kind}, or that they are text with --format text"
+        warnings.warn(f"{name} is read as {what}, by its first lines; {lasting}", UserWarning, stacklevel=4)
+        return kind
+    if len(lines) < _SURE_LINES:
+        return "text"
+    names = ", ".join(map(shorten, fields[:8]))
+    way_out = f"--text-column of {names} names the texts, --format text takes the lines as they are"
+    warnings.warn(f"{name} is read as text, but its lines look like {what}: {way_out}", UserWarning, stacklevel=4)
+    return "text"
+
+
+def _fields(lines: list[str]) -> tuple[FileFormat, list[str]]:
+    """Return the format that lines look like, and the names of the fields; `text` if they do not look like records.
+
+    Lines with semicolons, which are not read as a table, are `text` with fields.
+    """
+    if all(line.lstrip().startswith("{") for line in lines):
+        try:
+            records = [json.loads(line) for line in lines]
+        except (ValueError, RecursionError):
+            return "text", []
+        return "jsonl", list(dict.fromkeys(name for record in records for name in record))
+    formats: tuple[tuple[FileFormat, str], ...] = (("tsv", "\t"), ("csv", ","), ("text", ";"))
+    for kind, delimiter in formats:
+        try:
+            rows = list(csv.reader((line.rstrip("\r") + "\n" for line in lines), delimiter=delimiter))
+        except csv.Error:
+            continue
+        header, *others = rows
+        if len(others) > 1:
+            others.pop()  # it may be cut off inside quotes
+        # Among two or three sentences all may have a comma: only a line of names is a header then.
+        sure = len(rows) >= _HEAD_LINES // 2 or all(re.fullmatch(_FIELD, cell) for cell in header)
+        if sure and others and len(set(header)) == len(header) > 1 and all(len(row) == len(header) for row in others):
+            return kind, header
+    return "text", []
+
+
 @dataclass
 class Lines:
     """One pass over the lines of a UTF-8 text, from byte `start` of the unpacked text, that can tell its position."""
@@ -90,12 +228,17 @@ class Lines:
         try:
             with ExitStack() as opened:
                 self._file = file = self._open(opened)
-                first = b"" if self.start else file.readline().removeprefix(codecs.BOM_UTF8)
-                for number, line in enumerate(itertools.chain((first,) if first else (), file), 1):  # noqa: B007 - for the errors
+                first = b"" if self.start else file.readline(TEXT_LINE_BYTES + 3).removeprefix(codecs.BOM_UTF8)
+                lines = iter(partial(file.readline, TEXT_LINE_BYTES), b"")
+                for number, line in enumerate(itertools.chain((first,) if first else (), lines), 1):
+                    if len(line) >= TEXT_LINE_BYTES:
+                        raise LimitError(f"line {number} has {TEXT_LINE_BYTES:,} bytes or more; split it")  # noqa: TRY301 - named below
                     yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", self.errors)
         except UnicodeDecodeError as error:
             place = f"{self.name}, line {number}: byte {error.start} (0x{error.object[error.start]:02x})"
             raise self.error(f"{place} is not UTF-8; {self.way_out}") from None
+        except LimitError as error:
+            raise self.error(f"{self.name} cannot be read: {error}") from None
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise self.error(
                 f"{self.name} is not a whole gzip file: {error} (at line {number + 1}); get it again"
@@ -110,15 +253,14 @@ class Lines:
         else:
             stream = opened.enter_context(self.source()) if callable(self.source) else self.source
         head = stream.read(len(_GZIP_MAGIC))
-        if head == _GZIP_MAGIC:
-            unpacked = gzip.GzipFile(fileobj=io.BufferedReader(_Rejoined(head, stream)))
-            unpacked.seek(self.start)
-            return cast("BinaryIO", unpacked)
-        if stream is not self.source:
+        packed = head == _GZIP_MAGIC
+        if stream is not self.source and not packed:
             with suppress(OSError, ValueError):  # pipes cannot seek, and some servers send a file only as a whole
                 stream.seek(self.start)
                 return stream
-        text = io.BufferedReader(_Rejoined(head, stream), _BUFFER if callable(self.source) else io.DEFAULT_BUFFER_SIZE)
+        whole = _Rejoined(head, stream)
+        raw = UnpackedGzip(io.BufferedReader(whole)) if packed else whole
+        text = io.BufferedReader(raw, _BUFFER if packed or callable(self.source) else io.DEFAULT_BUFFER_SIZE)
         to_skip = self.start
         while to_skip and (skipped := len(text.read(min(to_skip, _BUFFER)))):
             to_skip -= skipped
@@ -171,6 +313,9 @@ class _Brief:
 
 class Corpus(ABC):
     """Sentences in a fixed order; it can be pickled with its key, length and marks, but without its index."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
 
     @abstractmethod
     def __iter__(self) -> Iterator[str]:
@@ -284,7 +429,7 @@ def _first_rows(digests: bytearray) -> NDArray[np.int64]:
 class ListCorpus(Corpus):
     """Sentences that are in memory already."""
 
-    def __init__(self, sentences: Sequence[str]) -> None:
+    def __init__(self, sentences: Iterable[str]) -> None:
         self._sentences = [s for s in check_sentences(sentences) if s.strip()]
 
     def __iter__(self) -> Iterator[str]:
@@ -318,7 +463,10 @@ class TextCorpus(Corpus):
                 f"{str(self.path)!r} is a folder, not a corpus file; ensembed.corpora.open_corpus reads its files"
             )
         if not self.path.is_file():
-            raise CorpusError(f"there is no corpus file {str(self.path)!r}")
+            raise CorpusError(
+                f"there is no corpus file {str(self.path)!r}: give a text file with a sentence a line, "
+                "or try without one: ensembed demo"
+            )
         state = self._file.stat()
         self._state = state.st_size, state.st_mtime_ns
 
@@ -343,13 +491,10 @@ class TextCorpus(Corpus):
         return self._name
 
 
-def check_sentences(sentences: Sequence[str]) -> list[str]:
+def check_sentences(sentences: Iterable[str]) -> list[str]:
     """Return the sentences as a list, or raise a SentenceError that names the first one that cannot be encoded."""
-    if isinstance(sentences, str | bytes):
-        kind = type(sentences).__name__
-        raise SentenceError(f"expected a list of sentences, got one {kind}: write [text], or pathlib.Path(name)")
-    if not isinstance(sentences, Iterable):
-        raise SentenceError(f"expected a list of sentences, got {type(sentences).__name__}")
+    if not isinstance(sentences, list | tuple):
+        sentences = _iterable_sentences(sentences)
     result = list(sentences)
     for i, sentence in enumerate(result):
         if not isinstance(sentence, str):
@@ -363,6 +508,30 @@ def check_sentences(sentences: Sequence[str]) -> list[str]:
                     f"{shorten(sentence)}; replace it with s.encode('utf-8', 'replace').decode()"
                 ) from None
     return result
+
+
+def _iterable_sentences(sentences: Any) -> Iterable[str]:  # noqa: ANN401 - the input of a user
+    """Return something to iterate over; raise a SentenceError where iterating would not give sentences in an order."""
+    kind = type(sentences).__name__
+    way_out = ""
+    if isinstance(sentences, str | bytes):
+        raise SentenceError(f"expected a list of sentences, got one {kind}: write [text], or pathlib.Path(name)")
+    if isinstance(sentences, Path):
+        way_out = ": read it first, as in path.read_text().splitlines(); `fit` reads files itself"
+    elif hasattr(sentences, "columns"):  # a DataFrame gives the names of its columns
+        way_out = ": choose the column with the sentences, as in frame['text']"
+    elif isinstance(sentences, Mapping):
+        way_out = ": choose its values, as in list(texts.values())"
+    elif isinstance(sentences, set | frozenset):
+        way_out = ", which has no order: write sorted(texts), so that it is known which row belongs to which sentence"
+    elif isinstance(sentences, np.ndarray):
+        if sentences.ndim == 1:
+            items: list[str] = sentences.tolist()  # its own strings are of another type
+            return items
+        way_out = f" of shape {sentences.shape}: sentences are in an array of one dimension"
+    elif isinstance(sentences, Iterable):
+        return sentences
+    raise SentenceError(f"expected a list of sentences, got a {kind}{way_out}")
 
 
 def shorten(value: object, limit: int = 80) -> str:

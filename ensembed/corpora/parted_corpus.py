@@ -1,11 +1,11 @@
-"""A corpus in one file or several, of text or Parquet (which needs pyarrow), in any file system."""
+"""A corpus in one file or several, of text, records or Parquet (which needs pyarrow), in any file system."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
@@ -16,20 +16,22 @@ from ensembed.corpora.corpus import (
     WAY_OUT,
     BadBytes,
     Corpus,
+    FileFormat,
+    FileKind,
     Lines,
     ListCorpus,
     Mark,
     TextCorpus,
+    file_kind,
 )
 from ensembed.corpora.places import Place, State
+from ensembed.corpora.record_files import RecordCorpus, RecordFile
 from ensembed.errors import CorpusError, InputError
 from ensembed.support.extras import import_extra
 
 Reading: TypeAlias = tuple[Iterator[str], Callable[[], int]]
 """Sentences, and a function that returns the position of the next one; it must not be called after the end."""
 
-_MAGIC = b"PAR1"  # the first and the last bytes
-_SUFFIXES = (".parquet", ".parq", ".pq")
 # Rows unpacked at a time, and bytes of a column read at a time: a whole group of rows may be a whole file.
 _BATCH = 4096
 _BUFFER = 1 << 20
@@ -105,7 +107,7 @@ class ParquetPart:
                 parquet.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False) as file,
             ):
                 yield pyarrow, file, self._chosen(pyarrow, file.schema_arrow)
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise CorpusError(f"{self.name} is not a whole Parquet file: {error}; get it again") from None
 
     def _chosen(self, pyarrow: Any, schema: Any) -> str:  # noqa: ANN401 - pyarrow has no types of its own
@@ -119,7 +121,7 @@ class ParquetPart:
                 raise CorpusError(f"{self.name} has no column of strings; {have}")
             raise CorpusError(
                 f"{self.name} has {len(texts)} columns of strings: {_some(texts)}; say which holds the sentences "
-                "(column=…, --column, --text-column of `dedupe` and `cluster`)"
+                "(column=…, --text-column)"
             )
         if schema.names.count(column) > 1:
             raise CorpusError(f"{self.name} has {schema.names.count(column)} columns {column!r}; name them apart")
@@ -132,10 +134,40 @@ class ParquetPart:
         return column
 
 
+@dataclass(frozen=True)
+class RecordPart:
+    """A file of CSV, TSV or JSON Lines; positions are its records."""
+
+    where: Place
+    path: str
+    errors: BadBytes
+    format: FileFormat
+    column: str
+
+    def read(self, start: int = 0) -> Reading:
+        """Return the texts from that record on."""
+        position = start
+
+        def texts() -> Iterator[str]:
+            nonlocal position
+            with self.where.open(self.path) as stream:
+                file = RecordFile(stream, self.where.name_of(self.path), self.format, self.column, errors=self.errors)
+                for record in itertools.islice(file, start, None):
+                    position += 1
+                    yield record.text
+
+        return filter(str.strip, texts()), lambda: position
+
+
+Part: TypeAlias = TextPart | ParquetPart | RecordPart
+
+
 class PartedCorpus(Corpus):
     """The sentences of several files, one file after the other, as if they were one."""
 
-    def __init__(self, place: Place, files: Mapping[str, State], parts: Sequence[TextPart | ParquetPart]) -> None:
+    def __init__(
+        self, place: Place, files: Mapping[str, State], parts: Sequence[TextPart | ParquetPart | RecordPart]
+    ) -> None:
         self._place = place
         self._files = dict(files)
         self._parts = tuple(parts)
@@ -197,25 +229,6 @@ class PartedCorpus(Corpus):
         return str(self._place)
 
 
-def _named_like_parquet(path: str) -> bool:
-    """Return whether a file name ends as those of Parquet files do, ignoring a query string."""
-    return path.partition("?")[0].lower().endswith(_SUFFIXES)
-
-
-def is_parquet(path: str, open_file: Callable[[], Any]) -> bool:
-    """Return whether a file has a Parquet name, or begins and ends as Parquet; False if it cannot be opened."""
-    if path.partition("?")[0].lower().endswith(_SUFFIXES):
-        return True
-    try:
-        with open_file() as stream:
-            if stream.read(len(_MAGIC)) != _MAGIC:
-                return False
-            stream.seek(-len(_MAGIC), 2)
-            return bool(stream.read(len(_MAGIC)) == _MAGIC)
-    except (OSError, ValueError):  # too short, or a stream that cannot seek, which cannot be read as Parquet either
-        return False
-
-
 def _groups_from(metadata: Any, row: int) -> tuple[list[int], int]:  # noqa: ANN401 - pyarrow has no types of its own
     """Return the groups of rows from the one that holds the row on, and the first row of that group."""
     first = 0
@@ -247,18 +260,27 @@ def _some(names: list[str], most: int = 12) -> str:
 
 
 def open_corpus(
-    source: str | Path, *, errors: BadBytes = "strict", column: str | None = None, name: str | None = None
+    source: str | Path,
+    *,
+    errors: BadBytes = "strict",
+    column: str | None = None,
+    file_format: FileFormat | None = None,
+    id_column: str | None = None,
+    name: str | None = None,
 ) -> Corpus:
     """Open the corpus in a file, in the files of a folder, or in those that a pattern such as `news/*.parquet` matches.
 
-    A file is plain or gzipped text with a sentence a line, or Parquet, where blank texts and nulls are left out too.
+    A file is plain or gzipped text with a sentence a line, CSV or TSV with a header, JSON Lines, or Parquet, where
+    blank texts and nulls are left out too. The ending of its name says which, else its first lines.
     Several files are read in the order of their paths, all in the same way; in a folder, files whose names begin with
     a dot or an underscore are skipped. The same sentences have the same key wherever they are read from.
 
     Args:
         source: a path, or a URL of any protocol that fsspec knows, such as s3://bucket/news/*.parquet.
         errors: what to do with bytes that are not UTF-8: "strict" refuses them, "replace" puts U+FFFD.
-        column: the column of a Parquet file that holds the sentences; by default the only one of strings.
+        column: the column that holds the sentences; by default `text`, and of Parquet the only one of strings.
+        file_format: the format, if it is not to be found out: "text", "csv", "tsv" or "jsonl".
+        id_column: the column of the ids of records, in one local file.
         name: what errors call it; by default the source, without what may be a secret.
 
     Raises:
@@ -267,40 +289,68 @@ def open_corpus(
     """
     if not str(source):
         raise CorpusError("a corpus is a file, a folder, a pattern or a URL, not ''")
+    shown = name or str(source)
+    kind: FileKind | None = file_format
     if isinstance(source, str) and URL.match(source):
-        return _parted(Place.remote(source, name), errors, column)
-    path = Path(source)
-    is_pattern = not path.exists() and any(c in str(source) for c in "*?[")
-    if is_pattern or path.is_dir() or (path.is_file() and is_parquet(str(path), partial(path.open, "rb"))):
-        return _parted(Place.local(path, name), errors, column)
-    if path.exists() and column is not None:
-        raise CorpusError(f"{name or source} is text and has no columns: leave out the column {column!r}")
-    return TextCorpus(path, errors=errors, name=name)
+        place = Place.remote(source, name)
+    else:
+        path = Path(source)
+        is_pattern = not path.exists() and any(c in str(source) for c in "*?[")
+        if not is_pattern and not path.is_dir():
+            kind = kind or file_kind(path, shown, column)
+            if kind == "text":
+                if path.exists() and (wrong := column if id_column is None else id_column) is not None:
+                    raise CorpusError(
+                        f"{shown} is read as text, a line a row, and has no column {wrong!r}: leave it out, or say "
+                        "what the file is (--format)"
+                    )
+                return TextCorpus(path, errors=errors, name=name)
+            if kind != "parquet":
+                return RecordCorpus(
+                    RecordFile(path, shown, kind, "text" if column is None else column, id_column, errors)
+                )
+        place = Place.local(path, name)
+    if id_column is not None:
+        raise CorpusError(f"{shown}: --id-column is for one file of CSV, TSV or JSON Lines; leave it out")
+    return _parted(place, errors, column, kind)
 
 
-def as_corpus(source: Corpus | Path | Sequence[str]) -> Corpus:
+def as_corpus(source: Corpus | Path | Iterable[str]) -> Corpus:
     """Return a corpus from a corpus, a path (`open_corpus`), or a list of sentences."""
     if isinstance(source, Corpus):
         return source
     return open_corpus(source) if isinstance(source, Path) else ListCorpus(source)
 
 
-def _parted(place: Place, errors: BadBytes, column: str | None) -> PartedCorpus:
+def _parted(place: Place, errors: BadBytes, column: str | None, kind: FileKind | None) -> PartedCorpus:
     if errors not in get_args(BadBytes):
         raise InputError(f"errors is 'strict' or 'replace', not {errors!r}")
     files = place.files()
     paths = list(files)
-    named = [_named_like_parquet(path) for path in paths]
-    if any(named) and not all(named):
-        kinds = [place.name_of(paths[named.index(kind)]) for kind in (True, False)]
-        raise CorpusError(
-            f"{place} holds Parquet and other files, {kinds[0]} and {kinds[1]} for instance; say which are meant with "
-            "a pattern, such as 'news/*.parquet'"
-        )
-    if not all(named) and not (len(paths) == 1 and is_parquet(paths[0], partial(place.open, paths[0]))):
+    kind = kind or _common_kind(place, paths, column)
+    if kind == "text":
         if column is not None:
             raise CorpusError(f"{place} is text and has no columns: leave out the column {column!r}")
         return PartedCorpus(place, files, [TextPart(place, path, errors) for path in paths])
+    if kind != "parquet":
+        texts = "text" if column is None else column
+        return PartedCorpus(place, files, [RecordPart(place, path, errors, kind, texts) for path in paths])
     # The first file tells the column now, not after hours of work; the other files must have it.
     chosen = ParquetPart(place, paths[0], errors, column).choose()
     return PartedCorpus(place, files, [ParquetPart(place, path, errors, chosen) for path in paths])
+
+
+def _common_kind(place: Place, paths: Sequence[str], column: str | None) -> FileKind:
+    """Return the format of files by their names, or else by the content of the first."""
+    named = {file_kind(None, path): path for path in reversed(paths)}
+    if len(named) > 1:
+        examples = " and ".join(place.name_of(path) for path in list(named.values())[:2])
+        raise CorpusError(
+            f"{place} holds files of several formats, {examples} for instance; say which are meant with a pattern, "
+            "such as 'news/*.parquet'"
+        )
+    [(kind, first)] = named.items()
+    if kind != "text":
+        return kind
+    with place.open(first) as stream:
+        return file_kind(stream, place.name_of(first), column)

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, TypeAlias, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ensembed.errors import CorpusError, EnsembedError, MissingError
+from ensembed.support.file_limits import open_regular
 
 State: TypeAlias = tuple[tuple[str, str], ...]
 """What tells one content of a file from another: its size, and the times and hashes that the file system gives."""
@@ -91,7 +92,8 @@ class Place:
         """Open a file to read; its errors are CorpusErrors without secrets."""
         name = self.name_of(path)
         with self._errors(name):
-            stream = self.fs.open(path, "rb")
+            # A pipe or a device in a folder may have no end.
+            stream = open_regular(Path(path)) if self.is_local else self.fs.open(path, "rb")
         return cast("BinaryIO", io.BufferedReader(_Guarded(self, name, stream), _BUFFER))
 
     def name_of(self, path: str) -> str:

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TextIO, TypeAlias
+from typing import Any, BinaryIO, TextIO
 
-from ensembed.corpora.corpus import START, WAY_OUT, BadBytes, Corpus, Mark, TextCorpus, read_lines, shorten
+from ensembed.corpora.corpus import (
+    START,
+    WAY_OUT,
+    BadBytes,
+    Corpus,
+    FileFormat,
+    Mark,
+    TextCorpus,
+    file_kind,
+    read_lines,
+    shorten,
+)
 from ensembed.errors import CorpusError, InputError
 from ensembed.support.atomic_files import new_file
 from ensembed.support.checks import sha256_of
+from ensembed.support.file_limits import CELL_CHARACTERS, JSON_VALUES, parse_json
 
-FileFormat: TypeAlias = Literal["text", "csv", "tsv", "jsonl"]
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_CELL_LINES = 100  # of a cell in TSV at most
 FORMS = ("csv", "jsonl")
 """The forms in which records are written."""
-
-_ENDINGS: Mapping[str, FileFormat] = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-# Characters of a cell. Python's own limit is 131,072, which a long article exceeds. There must be some limit: a quote
-# that is never closed makes one cell of the rest of the file.
-_CELL = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,7 @@ class RecordFile:
     Attributes:
         source: the file, or an open binary stream.
         name: what errors call it.
-        format: None goes by the ending of the name; a file without a known ending is text.
+        format: None finds it out (`file_kind`).
         text_column: of CSV and JSON: the texts.
         id_column: of CSV and JSON: the ids of rows; the other columns are kept as metadata.
         errors: what to do with bytes that are not UTF-8.
@@ -62,11 +72,17 @@ class RecordFile:
     id_column: str | None = None
     errors: BadBytes = "strict"
 
+    def __post_init__(self) -> None:
+        if self.format is None:
+            kind = file_kind(self.source, self.name, self.text_column)
+            if kind == "parquet":
+                raise CorpusError(f"{self.name} is Parquet, which cannot be read here: write it as JSON Lines")
+            object.__setattr__(self, "format", kind)
+
     @property
     def kind(self) -> FileFormat:
-        """The format, found by the ending if it is not given."""
-        ending = Path(self.name.removesuffix(".gz")).suffix.lower()
-        return self.format or _ENDINGS.get(ending, "text")
+        """The format."""
+        return self.format or "text"
 
     def __iter__(self) -> Iterator[Record]:
         """Read the records from the start, blank ones too."""
@@ -101,8 +117,8 @@ class RecordFile:
                 yield Record("")
                 continue
             try:
-                value = json.loads(line, parse_constant=_refuse_constant)
-            except (ValueError, RecursionError) as error:
+                value = parse_json(line.encode(), parse_constant=_refuse_constant)
+            except ValueError as error:
                 raise CorpusError(f"{self.name}, line {number} is no JSON: {error}") from None
             if not isinstance(value, dict):
                 raise CorpusError(f"{self.name}, line {number} is no JSON object: {shorten(line)}")
@@ -121,31 +137,39 @@ class RecordFile:
                 yield Record("")
                 continue
             if len(cells) != len(header):
+                others = " (are its cells separated by semicolons? write it with commas)" if ";" in header[0] else ""
                 raise CorpusError(
                     f"{self.name}, line {number}: {len(cells)} cells instead of {len(header)}, which the first line "
-                    "names"
+                    f"names{others}"
                 )
             yield self._record(dict(zip(header, cells, strict=True)), number, raw)
 
     def _rows(self) -> Iterator[tuple[int, str, Sequence[str]]]:
         """Read the rows of a table, the header first: the number of the last line, the lines, the cells."""
+        if self.kind == "tsv":
+            yield from _tsv_rows(self._lines(), self.name)
+            return
         taken: list[str] = []
 
         def lines() -> Iterator[str]:
             for line in self._lines():
                 taken.append(line)
+                # A quote that is never closed makes one record of the rest of the file.
+                if len(taken) + line.count(",") > JSON_VALUES:
+                    raise csv.Error(f"a record has more than {JSON_VALUES:,} lines or cells")
                 yield line + "\n"  # csv wants the ends of lines, which may stand inside quotes
 
         # The limit is one for the whole process, so it is only ever raised: other readers of CSV are not disturbed.
-        if csv.field_size_limit() < _CELL:
-            csv.field_size_limit(_CELL)
-        reader = csv.reader(lines(), delimiter="\t" if self.kind == "tsv" else ",", strict=True)
+        # Python's own is 131,072, which a long article exceeds.
+        if csv.field_size_limit() < CELL_CHARACTERS:
+            csv.field_size_limit(CELL_CHARACTERS)
+        reader = csv.reader(lines(), strict=True)
         try:
             for cells in reader:
                 yield reader.line_num, "\n".join(taken), cells
                 taken.clear()
         except csv.Error as error:
-            raise CorpusError(f"{self.name}, line {reader.line_num} is no {self.kind.upper()}: {error}") from None
+            raise CorpusError(f"{self.name}, line {reader.line_num} is no CSV: {error}") from None
 
     def _record(self, values: dict[str, Any], number: int, raw: str) -> Record:
         place = f"{self.name}, line {number}"
@@ -200,6 +224,54 @@ def records_of(corpus: Corpus) -> Iterator[Record]:
 def has_ids(corpus: Corpus) -> bool:
     """Return whether the records of a corpus have ids."""
     return isinstance(corpus, RecordCorpus) and corpus.file.id_column is not None
+
+
+def _tsv_rows(lines: Iterator[str], name: str) -> Iterator[tuple[int, str, Sequence[str]]]:
+    """Read the rows of TSV, which has no quotes, or those of CSV: programs write both.
+
+    Quotes around a whole cell are removed; the last cell of a line may go on in the next lines, up to its closing
+    quote, if there is no tab on the way. Any other quote is a part of the text: it joins no rows.
+    """
+    number = 0
+    ahead: deque[str] = deque()
+    while (line := ahead.popleft() if ahead else next(lines, None)) is not None:
+        number += 1
+        cells, taken = line.split("\t"), [line]
+        if len(cells) > JSON_VALUES:
+            raise CorpusError(f"{name}, line {number} has more than {JSON_VALUES:,} cells")
+        while cells[-1].startswith('"') and not _QUOTED.fullmatch(cells[-1]):
+            more = _closing_lines(cells[-1], lines, ahead)
+            if not more:
+                break
+            for _ in more:
+                ahead.popleft()
+            end, *others = more[-1].split("\t")
+            cells[-1:] = ["\n".join([cells[-1], *more[:-1], end]), *others]
+            taken += more
+        number += len(taken) - 1
+        yield number, "\n".join(taken), [_unquoted(cell) for cell in cells] if line else []
+
+
+def _closing_lines(cell: str, lines: Iterator[str], ahead: deque[str]) -> list[str]:
+    """Return the next lines up to the one that closes the quote of a cell, or none; they stay in `ahead`."""
+    more: list[str] = []
+    while len(more) < _CELL_LINES:
+        if len(ahead) == len(more):
+            line = next(lines, None)
+            if line is None:
+                break
+            ahead.append(line)
+        more.append(ahead[len(more)])
+        end, tab, _ = more[-1].partition("\t")
+        if end.endswith('"') and _QUOTED.fullmatch("\n".join([cell, *more[:-1], end])):
+            return more
+        if tab:
+            break
+    return []
+
+
+def _unquoted(cell: str) -> str:
+    return cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell
 
 
 def _refuse_constant(constant: str) -> None:

@@ -113,16 +113,31 @@ class FaissStore(FolderStore):
     @classmethod
     def _read_index(cls, facts: StoreFacts, file: Path, *, read_only: bool) -> Any:  # noqa: ANN401, ARG003 - faiss has no types, and no view
         try:
-            index = faiss.read_index(str(file))
-        except RuntimeError as error:
+            index = _read_bounded(file)
+        except (RuntimeError, MemoryError) as error:
             raise StoreError(f"FAISS cannot read {file}: {error}") from error
-        graph = isinstance(faiss.downcast_index(index.index), faiss.IndexHNSWFlat)
+        rows = faiss.downcast_index(index.index) if isinstance(index, faiss.IndexIDMap2) else None
+        graph = isinstance(rows, faiss.IndexHNSWFlat)
+        counted = rows is not None and index.ntotal == rows.ntotal
+        if index.d != facts.dim or not counted or not (graph or isinstance(rows, faiss.IndexFlatIP)):
+            raise StoreError(f"{file} is an {type(index).__name__} of {index.d} dimensions, which no store writes")
         checked_settings(facts.settings, _ALLOWED["hnsw" if graph else "flat"], str(file.parent))
         return index
 
     def _write_index(self, path: Path) -> None:
         with path.open("wb") as file:  # faiss itself does not report a full disk reliably
             faiss.write_index(self.index, faiss.PyCallbackIOWriter(file.write))
+
+
+def _read_bounded(file: Path) -> Any:  # noqa: ANN401 - faiss has no types
+    """Read an index. No array in it is larger than the file, whatever the file says; older versions have no bound."""
+    limit = getattr(faiss, "set_deserialization_vector_byte_limit", lambda _: None)
+    before = getattr(faiss, "get_deserialization_vector_byte_limit", lambda: 0)()
+    limit(max(file.stat().st_size, 1))
+    try:
+        return faiss.read_index(str(file))
+    finally:
+        limit(before)
 
 
 def export_index(model: MetaEncoder, index: Any = None) -> Any:  # noqa: ANN401 - faiss has no types

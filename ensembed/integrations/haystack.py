@@ -82,7 +82,7 @@ class EnsembedTextEmbedder(_ModelComponent):
         """Return the text's vector as `embedding`."""
         if not isinstance(text, str):
             raise TypeError(f"this takes a string, not {type(text).__name__}; EnsembedDocumentEmbedder takes documents")
-        return {"embedding": self.encoder.encode([self.prefix + text + self.suffix])[0].tolist()}
+        return {"embedding": self.encoder.encode_query([self.prefix + text + self.suffix])[0].tolist()}
 
     @component.output_types(embedding=list[float])  # type: ignore[untyped-decorator] # not read
     async def run_async(self, text: str) -> dict[str, Any]:
@@ -136,7 +136,8 @@ class EnsembedDocumentEmbedder(_ModelComponent):
         if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
             raise TypeError("EnsembedDocumentEmbedder takes a list of documents; EnsembedTextEmbedder takes a string")
         with bars(enabled=None if self.progress_bar else False) as progress:
-            vectors = self.encoder.encode([self._text(document) for document in documents], progress=progress)
+            texts = [self._text(document) for document in documents]
+            vectors = self.encoder.encode_document(texts, progress=progress)
         pairs = zip(documents, vectors, strict=True)
         return {"documents": [replace(document, embedding=vector.tolist()) for document, vector in pairs]}
 

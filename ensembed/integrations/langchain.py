@@ -6,6 +6,7 @@ from typing import cast
 
 from ensembed.encoders.base import Encoder
 from ensembed.encoders.names import Trust
+from ensembed.errors import SentenceError
 from ensembed.integrations.model_source import untrusted
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.support.extras import import_extra
@@ -33,11 +34,13 @@ class EnsembedEmbeddings(Embeddings):  # type: ignore[misc] # its types are not 
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return one vector per text."""
-        return cast("list[list[float]]", self.model.encode(texts).tolist())
+        if isinstance(texts, str):
+            raise SentenceError("expected a list of texts, got one text: write [text], or call embed_query")
+        return cast("list[list[float]]", self.model.encode_document(texts).tolist())
 
     def embed_query(self, text: str) -> list[float]:
-        """Return the vector of one text."""
-        return self.embed_documents([text])[0]
+        """Return the vector of one query."""
+        return cast("list[float]", self.model.encode_query([text])[0].tolist())
 
     def __repr__(self) -> str:
         return f"EnsembedEmbeddings({self.model.spec.name!r})"

@@ -71,12 +71,13 @@ class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are no
         return cast("EnsembedEmbedding", super().from_dict({k: v for k, v in data.items() if k != "trust"}, **kwargs))
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return cast("list[list[float]]", self._source.model.encode(texts).tolist())
+        return cast("list[list[float]]", self._source.model.encode_document(texts).tolist())
 
     def _get_text_embedding(self, text: str) -> list[float]:
         return self._get_text_embeddings([text])[0]
 
-    _get_query_embedding = _get_text_embedding
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return cast("list[float]", self._source.model.encode_query([query])[0].tolist())
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return await asyncio.to_thread(self._get_text_embeddings, texts)
@@ -84,7 +85,8 @@ class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are no
     async def _aget_text_embedding(self, text: str) -> list[float]:
         return await asyncio.to_thread(self._get_text_embedding, text)
 
-    _aget_query_embedding = _aget_text_embedding
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return await asyncio.to_thread(self._get_query_embedding, query)
 
     # LlamaIndex drops what cannot be pickled; without its model this object would be broken.
     def __getstate__(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,8 @@ _PLAIN_LICENCES = re.compile(
     r"openrail(\+\+)?|bigscience-openrail-m"
 )
 _UNKNOWN = "unknown"
-_TOLD_ELSEWHERE = ("name", "weights", "weights_from", "trusted", "decided", "sure")  # in a sentence, or not at all
+# In a sentence, or not at all.
+_TOLD_ELSEWHERE = ("name", "weights", "weights_from", "trusted", "decided", "sure", "needed")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#$&])")
 _COMMIT = re.compile(r"([0-9a-f]{40})(\+[0-9a-f]{40})*")  # of a model on the hub, and of repositories with its code
 _ORIGINAL = re.compile(r"([\w.-]+/[\w.-]+):")
@@ -226,7 +226,7 @@ def _read_score(result: object) -> _Score:
         raise InputError(f"{_SCORES}; a result lacks {', '.join(absent)}")
     for value in (facts["pearson"], facts["spearman"]):
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or abs(value) > 1:
+        if not number or not abs(value) <= 1:  # nor may it be NaN
             raise InputError(f"the score {value!r} on {facts['dataset']} is no correlation: a number from -1 to 1")
     return _Score(str(facts["dataset"]), str(facts["protocol"]), float(facts["pearson"]), float(facts["spearman"]))
 
@@ -293,11 +293,13 @@ def _members(saved: SavedModel[SavedSpec], members: Sequence[Member]) -> list[st
     # The facts may come from a file that somebody else wrote: they may be anything.
     place, certainty = method.get("trusted"), method.get("sure")
     if method.get("weights_from") == "reliability" and isinstance(place, int) and 0 <= place < len(members):
-        share = f" (first in {certainty:.0%} of the bootstrap samples)" if isinstance(certainty, (int, float)) else ""
+        share = f" ({certainty:.0%} sure)" if isinstance(certainty, (int, float)) else ""
         parts.append(
             "The weights were found by the members' reliability on the corpus, without labels; the most trusted member "
             f"is {escaped(members[place].spec.name.text)}{share}."
         )
+    if method.get("decided") == "too few":
+        parts.append("The corpus was too small to tell which member is better, so that all count the same.")
     return parts
 
 

@@ -79,7 +79,9 @@ class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # 
                     f"task {task_metadata.name!r} has batches of {sorted(batch)}; this encoder reads texts"
                 )
             texts += batch["text"]
-        return self.model.encode(texts, progress=self._progress)
+        encoders = {"query": self.model.query_encoder, "document": self.model.document_encoder}
+        role = getattr(options.get("prompt_type"), "value", options.get("prompt_type"))
+        return encoders.get(role or "", self.model).encode(texts, progress=self._progress)
 
 
 def local_sts(task: str, data: Dataset | Mapping[str, Dataset]) -> Task:

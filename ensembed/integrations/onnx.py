@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
@@ -20,9 +22,9 @@ from ensembed.integrations.model_source import as_meta_encoder
 from ensembed.integrations.onnx_graphs import Member, Nodes, Operations, Text, used_views
 from ensembed.methods.meta import Meta
 from ensembed.models.opening import ModelLike, open_model
-from ensembed.support.atomic_files import make_folder, why_not_writable, write_atomically
+from ensembed.support.atomic_files import finish_switch, make_folder, why_not_writable, write_atomically, write_output
 from ensembed.support.checks import sha256_of
-from ensembed.support.file_limits import parse_json, read_json
+from ensembed.support.file_limits import JSON_BYTES, open_regular, parse_json, read_json
 from ensembed.support.machine import available_cores
 from ensembed.support.version import __version__
 
@@ -31,6 +33,8 @@ __all__ = ["OnnxModel", "export_meta", "export_model"]
 CONFIG = "config.json"
 KIND = "ensembed-onnx"
 VERSION = 1
+_UNSEALED = {"kind", "version", "ensembed", "name", "method", "dim", "texts", "graphs", "combiner", "sha256"}
+_FILES = r"config\.json|tokenizer_\d+\.json|(combiner|model|member_\d+)\.onnx"
 _APART = "they cannot be in one graph; leave merged out"
 _OPSET = 13  # every runtime since the end of 2020 understands these operations
 
@@ -53,7 +57,7 @@ def export_meta(meta: Meta, path: str | Path) -> None:
     if not isinstance(meta, Meta):
         raise InputError(f"export_meta takes a fitted meta-embedding, such as model.meta, not a {type(meta).__name__}")
     try:
-        write_atomically(Path(path), _combiner(meta))
+        write_output(Path(path), _combiner(meta))
     except OSError as error:
         raise ModelError(f"cannot write {path}: {error}") from error
 
@@ -62,7 +66,8 @@ def export_model(model: ModelLike, folder: str | Path, *, merged: bool = False) 
     """Write a whole model, whose members are all ONNX encoders, to a folder that `OnnxModel` reads.
 
     Each member has a graph `member_0.onnx` from `input_ids` and `attention_mask`, int64 [batch, length], to `vector`,
-    and a `tokenizer_0.json`; `combiner.onnx` is that of `export_meta`. Members of weight 0 are left out.
+    and a `tokenizer_0.json`; `combiner.onnx` is that of `export_meta`. Members of weight 0 are left out. Replacing
+    `config.json` is the switch from an earlier export: until then new files have their hash in their names.
 
     Args:
         model: a meta-encoder, the folder of a saved one, or an ONNX encoder or its name; others are an InputError.
@@ -82,23 +87,36 @@ def export_model(model: ModelLike, folder: str | Path, *, merged: bool = False) 
     config |= {"graphs": [], "combiner": None if merged else "combiner.onnx", "sha256": {}}
 
     def write(name: str, data: bytes) -> None:
-        config["sha256"][name] = hashlib.sha256(data).hexdigest()
-        write_atomically(folder / name, data)
+        config["sha256"][name] = digest = hashlib.sha256(data).hexdigest()
+        write_atomically(folder / _new_name(name, digest), data)
 
     try:
         make_folder(folder)
-        (folder / CONFIG).unlink(missing_ok=True)  # until it is written again, the folder is not a model
-        for t, text in enumerate(texts):
-            write(f"tokenizer_{t}.json", text.tokenizer.encode())
-        for group in [members] if merged else [[member] for member in members]:  # graphs are large: one at a time
-            facts, data = _tokens_to_vectors(group, texts, meta if merged else None)
-            config["graphs"].append(facts)
-            write(facts["file"], data)
-        if not merged:
-            write("combiner.onnx", _combiner(meta))
-        write_atomically(folder / CONFIG, json.dumps(config, indent=1, ensure_ascii=False).encode() + b"\n")
+        with FileLock(folder / ".lock"):
+            try:
+                for t, text in enumerate(texts):
+                    write(f"tokenizer_{t}.json", text.tokenizer.encode())
+                for group in [members] if merged else [[member] for member in members]:  # large: one at a time
+                    facts, data = _tokens_to_vectors(group, texts, meta if merged else None)
+                    config["graphs"].append(facts)
+                    write(facts["file"], data)
+                if not merged:
+                    write("combiner.onnx", _combiner(meta))
+                config["seal"] = _seal(config)
+                write_atomically(folder / CONFIG, json.dumps(config, indent=1, ensure_ascii=False).encode() + b"\n")
+            finally:
+                _finish_export(folder)
     except OSError as error:
         raise ModelError(f"cannot write the graphs to {folder}: {error}") from error
+
+
+def _finish_export(folder: Path) -> None:
+    """Give the files of the present configuration their plain names; remove what interrupted exports left."""
+    try:
+        hashes = dict(_read_config(folder)[0]["sha256"])
+    except (ModelError, LookupError, TypeError, ValueError):  # no export that could be kept
+        hashes = {}
+    finish_switch(folder, _FILES, {name: str(digest) for name, digest in hashes.items()})
 
 
 def _check_folder(folder: Path) -> None:
@@ -189,13 +207,27 @@ class OnnxModel(Encoder):
 
     def __init__(self, folder: str | Path, *, threads: int | None = None) -> None:
         folder = Path(folder)
-        config, digest = _read_config(folder)
+        before = None
+        while True:
+            config, digest = _read_config(folder)
+            try:
+                self._open(folder, config, digest, threads)
+            except ModelError:
+                if digest == before:
+                    raise
+                before = digest  # another process may have exported to the folder meanwhile: read again
+            else:
+                break
+
+    def _open(self, folder: Path, config: dict[str, Any], digest: str, threads: int | None) -> None:
         try:
-            _check_files(folder, config["sha256"])
-            self._texts = [_Tokens(folder, text) for text in config["texts"]]
-            self._graphs = [_Graph(folder, graph, threads or available_cores()) for graph in config["graphs"]]
+            files = _checked_files(folder, config["sha256"])
+            self._texts = [_Tokens(files[text["tokenizer"]], text) for text in config["texts"]]
+            self._graphs = [
+                _Graph(files[graph["file"]], graph, threads or available_cores()) for graph in config["graphs"]
+            ]
             name = config["combiner"]
-            self._combiner = None if name is None else open_session(folder / _checked_name(name), 1, folder.name)
+            self._combiner = None if name is None else open_session(files[name], 1, folder.name)
             dim = (self._combiner or self._graphs[0].session).get_outputs()[0].shape[1]
             recorded = config["dim"]
             self._spec = EncoderSpec(str(config["name"]), KIND, dim, digest[:16], pooling=str(config["method"]["name"]))
@@ -221,8 +253,8 @@ class OnnxModel(Encoder):
 class _Tokens:
     """The tokenizer of one or several graphs."""
 
-    def __init__(self, folder: Path, facts: Mapping[str, Any]) -> None:
-        self._tokenizer = open_tokenizer(folder / _checked_name(facts["tokenizer"]), folder.name)
+    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
+        self._tokenizer = open_tokenizer(path, path.parent.name)
         self._prompt, self._max_length, self.length = facts["prompt"], facts["max_length"], facts["length"]
         self._tokenizer.enable_truncation(self._max_length)
 
@@ -233,12 +265,12 @@ class _Tokens:
 class _Graph:
     """A graph from tokens to vectors."""
 
-    def __init__(self, folder: Path, facts: Mapping[str, Any], threads: int) -> None:
+    def __init__(self, path: Path, facts: Mapping[str, Any], threads: int) -> None:
         self.view: str = facts["view"] or "vector"
         self._inputs = [(feed["text"], feed["input_ids"], feed["attention_mask"]) for feed in facts["inputs"]]
         self._batch: int = facts["batch"]
         threads = 1 if self._batch == 1 else threads
-        self.session = open_session(folder / _checked_name(facts["file"]), threads, folder.name)
+        self.session = open_session(path, threads, path.parent.name)
 
     def run(self, tokens: Sequence[list[list[int]]], texts: Sequence[_Tokens]) -> FloatArray:
         """Return the vectors [n, d] of n sentences, whose tokens are given for each text."""
@@ -266,7 +298,8 @@ class _Graph:
 def _read_config(folder: Path) -> tuple[dict[str, Any], str]:
     """Return the configuration and its hash."""
     try:
-        data = (folder / CONFIG).read_bytes()
+        with open_regular(folder / CONFIG) as file:
+            data = file.read(JSON_BYTES + 1)
         config = parse_json(data)
     except FileNotFoundError:
         raise ModelError(f"{folder} is not an exported model: {CONFIG} is missing; export it again") from None
@@ -276,21 +309,34 @@ def _read_config(folder: Path) -> tuple[dict[str, Any], str]:
         raise ModelError(f"{folder} is not an exported model: its {CONFIG} is of another kind")
     if config.get("version") != VERSION:
         raise ModelError(f"{folder} has format {config.get('version')!r}; this ensembed reads {VERSION}: upgrade it")
+    # Exports of version 0.1 have no seal.
+    if not (config.keys() == _UNSEALED or config.pop("seal", None) == _seal(config)):
+        raise ModelError(f"{folder / CONFIG} is damaged: its content does not fit its hash; export again")
     return config, hashlib.sha256(data).hexdigest()
 
 
-def _check_files(folder: Path, hashes: Mapping[str, str]) -> None:
+def _seal(config: Mapping[str, Any]) -> str:
+    """Return the hash of a configuration, however it is laid out."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+
+
+def _checked_files(folder: Path, hashes: Mapping[str, str]) -> dict[str, Path]:
+    """Return the files by name, after comparing their hashes; those of an export that was killed may have new names."""
+    files = {}
     for name, digest in hashes.items():
+        if name != Path(name).name or "\\" in name or not name.strip("."):
+            raise ValueError(f"{name!r} is no file of the folder")
         try:
-            unchanged = sha256_of(folder / _checked_name(name)) == digest
+            files[name] = folder / _new_name(name, re.sub("[^0-9a-f]", "", digest))
+            if not files[name].exists():
+                files[name] = folder / name
+            unchanged = sha256_of(files[name]) == digest
         except OSError as error:
             raise ModelError(f"{folder / name} cannot be read: {error.strerror or error}; export again") from error
         if not unchanged:
             raise ModelError(f"{folder / name} has changed since it was written: export again")
+    return files
 
 
-def _checked_name(name: str) -> str:
-    """Return the name of a file in the folder itself; raise a ValueError for any other path."""
-    if name != Path(name).name or "\\" in name or not name.strip("."):
-        raise ValueError(f"{name!r} is no file of the folder")
-    return name
+def _new_name(name: str, digest: str) -> str:
+    return f"{Path(name).stem}-{digest[:16]}{Path(name).suffix}"

@@ -163,6 +163,10 @@ def member_of(encoder: Encoder, place: int) -> Member:
     if not isinstance(inner, OnnxEncoder):
         problem = f"member {encoder.spec.name!r} is a {inner.spec.kind!r} encoder, not an ONNX graph"
         raise InputError(f"{problem}; export_meta exports the combination of the members' vectors")
+    if "long" in dict(encoder.spec.extra):
+        raise InputError(
+            f"member {encoder.spec.name!r} reads long texts in chunks, which its graph cannot: leave out long"
+        )
     text = Text(inner._tokenizer.to_str(), encoder.spec.prompt, inner._max_length, inner._graph.length)
     return Member(place, encoder.spec, inner, (None, *steps) if inner.spec.normalize else tuple(steps), text)
 

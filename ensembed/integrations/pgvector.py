@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -18,6 +18,7 @@ from ensembed.integrations.vector_stores import Hits, IdArray, StoreFacts, check
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra
+from ensembed.support.file_limits import parse_json
 
 _WHAT = "a table of pgvector"
 psycopg: Any = import_extra("psycopg", "pgvector", _WHAT)
@@ -127,8 +128,8 @@ class PgvectorStore(stores.DatabaseStore):
                     raise StoreError(f"there is no table {table!r}: create the store")
                 _adapters.register_vector(store.connection)
             try:
-                recorded = json.loads(comment or "null")
-            except (ValueError, RecursionError):
+                recorded = parse_json((comment or "null").encode())
+            except ValueError:
                 recorded = None
             store.facts = StoreFacts.from_json(recorded, cls.backend, store.where)
             truncate = checked_settings(store.facts.settings, _ALLOWED, store.where)["truncate"]
@@ -137,7 +138,7 @@ class PgvectorStore(stores.DatabaseStore):
             store.facts.check_model(store.model, store.where)
         return store
 
-    def search(self, queries: Sequence[str], k: int = 10, *, exact: bool = False) -> Hits:
+    def search(self, queries: Iterable[str], k: int = 10, *, exact: bool = False) -> Hits:
         """Return the k sentences nearest to each query; compare every row if `exact`, or if k is above 1,000."""
         self._exact = exact
         return super().search(queries, k)

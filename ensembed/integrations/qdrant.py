@@ -199,10 +199,21 @@ class _PointUnpickler(pickle.Unpickler):
 
 def _check_pickles(folder: Path) -> None:
     """Raise a StoreError if a folder's pickles, which the client is about to read, hold anything but points."""
+    for path in folder.rglob("*"):  # the client follows links, and waits for pipes
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise StoreError(f"{path} is neither a file nor a folder, which no Qdrant folder has; it is not opened")
     for path in sorted(folder.rglob("*.sqlite")):
         try:
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
                 for (blob,) in database.execute("SELECT point FROM points"):
                     _PointUnpickler(io.BytesIO(blob)).load()
-        except (pickle.UnpicklingError, sqlite3.Error, EOFError, AttributeError, TypeError, ValueError) as error:
+        except (
+            pickle.UnpicklingError,
+            sqlite3.Error,
+            EOFError,
+            AttributeError,
+            TypeError,
+            ValueError,
+            MemoryError,
+        ) as error:
             raise StoreError(f"{path} is damaged, or not written by Qdrant: {error}; it is not opened") from error

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +36,6 @@ from ensembed.support.file_limits import read_json
 from ensembed.support.progress import Progress, silent
 
 __all__ = ["MetaEncoderModule", "load", "to_sentence_transformer", "to_stock_sentence_transformer"]
-
-SentenceTransformer: TypeAlias = Any
-"""The library's class, whose types are not read."""
 
 _WHAT = "the integration with sentence-transformers"
 _LEAST_VERSION = 6
@@ -74,10 +71,23 @@ with warnings.catch_warnings():
     torch = import_extra("torch", "st", _WHAT)
 
 
+class SentenceTransformer(_library.SentenceTransformer):  # type: ignore[misc, name-defined] # the library's types are not read
+    """A `SentenceTransformer` whose `truncate_dim` keeps the best dimensions: the library itself keeps the first."""
+
+    def encode(self, *arguments: Any, truncate_dim: int | None = None, **options: Any) -> Any:  # noqa: ANN401 - the library's
+        """Encode as the library does, and tell the meta-encoder's module about the truncation."""
+        k = self.truncate_dim if truncate_dim is None else truncate_dim
+        # What other modules make of the vectors is theirs to cut.
+        ours = all(isinstance(module, base_modules.Normalize) for module in list(self)[1:])
+        known = {} if k is None or not ours else {"dimensions": k}
+        return super().encode(*arguments, truncate_dim=k, **known, **options)
+
+
 class MetaEncoderModule(base_modules.InputModule):  # type: ignore[misc, name-defined] # the library's types are not read
     """The only module of a model, a meta-encoder without weights to train."""
 
     save_in_root = True
+    forward_kwargs: ClassVar[set[str]] = {"dimensions"}
 
     def __init__(self, encoder: MetaEncoder) -> None:
         super().__init__()
@@ -96,9 +106,10 @@ class MetaEncoderModule(base_modules.InputModule):  # type: ignore[misc, name-de
         sentences = check_sentences(inputs)
         return {"sentences": [prompt + sentence for sentence in sentences] if prompt else sentences}
 
-    def forward(self, features: dict[str, Any], **_options: object) -> dict[str, Any]:
-        """Add the meta-encoder's vectors, on the library's device."""
-        vectors = torch.from_numpy(self.encoder.encode(features["sentences"]))
+    def forward(self, features: dict[str, Any], dimensions: int | None = None, **_options: object) -> dict[str, Any]:
+        """Add the meta-encoder's vectors, in their best `dimensions`, on the library's device."""
+        rows, meta = self.encoder.encode(features["sentences"]), self.encoder.meta
+        vectors = torch.from_numpy(rows if dimensions is None else meta.shorten(rows, min(dimensions, meta.dim)))
         return features | {"sentence_embedding": vectors.to(self.place)}
 
     def get_embedding_dimension(self) -> int:
@@ -121,7 +132,11 @@ class MetaEncoderModule(base_modules.InputModule):  # type: ignore[misc, name-de
         paths = [cls.load_file_path(model_name_or_path, name, subfolder, **where) for name in (TENSORS, CONFIG)]
         if None in paths:
             raise ModelError(f"{model_name_or_path} is not a saved model: {CONFIG} or {TENSORS} is missing")
-        return cls(load_model(Path(paths[1]).parent))
+        model = load_model(Path(paths[1]).parent)
+        settings = cls.load_file_path(model_name_or_path, _SETTINGS, "", **where)
+        k = None if settings is None else _settings(Path(settings).parent).get("truncate_dim")
+        # The library's class would keep the first columns of what this module returns, not the best.
+        return cls(model if k is None or k >= model.meta.dim else model.truncate(k))
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle how to make the encoder in another process: sessions and locks cannot be copied."""
@@ -140,7 +155,8 @@ def _recipe(encoder: Encoder) -> _Recipe:
     """Return the function and arguments that make an encoder in another process: by name where it has one."""
     if isinstance(encoder, MetaEncoder):
         members = tuple(map(_recipe, encoder.ensemble.encoders))
-        return _made_meta, (members, encoder.meta, encoder.spec.name, encoder.missing, encoder.corpus)
+        known = {name: getattr(encoder, name) for name in ("missing", "corpus", "predictor", "translation")}
+        return _made_meta, (members, encoder.meta, encoder.spec.name, known)
     named = encoder.spec.kind != "object"
     if named and type(encoder).__module__.startswith("ensembed."):
         return _opened_again, (encoder.spec,)
@@ -157,8 +173,8 @@ def _made(recipe: _Recipe) -> Any:  # noqa: ANN401 - an Encoder
     return recipe[0](*recipe[1])
 
 
-def _made_meta(members: tuple[_Recipe, ...], meta: Any, name: str, missing: Missing, corpus: str) -> MetaEncoder:  # noqa: ANN401 - a Meta
-    return MetaEncoder(Ensemble([_made(member) for member in members]), meta, name=name, missing=missing, corpus=corpus)
+def _made_meta(members: tuple[_Recipe, ...], meta: Any, name: str, known: dict[str, Any]) -> MetaEncoder:  # noqa: ANN401 - a Meta
+    return MetaEncoder(Ensemble([_made(member) for member in members]), meta, name=name, **known)
 
 
 def _opened_again(spec: EncoderSpec) -> Encoder:
@@ -185,7 +201,7 @@ def to_sentence_transformer(
         prompts: texts to put before sentences, by name; `query` and `document` are for `encode_query` and so on.
         default_prompt_name: the prompt that `encode` takes.
         similarity_fn_name: `cosine` (also for None), `dot`, `euclidean` or `manhattan`.
-        truncate_dim: the number of dimensions to keep; None for all.
+        truncate_dim: the number of dimensions to keep, the best ones; None for all.
         device: where the library puts the vectors; members compute where they were opened (`st:NAME?device=cuda`).
         trust: also open encoders that run code or use a network; see `ensembed.load`.
 
@@ -246,7 +262,7 @@ def load(
 
 
 def _build(modules: list[Any], **settings: Any) -> SentenceTransformer:  # noqa: ANN401 - the library's arguments
-    transformer = _library.SentenceTransformer(modules=modules, **settings)
+    transformer = SentenceTransformer(modules=modules, **settings)
     # The card that the library would write tells people to load the folder in a way that it then refuses.
     transformer._model_card_text = model_card(modules[0].encoder) + _USAGE
     return transformer
@@ -309,7 +325,7 @@ def _read(path: Path, kind: type, default: object) -> Any:  # noqa: ANN401 - a `
     return content
 
 
-def to_stock_sentence_transformer(model: MetaEncoder, *, device: str | None = None) -> SentenceTransformer:
+def to_stock_sentence_transformer(model: MetaEncoder, *, device: str | None = None) -> Any:  # noqa: ANN401 - the library's
     """Return a `SentenceTransformer` of the library's own modules that gives the same vectors, to 1e-6 of their length.
 
     Saved, it opens anywhere without ensembed. A model that stock modules cannot express is an InputError.
@@ -344,7 +360,8 @@ def _member_modules(member: Encoder) -> Iterator[Any]:
     inner = member._encoder if isinstance(member, AdjustedEncoder) else member
     if not isinstance(inner, SentenceTransformerEncoder):
         raise InputError(f"member {name!r} is no model of sentence-transformers (st:...): stock modules cannot hold it")
-    for key, reason in {"trust_remote_code": "runs its own code", "task": "treats queries and documents apart"}.items():
+    refused = {"trust_remote_code": "runs its own code", "task": "treats queries and documents apart"}
+    for key, reason in (refused | {"long": "reads long texts in chunks"}).items():
         if key in extra:
             raise InputError(f"member {name!r} {reason}: that needs more than stock modules")
     if extra["precision"] != "float32":

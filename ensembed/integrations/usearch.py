@@ -13,6 +13,7 @@ from ensembed.encoders.names import Trust
 from ensembed.errors import StoreError
 from ensembed.integrations.vector_stores import Allowed, FolderStore, Hits, IdArray, StoreFacts, checked_settings
 from ensembed.models.opening import ModelLike
+from ensembed.search.graph_files import check_graph_file
 from ensembed.search.hnsw_graph import save_graph
 from ensembed.support.extras import import_extra
 
@@ -109,6 +110,7 @@ class UsearchStore(FolderStore):
         checked_settings(facts.settings, _ALLOWED, str(file.parent))
         index = cls._empty_index(facts)  # `Index.restore` does not restore the breadth of the search
         try:
+            check_graph_file(file, index)
             index.view(str(file)) if read_only else index.load(str(file))
         except (RuntimeError, ValueError) as error:
             raise StoreError(f"usearch cannot read {file}: {error}") from error

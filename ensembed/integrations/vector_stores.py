@@ -6,7 +6,7 @@ import json
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from ensembed.models.opening import ModelLike, open_model
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.atomic_files import make_folder, new_file, write_atomically
 from ensembed.support.checks import sha256_of
-from ensembed.support.file_limits import parse_json
+from ensembed.support.file_limits import JSON_BYTES, open_regular, parse_json
 from ensembed.support.progress import Progress, silent
 
 IdArray = NDArray[np.int64]
@@ -150,8 +150,10 @@ class VectorStore(ABC):
         self._add(numbers, self._unit_vectors(checked, progress), checked, replace=replace)
         self._unsaved = True
 
-    def search(self, queries: Sequence[str], k: int = 10) -> Hits:
+    def search(self, queries: Iterable[str], k: int = 10) -> Hits:
         """Return the k sentences with the largest cosine to each query, or all if the store has fewer.
+
+        One string is a list of one.
 
         Raises:
             InputError: k is not a whole number of at least 1.
@@ -160,7 +162,7 @@ class VectorStore(ABC):
         self._check_usable()
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
             raise InputError(f"k must be a whole number of at least 1, not {k!r}")
-        checked = check_sentences(queries)
+        checked = check_sentences([queries] if isinstance(queries, str) else queries)
         k = self._at_most(int(k))
         if not k or not checked:
             return Hits(np.empty((len(checked), k), np.int64), np.empty((len(checked), k), np.float32))
@@ -488,7 +490,8 @@ def _read_folder(folder: Path, backend: str) -> tuple[StoreFacts, Path, bytes]:
 
 def _content(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        with open_regular(path) as file:
+            return file.read(JSON_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:

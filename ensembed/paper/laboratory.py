@@ -145,7 +145,7 @@ class Laboratory:
         rows = [place[text] for text in distinct_sentences(datasets)]
         views = [self.evaluation[j][rows] for j in trial.members]
         if meta is not None:
-            vectors = meta.truncate(trial.keep or meta.dim).transform(views)
+            vectors = meta.transform(views)[:, : trial.keep]
         else:
             [view] = views
             vectors = view[:, : trial.keep]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ensembed.corpora import open_corpus
 from ensembed.corpora.corpus import BadBytes, Corpus, ListCorpus, TextCorpus
 from ensembed.errors import InputError
 from ensembed.paper.findings import NO_CORPUS
@@ -27,27 +28,33 @@ class NamedCorpus:
 
 
 def open_corpora(
-    sources: Sequence[str], *, data: Path | None = None, layout: str | None = None, errors: BadBytes = "strict"
+    sources: Sequence[str],
+    *,
+    data: Path | None = None,
+    layout: str | None = None,
+    errors: BadBytes = "strict",
+    column: str | None = None,
 ) -> list[NamedCorpus]:
     """Open the corpora of these names.
 
     Args:
         sources: `stsb-train` (its sentences, not its scores), `billion-word` (the shard that the paper was trained on),
-            or text files, plain or gzipped. An empty list means `billion-word`, if it is found, and `stsb-train`.
+            or files that `open_corpus` reads. An empty list means `billion-word`, if it is found, and `stsb-train`.
         data: the data folder.
         layout: the version of STS-B's text; None takes the first that is found.
         errors: what to do with bytes that are not UTF-8.
+        column: the column with the texts of files of records.
     """
     if not sources:
         sources = (*([BILLION_WORD] if _billion_word(data) else []), STSB_TRAIN)
-    opened = [_open(source, data, layout, errors) for source in dict.fromkeys(sources)]
+    opened = [_open(source, data, layout, errors, column) for source in dict.fromkeys(sources)]
     names = [corpus.name for corpus in opened]
     if twice := [name for name in names if names.count(name) > 1]:
         raise InputError(f"two corpora are called {twice[0]!r}: rename one of the files")
     return opened
 
 
-def _open(source: str, data: Path | None, layout: str | None, errors: BadBytes) -> NamedCorpus:
+def _open(source: str, data: Path | None, layout: str | None, errors: BadBytes, column: str | None) -> NamedCorpus:
     if source == STSB_TRAIN:
         train = find_sts(STSB_TRAIN, data, layout)
         overlap = "whose texts overlap with STS12-16, since STS-B is drawn from STS12-17 (no score was used)"
@@ -63,7 +70,7 @@ def _open(source: str, data: Path | None, layout: str | None, errors: BadBytes) 
     name = file.removesuffix(".gz").removesuffix(".txt")
     if name in (NO_CORPUS, STSB_TRAIN, BILLION_WORD):
         raise InputError(f"a corpus file cannot be called {name!r}, which stands for something else: rename {source}")
-    return NamedCorpus(name, f"the file {file}", TextCorpus(Path(source), errors=errors))
+    return NamedCorpus(name, f"the file {file}", open_corpus(Path(source), errors=errors, column=column))
 
 
 def _billion_word(data: Path | None) -> Path | None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = "ENSEMBED_API_KEYS"
 _SHORTEST_KEY = 8
+_KEY_BYTES = 1 << 20  # of a file of keys
 _PART_BYTES = 128 << 10  # a larger reply is sent in parts, so that a client that does not read delays the next one
 
 # Browsers load nothing from other servers and run nothing that is written into the page itself.
@@ -54,7 +55,8 @@ def read_keys(file: Path | None) -> tuple[str, ...]:
     keys: list[str] = []
     if file is not None:
         try:
-            lines = file.read_text(encoding="utf-8").splitlines()
+            with file.open("rb") as stream:
+                lines = stream.read(_KEY_BYTES).decode().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"the file of keys {str(file)!r} cannot be read: {type(error).__name__}") from None
         keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]

@@ -136,6 +136,8 @@ class IndexSearch:
         self._index, self._seconds = index, settings.request_seconds
         self._thread: WorkerThread | None = None
         self._waiting, self._warned = 0, 0.0
+        # An index of another kind, or from before models treated queries apart, is asked with plain vectors.
+        self.has_roles = bool(getattr(index, "has_roles", False))
 
     def facts(self) -> IndexCard:
         """Describe the index, but not its folder: clients should not know the folders of this machine."""
@@ -190,6 +192,7 @@ class Endpoints:
         self.counts, self.replies = Metrics(), ReplyBudget(settings.reply_bytes)
         self._vectors = Vectors(served, settings, self.counts)
         self._page = {file.name: file for file in _PAGE.iterdir() if file.suffix in _MEDIA_TYPES}
+        self._turn = asyncio.Lock()
         self.warm = self.stopping = False
 
     def operations(self) -> list[Operation]:
@@ -215,14 +218,22 @@ class Endpoints:
         self._check_model(query.model)
         texts = [query.input] if isinstance(query.input, str) else query.input
         self.replies.reserve(request.scope, len(texts) * self._served.dim * np.dtype(np.float32).itemsize)
-        rows = await self._vectors.rows(VECTORS, texts, request)
-        vectors = np.array([row[: query.dimensions] for row in rows])  # a row may be a view of a whole batch
+        k = query.dimensions or self._served.dim
+        self._served.shorten(np.empty((0, self._served.dim), np.float32), k)  # refuses before anything is encoded
+        role = "document" if query.input_type == "passage" else query.input_type
+        rows = await self._vectors.rows(self._served.kind_of(role), texts, request)
+        vectors = np.array(rows)  # a row may be a view of a whole batch
+        if k < self._served.dim:
+            vectors = await asyncio.to_thread(self._served.shorten, vectors, k)
         words = sum(len(text.split()) for text in texts)
-        parts = _in_turn(_embeddings_json(vectors, query.encoding_format == "base64", query.model, words))
-        if vectors.size > _NUMBERS_AT_ONCE and request.scope.get("http_version") != "1.0":  # which knows no chunks
-            return StreamingResponse(parts, media_type="application/json")
+        parts = _embeddings_json(vectors, query.encoding_format == "base64", query.model, words)
+        if vectors.size <= _NUMBERS_AT_ONCE:
+            return self._reserved(request, Response(b"".join(parts), media_type="application/json"))
+        one_by_one = in_turn(parts, self._turn)
+        if request.scope.get("http_version") != "1.0":  # which knows no chunks
+            return StreamingResponse(one_by_one, media_type="application/json")
         body = []
-        async for part in parts:
+        async for part in one_by_one:
             self.replies.reserve(request.scope, len(part))
             body.append(part)
         return Response(b"".join(body), media_type="application/json")
@@ -248,7 +259,8 @@ class Endpoints:
         if self._index is None:
             message = "this server has no index: start it with --index FOLDER, which `ensembed index` makes"
             raise ApiError(404, message, code="no_index")
-        vectors = np.array(await self._vectors.rows(VECTORS, [query.query], request))
+        kind = self._served.kind_of("query" if self._index.has_roles else None)
+        vectors = np.array(await self._vectors.rows(kind, [query.query], request))
         hits = await self._index.nearest(vectors, query.k)
         return self._reserved(request, json_reply(SearchReply(hits=[_hit_facts(hit) for hit in hits])))
 
@@ -276,6 +288,7 @@ class Endpoints:
 
     async def warm_up(self) -> None:
         """Encode once, so that the first client does not wait for what the model makes on first use."""
+        self._turn = asyncio.Lock()  # belongs to the loop that runs now
         while not self.warm:
             try:
                 await self._vectors.rows(VECTORS, ["ready"])
@@ -334,11 +347,15 @@ def _embedding_json(i: int, row: FloatArray, packed: bool) -> bytes:
     return b'{"object":"embedding","index":%d,"embedding":%s}' % (i, numbers)
 
 
-async def _in_turn(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Let other requests have their turn between the parts, because a large reply takes long."""
-    for part in parts:
+async def in_turn(parts: Iterator[bytes], turn: asyncio.Lock) -> AsyncIterator[bytes]:
+    """Make one part at a time, of all replies together, and let other requests have their turn between."""
+    while True:
+        async with turn:
+            part = next(parts, None)
+            await asyncio.sleep(0)
+        if part is None:
+            return
         yield part
-        await asyncio.sleep(0)
 
 
 def create_app(

@@ -9,6 +9,7 @@ import asyncio
 import math
 import os
 import queue
+import sys
 import threading
 import time
 from collections import OrderedDict, deque
@@ -25,7 +26,7 @@ from ensembed.encoders.base import FloatArray
 from ensembed.errors import EncoderError
 from ensembed.serve.access import Metrics
 from ensembed.serve.api_errors import ApiError, busy, log, where
-from ensembed.serve.served_model import VECTORS, VIEWS, ServedModel
+from ensembed.serve.served_model import DOCUMENTS, QUERIES, VECTORS, VIEWS, ServedModel
 from ensembed.serve.settings import Settings
 
 T = TypeVar("T")
@@ -81,6 +82,7 @@ class Job:
         self.kind, self.texts, self.done = kind, texts, done
         self.rows: list[FloatArray] = [_NO_ROW] * len(texts)
         self.taken, self.unencoded = 0, len(texts)
+        self.memory = sum(map(sys.getsizeof, texts))
 
     @property
     def waiting(self) -> int:
@@ -103,7 +105,7 @@ class Batcher:
         self._loop: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._enough: tuple[int, asyncio.Event] | None = None
-        self._alive, self._expected, self.queued = 0, 1, 0
+        self._alive, self._expected, self.queued, self._memory = 0, 1, 0, 0
         self._idle_since, self._per_text = -math.inf, 0.0
 
     @property
@@ -116,7 +118,9 @@ class Batcher:
         room = self._settings.queue_texts
         if len(texts) > self._settings.batch_texts:
             room -= room // 4  # the rest is for small requests, so that large ones cannot keep them out
-        if self.queued and self.queued + len(texts) > room:
+        job = Job(kind, texts, asyncio.get_running_loop().create_future())
+        full = self.queued + len(texts) > room or self._memory + job.memory > self._settings.held_bytes
+        if self.queued and full:
             seconds = min(max(math.ceil(self.queued * self._per_text), 1), _LONGEST_RETRY)
             raise busy("too many texts are waiting", seconds)
         if self._loop is None:
@@ -124,9 +128,9 @@ class Batcher:
             self._free = list(self._threads)
             self._wake = asyncio.Event()  # belongs to the loop that runs now
             self._loop = asyncio.get_running_loop().create_task(self._run())
-        job = Job(kind, texts, asyncio.get_running_loop().create_future())
         self._queue.append(job)
         self.queued += len(texts)
+        self._memory += job.memory
         self._alive += 1
         self._expected = max(self._expected, self._alive)
         if self._worthwhile:
@@ -139,8 +143,15 @@ class Batcher:
         """Drop a job that nobody waits for: its queued texts will not be encoded."""
         if not job.done.done():
             job.done.cancel()
-            self._alive -= 1
-            self.queued -= job.waiting
+            self._leave(job)
+
+    def _leave(self, job: Job) -> None:
+        """Keep nothing of a job that is done, failed or abandoned."""
+        self._alive -= 1
+        self._memory -= job.memory
+        self.queued -= job.waiting
+        with suppress(ValueError):
+            self._queue.remove(job)
 
     async def close(self, seconds: float) -> None:
         """Finish what was submitted, within that time, and end the threads."""
@@ -246,14 +257,13 @@ class Batcher:
         if job.done.done():  # abandoned, or failed in an earlier batch
             return
         if isinstance(result, Exception):
-            self._alive -= 1
-            self.queued -= job.waiting
+            self._leave(job)
             job.done.set_exception(result)
             return
         job.rows[start:stop] = list(result)
         job.unencoded -= stop - start
         if not job.unencoded:
-            self._alive -= 1
+            self._leave(job)
             job.done.set_result(None)
 
 
@@ -334,6 +344,7 @@ class Vectors:
 
     def __init__(self, served: ServedModel, settings: Settings, metrics: Metrics) -> None:
         functions = {VECTORS: served.vectors, VIEWS: served.views}
+        functions |= {QUERIES: served.queries, DOCUMENTS: served.documents}
         self.batcher = Batcher(functions, settings, metrics, lanes=2 if served.model.concurrent else 1)
         # A model that continues without a member gives incomplete vectors, which must not be kept.
         self.recent = RecentRows(settings.cache_bytes if served.model.cacheable else 0)

@@ -7,7 +7,6 @@ readers, `Batcher.submit` and `IndexSearch.nearest` the queues.
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import sys
 from collections.abc import Coroutine, Sequence
@@ -21,6 +20,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ensembed.serve.api_errors import TOKENS, ApiError, busy, closing, invalid_request, log
 from ensembed.serve.settings import Settings
+from ensembed.support.file_limits import count_values
 
 OTHER_VALUES = 1000  # keys, and values of fields other than the texts: far more than any client sends
 # A refused body is read on for this long and thrown away: a client that still sends would not see the reply otherwise.
@@ -28,7 +28,9 @@ _DISCARD_SECONDS = 1.0
 _HEAD_BYTES = 64 << 10
 _SMALL_REPLY = 128 << 10  # bytes; clients that do not read cannot keep out such replies
 _HELD = "ensembed.reply_bytes"  # the key of a request's scope
-_WARN_SECONDS = 60.0  # at most one warning about refused connections in this time
+_INPUT_TYPES = (
+    "What the texts are, for models that put different texts before queries and documents; `passage` is a document."
+)
 _FORMATS = "`float` for numbers, `base64` for the bytes of little-endian 32-bit floats."
 
 
@@ -47,6 +49,7 @@ class EmbeddingsRequest(_Request):
     model: str
     dimensions: int | None = None
     encoding_format: Literal["float", "base64"] | None = Field(None, description=_FORMATS)
+    input_type: Literal["query", "document", "passage"] | None = Field(None, description=_INPUT_TYPES)
     user: str | None = Field(None, description="Ignored.")
 
 
@@ -87,7 +90,7 @@ class Limits:
             __base__=EmbeddingsRequest,
             input=(text | texts(settings.max_items), Field(description="A text, or a list of texts.")),
             model=(str, Field(description="The model's name: see /v1/models.", json_schema_extra={"enum": [*names]})),
-            dimensions=(count(dim) | None, Field(None, description="Return only the first k numbers of each vector.")),
+            dimensions=(count(dim) | None, Field(None, description="Return the k leading dimensions of each vector.")),
         )
         compared = (texts(most_compared), Field(description="The texts, at least one."))
         self.similarity = create_model("SimilarityRequest", __base__=SimilarityRequest, texts=compared)
@@ -152,22 +155,13 @@ def _whole(value: object) -> object:
 def check_values(body: bytes, field: str, texts: int) -> None:
     """Refuse a body with far too many values before it is parsed: a million empty lists take the parser seconds."""
     most = texts + OTHER_VALUES
-    if len(body) <= most or (body.count(b'"') <= 2 * most and _count_starts(body) <= most):
+    if len(body) <= most or sum(map(body.count, (b",", b"[", b"{"))) <= most or count_values(body) <= most:
         return
-    # Do not count what is inside of strings. Left to right: of three backslashes before a quote, two are one character.
-    plain = body.replace(b"\\\\", b".").replace(b'\\"', b".")
-    if plain.count(b'"') <= 2 * most and _count_starts(b"".join(plain.split(b'"')[::2])) <= most:
-        return
-    if re.search(rb'"%s"\s*:[\s\[]*-?[0-9]' % field.encode(), plain):
+    if re.search(rb'"%s"\s*:[\s\[]*-?[0-9]' % field.encode(), body):
         message = TOKENS if field == "input" else f"{field} contains numbers: send texts"
         raise ApiError(400, message, field, "token_ids" if field == "input" else "string_type")
     message = f"the body contains too many values: {field} may have {texts} texts; send them in several requests"
     raise ApiError(400, message, field, "too_many_texts")
-
-
-def _count_starts(frame: bytes) -> int:
-    """Count the values of JSON without strings: each is the first of a list or object, or stands after a comma."""
-    return sum(map(frame.count, (b",", b"[", b"{")))
 
 
 async def _discard(request: Request) -> None:
@@ -207,25 +201,37 @@ class ReplyBudget:
         self.held -= scope.pop(_HELD, 0)
 
 
+class _CountingTransport:
+    """A transport that counts the bytes that were given to it."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self.written = transport, 0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any method of a transport
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        self.written += len(data)
+        self._transport.write(data)
+
+
 _Base: Any = AutoHTTPProtocol  # one of two classes, depending on what is installed
 
 
 def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
     """Return uvicorn's protocol, refusing extra connections and dropping slow or large heads and slow readers."""
-    warned = -math.inf
 
     class LimitedProtocol(_Base):  # type: ignore[misc] # a class that is chosen at run time
         def connection_made(self, transport: asyncio.Transport) -> None:
-            nonlocal warned
-            super().connection_made(transport)
+            super().connection_made(_CountingTransport(transport))
             if len(self.connections) > settings.connections:
-                if self.loop.time() - warned > _WARN_SECONDS:  # there may be thousands
-                    warned = self.loop.time()
-                    log.warning("more than %d connections: new ones are refused", settings.connections)
+                log.warning("more than %d connections: new ones are refused", settings.connections)
                 self.app = _refuse_connection
             self._head_bytes = 0
             self._head_timer: asyncio.TimerHandle | None = None
             self._write_timer: asyncio.TimerHandle | None = None
+            self._end_timer: asyncio.TimerHandle | None = None
+            self._paused_at, self._counted, self._seconds_left = 0.0, 0, settings.read_seconds
             self._await_head()
 
         def data_received(self, data: bytes) -> None:
@@ -241,18 +247,36 @@ def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
                 self._await_head()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._stop(self._head_timer)
-            self._stop(self._write_timer)
+            for timer in (self._head_timer, self._write_timer, self._end_timer):
+                self._stop(timer)
             super().connection_lost(exc)
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            # The application sends parts of some 100 KB and waits here after each: this is also the least rate.
-            self._write_timer = self.loop.call_later(settings.read_seconds, self.transport.abort)
+            self._paused_at = self.loop.time()
+            self._write_timer = self.loop.call_later(self._seconds_left, self.transport.abort)
 
         def resume_writing(self) -> None:
             super().resume_writing()
             self._stop(self._write_timer)
+            # The time that a client has left grows with the bytes that it takes: one that reads every part just in
+            # time would hold its place in the budget for hours.
+            written, self._counted = self.transport.written - self._counted, self.transport.written
+            left = self._seconds_left - (self.loop.time() - self._paused_at) + written / settings.least_rate
+            self._seconds_left = min(max(left, 0.0), settings.read_seconds)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.transport.is_closing():
+                self._await_end()
+
+        def timeout_keep_alive_handler(self) -> None:
+            super().timeout_keep_alive_handler()
+            self._await_end()
+
+        def _await_end(self) -> None:
+            """Limit the time for the end of the last reply: the transport waits for it before it closes."""
+            self._end_timer = self._end_timer or self.loop.call_later(settings.read_seconds, self.transport.abort)
 
         def _await_head(self) -> None:
             self._head_timer = self.loop.call_later(settings.header_seconds, self.transport.abort)

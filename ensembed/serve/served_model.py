@@ -14,16 +14,18 @@ from scipy.stats import rankdata
 from typing_extensions import TypedDict
 
 from ensembed.encoders.base import Encoder, FloatArray
-from ensembed.errors import EncoderError, EnsembedError
+from ensembed.errors import DimensionError, EncoderError, EnsembedError
 from ensembed.fetch.catalog import catalog
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.serve.api_errors import log, where
+from ensembed.serve.api_errors import ApiError, log, where
 
-VECTORS, VIEWS = "vectors", "views"  # the two kinds of rows that a client may ask for
+# The kinds of rows that a client may ask for.
+VECTORS, VIEWS, QUERIES, DOCUMENTS = "vectors", "views", "queries", "documents"
 _MOST_PAIRS = 50
 _DIGITS = 6
 _FOLDERS = re.compile(r"[^?&=:#]*(?:[/\\]|%2F|%5C)(?=[^?&=:#])", re.IGNORECASE)
+_URL = re.compile(r"([\w.+-]+:)?(?!file:)[\w.+-]{2,}://", re.IGNORECASE)
 
 
 class MemberCard(TypedDict):
@@ -70,15 +72,43 @@ class ServedModel:
         self.members: tuple[Encoder, ...] = model.ensemble.encoders if isinstance(model, MetaEncoder) else (model,)
         self.member_names = _distinct([without_folders(encoder.spec.name) for encoder in self.members])
 
+    def kind_of(self, role: str | None) -> str:
+        """Return the kind of rows of texts in a role: `query`, `document` or none."""
+        if role == "query" and self.model.query_encoder is not self.model:
+            return QUERIES
+        if role == "document" and self.model.document_encoder is not self.model:
+            return DOCUMENTS
+        return VECTORS
+
+    def queries(self, texts: list[str]) -> FloatArray:
+        """Return the model's vectors of queries [n, d]."""
+        return self._encoded(self.model.query_encoder, texts)
+
+    def documents(self, texts: list[str]) -> FloatArray:
+        """Return the model's vectors of documents [n, d]."""
+        return self._encoded(self.model.document_encoder, texts)
+
     def vectors(self, texts: list[str]) -> FloatArray:
         """Return the model's vectors [n, d]."""
-        if self.model.concurrent:  # it does not warn, and only one thread can catch warnings
-            return self.model.encode(texts)
+        return self._encoded(self.model, texts)
+
+    def _encoded(self, model: Encoder, texts: list[str]) -> FloatArray:
+        if model.concurrent:  # it does not warn, and only one thread can catch warnings
+            return model.encode(texts)
         with warnings.catch_warnings(record=True) as caught:  # a warning about a member may quote a text
-            rows = self.model.encode(texts)
+            rows = model.encode(texts)
         if caught:
             log.warning("the model warned %d times: a member may be down", len(caught))
         return rows
+
+    def shorten(self, vectors: FloatArray, k: int) -> FloatArray:
+        """Return the model's vectors [n, d] in their k leading dimensions; an ApiError says why that cannot be."""
+        if not isinstance(self.model, MetaEncoder):
+            return vectors[:, :k]
+        try:
+            return self.model.meta.shorten(vectors, k)
+        except DimensionError as error:
+            raise ApiError(400, str(error), "dimensions", "too_many_dimensions") from None
 
     def views(self, texts: list[str]) -> FloatArray:
         """Return for `split` members' vectors, the model's, and flags of who answered: [n, d_1 + … + d_J + d + J]."""
@@ -87,7 +117,7 @@ class ServedModel:
         views = [self._member_view(encoder, texts) for encoder in self.members]
         if all(view is None for view in views):
             raise EncoderError("every member failed")
-        fitted = self.model.meta
+        fitted = self.model.meta_without([j for j, view in enumerate(views) if view is None])
         meta = fitted.transform([view if j in fitted.counted else None for j, view in enumerate(views)])
         empty = [np.zeros((len(texts), encoder.spec.dim), np.float32) for encoder in self.members]
         filled = [zeros if view is None else view for zeros, view in zip(empty, views, strict=True)]
@@ -121,7 +151,7 @@ class ServedModel:
         try:
             return encoder.encode(texts)
         except EnsembedError as error:
-            if isinstance(self.model, MetaEncoder) and self.model.missing == "drop":
+            if isinstance(self.model, MetaEncoder) and self.model.missing != "error":
                 log.warning("going on without %s: %s", encoder.spec.name, where(error))
                 return None
             raise
@@ -152,9 +182,11 @@ def without_folders(name: str) -> str:
         >>> without_folders("words:/home/me/glove.txt?pooling=sif&frequencies=/home/me/counts.txt")
         'words:glove.txt?pooling=sif&frequencies=counts.txt'
     """
-    if "://" in name and "file://" not in name:
-        return name
-    return _FOLDERS.sub("", name).rstrip("/\\")
+    end = name.find("?", max(name.find("#"), 0))  # as `parse_name` has it
+    place, options = (name[:end], name[end:]) if end >= 0 else (name, "")
+    if not _URL.match(place):
+        place = _FOLDERS.sub("", place)
+    return (place + _FOLDERS.sub("", options)).rstrip("/\\")
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

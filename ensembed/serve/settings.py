@@ -24,14 +24,15 @@ class Settings:
         batch_requests: the most requests that share a batch; others should wait, so that the model never does.
         wait_ms: how long the model waits for requests of other clients that were there a moment ago.
         queue_texts: the most texts that wait for the model; beyond it clients are asked to come back later.
-        held_bytes: the most bytes of unfinished bodies, of all clients together.
+        held_bytes: the most bytes of unfinished bodies, of all clients together; also of texts that wait for the model.
         reply_bytes: the most bytes that replies which are not read yet hold, of all clients together.
         cache_bytes: memory for the vectors of recent texts; 0 keeps none.
         connections: the most connections at a time; more are refused.
         header_seconds: the longest time for the head of a request to arrive.
         body_seconds: the longest time for its body to arrive.
         request_seconds: the longest time that a request waits for the model.
-        read_seconds: the longest time for a client to read the next part of its reply.
+        read_seconds: the longest time for a client to read the next part of its reply, of some 100 KB.
+        least_rate: the bytes a second that a client must read of a large reply, on average, beyond that time.
         drain_seconds: how long the server continues after SIGTERM, with /ready saying 503, for load balancers.
         shutdown_seconds: how long it then works on accepted requests.
         keys: API keys that clients may use; if empty, none is needed.
@@ -49,13 +50,14 @@ class Settings:
     wait_ms: float = 2.0
     queue_texts: int = 4096
     held_bytes: int = 64 << 20
-    reply_bytes: int = 256 << 20
+    reply_bytes: int = 192 << 20
     cache_bytes: int = 64 << 20
     connections: int = 1024
     header_seconds: float = 10.0
     body_seconds: float = 10.0
     request_seconds: float = 60.0
     read_seconds: float = 30.0
+    least_rate: int = 200_000
     drain_seconds: float = 0.0
     shutdown_seconds: float = 30.0
     keys: tuple[str, ...] = field(default=(), repr=False)  # secret

@@ -119,7 +119,7 @@ def _end_process() -> None:
 
 
 class RepeatedWarnings(logging.Filter):
-    """Lets one line of each warning of uvicorn pass a minute, with the number of those that it stopped before."""
+    """Lets one line of each warning pass a minute, with the number of those that it stopped before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class RepeatedWarnings(logging.Filter):
         self._stopped: dict[str, int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to log a record. uvicorn's warnings are few and contain nothing of a request."""
+        """Return whether to log a record. There are few different warnings, and none contains text of a request."""
         if record.levelno != logging.WARNING:
             return True
         warning, now = str(record.msg), time.monotonic()
@@ -146,11 +146,13 @@ def _process_state() -> Iterator[None]:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(interval / 10)  # the model's thread waits less: 3% more requests at saturation
     handler = signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn sends itself the signal again at the end
-    warnings, repeated = logging.getLogger("uvicorn.error"), RepeatedWarnings()
-    warnings.addFilter(repeated)
+    loggers, repeated = (log, logging.getLogger("uvicorn.error")), RepeatedWarnings()
+    for logger in loggers:
+        logger.addFilter(repeated)
     try:
         yield
     finally:
-        warnings.removeFilter(repeated)
+        for logger in loggers:
+            logger.removeFilter(repeated)
         signal.signal(signal.SIGTERM, handler)
         sys.setswitchinterval(interval)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.models.ensemble import Ensemble, MetaEncoder
-from ensembed.support.progress import Progress, silent
 
 
 class EncodeOnce:
@@ -24,7 +22,7 @@ class EncodeOnce:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, dict[str, FloatArray]] = {}
+        self.rows: dict[str, dict[str, FloatArray]] = {}
 
     def remember(self, encoder: Encoder) -> Encoder:
         """Return the encoder, or the model with its members, that encodes no text that an equal one has encoded."""
@@ -33,28 +31,34 @@ class EncodeOnce:
             settings: dict[str, Any] = {"missing": encoder.missing, "corpus": encoder.corpus}
             return MetaEncoder(Ensemble(members), encoder.meta, name=encoder.spec.name, **settings)
         # Without a key that stands for the vectors, equal keys say nothing.
-        return _Remembering(encoder, self._rows.setdefault(encoder.spec.key, {})) if encoder.cacheable else encoder
+        return _Remembering(encoder, self) if encoder.cacheable else encoder
 
 
 class _Remembering(Encoder):
     """An encoder with a memory."""
 
-    def __init__(self, encoder: Encoder, rows: dict[str, FloatArray]) -> None:
-        self._encoder, self._rows = encoder, rows
+    def __init__(self, encoder: Encoder, memory: EncodeOnce) -> None:
+        self._encoder, self._memory = encoder, memory
+        self._rows = memory.rows.setdefault(encoder.spec.key, {})
 
     @property
     def spec(self) -> EncoderSpec:
         return self._encoder.spec
 
-    def encode(self, sentences: Sequence[str], *, progress: Progress = silent) -> FloatArray:
-        """Return the vectors [n, d] of the sentences, in their order."""
-        new = [text for text in dict.fromkeys(sentences) if text not in self._rows]
-        if new:
-            self._rows.update(zip(new, self._encoder.encode(new, progress=progress), strict=True))
-        if not len(sentences):
-            return self._encoder.encode(sentences)
-        return np.stack([self._rows[text] for text in sentences])
+    @property
+    def query_encoder(self) -> Encoder:
+        return self._in_role(self._encoder.query_encoder)
+
+    @property
+    def document_encoder(self) -> Encoder:
+        return self._in_role(self._encoder.document_encoder)
+
+    def _in_role(self, encoder: Encoder) -> Encoder:
+        return self if encoder is self._encoder else self._memory.remember(encoder)
 
     def embed(self, sentences: list[str]) -> FloatArray:
-        """Do the same."""
-        return self.encode(sentences)
+        """Return the vectors of the sentences, and encode only those that are new."""
+        new = [text for text in sentences if text not in self._rows]
+        if new:
+            self._rows.update(zip(new, self._encoder.encode(new), strict=True))
+        return np.stack([self._rows[text] for text in sentences])

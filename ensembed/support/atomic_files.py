@@ -7,11 +7,13 @@ synced by `make_folder`. An error of the disk names the file; a full disk is a D
 from __future__ import annotations
 
 import errno
+import glob
 import io
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +28,12 @@ from ensembed.support.progress import Progress
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name beside `path`, sync it, and rename it."""
+    """Write a file of ours under a temporary name beside `path`, sync it, and rename it, whatever has its name now."""
+    write_all_atomically({path: data})
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that a user named; it may be a pipe or a device, see `new_file`."""
     with new_file(path) as temporary:
         temporary.write_bytes(data)
 
@@ -80,26 +87,53 @@ def new_file(path: Path, *, sync_name: bool = True) -> Iterator[Path]:
 def new_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder beside `folder`, which replaces `folder` when the block ends without error.
 
-    The block syncs its files, not its folders. What a killed process left is removed first, so hold a lock (`alone`)
-    around this.
+    The block syncs its files, not its folders. The old folder is there until the new one is complete; a process that is
+    killed between the two renames leaves neither, so this is for what can be made again. What killed processes left is
+    removed first, so hold a lock (`alone`) around this.
     """
-    for leftover in folder.parent.glob(f".{folder.name}.*.tmp"):
+    for leftover in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 8}.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)
-    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
-    make_folder(temporary)
+    temporary, old = (folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp") for _ in range(2))
     try:
+        make_folder(temporary)
         yield temporary
         for path in (*temporary.rglob("*"), temporary):
             if path.is_dir():
                 sync(path)
         if folder.exists():
-            shutil.rmtree(folder)
+            folder.rename(old)
         temporary.rename(folder)
         sync(folder.parent)
     except OSError as error:
         raise disk_error(error, folder) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        for path in (temporary, old):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def finish_switch(folder: Path, names: str, digests: Mapping[str, str]) -> None:
+    """Finish, or undo, a write of files that count as soon as another file, which has their hashes, is replaced.
+
+    Before that switch a new `NAME.EXT` is written as `NAME-HASH.EXT`, with 16 digits of its hash. Those that count get
+    their plain names, others and temporary files are removed. Hold a lock around this.
+
+    Args:
+        folder: the folder with all these files.
+        names: a pattern of their plain names; other files are left alone.
+        digests: the hashes of the files that count, by plain name.
+    """
+    for path in list(folder.iterdir()):
+        temporary = re.fullmatch(r"\.(.+)\.[0-9a-f]{8}\.tmp", path.name)
+        name = temporary[1] if temporary else path.name
+        new = re.fullmatch(r"(.+)-([0-9a-f]{16})(\.\w+)", name)
+        plain = new[1] + new[3] if new else name
+        if not (temporary or new) or not re.fullmatch(names, plain):
+            continue
+        if new and not temporary and digests.get(plain, "").startswith(new[2]):
+            path.replace(folder / plain)
+        else:
+            path.unlink()
+    sync(folder)
 
 
 def make_folder(folder: Path) -> None:
@@ -121,12 +155,21 @@ def disk_error(error: OSError, path: Path) -> OSError:
     return error if error.filename or error.errno is None else OSError(error.errno, error.strerror, str(path))
 
 
-def why_not_writable(folder: Path) -> str | None:
-    """Return why files cannot be written to a folder, which need not exist yet, or None; nothing is created."""
+def why_not_writable(folder: Path, is_own: Callable[[Path], bool] | None = None) -> str | None:
+    """Return why files cannot be written to a folder, which need not exist yet, or None; nothing is created.
+
+    With `is_own`, a folder that is not empty must be one that this function knows: files of other origin stay apart.
+    """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
         return f"{existing} is not a folder"
-    return None if os.access(existing, os.W_OK) else f"{existing} is not writable"
+    if not os.access(existing, os.W_OK):
+        return f"{existing} is not writable"
+    if is_own is not None and folder.exists():
+        other = next((path.name for path in folder.iterdir() if not path.name.startswith(".")), None)
+        if other is not None and not is_own(folder):
+            return f"it holds other files, {other} for instance; name a new folder"
+    return None
 
 
 def sync(path: Path) -> None:
@@ -174,8 +217,8 @@ class RowWriter:
     dim: int
     rows: int = 0
 
-    def append(self, rows: NDArray[np.float32]) -> None:
-        """Add rows [m, dim]."""
+    def append(self, rows: NDArray[np.float32], sentences: Sequence[str] = ()) -> None:  # noqa: ARG002 - see below
+        """Add rows [m, dim]; their sentences, which `write_vectors` writes beside them, have no place in the file."""
         if self.file.closed:
             raise ValueError("rows are appended inside the with block")
         if rows.ndim != 2 or rows.shape[1] != self.dim:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ensembed.errors import InputError
+from ensembed.support.file_limits import open_regular
 
 
 def check_whole(name: str, value: object, least: int) -> None:
@@ -19,7 +20,7 @@ def check_whole(name: str, value: object, least: int) -> None:
 def sha256_of(path: Path, prefix: bytes = b"") -> str:
     """Return the SHA-256 of some bytes and the file's content after them, in hexadecimal."""
     digest = hashlib.sha256(prefix)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

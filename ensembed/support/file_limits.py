@@ -1,17 +1,21 @@
 """Bounds on what is read from files: the table of constants, and the functions that enforce them.
 
 A hash proves that a file is whole, not that its author means well. So no size that a file declares is believed before
-its bytes are there, and nothing is unpacked or parsed without a bound. `docs/limits.md` prints the table.
+its bytes are there, and nothing is unpacked or parsed without a bound. `docs/reference/limits.md` prints the table.
 """
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from ensembed.errors import InputError
 
@@ -28,34 +32,44 @@ ARCHIVE_MEMBERS = 10_000
 ARCHIVE_RATIO = 100
 SAVED_MODEL_BYTES = 20 * 10**9
 SAVED_MODEL_FREE = 100 * 10**6
-TAR_HEADER_BYTES = 1 << 20
+TAR_HEADER_BYTES = 8 << 20
 TENSOR_HEADER_BYTES = 4 << 20
 LINE_BYTES = 1 << 20
+TEXT_LINE_BYTES = 32 << 20
+CELL_CHARACTERS = 64 << 20
 WORD_BYTES = 1 << 16
+GRAPH_FIELDS = 500_000
 LARGEST_DIM = 1 << 20
 LARGEST_LENGTH = 1_000_000
+PROMPT_CHARACTERS = 32_768
+TOKEN_CHARACTERS = 10_000
 
 # What each constant bounds, in the words of the documentation.
 MEANINGS = {
     "JSON_BYTES": "bytes of a JSON file, or of a row in a search index",
     "JSON_DEPTH": "levels of lists and objects within each other in JSON",
-    "JSON_VALUES": "values in a JSON file, by its commas and opening brackets",
+    "JSON_VALUES": "values in a JSON file or a line of JSON Lines, or lines and cells of one record in a table",
     "CONFIG_BYTES": "bytes of the `config.json` of a saved model",
     "MANIFEST_BYTES": "bytes of the `manifest.json` of a view",
     "STREAMED_VALUE": "characters of one value in a JSON file of word vectors, which is read piece by piece",
-    "GZIP_FREE": "bytes that any gzipped file of word vectors may unpack to",
-    "GZIP_RATIO": "bytes that every byte of a gzipped file of word vectors may unpack to, beyond `GZIP_FREE`",
+    "GZIP_FREE": "bytes that any gzipped corpus or file of word vectors may unpack to",
+    "GZIP_RATIO": "bytes that every byte of a gzipped corpus or file of word vectors may unpack to, beyond `GZIP_FREE`",
     "ARCHIVE_BYTES": "bytes that an archive may unpack to if its hash is not known beforehand",
     "ARCHIVE_MEMBERS": "members of an archive",
     "ARCHIVE_RATIO": "bytes that every byte of an archive of a SavedModel, or of a zipped pickle, may unpack to",
     "SAVED_MODEL_BYTES": "bytes that an archive of a SavedModel may unpack to",
     "SAVED_MODEL_FREE": "bytes that an archive of a SavedModel may unpack to, however small it is",
-    "TAR_HEADER_BYTES": "bytes of a header in a tar archive: a long name, or PAX records",
+    "TAR_HEADER_BYTES": "bytes of all long names and PAX records in a tar archive",
     "TENSOR_HEADER_BYTES": "bytes of the header of a safetensors file",
     "LINE_BYTES": "bytes of a line in a text of word vectors",
+    "TEXT_LINE_BYTES": "bytes of a line in a corpus or in a file of records",
+    "CELL_CHARACTERS": "characters of a cell in a table",
     "WORD_BYTES": "bytes of a word in a binary file of word vectors",
+    "GRAPH_FIELDS": "fields of an ONNX graph, its weights not counted",
     "LARGEST_DIM": "dimensions of a vector where no tensor shows how many there are",
     "LARGEST_LENGTH": "tokens that a transformer is said to take",
+    "PROMPT_CHARACTERS": "characters of the prompt that a transformer puts before every text",
+    "TOKEN_CHARACTERS": "characters of a token of a Unigram tokenizer",
 }
 
 
@@ -65,31 +79,62 @@ class LimitError(InputError):
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
     """Read a JSON file within the bounds; an OSError or a ValueError says what is wrong with it."""
-    if not stat.S_ISREG(path.stat().st_mode):  # a pipe may have no end
-        raise OSError(f"{path} is no regular file")
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return parse_json(file.read(JSON_BYTES + 1))
 
 
-def parse_json(data: bytes) -> Any:  # noqa: ANN401 - whatever the text holds
-    """Parse JSON within the bounds; a ValueError says what is wrong with it, also if it is nested too deeply."""
-    if len(data) > JSON_BYTES:
-        raise LimitError(f"it has more than {JSON_BYTES:,} bytes")
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read; an OSError if it is no regular file: a pipe or a device may have no end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return path.open("rb")
+
+
+def parse_json(
+    data: bytes,
+    *,
+    most_bytes: int | None = None,
+    most_values: int | None = None,
+    parse_constant: Callable[[str], Any] | None = None,
+) -> Any:  # noqa: ANN401 - whatever the text holds
+    """Parse JSON in UTF-8 within the bounds; a ValueError says what is wrong, also if it is nested too deeply.
+
+    Args:
+        data: the text.
+        most_bytes: a bound other than `JSON_BYTES`.
+        most_values: a bound other than `JSON_VALUES`.
+        parse_constant: as for `json.loads`: what becomes of NaN and Infinity, which JSON does not have.
+    """
+    if len(data) > (most := most_bytes or JSON_BYTES):
+        raise LimitError(f"it has more than {most:,} bytes")
     # A value may take sixty times the memory of its text, so values are counted before they are made.
-    if data.count(b",") + data.count(b"[") + data.count(b"{") > JSON_VALUES:
-        raise LimitError(f"it has more than {JSON_VALUES:,} values")
+    openings = data.count(b"[") + data.count(b"{")
+    if openings + data.count(b",") > (most := most_values or JSON_VALUES) and count_values(data) > most:
+        raise LimitError(f"it has more than {most:,} values")
     problem = f"its lists and objects are nested more than {JSON_DEPTH} levels deep"
     try:
-        value = json.loads(data)
+        value = json.loads(data.decode("utf-8-sig"), parse_constant=parse_constant)  # not UTF-16, which was not counted
     except RecursionError:
         raise LimitError(problem) from None
-    level = [value]
+    level = [value] if openings > JSON_DEPTH else []
     for _ in range(JSON_DEPTH + 1):
         containers = [item for item in level if isinstance(item, dict | list)]
         if not containers:
             return value
         level = [child for item in containers for child in (item.values() if isinstance(item, dict) else item)]
     raise LimitError(problem)
+
+
+def count_values(data: bytes) -> int:
+    """Count the values of JSON without parsing it: each is the first of a list or object, or stands after a comma.
+
+    What is inside of strings does not count.
+    """
+    # Left to right: of three backslashes before a quote, two are one character.
+    data = data.replace(b"\\\\", b"..").replace(b'\\"', b"..").translate(bytes.maketrans(b"[{", b",,"))
+    characters = np.frombuffer(data, np.uint8)
+    outside = ~np.logical_xor.accumulate(characters == ord('"'))
+    return int(np.count_nonzero(outside & (characters == ord(","))))
 
 
 def check_tensor_header(path: Path) -> None:
@@ -115,5 +160,10 @@ class UnpackedGzip(io.RawIOBase):
         count = self._stream.readinto(buffer)
         self._done += count
         if self._done > GZIP_FREE + GZIP_RATIO * self._packed.tell():
-            raise LimitError(f"it unpacks to more than {self._done:,} bytes, {GZIP_RATIO} times its size")
+            problem = f"it unpacks to more than {self._done:,} bytes, {GZIP_RATIO} times its size"
+            raise LimitError(f"{problem}; if that is right, unpack it with gunzip first")
         return count
+
+    def tell(self) -> int:
+        """Return the number of bytes that were unpacked."""
+        return self._done

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -37,9 +39,15 @@ def part_of(progress: Progress, label: str, start: int, total: int) -> Progress:
 
 @contextmanager
 def bars(*, enabled: bool | None = None) -> Iterator[Progress]:
-    """Draw a bar with rate, ETA and the last detail on standard error for every task; by default only on a terminal."""
+    """Draw a bar with rate, ETA and the last detail on standard error for every task; by default only on a terminal.
+
+    Where the terminal cannot move its cursor, or `NO_COLOR` is set, lines are written instead.
+    """
     if not (sys.stderr.isatty() if enabled is None else enabled):
         yield silent
+        return
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        yield lines()
         return
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
@@ -67,6 +75,24 @@ def bars(*, enabled: bool | None = None) -> Iterator[Progress]:
                 display.update(tasks[name], description=label)
 
         yield report
+
+
+def lines(seconds: float = 10.0) -> Progress:
+    """Return a progress that writes a line to standard error when a task ends, and every some seconds until then."""
+    written: dict[str, float] = {}
+    done_tasks: set[str] = set()
+
+    def report(label: str, done: int, total: int | None, /) -> None:
+        now = time.monotonic()
+        name = label.partition(_DETAIL)[0]
+        ended = done == total and name not in done_tasks
+        if ended or (done != total and now - written.setdefault(name, now) >= seconds):
+            written[name] = now
+            whole = "" if total is None else f"/{short_count(total)}"
+            print(f"{label} {short_count(done)}{whole}", file=sys.stderr)
+        (done_tasks.add if done == total else done_tasks.discard)(name)
+
+    return report
 
 
 def short_count(number: float) -> str:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
+
+# Columns of text become no narrower than this to make a table fit; it is printed as records instead.
+_NARROW = 12
 
 
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
     """Format a table with columns as wide as needed, the first `left` of them aligned left, the others right.
+
+    If standard output is a terminal that is too narrow, long cells take several lines.
 
     Example:
         >>> print(text_table(["name", "n"], [["a", "10"], ["bcdef", "9"]]))
@@ -16,6 +24,10 @@ def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: i
         bcdef   9
     """
     widths = [max(len(cell) for cell in column) for column in zip(headers, *rows, strict=True)]
+    if sys.stdout.isatty():
+        screen = shutil.get_terminal_size().columns
+        if sum(widths) + 2 * (len(widths) - 1) > screen:
+            return narrow_table(headers, rows, left=left, screen=screen)
     lines = []
     for row in (headers, ["-" * width for width in widths], *rows):
         cells = [
@@ -24,6 +36,47 @@ def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: i
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def narrow_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int, screen: int) -> str:
+    """Format a table in `screen` columns: long cells of text take several lines, or every cell a line of its own.
+
+    Example:
+        >>> print(narrow_table(["name", "n"], [["a dog and another dog", "1"]], left=1, screen=18))
+        name             n
+        ---------------  -
+        a dog and        1
+        another dog
+        >>> print(narrow_table(["name", "n", "m"], [["a dog", "1.5", "2.5"]], left=1, screen=9))
+        name: a
+          dog
+        n: 1.5
+        m: 2.5
+    """
+    widths = [max(len(cell) for cell in column) for column in zip(headers, *rows, strict=True)]
+    spare = screen - 2 * (len(widths) - 1)
+    while sum(widths) > spare:
+        widest = max(range(left), key=lambda j: widths[j])
+        if widths[widest] <= max(_NARROW, len(headers[widest])):
+            return "\n\n".join(_record(headers, row, screen) for row in rows)
+        widths[widest] -= 1
+    lines = []
+    for row in (headers, ["-" * width for width in widths], *rows):
+        wrapped = [textwrap.wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
+        for i in range(max(map(len, wrapped))):
+            cells = [part[i] if i < len(part) else "" for part in wrapped]
+            aligned = (
+                cell.ljust(width) if j < left else cell.rjust(width)
+                for j, (cell, width) in enumerate(zip(cells, widths, strict=True))
+            )
+            lines.append("  ".join(aligned).rstrip())
+    return "\n".join(lines)
+
+
+def _record(headers: Sequence[str], row: Sequence[str], screen: int) -> str:
+    """Return a row as lines of `header: cell`."""
+    cells = (f"{header}: {cell}" if header else cell for header, cell in zip(headers, row, strict=True))
+    return "\n".join("\n".join(textwrap.wrap(cell, screen, subsequent_indent="  ")) for cell in cells)
 
 
 def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.corpora.corpus import Corpus
+from ensembed.corpora.corpus import Corpus, shorten
 from ensembed.encoders.base import EncoderSpec, FloatArray
 from ensembed.errors import CorruptViewError, MissingError, StoreError
 from ensembed.support.atomic_files import make_folder, npy_header, sync, write_atomically
-from ensembed.support.file_limits import MANIFEST_BYTES
+from ensembed.support.file_limits import JSON_DEPTH, LARGEST_DIM, MANIFEST_BYTES
 from ensembed.support.progress import Progress
 
 
@@ -77,7 +77,14 @@ class ViewFiles:
         """Return the files of a view; one that was begun with another `shard_rows` keeps its own."""
         rows = len(corpus)
         written = _written_shard_rows(folder, spec.dim, rows)
-        return cls(folder.absolute(), corpus.key, spec, rows, written or shard_rows)
+        files = cls(folder.absolute(), corpus.key, spec, rows, written or shard_rows)
+        # A store that a stranger made may lead to a folder of the user's, in which nothing is to be changed.
+        for place in (files.folder, files.pending):
+            if place.is_symlink():
+                raise StoreError(
+                    f"{place} is a link, not the folder of a view: remove the link, or choose another store"
+                )
+        return files
 
     @property
     def pending(self) -> Path:
@@ -93,10 +100,11 @@ class ViewFiles:
         return row - row % self.shard_rows
 
     def find(self, progress: Progress) -> dict[int, str]:
-        """Return the whole shards of earlier runs by first row, every byte checked; remove everything else."""
+        """Return the whole shards of earlier runs by first row, every byte checked; remove other files of ours."""
         names: dict[int, str] = {}
         with self.disk_errors():
-            paths = [path for path in self.folder.iterdir() if path.name != MANIFEST]
+            ours = [path for path in self.folder.iterdir() if _OWN_NAMES.fullmatch(path.name)]
+        paths = [path for path in ours if path.name != MANIFEST]
         for i, path in enumerate(paths):
             start = shard_start(path)
             if start is not None and self.is_whole(path, start):
@@ -150,7 +158,7 @@ class ViewFiles:
                     _remove(path)
 
     def finish(self, names: Mapping[int, str]) -> None:
-        """Make the view complete: these shards, by first row, and nothing else."""
+        """Make the view complete: these shards, by first row, and no others."""
         shards = tuple(names[start] for start in range(0, self.rows, self.shard_rows))
         manifest = Manifest(self.corpus, self.spec, self.rows, self.shard_rows, shards)
         with self.disk_errors():
@@ -236,6 +244,8 @@ class Listing:
 def read_manifest(folder: Path) -> Manifest:
     """Return what a complete view holds, or raise a MissingError."""
     try:
+        if (folder / MANIFEST).is_fifo():
+            raise OSError("it is a pipe")  # noqa: TRY301 - reported as what else cannot be read
         with (folder / MANIFEST).open("rb") as file:
             data = file.read(MANIFEST_BYTES)
     except FileNotFoundError:
@@ -261,6 +271,8 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 REPAIR = "run `ensembed embed` with --verify to encode the damaged part again"
 _SHARD_NAME = re.compile(r"shard-(\d{9,})-([0-9a-f]{32})\.npy")
+# What may be removed: our files, what a killed process left of one, and the marks of a cluster's workers.
+_OWN_NAMES = re.compile(rf"\.?({_SHARD_NAME.pattern}|{re.escape(MANIFEST)}|try-\d{{9,}}-\d+)((\.[0-9a-f]{{8}})?\.tmp)?")
 
 
 @dataclass(frozen=True)
@@ -289,6 +301,9 @@ class Manifest:
     @classmethod
     def from_bytes(cls, data: bytes, path: Path) -> Manifest:
         """Read what `to_bytes` wrote, or raise a CorruptViewError."""
+        # Parsed values take many times the memory of their text. A shard's name has over 50 bytes; all else is short.
+        if data.count(b"[") + data.count(b"{") > JSON_DEPTH or data.count(b",") > 1000 + len(data) // 50:
+            raise CorruptViewError(f"{path} is damaged: it holds more than the names of shards; {REPAIR}")
         try:
             facts = json.loads(data)
             stated = facts.pop("checksum")
@@ -299,13 +314,22 @@ class Manifest:
                 )
             spec = EncoderSpec.from_json(facts["encoder"])
             manifest = cls(facts["corpus"], spec, facts["rows"], facts["shard_rows"], tuple(facts["shards"]))
-            fits = manifest.shard_rows > 0 and len(manifest.shards) == -(-manifest.rows // manifest.shard_rows)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            fits = type(manifest.rows) is type(manifest.shard_rows) is type(spec.dim) is int
+            fits = fits and manifest.rows > 0 and manifest.shard_rows > 0 and 0 < spec.dim <= LARGEST_DIM
+            fits = fits and len(manifest.shards) == -(-manifest.rows // manifest.shard_rows)
+            written = manifest.to_bytes()
+            # So that none leads out of the folder, and none stands for many.
+            fits = fits and all(
+                _SHARD_NAME.fullmatch(name) and name.startswith(f"shard-{k * manifest.shard_rows:09d}-")
+                for k, name in enumerate(manifest.shards)
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptViewError(f"{path} is damaged: {error!r}; {REPAIR}") from error
-        if manifest.to_bytes() != data:
+        if written != data:
             raise CorruptViewError(f"{path} is damaged: its checksum does not fit; {REPAIR}")
         if not fits:
             shards = f"{len(manifest.shards)} shards of {manifest.shard_rows} rows for {manifest.rows} rows"
+            shards += f" of {spec.dim} numbers, {shorten(manifest.shards)}"
             raise CorruptViewError(f"{path} is damaged: it names {shards}; {REPAIR}")
         return manifest
 
@@ -347,8 +371,10 @@ def is_whole(path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, or a folder in place of one: only those that have a name of ours."""
-    if path.is_dir() and not path.is_symlink() and (path.name == MANIFEST or shard_start(path) is not None):
+    """Remove a file that has a name of ours, or a folder in place of one; leave any other."""
+    if not _OWN_NAMES.fullmatch(path.name):
+        return
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

@@ -111,7 +111,7 @@ def test_fit_prints_a_summary_with_the_spectrum(
     assert facts["method"] == {"name": "gcca", "dim": 3, "tau": 1.0}
     assert facts["rows"] == len(SENTENCES)
     assert facts["spectrum"] == sorted(facts["spectrum"], reverse=True)
-    text = output(capsys, "fit", str(corpus), *MEMBERS, "--method", "svd", "--dim", "3", "-o", str(tmp_path / "m"))
+    text = output(capsys, "fit", str(corpus), *MEMBERS, "--method", "svd", "--dim", "3", "-o", str(tmp_path / "n"))
     assert "variance of each dimension: " in text
 
 

@@ -99,7 +99,8 @@ def test_compare_prints_a_table_a_heat_map_and_advice(capsys: pytest.CaptureFixt
     assert "Overlap by chance: 0.159." in text
     assert "Most alike: demo?dim=300 and demo?dim=300&seed=1 (CKA 0.9" in text
     assert "Most different: demo?dim=2&seed=7 and " in text
-    assert "without labels nobody can tell which encoder is better" in text
+    assert "nobody can tell" not in text  # `reliability` estimates it
+    assert "`ensembed reliability` estimates that without labels" in text
 
 
 def test_the_same_encoder_under_another_name_adds_little(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:

@@ -63,7 +63,7 @@ def test_fit_takes_a_column(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     [
         (["parts"], "2 columns of strings: 'id', 'text'; say which"),
         (["parts", "--column", "no"], "has no column 'no'"),
-        (["corpus.txt", "--column", "text"], "is text and has no columns"),
+        (["corpus.txt", "--column", "text"], "is read as text, a line a row, and has no column"),
         (["memory://nothing/here.txt"], "there is no corpus 'memory://nothing/here.txt'"),
         (["nonesuch://me:secret@host/here.txt"], "nonesuch://…@host/here.txt cannot be opened"),
         ([""], "empty"),

@@ -33,7 +33,7 @@ def _option(name: str) -> click.Option:
 def command(tmp_path: Path) -> list[str]:
     (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES))
     members = [part for name in MEMBERS for part in ("-e", name)]
-    return ["fit", str(tmp_path / "corpus.txt"), *members, "--out", str(tmp_path / "model")]
+    return ["fit", str(tmp_path / "corpus.txt"), *members, "--out", str(tmp_path / "model"), "--force"]
 
 
 def test_an_autoencoder_is_fitted_as_the_library_does(
@@ -280,8 +280,8 @@ def test_the_method_is_shown_in_a_few_words(capsys: pytest.CaptureFixture[str], 
 
 
 def test_a_spectrum_has_six_digits_and_no_noise(capsys: pytest.CaptureFixture[str], longer: list[str]) -> None:
-    text, out = longer[1], longer[-1]
-    given = ["fit", text, "-e", "demo?dim=4&seed=1", "-e", "demo?dim=6&seed=2", "-o", out]
+    text, out = longer[1], longer[-2]
+    given = ["fit", text, "-e", "demo?dim=4&seed=1", "-e", "demo?dim=6&seed=2", "-o", out, "--force"]
     given += ["--method", "gcca", "--dim", "10", "--tau", "0"]
     assert main([*given, "--json"]) == 0
     spectrum = json.loads(capsys.readouterr().out)["spectrum"]

@@ -127,9 +127,9 @@ def test_a_record_that_cannot_be_read_is_named_by_its_line(
     for command in ("dedupe", "cluster"):
         assert "no column 'text' (--text-column); there are 'number'" in failure(capsys, command, NAME, table)
         text = ["--format", "text", "--id-column", "n"]
-        assert "--id-column is for CSV" in failure(capsys, command, NAME, table, *text)
+        assert "is read as text, a line a row, and has no column 'n'" in failure(capsys, command, NAME, table, *text)
         text[2] = "--text-column"
-        assert "is text and has no columns" in failure(capsys, command, NAME, table, *text)
+        assert "is read as text, a line a row, and has no column 'n'" in failure(capsys, command, NAME, table, *text)
         assert "there is no corpus file" in failure(capsys, command, NAME, tmp_path / "absent.csv")
         (tmp_path / "empty.jsonl").write_text('{"text": " "}\n')
         assert "holds no sentence" in failure(capsys, command, NAME, tmp_path / "empty.jsonl")

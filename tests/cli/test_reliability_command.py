@@ -75,9 +75,9 @@ def test_reliability_json_equals_the_library(capsys: pytest.CaptureFixture[str],
 def test_reliability_prints_a_table_and_a_verdict(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
     text = output(capsys, str(corpus), *FLAGS, "-e", "demo?dim=48&seed=02")
     lines = text.splitlines()
-    assert lines[0].split()[:3] == ["member", "lead", "95%"]
+    assert lines[0].split()[:3] == ["member", "standing", "lead"]
     assert lines[2].startswith("demo?dim=48&seed=")
-    assert "rust demo?dim=48&seed=2 most" in text
+    assert "demo?dim=48&seed=2" in lines[-7] + text
     assert "demo?dim=48&seed=02 says the same as demo?dim=48&seed=2: they share one weight." in text
     assert "180 distinct sentences" in text
     assert "No label was read." in text
@@ -127,3 +127,28 @@ def test_reliability_exit_codes(
     assert says in captured.err
     assert "Traceback" not in captured.err
     assert captured.out == ""
+
+
+def test_the_weight_in_a_row_is_the_product_of_its_factors(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
+    """A member that agrees more and yet weighs less has the reason in its row."""
+    found = data(capsys, str(corpus), *FLAGS)
+    text = output(capsys, str(corpus), *FLAGS)
+    assert "weight is: standing x own x spread." in text
+    for member in found["members"]:
+        factors = member["weight_factors"].values()
+        assert np.prod(list(factors)) == pytest.approx(member["weight"], abs=1e-5)
+        [row] = [line for line in text.splitlines() if line.startswith(member["member"] + " ")]
+        assert " x ".join(f"{factor:.2f}" for factor in factors) in row
+
+
+def test_a_small_corpus_is_said_to_be_too_small(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "small.txt"
+    path.write_text("\n".join(SENTENCES[:80]))
+    members = ["-e", "demo?dim=128&seed=1", "-e", "demo?dim=32&seed=2"]
+    text = output(capsys, str(path), *members)
+    assert "80 distinct sentences are too few to tell which member is better: it takes 128" in text
+    assert "bootstrap samples" not in text
+    with pytest.warns(RuntimeWarning, match="80 distinct sentences are too few"):
+        assert main(["fit", str(path), *members, "--out", str(tmp_path / "model")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "weights equal, for the spread of the members' cosines: it takes 128 distinct sentences" in shown

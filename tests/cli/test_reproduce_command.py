@@ -126,6 +126,16 @@ def _other_news(folder: Path) -> str:
 
 
 def test_reproduce_refuses_one_member(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["reproduce", "-e", MEMBERS[0], "--data", str(data), "--out", str(tmp_path), "--autoencoder", "none"]
+    arguments = [
+        "reproduce",
+        "-e",
+        MEMBERS[0],
+        "--data",
+        str(data),
+        "--out",
+        str(tmp_path / "report"),
+        "--autoencoder",
+        "none",
+    ]
     assert main(arguments) == 1
     assert "at least two members" in capsys.readouterr().err

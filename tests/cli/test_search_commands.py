@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import shlex
 import shutil
 import subprocess
 import sys
@@ -263,7 +264,7 @@ def test_a_long_cell_of_a_csv_file_is_indexed(capsys: pytest.CaptureFixture[str]
     assert facts["rows"] == 2
     assert Index.open(facts["folder"]).get(["1"])[0]["text"] == long
     # A quote that is never closed is still an error, and not a cell of a whole file.
-    path.write_text('text\n"' + "x" * ((1 << 26) + 1))
+    path.write_text('text\n"' + ("x" * 1023 + "\n") * ((1 << 16) + 1))
     with pytest.raises(CorpusError, match="larger than field limit"):
         list(RecordFile(path, str(path)))
 
@@ -296,3 +297,32 @@ def test_verify_says_that_an_old_index_has_no_checksums_of_blocks(
     capsys.readouterr()
     assert main(["index", str(tmp_path / "index"), "--verify"]) == 0
     assert "have no checksums of blocks" not in capsys.readouterr().err
+
+
+def test_the_error_after_a_change_of_model_says_the_command_that_helps(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("texts.txt").write_text("a dog barks\na cat sleeps\nstocks fell\n")
+    fit = ["fit", "texts.txt", "-e", "demo?dim=8", "-e", "demo?dim=6&seed=2", "--out", "model", "-q"]
+    assert main([*fit, "--method", "conc"]) == 0
+    assert main(["index", "index", "texts.txt", "--model", "model", "-q"]) == 0
+    assert main([*fit, "--method", "svd", "--dim", "2", "--force"]) == 0
+    commands = set()
+    for command in (
+        ["search", "index", "dog"],
+        ["search", "index", "dog", "-m", "model"],
+        ["index", "index", "-m", "model"],
+    ):
+        capsys.readouterr()
+        assert main(command) == 1
+        commands.add(capsys.readouterr().err.rpartition("again with this one: ensembed ")[2].strip())
+    assert commands == {
+        "index index --model model --change-model",
+        f"index index --model {tmp_path / 'model'} --change-model",
+    }
+    assert main([*shlex.split(commands.pop()), "-q"]) == 0
+    capsys.readouterr()
+    assert main(["search", "index", "a dog barks", "-k", "1"]) == 0
+    assert "a dog barks" in capsys.readouterr().out
+    assert main(["index", "index", "--change-model"]) == 2

@@ -358,7 +358,7 @@ def test_what_is_not_a_list_of_sentences_is_refused(bad: object) -> None:
 def test_every_list_of_texts_is_accepted_unchanged(given_texts: list[str]) -> None:
     assert check_sentences(given_texts) == given_texts
     assert check_sentences(tuple(given_texts)) == given_texts
-    assert check_sentences(np.array(given_texts, dtype=object)) == given_texts  # type: ignore[arg-type] # an array is taken as well
+    assert check_sentences(np.array(given_texts, dtype=object)) == given_texts
 
 
 @given(st.one_of(st.text(), st.binary(), st.lists(st.integers()), st.none()), st.integers(10, 100))

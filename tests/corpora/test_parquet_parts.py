@@ -18,7 +18,7 @@ def test_the_column_of_a_parquet_file_is_found_or_asked_for(tmp_path: Path) -> N
     path = tmp_path / "c.parquet"
     pq.write_table(table, path)
     assert read(open_corpus(path, column="b")) == ["one"]
-    with pytest.raises(CorpusError, match=r"c\.parquet has 2 columns of strings: 'a', 'b'; say which .*--column"):
+    with pytest.raises(CorpusError, match=r"c\.parquet has 2 columns of strings: 'a', 'b'; say which .*--text-column"):
         open_corpus(path)
     with pytest.raises(CorpusError, match=r"has no column 'c'; it has 'a', 'b', 'n'"):
         open_corpus(path, column="c")
@@ -27,7 +27,7 @@ def test_the_column_of_a_parquet_file_is_found_or_asked_for(tmp_path: Path) -> N
     pq.write_table(table.select(["n"]), path)
     with pytest.raises(CorpusError, match=r"has no column of strings; it has 'n'"):
         open_corpus(path)
-    with pytest.raises(CorpusError, match=r"is text and has no columns: leave out the column 'a'"):
+    with pytest.raises(CorpusError, match=r"is read as text, a line a row, and has no column 'a'"):
         open_corpus(put(tmp_path / "c.txt", b"one\n"), column="a")
     with pytest.raises(CorpusError, match=r"is text and has no columns"):
         open_corpus(in_memory(tmp_path, b"one\n"), column="a")

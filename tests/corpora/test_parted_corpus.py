@@ -325,7 +325,7 @@ def test_folders_that_are_empty_or_mix_parquet_and_text_are_refused(tmp_path: Pa
         open_corpus(tmp_path)
     write_parquet(tmp_path / "a.parquet", ["one"])
     put(tmp_path / "README.md", b"about it\n")
-    with pytest.raises(CorpusError, match=r"Parquet and other files, .*a\.parquet and .*README\.md"):
+    with pytest.raises(CorpusError, match=r"files of several formats, .*a\.parquet and .*README\.md"):
         open_corpus(tmp_path)
     assert read(open_corpus(str(tmp_path / "*.parquet"))) == ["one"]
 

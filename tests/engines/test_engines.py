@@ -58,7 +58,7 @@ class Counting(Local):
 @pytest.mark.parametrize(
     ("method", "asked"),
     [
-        (Concat(), []),
+        (Concat(), ["embed"]),
         (GCCA(dim=4), ["embed", "moments"]),
         (SVD(dim=4, weights="reliability"), ["embed", "moments"]),
         (Auto(), ["embed"]),

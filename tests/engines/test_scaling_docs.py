@@ -1,4 +1,4 @@
-"""The example of docs/scaling.md, as it stands."""
+"""The example of docs/guides/scaling.md, as it stands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_example_runs(tmp_path: Path) -> None:
     [example] = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs" / "scaling.md").read_text(), re.DOTALL | re.MULTILINE
+        r"^```python\n(.*?)^```", (ROOT / "docs" / "guides" / "scaling.md").read_text(), re.DOTALL | re.MULTILINE
     )
     (tmp_path / "example.py").write_text(example)
     home = tmp_path / "home"  # Ray keeps the token that it makes for a local cluster there

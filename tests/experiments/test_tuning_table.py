@@ -105,7 +105,7 @@ def test_the_page_in_the_repository_says_what_its_data_says() -> None:
 
 
 def test_the_figures_in_the_docs_are_those_of_the_data() -> None:
-    text = (ROOT / "docs" / "tuning.md").read_text()
+    text = (ROOT / "docs" / "guides" / "tuning.md").read_text()
     data = json.loads((ROOT / "results" / "tuning.json").read_text())
     rows = re.findall(r"^\| (\w[\w+-]*\+[\w+-]+) \| ([^|]+) \| (.+) \|$", text, flags=re.M)
     assert len(rows) == len(data["ensembles"])

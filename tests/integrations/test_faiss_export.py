@@ -128,7 +128,7 @@ def _one_core() -> Iterator[None]:
         (UsearchStore, {"dtype": "i8"}),
     ],
 )
-def test_graph_finds_nine_tenths_of_the_nearest(kind: Any, settings: dict[str, Any], tmp_path: Path) -> None:  # noqa: ANN401 - either class
+def test_graph_finds_over_nine_tenths_of_the_nearest(kind: Any, settings: dict[str, Any], tmp_path: Path) -> None:  # noqa: ANN401 - either class
     model = fitted(Concat())
     texts = [f"{sentence} number {i} of {i % 17}" for i in range(20) for sentence in SENTENCES]
     queries = texts[5::20]
@@ -145,7 +145,7 @@ def test_graph_finds_nine_tenths_of_the_nearest(kind: Any, settings: dict[str, A
         ids, scores = store.search(queries, k=10)
         assert not (ids % 7 == 0).any()
         rounding = 2e-2 if settings.get("dtype") == "i8" else 1e-3
-        assert np.isclose(scores, best, atol=rounding).mean() >= 0.9
+        assert np.isclose(scores, best, atol=rounding).mean() > 0.9
         place = {number: j for j, number in enumerate(kept)}
         own = np.array([[cosines[row, place[n]] for n in hits] for row, hits in enumerate(ids.tolist())])
         np.testing.assert_allclose(scores, own, atol=rounding)

@@ -365,9 +365,23 @@ def test_truncated_or_missing_file_is_an_error(file: str, tmp_path: Path) -> Non
 def test_foreign_configuration_is_an_error(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     export_model(small_model(tmp_path), tmp_path / "out")
     path = tmp_path / "out" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_bytes()) | change))
+    facts = json.loads(path.read_bytes())
+    del facts["seal"]  # exports of version 0.1 have none
+    path.write_text(json.dumps(facts | change))
     with pytest.raises(ModelError, match=message):
         OnnxModel(tmp_path / "out")
+
+
+def test_changed_configuration_is_an_error_unless_it_has_no_seal(tmp_path: Path) -> None:
+    export_model(small_model(tmp_path), tmp_path / "out")
+    path = tmp_path / "out" / "config.json"
+    facts = json.loads(path.read_bytes())
+    path.write_text(json.dumps(facts | {"name": "other"}))
+    with pytest.raises(ModelError, match=r"config\.json is damaged: its content does not fit its hash"):
+        OnnxModel(tmp_path / "out")
+    del facts["seal"]
+    path.write_text(json.dumps(facts))
+    assert OnnxModel(tmp_path / "out").encode(TEXTS).shape == (7, 5)
 
 
 @pytest.mark.real

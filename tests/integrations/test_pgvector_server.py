@@ -28,8 +28,14 @@ def database() -> str:
     return server.replace("dbname=postgres", "dbname=fresh")
 
 
+VERBS = ("", "runs", "sleeps", "eats", "sees", "sits")
+
+
 def wide(dim: int) -> MetaEncoder:
-    return Ensemble([f"demo?dim={dim - 8}&seed=1", "demo?dim=8&seed=2"]).fit(["a"], Concat())
+    sentences = [
+        f"{article} {animal} {verb}" for article in ("a", "the") for animal in ("dog", "cat") for verb in VERBS
+    ]
+    return Ensemble([f"demo?dim={dim - 8}&seed=1", "demo?dim=8&seed=2"]).fit(sentences, Concat())
 
 
 def rows(database: str, query: str) -> list[tuple[object, ...]]:
@@ -123,9 +129,9 @@ def test_dimensions_beyond_the_index_are_refused_with_a_way_out(database: str) -
     queries = ["a dog runs", "a cat"]
     kinds: list[tuple[str, int, dict[str, Any]]] = [
         ("whole", 2000, {}),
-        ("cut", 2001, {"truncate": 2000}),
+        ("cut", 2001, {"truncate": 8}),
         ("halved", 4000, {"column": "halfvec"}),
-        ("both", 4001, {"column": "halfvec", "truncate": 4000}),
+        ("both", 4001, {"column": "halfvec", "truncate": 8}),
         ("bare", 2001, {"index": False}),
     ]
     for table, dim, options in kinds:

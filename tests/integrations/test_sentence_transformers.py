@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import ensembed
 from ensembed import Ensemble
 from ensembed.encoders import Encoder, ObjectEncoder, open_encoder
-from ensembed.errors import EncoderError, InputError, ModelError, SentenceError
+from ensembed.errors import DimensionError, EncoderError, InputError, ModelError, SentenceError
 from ensembed.integrations.model_card import escaped
 from ensembed.integrations.sentence_transformers import load, to_sentence_transformer
 from ensembed.integrations.st_modules import MetaEncoderModule
@@ -110,6 +110,26 @@ def test_truncation_and_normalisation(model: MetaEncoder, library: Library) -> N
     always = to_sentence_transformer(model, truncate_dim=5)
     assert always.get_embedding_dimension() == 5
     np.testing.assert_array_equal(always.encode(TEXTS), shorter)
+
+
+def test_truncation_keeps_all_members_of_a_concatenation(tmp_path: Path) -> None:
+    texts = [f"{text} {i}" for i in range(20) for text in TEXTS]
+    model = Ensemble(["demo?dim=8&seed=1", "demo?dim=6&seed=2"]).fit(texts, Concat())
+    shorter = model.truncate(5).encode(TEXTS)
+    library = to_sentence_transformer(model)
+    np.testing.assert_allclose(library.encode(TEXTS, truncate_dim=5), shorter, atol=1e-6)
+    with library.truncate_embeddings(5):
+        np.testing.assert_allclose(library.encode_query(TEXTS), shorter, atol=1e-6)
+    np.testing.assert_array_equal(library.encode(TEXTS, truncate_dim=99), model.encode(TEXTS))
+    to_sentence_transformer(model, truncate_dim=5).save(str(tmp_path))
+    np.testing.assert_allclose(load(tmp_path).encode(TEXTS), shorter, atol=1e-6)
+    from sentence_transformers import SentenceTransformer
+
+    stock = SentenceTransformer(str(tmp_path), trust_remote_code=True, local_files_only=True)
+    np.testing.assert_allclose(stock.encode(TEXTS), shorter, atol=1e-6)
+    unknown = to_sentence_transformer(Ensemble(["demo?dim=8&seed=1", "demo?dim=6&seed=2"]).fit([], Concat()))
+    with pytest.raises(DimensionError, match="does not know its leading directions"):
+        unknown.encode(TEXTS, truncate_dim=5)
 
 
 def test_rounded_vectors_are_those_of_the_library(model: MetaEncoder, library: Library) -> None:

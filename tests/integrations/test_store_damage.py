@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import faiss
 import psycopg
 import pytest
 from damage import Keys, changed, damages
@@ -110,6 +112,18 @@ def test_damaged_store_raises_our_errors_only(name: str, tmp_path: Path) -> None
 def test_damaged_table_raises_our_errors_only() -> None:
     with psycopg.connect(postgres(), autocommit=True) as connection:
         _check(_table(connection))
+
+
+@pytest.mark.parametrize("index", [faiss.IndexLSH(8, 8), faiss.IndexFlatIP(8), faiss.IndexIDMap2(faiss.IndexFlatIP(9))])
+def test_index_with_a_right_hash_that_no_store_writes_is_refused(tmp_path: Path, index: Any) -> None:  # noqa: ANN401 - faiss has no types
+    FaissStore.create(tmp_path / "store", MODEL).close()
+    facts = json.loads((tmp_path / "store" / "store.json").read_text())
+    file = tmp_path / "store" / facts["index"]
+    faiss.write_index(index, str(file))
+    facts["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    (tmp_path / "store" / "store.json").write_text(json.dumps(facts))
+    with pytest.raises(StoreError, match=r"is an Index\w+ of \d dimensions, which no store writes"):
+        FaissStore.open(tmp_path / "store", MODEL)
 
 
 def test_kind_that_differs_from_the_index_is_refused(tmp_path: Path) -> None:

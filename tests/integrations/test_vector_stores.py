@@ -217,13 +217,13 @@ def test_store_refuses_another_model_and_names_both(backend: Backend) -> None:
 def test_a_server_without_a_key_is_used_only_with_trust(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     server = "openai:https://embeddings.example.org/v1#model"
     monkeypatch.setattr("ensembed.models.opening.open_encoder", lambda *_, **__: DemoEncoder(8))
-    with pytest.raises(ModelError, match=r"sends your sentences.*pass trust=True"):
+    with pytest.raises(ModelError, match=r"sends your sentences.*trust=\"network\""):
         backend.create(server)
     trusting = replace(backend, options=backend.options | {"trust": True})
     with trusting.create(server) as store:
         store.add([1], ["a dog"])
         store.save()
-    with pytest.raises(ModelError, match=r"sends your sentences.*pass trust=True"):
+    with pytest.raises(ModelError, match=r"sends your sentences.*trust=\"network\""):
         backend.open(server)
     with trusting.open(server) as store:
         assert len(store) == 1

@@ -59,8 +59,8 @@ def test_estimate_is_recorded_until_its_code_changes(laboratory: Laboratory, mon
 def test_note_names_owner_trusted_member_and_weights() -> None:
     method = Auto(weights=(0.052, 1.0, 0.0), whitened=(0,))
     note = Trusted(1, "words", 0.61, method).note(NAMES, "news")
-    assert note.startswith("this library's own, not the paper's; it trusts large most (of those with equal leads")
-    assert "in 61% of the bootstrap samples" in note
+    assert note.startswith("this library's own, not the paper's; it trusts large most (of those that hardly")
+    assert "61% sure" in note
     assert "weights: small 0.052, large 1, odd 0, found on news without a score; softly whitened: small" in note
     alike = Trusted(0, "nothing", 0.4, Auto(weights=(1.0, 1.0, 1.0))).note(NAMES, "news")
     assert "nothing told which member to trust most; weights: small 1, large 1, odd 1" in alike

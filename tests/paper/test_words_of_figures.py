@@ -124,7 +124,7 @@ def test_the_note_of_auto_says_whom_it_trusts() -> None:
     trust = Trusted(1, "lead", 0.98, Auto(weights=(0.052, 1.0), whitened=(0,)))
     assert trust.note(["small", "large"], "news").split("; ") == [
         "this library's own, not the paper's",
-        "it trusts large most (by its lead, in 98% of the bootstrap samples)",
+        "it trusts large most (by its lead, 98% sure)",
         "weights: small 0.052, large 1, found on news without a score",
         "softly whitened: small",
     ]

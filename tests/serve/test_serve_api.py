@@ -75,6 +75,19 @@ def test_dimensions_are_those_of_a_truncated_model() -> None:
     np.testing.assert_allclose(np.array(rows), model.truncate(3).encode(TEXTS), atol=1e-6)
 
 
+def test_dimensions_of_a_concatenation_are_the_best_ones_or_refused() -> None:
+    ensemble = Ensemble(["demo?dim=8&seed=1", "demo?dim=6&seed=2"])
+    model = ensemble.fit(CORPUS, Concat())
+    with TestClient(create_app(model, name="tiny")) as client:
+        rows = [item["embedding"] for item in embed(client, input=TEXTS, dimensions=3)["data"]]
+    np.testing.assert_allclose(np.array(rows), model.truncate(3).encode(TEXTS), atol=1e-6)
+    with TestClient(create_app(ensemble.fit([], Concat()), name="tiny")) as client:
+        reply = client.post("/v1/embeddings", json={"input": "a dog", "model": "tiny", "dimensions": 3})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] == "dimensions"
+    assert "does not know its leading directions" in reply.json()["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code", "param"),
     [
@@ -257,6 +270,10 @@ def test_card_and_similarity_name_members_without_folders(tmp_path: Path) -> Non
         ("words:file:///data/glove.txt", "words:file:glove.txt"),
         ("openai:http://127.0.0.1:8000/v1#mini", "openai:http://127.0.0.1:8000/v1#mini"),
         ("words:a.txt?frequencies=%2Fdata%2Fcounts.txt", "words:a.txt?frequencies=counts.txt"),
+        ("st:/home/me/bge?prefix=http://x", "st:bge?prefix=http:x"),
+        ("st:/home/me/a://b", "st:a:b"),
+        ("words:https://x.org/a.txt?frequencies=/home/me/n.txt", "words:https://x.org/a.txt?frequencies=n.txt"),
+        ("openai:http://x.org/v1?key=1#mini?prefix=/a/b", "openai:http://x.org/v1?key=1#mini?prefix=b"),
         ("minilm", "minilm"),
     ],
 )

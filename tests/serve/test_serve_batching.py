@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -184,10 +186,31 @@ def test_abandoned_jobs_are_not_encoded_and_free_the_queue() -> None:
             batcher.abandon(job)
             batcher.abandon(job)  # which changes nothing
         assert batcher.queued == 1
+        kept = [weakref.ref(job) for job in gone]
+        del gone, job
+        gc.collect()
+        assert [job() for job in kept] == [None] * 8  # their texts would fill the memory while a batch hangs
         await asyncio.gather(first.done, stays.done)
         assert model.batches == [["first"], ["stays"]]
         await batcher.close(60)
         assert batcher.queued == 0
+
+    run(work())
+
+
+def test_texts_that_wait_have_a_budget_of_bytes() -> None:
+    async def work() -> None:
+        model = Odd(0.03)
+        batcher = made(model, held_bytes=100_000)
+        first = batcher.submit("one", ["first"])
+        await at_work(model)
+        emoji = "x" * 15_000 + "\U0001f600"  # 4 bytes for every character
+        second = batcher.submit("one", [emoji])
+        with pytest.raises(ApiError, match="too many texts are waiting"):
+            batcher.submit("one", [emoji])
+        await asyncio.gather(first.done, second.done)
+        await batcher.submit("one", [emoji]).done
+        await batcher.close(60)
 
     run(work())
 

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import numpy as np
 import pytest
 from serving import BOUND, Running, metric, odd, request_bytes, serving, until
 from starlette.types import Scope
+from uvicorn import Config
+from uvicorn.server import ServerState
 
 from ensembed.encoders import open_encoder
+from ensembed.serve import Settings
 from ensembed.serve.api_errors import ApiError
-from ensembed.serve.limits import ReplyBudget
+from ensembed.serve.app import in_turn
+from ensembed.serve.limits import ReplyBudget, limited_protocol
 
 _JSON = {"Content-Type": "application/json"}
 _MODEL = "demo?dim=768"
@@ -127,6 +135,109 @@ def test_budget_takes_small_replies_and_one_of_any_size() -> None:
     budget.reserve(second, 1 << 20)
     budget.release(second)
     assert budget.held == 0
+
+
+def test_large_replies_make_one_part_in_a_turn_of_the_loop() -> None:
+    ticks, made = 0, Counter[int]()
+
+    def parts() -> Iterator[bytes]:
+        for _ in range(20):
+            made[ticks] += 1
+            yield b"part"
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    async def read(turn: asyncio.Lock) -> None:
+        assert [part async for part in in_turn(parts(), turn)] == [b"part"] * 20
+
+    async def read_ten() -> None:
+        turn, ticking = asyncio.Lock(), asyncio.ensure_future(tick())
+        await asyncio.gather(*(read(turn) for _ in range(10)))
+        ticking.cancel()
+
+    asyncio.run(read_ten())
+    assert (made.total(), max(made.values())) == (200, 1)
+
+
+class _Loop:
+    """A loop of events whose clock the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.timers: list[Mock] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> Mock:
+        timer = Mock(at=self.now + delay, function=function)
+        timer.cancel = lambda: self.timers.remove(timer) if timer in self.timers else None
+        self.timers.append(timer)
+        return timer
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        for timer in [timer for timer in self.timers if timer.at <= self.now]:
+            timer.cancel()
+            timer.function()
+
+
+def _connection(settings: Settings) -> tuple[Any, _Loop, Mock]:
+    """A connection of the server, its loop and the transport under it."""
+    loop, transport = _Loop(), Mock()
+    transport.is_closing = lambda: transport.close.called
+    transport.get_extra_info = lambda _: None
+    protocol: Any = limited_protocol(settings)
+    connection = protocol(Config(Mock(), log_config=None), ServerState(), {}, loop)
+    connection.connection_made(transport)
+    return connection, loop, transport
+
+
+@pytest.mark.parametrize(("rate", "parts"), [(150_000, 500), (100_000, 500), (90_000, 288), (10_000, 3)])
+def test_client_must_read_at_the_least_rate_beyond_the_time_for_one_part(rate: int, parts: int) -> None:
+    connection, loop, transport = _connection(Settings(header_seconds=1e6, read_seconds=33.05, least_rate=100_000))
+    read = 0
+    while read < 500:
+        connection.transport.write(bytes(100_000))
+        connection.pause_writing()
+        loop.wait(100_000 / rate)
+        if transport.abort.called:
+            break
+        connection.resume_writing()
+        read += 1
+    assert read == parts
+
+
+def test_fast_client_does_not_save_up_time_for_reading_nothing() -> None:
+    connection, loop, transport = _connection(Settings(header_seconds=1e6, read_seconds=30, least_rate=100_000))
+    connection.transport.write(bytes(100_000_000))
+    for seconds in (1, 29.9):
+        connection.pause_writing()
+        loop.wait(seconds)
+        connection.resume_writing()
+    assert not transport.abort.called
+    connection.pause_writing()
+    loop.wait(0.2)
+    assert transport.abort.called
+
+
+@pytest.mark.parametrize("event", ["timeout_keep_alive_handler", "on_response_complete"])
+def test_client_that_never_reads_the_end_of_its_last_reply_is_dropped(event: str) -> None:
+    connection, loop, transport = _connection(Settings(header_seconds=1e6, read_seconds=30))
+    if event == "on_response_complete":
+        transport.close()  # as uvicorn does first, unless the connection is kept
+    getattr(connection, event)()
+    assert transport.close.called  # which waits until everything is sent
+    loop.wait(29)
+    assert not transport.abort.called
+    loop.wait(2)
+    assert transport.abort.called
+    connection.connection_lost(None)
+    assert not [timer for timer in loop.timers if timer.function is transport.abort]
 
 
 def _scope() -> Scope:

@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from ensembed.support.atomic_files import write_all_atomically, write_atomically
+from ensembed.support.atomic_files import (
+    finish_switch,
+    new_folder,
+    write_all_atomically,
+    write_atomically,
+    write_output,
+)
 
 ROUNDS = 40
 SIZES = (1, 100_000)
@@ -34,17 +40,23 @@ def write_many(path: Path, letter: str, log: Path, start: threading.Barrier) -> 
 
 
 def test_a_device_or_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
-    write_atomically(Path(os.devnull), b"nothing is kept")
+    write_output(Path(os.devnull), b"nothing is kept")
     assert Path(os.devnull).is_char_device()
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     read: list[bytes] = []
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
     reader.start()
-    write_atomically(pipe, b"some bytes")
+    write_output(pipe, b"some bytes")
     reader.join(60)
     assert read == [b"some bytes"]
     assert pipe.is_fifo()
+
+
+def test_a_pipe_in_the_place_of_a_file_of_ours_is_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "file")
+    write_atomically(tmp_path / "file", b"some bytes")
+    assert (tmp_path / "file").read_bytes() == b"some bytes"
 
 
 @pytest.mark.filterwarnings("default::pytest.PytestUnhandledThreadExceptionWarning")  # the log says more
@@ -123,3 +135,40 @@ def test_the_file_is_what_was_written(tmp_path: Path, data: bytes) -> None:
 def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         write_atomically(tmp_path / "absent" / "file", b"data")
+
+
+@pytest.mark.parametrize("name", ["made", "made[0-9]*?"])
+def test_a_new_folder_removes_only_what_a_killed_process_left_of_it(tmp_path: Path, name: str) -> None:
+    others = [f".{name}.notes.tmp", f".{name}.0123abc.tmp", f".{name}.0123abcd.0123abcd.tmp", ".made5x.0123abcd.tmp"]
+    for other in [*others, f".{name}.0123abcd.tmp"]:
+        (tmp_path / other).mkdir()
+    with new_folder(tmp_path / name) as temporary:
+        (temporary / "file").write_bytes(b"new")
+    assert {path.name for path in tmp_path.iterdir()} == {name, *others}
+
+
+def test_the_old_folder_is_there_until_the_new_one_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "made"
+    for content in (b"old", b"new"):
+        with new_folder(folder) as temporary:
+            (temporary / "file").write_bytes(content)
+            assert [path.read_bytes() for path in folder.glob("file")] == [b"old"][: content == b"new"]
+        assert (folder / "file").read_bytes() == content
+    with pytest.raises(KeyError), new_folder(folder):
+        raise KeyError
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match="no space left"), new_folder(folder):
+        pass
+    assert (folder / "file").read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_files_get_their_plain_names_if_their_hashes_count(tmp_path: Path) -> None:
+    names = ["a.bin", f"a-{'0' * 16}.bin", f"a-{'1' * 16}.bin", f"b-{'1' * 16}.bin", ".a.bin.0123abcd.tmp", "a-1.bin"]
+    names += [f".a-{'2' * 16}.bin.0123abcd.tmp", f"notes-{'1' * 16}.bin", ".notes.bin.0123abcd.tmp"]
+    for name in names:
+        (tmp_path / name).write_text(name)
+    finish_switch(tmp_path, r"[ab]\.bin", {"a.bin": "1" * 64})
+    others = ["a-1.bin", f"notes-{'1' * 16}.bin", ".notes.bin.0123abcd.tmp"]
+    left = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert left == {"a.bin": f"a-{'1' * 16}.bin", **{name: name for name in others}}

@@ -10,11 +10,13 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ensembed.support import file_limits as limits
 from ensembed.support.file_limits import LimitError, UnpackedGzip, parse_json, read_json
 
-DOCS = Path(__file__).parents[2] / "docs" / "limits.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "limits.md"
 
 
 def test_the_documentation_prints_the_table() -> None:
@@ -56,6 +58,34 @@ def test_large_json_and_what_is_no_file_are_refused(tmp_path: Path, monkeypatch:
     os.mkfifo(path)
     with pytest.raises(OSError, match="no regular file"):
         read_json(path)
+
+
+# Strings of the characters that have a meaning in JSON.
+STRINGS = st.text(st.sampled_from('",[]{}:\\ aé\n'), max_size=8)
+VALUES = st.recursive(
+    st.none() | st.integers() | STRINGS, lambda some: st.lists(some) | st.dictionaries(STRINGS, some), max_leaves=20
+)
+
+
+def number_of_values(value: object) -> int:
+    """The slow version: all values below this one, and one for an empty list or object, which has a bracket, too."""
+    children = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    return sum(1 + number_of_values(child) for child in children) or int(isinstance(value, dict | list))
+
+
+@given(VALUES, st.booleans())
+def test_values_are_counted_outside_of_strings(value: object, ascii_only: bool) -> None:
+    assert limits.count_values(json.dumps(value, ensure_ascii=ascii_only).encode()) == number_of_values(value)
+
+
+def test_commas_in_strings_are_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "JSON_VALUES", 10)
+    text = [",[{" * 100, '\\"' * 20, "x"]
+    assert parse_json(json.dumps(text).encode()) == text
+    with pytest.raises(LimitError, match="more than 10 values"):
+        parse_json(json.dumps([*text, *range(10)]).encode())
+    with pytest.raises(ValueError, match="utf-8"):
+        parse_json(json.dumps(["a"]).encode("utf-16"))
 
 
 def test_gzip_files_unpack_within_their_ratio(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from ensembed.views.view_folder import (
 )
 
 SPEC = EncoderSpec("an encoder ü", "demo", 8, "1", extra=(("seed", "1"),))
-MANIFEST = Manifest("a" * 32, SPEC, 10, 4, ("one.npy", "two.npy", "three.npy"))
+MANIFEST = Manifest("a" * 32, SPEC, 10, 4, tuple(f"shard-{row:09d}-{row:032x}.npy" for row in (0, 4, 8)))
 PATH = Path("manifest.json")
 
 
@@ -159,7 +159,8 @@ def test_any_other_json_is_a_damaged_manifest(value: object) -> None:
 
 def test_one_changed_fact_is_noticed_even_in_valid_json() -> None:
     facts = json.loads(MANIFEST.to_bytes())
-    for key, value in [("rows", 11), ("shard_rows", 5), ("shards", ["one.npy"]), ("corpus", "b" * 32), ("format", 0)]:
+    changes = [("rows", 11), ("shard_rows", 5), ("shards", [MANIFEST.shards[0]]), ("corpus", "b" * 32), ("format", 0)]
+    for key, value in changes:
         with pytest.raises(CorruptViewError):
             Manifest.from_bytes(json.dumps(facts | {key: value}, indent=1, sort_keys=True).encode() + b"\n", PATH)
 

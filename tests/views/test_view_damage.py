@@ -36,7 +36,9 @@ def test_an_intact_view_is_verified_without_encoding_and_stays_open_meanwhile(
     assert files_of(folder) == whole
 
 
-@pytest.mark.parametrize("change", ["too few", "too many", "no rows a shard", "a negative number of rows a shard"])
+@pytest.mark.parametrize(
+    "change", ["too few", "too many", "one twice", "outside", "no rows a shard", "a negative number of rows"]
+)
 def test_manifest_whose_shards_do_not_fit_its_rows_is_refused_and_repaired(
     store: ViewStore, whole: dict[str, bytes], change: str
 ) -> None:
@@ -45,8 +47,10 @@ def test_manifest_whose_shards_do_not_fit_its_rows_is_refused_and_repaired(
     changes: dict[str, dict[str, Any]] = {
         "too few": {"shards": manifest.shards[:-1]},
         "too many": {"shards": (*manifest.shards, manifest.shards[0])},
+        "one twice": {"shards": (manifest.shards[0], *manifest.shards[:-2], manifest.shards[-1])},
         "no rows a shard": {"shard_rows": 0},
-        "a negative number of rows a shard": {"shard_rows": -4},
+        "outside": {"shards": (f"../{folder.name}/{manifest.shards[0]}", *manifest.shards[1:])},
+        "a negative number of rows": {"shard_rows": -4},
     }
     (folder / MANIFEST).write_bytes(replace(manifest, **changes[change]).to_bytes())
     with pytest.raises(CorruptViewError, match="is damaged: it names"):
@@ -223,5 +227,46 @@ def test_verify_repairs_a_file_that_became_a_folder_or_a_loop(
 def test_a_deeply_nested_manifest_is_a_corrupt_view(store: ViewStore) -> None:
     folder = store.embed(CORPUS, ENCODER).folder
     (folder / MANIFEST).write_text("[" * 10**5 + "]" * 10**5)
-    with pytest.raises(CorruptViewError, match="RecursionError"):
+    with pytest.raises(CorruptViewError, match="more than the names of shards"):
         View(folder)
+
+
+def test_manifest_with_a_long_list_in_place_of_a_setting_is_a_corrupt_view(store: ViewStore) -> None:
+    folder = store.embed(CORPUS, ENCODER).folder
+    manifest = (folder / MANIFEST).read_text()
+    (folder / MANIFEST).write_text(manifest.replace('"extra": {', '"extra": {"a": [' + "0," * 10**5 + "0],", 1))
+    with pytest.raises(CorruptViewError, match="more than the names of shards"):
+        View(folder)
+
+
+@pytest.mark.parametrize("names", [["thesis.txt"], ["thesis.txt", ".notes.tmp", "manifest.json.bak", "shard-1.npy"]])
+def test_files_of_others_in_the_folder_of_a_view_stay(
+    store: ViewStore, whole: dict[str, bytes], names: list[str]
+) -> None:
+    folder = store.folder(CORPUS, ENCODER.spec)
+    folder.mkdir(parents=True)
+    others = {name: name.encode() for name in names}
+    for name, data in others.items():
+        (folder / name).write_bytes(data)
+    leftover = folder / f".{MANIFEST}.0123abcd.tmp"
+    leftover.write_bytes(b"{")
+    store.embed(CORPUS, ENCODER)
+    assert files_of(folder) == whole | others
+    complete: list[bool] = []
+    store.embed(CORPUS, ENCODER, verify=True, progress=lambda *_report: complete.append((folder / MANIFEST).exists()))
+    assert all(complete)
+    assert files_of(folder) == whole | others
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_folder_of_a_view_that_is_a_link_is_refused(store: ViewStore, tmp_path: Path, *, pending: bool) -> None:
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    (documents / "manifest.json").write_text("mine")
+    folder = store.folder(CORPUS, ENCODER.spec)
+    place = store.root / "pending" / folder.parent.name / folder.name if pending else folder
+    place.parent.mkdir(parents=True)
+    place.symlink_to(documents)
+    with pytest.raises(StoreError, match="is a link, not the folder of a view: remove the link"):
+        store.embed(CORPUS, ENCODER, verify=True)
+    assert files_of(documents) == {"manifest.json": b"mine"}

@@ -226,11 +226,11 @@ def test_a_complete_view_keeps_its_shard_size(tmp_path: Path, whole: dict[str, b
     assert len(recorder.seen) <= 4
 
 
-def test_whatever_else_is_in_the_folder_is_removed(store: ViewStore, whole: dict[str, bytes]) -> None:
+def test_other_shards_and_unfinished_files_are_removed(store: ViewStore, whole: dict[str, bytes]) -> None:
     folder = store.folder(CORPUS, ENCODER.spec)
     folder.mkdir(parents=True)
     (shard,) = [name for name in whole if name.startswith("shard-000000008")]
-    strays = [f".{shard}.tmp", f".{MANIFEST}.tmp", "notes.txt", shard.replace("000000008", "000000100")]
+    strays = [f".{shard}.tmp", f".{MANIFEST}.tmp", shard.replace("000000008", "000000100")]
     for name in [*strays, shard.replace("000000008", "000000006"), shard[:-5] + "0.npy"]:
         (folder / name).write_bytes(whole[shard])
     (folder / shard).write_bytes(whole[shard][:-1])

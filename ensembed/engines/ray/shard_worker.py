@@ -25,6 +25,7 @@ from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.engines.ray.worker_encoder import Source
 from ensembed.errors import EncoderError, EnsembedError, StoreError
+from ensembed.support.machine import limit_threads
 from ensembed.views.view_folder import Listing, Repeats, ViewFiles
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ class ShardEncoder:
                 "(`store`, --store) must be on a path that all nodes share"
             )
         self._list_folders()
+        limit_threads(self._work.source.threads)
         self._encoder = self._work.source.open()  # last: it marks that everything is open
 
     def _list_folders(self) -> None:

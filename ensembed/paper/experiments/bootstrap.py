@@ -206,18 +206,18 @@ def _add_up(
     resamples, done = result.shape[1], 0
     for pool, size, weight in zip(pools, sizes, weights / weights.sum(), strict=True):
         parts = [dataset.parts[j] for j in pool]
-        keys, gold = pair_keys(parts, seed), _Column(np.concatenate([part.scores for part in parts]))
-        columns = [_Column(np.concatenate([cosines[j] for j in pool])) for cosines in predicted]
+        keys, gold = pair_keys(parts, seed), Column(np.concatenate([part.scores for part in parts]))
+        columns = [Column(np.concatenate([cosines[j] for j in pool])) for cosines in predicted]
         step = max(1, _BLOCK // size)
         for start in range(0, resamples, step):
             rows = np.arange(start, min(start + step, resamples))
             drawn = _draw(keys, gold, rows)
-            result[:, rows] += weight * _correlations(drawn, gold, columns)
+            result[:, rows] += weight * correlations(drawn, gold, columns)
             done += drawn.size
             progress("", done, None)
 
 
-def _draw(keys: NDArray[np.uint64], gold: _Column, rows: NDArray[np.int64]) -> Array:
+def _draw(keys: NDArray[np.uint64], gold: Column, rows: NDArray[np.int64]) -> Array:
     """Return how often each pair is drawn in these resamples [rows, n]; again where the gold scores do not differ."""
     drawn, attempt = counts(keys, rows, 0), 0
     while (bad := gold.constant(drawn)).any():
@@ -226,7 +226,7 @@ def _draw(keys: NDArray[np.uint64], gold: _Column, rows: NDArray[np.int64]) -> A
     return drawn
 
 
-class _Column:
+class Column:
     """Gold scores or predictions [n], with their order, which is computed once."""
 
     def __init__(self, values: Array) -> None:
@@ -254,7 +254,7 @@ class _Column:
         return self.values - means[:, None], (up_to - (ties + totals[:, None]) / 2)[:, self.group]
 
 
-def _correlations(counts: Array, gold: _Column, predictions: Sequence[_Column]) -> Array:
+def correlations(counts: Array, gold: Column, predictions: Sequence[Column]) -> Array:
     """Return Pearson and Spearman of every prediction with the gold scores, on every resample [systems, rows, 2]."""
     totals = counts.sum(axis=1)
     targets = [counts * _over(y, _lengths(counts, y)[:, None]) for y in gold.deviations(counts, totals)]

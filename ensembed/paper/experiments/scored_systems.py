@@ -23,7 +23,8 @@ from ensembed.support.provenance import provenance
 
 _BY: dict[Decided, str] = {
     "lead": "it trusts {} most (by its lead, {})",
-    "words": "it trusts {} most (of those with equal leads it depends least on shared words, {})",
+    "words": "it trusts {} most (of those that hardly differ in their leads it depends less on shared words, {})",
+    "level": "the first members are level, {} is ahead by a little ({})",
     "nothing": "nothing told which member to trust most",
 }
 _DECIMALS = 4  # of a cosine, which a picture needs
@@ -110,7 +111,7 @@ class Trusted:
 
     best: int  # the place of the member that is trusted most
     decided: Decided
-    sure: float  # the share of the bootstrap samples in which it is the best
+    sure: float  # the probability that it is the best
     method: Auto  # with the estimated weights
 
     def note(self, names: Sequence[str], corpus: str) -> str:
@@ -120,7 +121,7 @@ class Trusted:
         counts = ", ".join(f"{name} {number:.2g}" for name, number in zip(names, numbers, strict=True))
         parts = [
             "this library's own, not the paper's",
-            _BY[self.decided].format(names[self.best], f"in {self.sure:.0%} of the bootstrap samples"),
+            _BY[self.decided].format(names[self.best], f"{self.sure:.0%} sure"),
             f"weights: {counts}, found on {corpus} without a score",
             *([f"softly whitened: {', '.join(names[j] for j in whitened)}"] if whitened else []),
         ]

@@ -27,9 +27,11 @@ from ensembed.paper.tables.table_formats import all_tables, table_files, write_t
 from ensembed.paper.tables.table_notes import READ, VERBS, absences, choices, outcome, shared_notes
 from ensembed.support.atomic_files import make_folder, why_not_writable, write_all_atomically
 from ensembed.support.extras import import_extra
+from ensembed.support.file_limits import JSON_BYTES, open_regular
 
 FORMATS = {"Markdown": "md", "CSV": "csv", "JSON": "json", "LaTeX": "tex"}  # of every table, in the folder `tables`
 
+_FINDINGS = "findings.json"
 _SCORES = (bars, significance, scatter)
 _FIGURES = (*_SCORES, tau, autoencoders, spectrum, ablation, likeness, dimensions, sizes, domains, cost)
 _NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
@@ -48,7 +50,7 @@ class Section:
 
 def check_before(folder: Path, *, training: bool) -> None:
     """Refuse now what would fail after hours: a folder that cannot be written to, a library that is not installed."""
-    if problem := why_not_writable(folder):
+    if problem := why_not_writable(folder, _is_report):
         raise InputError(f"the report cannot be written to {folder}: {problem}")
     for module in ("pydantic", "jinja2", "matplotlib"):
         import_extra(module, "report", "a report")
@@ -56,16 +58,19 @@ def check_before(folder: Path, *, training: bool) -> None:
         import_extra("torch", "ae", "training autoencoders (--autoencoder none leaves them out)")
 
 
+def _is_report(folder: Path) -> bool:
+    """Return whether a folder holds a report, or what an interrupted run left, and not files of the user."""
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    return "findings.json" in names or names <= {"tables", "figures"}
+
+
 def write_report(findings: Findings, folder: Path) -> list[Path]:
     """Write the report, the findings, every table and every figure; return the paths, the report's first."""
     drawn = all_figures(findings)
     page = report_html(findings, drawn).encode()  # before any file of an earlier run is changed
-    report, data = folder / "report.html", folder / "findings.json"
+    report, data = folder / "report.html", folder / _FINDINGS
     figures = {folder / "figures" / f"{figure.name}.svg": figure.svg.encode() for figure in drawn}
-    try:  # a table of an earlier run that has no successor must not stay
-        earlier = {folder / "tables" / name for name in table_files(Findings.from_json(data.read_bytes()))}
-    except (OSError, InputError):
-        earlier = set()
+    earlier = earlier_tables(folder)  # one that has no successor must not stay
     try:
         make_folder(folder / "figures")
         tables = write_tables(findings, folder / "tables")
@@ -76,6 +81,16 @@ def write_report(findings: Findings, folder: Path) -> list[Path]:
     except OSError as error:
         raise InputError(f"the report cannot be written to {folder}: {error}") from error
     return [report, data, *tables, *figures]
+
+
+def earlier_tables(folder: Path) -> set[Path]:
+    """Return the tables that a report in the folder has; none if its findings cannot be read."""
+    try:
+        with open_regular(folder / _FINDINGS) as file:
+            findings = Findings.from_json(file.read(JSON_BYTES))
+        return {folder / "tables" / name for name in table_files(findings)}
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError):
+        return set()
 
 
 def all_figures(findings: Findings) -> tuple[Figure, ...]:

@@ -30,7 +30,7 @@ function facts(card) {
 
 /** The method's name and what it was told; weights and what is whitened stand in the table. */
 function described(method) {
-  const { name, weights, weights_from, whitened, trusted, decided, sure, ...rest } = method;
+  const { name, weights, weights_from, whitened, trusted, decided, sure, needed, ...rest } = method;
   const told = Object.entries(rest).filter(([, value]) => value !== null && typeof value !== "object");
   return [name ?? "", ...told.map(([key, value]) => `${key} ${value}`)].filter(Boolean).join(", ");
 }

@@ -1,0 +1,39 @@
+"""`ensembed demo` from the light core alone: without torch, without STS12-16, outside of a checkout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ensembed.cli import demo as demo_command
+from ensembed.cli import main
+from ensembed.paper import main_table_demo
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("bare_clone")
+def test_demo_prints_the_main_table_without_torch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main_table_demo, "find_spec", lambda _name: None)
+    monkeypatch.setattr(demo_command, "find_spec", lambda _name: None)
+    with pytest.warns(RuntimeWarning, match="without sts12 to sts16"):
+        assert main(["demo", "use-lite", "wordllama", "--quiet"]) == 0
+    text = capsys.readouterr().out
+    assert "paper meta:gcca" in text
+    assert "pip install 'ensembed[ae]'" in text
+    assert "ensembed fit corpus.txt -e use-lite,wordllama" in text
+    assert not list(Path.cwd().iterdir())
+    with pytest.warns(RuntimeWarning, match="without sts12 to sts16"):
+        assert main(["demo", "use-lite,wordllama", "--quiet", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    systems = {row["cells"]["system"] for row in rows}
+    assert {"single:use-lite", "single:wordllama", "meta:gcca", "meta:auto"} <= systems
+    assert "meta:ae" not in systems
+
+
+def test_demo_of_an_unknown_encoder_names_the_catalogue(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "no-such-encoder"]) == 1
+    assert "it has: minilm, " in capsys.readouterr().err

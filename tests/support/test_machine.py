@@ -1,0 +1,122 @@
+"""How many cores there are, and that one setting bounds everything."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import ensembed
+from ensembed import Ensemble
+from ensembed.cli import main
+from ensembed.errors import InputError
+from ensembed.support.machine import available_cores, blas_threads
+
+
+def _groups(root: Path, groups: str, files: dict[str, str]) -> Path:
+    for name, text in {"proc/self/cgroup": groups, **files}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cores"),
+    [
+        ("0::/\n", {"sys/fs/cgroup/cpu.max": "200000 100000\n"}, 2),
+        ("0::/\n", {"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 2),
+        ("0::/\n", {"sys/fs/cgroup/cpu.max": "1000 100000\n"}, 1),
+        ("0::/\n", {"sys/fs/cgroup/cpu.max": "max 100000\n"}, 64),
+        ("0::/a/b\n", {"sys/fs/cgroup/a/cpu.max": "300000 100000\n", "sys/fs/cgroup/a/b/cpu.max": "max 100000\n"}, 3),
+        ("0::/outside/of/here\n", {"sys/fs/cgroup/cpu.max": "400000 100000\n"}, 4),
+        (
+            "4:cpu,cpuacct:/docker/x\n0::/\n",
+            {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "500000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"},
+            5,
+        ),
+        (
+            "4:cpu,cpuacct:/\n",
+            {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"},
+            64,
+        ),
+        ("damaged\n", {}, 64),
+    ],
+)
+def test_cores_are_bounded_by_control_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str, files: dict[str, str], cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: range(64), raising=False)
+    assert available_cores(_groups(tmp_path, groups, files)) == cores
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: [0], raising=False)
+    assert available_cores(tmp_path) == 1
+
+
+def test_no_control_groups_are_no_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: range(7), raising=False)
+    assert available_cores(tmp_path) == 7
+
+
+def _blas() -> set[int]:
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def test_limit_threads_bounds_this_process_and_its_children() -> None:
+    torch = pytest.importorskip("torch")
+    ensembed.limit_threads(1)
+    assert available_cores() == 1
+    assert _blas() == {1}
+    assert torch.get_num_threads() == 1
+    code = (
+        "import json, numpy, scipy.linalg, threadpoolctl, os\n"
+        "pools = [pool['num_threads'] for pool in threadpoolctl.threadpool_info()]\n"
+        "print(json.dumps([pools, os.environ['RAYON_NUM_THREADS']]))"
+    )
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    pools, tokenizers = json.loads(child.stdout)
+    assert set(pools) == {1}
+    assert tokenizers == "1"
+    assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
+    with pytest.raises(InputError, match="at least 1, not 0"):
+        ensembed.limit_threads(0)
+
+
+def test_blas_uses_no_more_cores_than_there_are_and_no_more_than_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ensembed.support.machine.available_cores", lambda: 2)
+    for told, used in ((4, 2), (1, 1)):
+        with threadpool_limits(told, user_api="blas"):
+            with blas_threads(None):
+                assert _blas() == {used}
+            assert _blas() == {told}
+
+
+def test_threads_of_a_fit_bound_blas_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ensembed.methods import Auto
+    from ensembed.numerics.eigen import top_eigh
+
+    seen: list[set[int]] = []
+
+    def noted(*given: Any) -> Any:  # noqa: ANN401 - those of `top_eigh`
+        seen.append(_blas())
+        return top_eigh(*given)
+
+    monkeypatch.setattr("ensembed.methods.method.top_eigh", noted)
+    ensemble = Ensemble(["demo?dim=8&seed=1", "demo?dim=6&seed=2"])
+    with blas_threads(2):
+        ensemble.fit([f"sentence {i} of {i % 7}" for i in range(60)], Auto(weights="equal", whitened=(1,)), threads=1)
+        assert _blas() == {2}
+    assert seen == [{1}]
+
+
+def test_threads_of_a_command_bound_blas_and_tokenizers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a dog\na cat\n")
+    assert main(["encode", "-e", "demo", str(texts), "--out", str(tmp_path / "v.npy"), "--threads", "1"]) == 0
+    capsys.readouterr()
+    assert _blas() == {1}
+    assert os.environ["RAYON_NUM_THREADS"] == "1"

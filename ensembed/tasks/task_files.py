@@ -64,6 +64,8 @@ def read_tasks(place: Path, split: str | None = None) -> list[Task]:
         if split is not None:
             raise DatasetError(f"{place} is a file, which has no split {split!r}: name its folder, or leave it out")
         return _file_tasks(place)
+    if not place.is_dir():
+        raise DatasetError(f"{place} is neither a file nor a folder; {_LAYOUT}")
     name = place.resolve().name if split is None else f"{place.resolve().name}:{split}"
     if (place / "corpus.jsonl").is_file() or (place / "corpus.jsonl.gz").is_file():
         return [_beir(name, place, split or "test")]

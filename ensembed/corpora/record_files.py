@@ -137,7 +137,11 @@ class RecordFile:
                 yield Record("")
                 continue
             if len(cells) != len(header):
-                others = " (are its cells separated by semicolons? write it with commas)" if ";" in header[0] else ""
+                others = (
+                    " (are its cells separated by semicolons? write it with commas)"
+                    if ";" in "".join(header[:1])
+                    else ""
+                )
                 raise CorpusError(
                     f"{self.name}, line {number}: {len(cells)} cells instead of {len(header)}, which the first line "
                     f"names{others}"

@@ -144,6 +144,12 @@ class Job:
         return cls(folder, facts, tokens, offsets, targets)
 
 
+def is_job_folder(folder: Path) -> bool:
+    """Return whether a folder holds a job, or what is left of one whose preparation was interrupted."""
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    return JOB in names or (bool(names & _ARRAYS.keys()) and names <= {*_ARRAYS, START, TOKENIZER})
+
+
 def seal(facts: Mapping[str, Any], data: bytes = b"") -> str:
     """Return the hash of facts, however they are laid out, and of a file that belongs to them."""
     return hashlib.sha256(json.dumps(dict(facts), sort_keys=True).encode() + b"\0" + data).hexdigest()
@@ -224,10 +230,9 @@ def read_weights(data: bytes, facts: Mapping[str, Any], *, trained: bool) -> dic
     else:
         head = {"head.weight": (dim, facts["bert"]["hidden_size"]), "head.bias": (dim,)}
         shapes = bert_shapes(facts["bert"]) | (head if trained else {})
-    if wrong := [
-        name for name in shapes.keys() | weights.keys() if not _is_weight(weights.get(name), shapes.get(name))
-    ]:
-        raise ValueError(f"its tensor {min(wrong)} is none of this student")
+    for name in sorted(shapes.keys() | weights.keys()):
+        if not _is_weight(weights.get(name), shapes.get(name)):
+            raise ValueError(f"its tensor {name} is none of this student")
     return weights
 
 

@@ -20,6 +20,7 @@ from ensembed.distil.distil_job import (
     TOKENIZER,
     Job,
     finish_job,
+    is_job_folder,
     job_writer,
     read_weights,
     seal,
@@ -187,7 +188,7 @@ def prepare(
     progress: Progress = silent,
 ) -> Job:
     """Write the job into a folder, to be trained elsewhere by `python -m ensembed.distil.student_training FOLDER`."""
-    if problem := why_not_writable(folder, lambda place: (place / JOB).exists()):
+    if problem := why_not_writable(folder, is_job_folder):
         raise ModelError(f"cannot prepare a job in {folder}: {problem}")
     source = open_student(plan, teacher, threads=threads, progress=progress)
     how = Pass(precision="float32", threads=threads, progress=progress)

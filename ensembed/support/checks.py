@@ -24,8 +24,8 @@ def fits(value: object, layout: Any) -> bool:  # noqa: ANN401 - see below
 
     Args:
         value: the value.
-        layout: a type, `float` for any finite number; None; a list of the layout of all items; a dict of layouts by
-            key, besides which there may be others; a tuple of layouts, of which one has to fit.
+        layout: a type, `float` for any finite number that is no huge integer; None; a list of the layout of all items;
+            a dict of layouts by key, besides which there may be others; a tuple of layouts, of which one has to fit.
 
     Example:
         >>> fits({"rows": [1, 2], "best": None}, {"rows": [int], "best": (float, None)})
@@ -39,8 +39,8 @@ def fits(value: object, layout: Any) -> bool:  # noqa: ANN401 - see below
         return isinstance(value, list) and all(fits(item, layout[0]) for item in value)
     if isinstance(layout, dict):
         return isinstance(value, dict) and all(key in value and fits(value[key], one) for key, one in layout.items())
-    if layout is float:
-        return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]  # a number
+    if layout is float and isinstance(value, float | int):
+        return math.isfinite(value) if isinstance(value, float) else type(value) is int and abs(value) <= 1 << 53
     return value is None if layout is None else type(value) is layout
 
 

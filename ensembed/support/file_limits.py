@@ -163,7 +163,7 @@ def read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], bo
     except (SyntaxError, TokenError, TypeError, RecursionError, MemoryError) as error:  # of numpy's parser
         raise ValueError(f"its header is damaged: {error}") from error
     if dtype.kind not in "fiu" or any(length < 0 for length in shape):
-        raise ValueError(f"it holds {dtype} of shape {shape}, not numbers")
+        raise ValueError(f"it holds {dtype}, not plain numbers, or the shape {shape}")
     return shape, dtype, by_column
 
 

@@ -230,6 +230,10 @@ def _json_records(place: Path, stem: str) -> Iterator[tuple[str, dict[str, objec
         if not isinstance(value, dict) or "_id" not in value:
             raise DatasetError(f"{path}, line {number} is no JSON object with an _id: {shorten(line)}")
         id_ = str(value["_id"])
+        try:
+            f"{id_}{value.get('title')}{value.get('text')}".encode()
+        except UnicodeEncodeError:  # JSON can write it as \ud800
+            raise DatasetError(f"{path}, line {number} holds a lone surrogate, which is not text") from None
         if id_ in seen:
             raise DatasetError(f"{path}, line {number}: the id {id_!r} is there twice")
         seen.add(id_)

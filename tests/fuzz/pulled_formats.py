@@ -1,9 +1,10 @@
-"""What `pull` joins, converts and leaves in the cache: archives in parts, MPNet's graphs, use-m3's arrays and pieces."""
+"""What `pull` joins, converts and puts into the cache: archives in parts, MPNet's graphs, use-m3's files."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import os
 import zipfile
 from functools import partial
@@ -37,7 +38,7 @@ def _zipped(members: dict[str, bytes]) -> bytes:
 _FILES = {"m.bin": bytes(np.random.default_rng(0).integers(0, 256, 3000, np.uint8)), "t.json": b'{"tokens": []}'}
 _ARCHIVE = _zipped({f"demo/{name}": content for name, content in _FILES.items()})
 _CUTS = (0, 1200, 2000, len(_ARCHIVE))
-_PIECES = [_ARCHIVE[start:end] for start, end in zip(_CUTS, _CUTS[1:], strict=False)]
+_PIECES = [_ARCHIVE[start:end] for start, end in itertools.pairwise(_CUTS)]
 
 
 def _pin(content: bytes) -> PinnedFile:

@@ -1,4 +1,4 @@
-"""What `translate`, `fit` and `migrate` write: models that stand for others or predict members, and migrated indexes."""
+"""What `translate`, `fit` and `migrate` write: models that stand for others or predict members, migrated indexes."""
 
 from __future__ import annotations
 

@@ -208,6 +208,8 @@ def _beir(name: str, place: Path, split: str) -> Task:
     queries = {
         id_: text for id_, values in _json_records(place, "queries") if (text := str(values.get("text") or "").strip())
     }
+    if not documents or not queries:
+        raise DatasetError(f"{place}: {'queries' if documents else 'corpus'}.jsonl holds no text")
     judgements = place / "qrels" / f"{split}.tsv"
     if not judgements.is_file():
         there = ", ".join(sorted(path.stem for path in (place / "qrels").glob("*.tsv"))) or "none"

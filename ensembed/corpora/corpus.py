@@ -129,7 +129,8 @@ def file_kind(source: Path | BinaryIO | None, name: str, column: str | None = No
     if lines and _is_json_document(lines):
         raise CorpusError(
             f"{name} is a JSON array or one JSON object, which is not read: write JSON Lines, one object a line (pandas"
-            " to_json(orient='records', lines=True), in the shell jq -c '.[]'), or say --format text if it is text"
+            " to_json(orient='records', lines=True), in the shell jq -c '.[]'), or, if it is text, say "
+            "file_format='text' (--format text)"
         )
     if lines and (
         lines[0].lstrip().startswith("{")
@@ -161,7 +162,7 @@ def _record_kind(lines: list[str], name: str, column: str | None) -> FileFormat:
         if fields:
             warnings.warn(
                 f"{name} is read as text, but its lines look like CSV with semicolons: write it with commas or tabs, "
-                "or say --format text",
+                "or say file_format='text' (--format text)",
                 UserWarning,
                 stacklevel=4,
             )
@@ -169,13 +170,16 @@ def _record_kind(lines: list[str], name: str, column: str | None) -> FileFormat:
     what = {"csv": "CSV", "tsv": "TSV", "jsonl": "JSON Lines"}[kind]
     wanted = "text" if column is None else column
     if wanted in fields:
-        lasting = f"say so with --format {kind}, or that they are text with --format text"
+        lasting = f"say so with file_format={kind!r} (--format {kind}), or, if they are text, 'text'"
         warnings.warn(f"{name} is read as {what}, by its first lines; {lasting}", UserWarning, stacklevel=4)
         return kind
     if len(lines) < _SURE_LINES:
         return "text"
     names = ", ".join(map(shorten, fields[:8]))
-    way_out = f"--text-column of {names} names the texts, --format text takes the lines as they are"
+    way_out = (
+        f"name the column of the texts (column=…, --text-column), one of {names}, or say that the lines are the texts "
+        "(file_format='text', --format text)"
+    )
     warnings.warn(f"{name} is read as text, but its lines look like {what}: {way_out}", UserWarning, stacklevel=4)
     return "text"
 

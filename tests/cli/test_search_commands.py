@@ -128,7 +128,7 @@ def test_an_interrupted_index_says_how_to_continue(
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", "title,id\nx,1\n", "no column 'text' (--text-column); there are 'title', 'id'"),
+        ("a.csv", "title,id\nx,1\n", "no column 'text' (column=…, --text-column); there are 'title', 'id'"),
         ("a.csv", "text,text\nx,1\n", "names the column 'text' twice"),
         ("a.csv", "text,b\nx\n", "line 2: 1 cells instead of 2"),
         ("a.csv", 'text\n"x\n', "is no CSV"),

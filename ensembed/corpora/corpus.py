@@ -170,7 +170,7 @@ def _record_kind(lines: list[str], name: str, column: str | None) -> FileFormat:
     what = {"csv": "CSV", "tsv": "TSV", "jsonl": "JSON Lines"}[kind]
     wanted = "text" if column is None else column
     if wanted in fields:
-        lasting = f"say so with file_format={kind!r} (--format {kind}), or, if they are text, 'text'"
+        lasting = f"say so with file_format={kind!r} (--format {kind}), or that they are text (--format text)"
         warnings.warn(f"{name} is read as {what}, by its first lines; {lasting}", UserWarning, stacklevel=4)
         return kind
     if len(lines) < _SURE_LINES:

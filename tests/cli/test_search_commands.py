@@ -203,7 +203,8 @@ def test_other_settings_for_an_existing_index_are_refused(
         ("--graph-rows", "5", "250000"),
     ):
         error = call(capsys, "index", index, more, option, value, code=1)
-        assert f"was made with {option} {has}, which stays, not {value}" in error
+        name = option.removeprefix("--").replace("-", "_")
+        assert f"was made with {name} {has}, which stays, not {value}: leave out {name} ({option})" in error
         assert "in a new folder" in error
         assert len(Index.open(index)) == 3
     same = ["--kind", "auto", "--dtype", "float32", "--rescore", "1", "--graph-rows", "250000"]

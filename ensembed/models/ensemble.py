@@ -119,9 +119,9 @@ class Ensemble(Shown):
         elif not isinstance(method, Method):
             raise InputError(f"a method is a name such as 'gcca' or an object such as GCCA(dim=512), not {method!r}")
         elif parameters:
-            names = ", ".join(f"{name}=…" for name in parameters)
+            given = ", ".join(f"{name}=…" for name in parameters)
             raise InputError(
-                f"the parameters of a method that is an object are its own: {type(method).__name__}({names})"
+                f"the parameters of a method that is an object are its own: {type(method).__name__}({given})"
             )
         method.check(self.dims)
         corpus = sentences if isinstance(sentences, Corpus) else as_corpus(sentences)
@@ -374,8 +374,8 @@ class MetaEncoder(Encoder):
             "recall_10": {"member": round(gain.member, 4), "cheap": round(gain.cheap, 4)},
         }
         meta = Meta(facts, whole.dim, (whole.projections[place],), whole.normalize, whole.spectrum, whole.rows)
-        corpus = {"corpus": self.corpus, "corpus_name": self.corpus_name}
-        return MetaEncoder(Ensemble([self.members[place]]), meta, name=f"cheap({member})", **corpus)
+        cheap = Ensemble([self.members[place]])
+        return MetaEncoder(cheap, meta, name=f"cheap({member})", corpus=self.corpus, corpus_name=self.corpus_name)
 
     def truncate(self, k: int) -> MetaEncoder:
         """Return the meta-encoder of the k leading dimensions, see `Meta.truncate`; it cannot predict members."""

@@ -62,7 +62,7 @@ def _run(formats: dict[str, Format], artefacts: dict[str, Files], root: Path, op
     pool = Pool(formats, artefacts, root, options.processes)
     rows = {name: Row() for name in formats}
     failures: dict[tuple[str, ...], tuple[Any, Result]] = {}
-    start = time.monotonic()
+    start, interrupted = time.monotonic(), list[str]()
     try:
         for name, what, result in pool.run(_jobs(formats, _past(formats), options, start)):
             rows[name].count(result)
@@ -76,11 +76,13 @@ def _run(formats: dict[str, Format], artefacts: dict[str, Files], root: Path, op
             _keep(_minimal(pool, formats[name].mutator(artefacts[name]), name, what, result), options)
     except KeyboardInterrupt:
         print("interrupted: the table is of the inputs so far")
+        interrupted = ["# interrupted"]
     _print(rows, time.monotonic() - start)
     if options.report:
         words = [f"{name}={value}" for name, value in (("INPUTS", options.inputs), ("SEED", options.seed)) if value]
         words += [f"FORMATS='{' '.join(formats)}'"] if len(formats) < len(FORMATS) else []
-        write_report(options.report, rows, " ".join(["make fuzz", *words, f"REPORT={options.report}"]), list(FORMATS))
+        words = ["make fuzz", *words, f"REPORT={options.report}", *interrupted]
+        write_report(options.report, rows, " ".join(words), list(FORMATS))
     return 1 if failures else 0
 
 

@@ -27,9 +27,8 @@ from ensembed.reliability.agreement import (
     NearPairs,
     cosines,
     near_pairs,
-    nearest,
+    near_sentences,
     weight_factors,
-    with_random_pairs,
 )
 from ensembed.reliability.lexical import Lexical
 from ensembed.reliability.sufficiency import SoftWhitening, explained, standings
@@ -122,13 +121,12 @@ class Evidence:
     @cache  # noqa: B019 - one object a run
     def near(self, name: str) -> NDArray[np.int64]:
         """Return the neighbours of the queries under an encoder."""
-        return nearest(self.vectors(name), self.queries, _NEIGHBOURS)
+        return near_sentences([self.vectors(name)], self.queries, _NEIGHBOURS, silent).neighbours[0]
 
     def pairs(self, names: Sequence[str]) -> NearPairs:
         """Return the pairs that are near under any of these encoders, and random ones."""
         n = len(self.field.texts[TRAIN])
-        near = near_pairs([self.near(name) for name in names], self.queries, n)
-        return with_random_pairs(near, self.queries, n, np.random.default_rng(4))
+        return near_pairs([self.near(name) for name in names], self.queries, n, np.random.default_rng(4))
 
     @cached_property
     def wordiness(self) -> Matrix64:

@@ -126,13 +126,9 @@ def file_kind(source: Path | BinaryIO | None, name: str, column: str | None = No
             head = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
     lines = head.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").split("\n")
     lines = [line for line in (lines[:-1] if is_cut and len(lines) > 1 else lines) if line.strip()][:_HEAD_LINES]
-    if lines and _is_json_document(lines):
-        raise CorpusError(
-            f"{name} is a JSON array or one JSON object, which is not read: write JSON Lines, one object a line (pandas"
-            " to_json(orient='records', lines=True), in the shell jq -c '.[]'), or say --format text if it is text"
-        )
     if lines and (
         lines[0].lstrip().startswith("{")
+        or _JSON_ARRAY.match(lines[0].strip())
         or _HEADER.fullmatch(lines[0].strip())
         or any(all(mark in line for line in lines) for mark in "\t,;")
     ):
@@ -156,6 +152,11 @@ def _is_json_document(lines: list[str]) -> bool:
 
 def _record_kind(lines: list[str], name: str, column: str | None) -> FileFormat:
     """Return the format of the first lines of a file that may be records."""
+    if _is_json_document(lines):
+        raise CorpusError(
+            f"{name} is a JSON array or one JSON object, which is not read: write JSON Lines, one object a line (pandas"
+            " to_json(orient='records', lines=True), in the shell jq -c '.[]'), or say --format text if it is text"
+        )
     kind, fields = _fields(lines)
     if kind == "text":
         if fields:

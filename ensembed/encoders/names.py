@@ -191,30 +191,49 @@ def flag(value: str) -> bool:
     return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
 
 
-def one_of(*choices: str) -> Convert:
-    """Return a converter that accepts only these values."""
+@dataclass(frozen=True)
+class OneOf:
+    """A converter that accepts only these values."""
 
-    def convert(value: str) -> str:
-        if value not in choices:
+    choices: tuple[str, ...]
+
+    def __call__(self, value: str) -> str:
+        """Return the value, or raise a ValueError."""
+        if value not in self.choices:
             raise ValueError(value)
         return value
 
-    convert.expects = " or ".join(choices)  # type: ignore[attr-defined]  # for messages; a function's type has none
-    return convert
+    @property
+    def expects(self) -> str:
+        """The values, for messages."""
+        return " or ".join(self.choices)
 
 
-def at_least(least: float) -> Convert:
-    """Return a converter to numbers of the type of `least`, and not below it."""
+def one_of(*choices: str) -> Convert:
+    """Return a converter that accepts only these values."""
+    return OneOf(choices)
 
-    def convert(value: str) -> float:
-        number = type(least)(value)
-        if not number >= least:  # NaN is refused, too
+
+@dataclass(frozen=True)
+class AtLeast:
+    """A converter to numbers of the type of `least`, and not below it."""
+
+    least: float
+
+    def __call__(self, value: str) -> float:
+        """Return the number, or raise a ValueError."""
+        number = type(self.least)(value)
+        if not number >= self.least:  # NaN is refused, too
             raise ValueError(value)
         return number
 
-    whole = "whole " if isinstance(least, int) else ""
-    convert.expects = f"a {whole}number from {least} on"  # type: ignore[attr-defined]  # as above
-    return convert
+    @property
+    def expects(self) -> str:
+        """What the text must be, for messages."""
+        return f"a {'whole ' if isinstance(self.least, int) else ''}number from {self.least} on"
+
+
+at_least: Callable[[float], Convert] = AtLeast
 
 
 _COMMON: dict[str, Convert] = {
@@ -223,8 +242,8 @@ _COMMON: dict[str, Convert] = {
     "document_prefix": str,
     "truncate_dim": int,
     "normalize": flag,
-    "long": one_of(*LONG),
-    "chunk": at_least(1),
+    "long": OneOf(LONG),
+    "chunk": AtLeast(1),
 }
 """The options of every encoder."""
 

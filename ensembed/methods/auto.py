@@ -74,7 +74,7 @@ class Auto(MomentMethod):
     @property
     def needs_rows(self) -> bool:
         """Whether weights, directions or a whitening are estimated; a plain weighted concatenation needs no rows."""
-        return self.dim is not None or self.wants_reliability or bool(self.whitened)
+        return self.dim is not None or self.weights == "reliability" or bool(self.whitened)
 
     @property
     def solvable(self) -> bool:

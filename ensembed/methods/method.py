@@ -142,9 +142,9 @@ class Method(ABC):
             names: the members' names.
             progress: receives the steps that are done.
         """
-        if not self.wants_reliability:
+        if self.weighting != "reliability":
             return self
-        from ensembed.reliability import reliability  # only here: most fits do without
+        from ensembed.reliability.estimate import reliability  # only here: most fits do without
 
         rows = views[0].shape[0]
         if rows < 2:
@@ -161,13 +161,8 @@ class Method(ABC):
         return dataclasses.replace(self.trusting(estimate), origin=estimate.origin)
 
     @property
-    def wants_reliability(self) -> bool:
-        """Whether the members' weights still have to be found."""
-        return self.weighting == "reliability"
-
-    @property
     def weighting(self) -> Weights:
-        """The members' weights: "equal" for a method that has no `weights`."""
+        """The members' weights: "equal" for a method that has no `weights`, "reliability" if they have to be found."""
         weights: Weights = getattr(self, "weights", "equal")
         return weights
 
@@ -261,7 +256,7 @@ class NaiveMethod(Method):
     @property
     def needs_rows(self) -> bool:
         """Whether weights have to be found."""
-        return self.wants_reliability
+        return self.weighting == "reliability"
 
     @abstractmethod
     def build(self, dims: Sequence[int]) -> Meta:
@@ -281,7 +276,7 @@ class MomentMethod(Method):
     @property
     def solvable(self) -> bool:
         """Whether the weights are known."""
-        return not self.wants_reliability
+        return self.weighting != "reliability"
 
     def largest_dim(self, dims: Sequence[int]) -> int | None:
         """Return the members' dimensions together."""

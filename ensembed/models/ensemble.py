@@ -149,7 +149,7 @@ class Ensemble(Shown):
                 meta = tune_method(
                     method, views, pairs, pair_views, fit=fit, sentences=corpus, names=names, how=how, passes=engine
                 )
-            predictor = fit_predictor(meta, views, corpus, how=how) if meta.rows else None
+            predictor = fit_predictor(meta, views, corpus, how=how) if meta.rows >= LEAST_ROWS else None
         return MetaEncoder(self, meta, corpus=corpus.key if meta.rows else "", predictor=predictor)
 
     def _training_key(self, corpus: Corpus, method: Method) -> str:

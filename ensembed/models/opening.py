@@ -127,11 +127,11 @@ def load(
             f"{folder} cannot predict a missing member: it was fitted on fewer than {LEAST_ROWS} sentences, by an "
             "older version, or has one member; fit it again on more sentences, or take missing='drop'"
         )
-    encoders = _replacements(folder, [spec.name.text for spec in saved.members], encoders or {})
+    moved = _replacements(folder, [spec.name.text for spec in saved.members], encoders) if encoders else {}
     members: list[Encoder] = []
     for spec, probes in zip(saved.members, saved.fingerprints, strict=True):
         name, settings = spec.name.text, spec.settings
-        replacement = encoders.get(name)
+        replacement = moved.get(name)
         try:
             if replacement is None:
                 encoder = _open_by_name(spec, threads=threads, trust=trust, progress=progress)

@@ -78,21 +78,15 @@ class SavedModel(Generic[Spec]):
     predictor: Predictor | None = None
     translation: Translation | None = None
 
-    @property
-    def format(self) -> int:
-        """The oldest format that can hold the model."""
-        regions = any(isinstance(projection, Local) for projection in self.meta.projections)
-        if self.predictor is not None or self.translation is not None or regions:
-            return 3
-        return 1 if self.meta.leading is None else 2
-
 
 def write_model(folder: Path, model: SavedModel[Spec]) -> None:
     """Save the model in a folder, which is made; a saved model is replaced, files of other libraries are an error."""
     meta = model.meta
     projections = [projection.saved() for projection in meta.projections]
+    regions = any(isinstance(projection, Local) for projection in meta.projections)
+    newest = regions or model.predictor is not None or model.translation is not None
     facts: dict[str, Any] = {
-        "format": model.format,
+        "format": FORMAT_VERSION if newest else 1 if meta.leading is None else 2,
         "ensembed": __version__,
         "method": dict(meta.method),
         "dim": meta.dim,
@@ -111,7 +105,7 @@ def write_model(folder: Path, model: SavedModel[Spec]) -> None:
     if meta.leading is not None:
         facts["leading"] = len(meta.leading.values)
         tensors |= {"leading.values": meta.leading.values, "leading.directions": meta.leading.directions}
-    if model.format > 2:
+    if newest:
         facts["leading"] = None if meta.leading is None else len(meta.leading.values)
         for name, part in (("predictor", model.predictor), ("translation", model.translation)):
             facts[name], arrays = (None, {}) if part is None else part.saved()

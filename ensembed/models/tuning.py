@@ -198,16 +198,16 @@ def tune_method(
         True
     """
     fit = fit or (lambda method: method.fit(views, passes=passes, threads=how.threads, progress=how.progress))
-    from ensembed.reliability import reliability  # only here: it loads scipy.sparse
+    from ensembed.reliability.estimate import reliability  # only here: it loads scipy.sparse
 
     first = method
     try:
         estimate = reliability(views, sentences=sentences, names=names, progress=how.progress)
         weights = tuple(float(weight) for weight in estimate.weights)
-        if method.wants_reliability:
+        if method.weighting == "reliability":
             first = replace(method.trusting(estimate), origin=estimate.origin)
     except InputError:
-        if method.wants_reliability:
+        if method.weighting == "reliability":
             raise
         # Nothing can be estimated, for example from a few sentences. Labels can still choose.
         weights = (1.0,) * len(views) if isinstance(method.weighting, str) else method.weighting

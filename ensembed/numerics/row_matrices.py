@@ -94,25 +94,23 @@ def non_finite(blocks: Sequence[NDArray[Any]], start: int, numbers: Sequence[int
     return f"the rows from {start} on hold values too large to compute with; scale the views down"
 
 
+# Sums of squares between these have lost nothing to overflow or underflow, even in float32.
+_SAFE = (1e-24, 1e36)
+
+
 def unit_rows(X: NDArray[Any]) -> NDArray[Any]:
     """Return the rows of X [n, d] scaled to length one, float32 or wider; zero rows stay zero, NaN or Inf give NaN."""
     X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         squares = np.einsum("ij,ij->i", X, X)
-        plain = (squares > _SAFE[0]) & (squares < _SAFE[1])
         Z = X / np.sqrt(squares)[:, None]
-        if not plain.all():
-            Z[~plain] = _carefully_scaled(X[~plain])
+        careful = ~((squares > _SAFE[0]) & (squares < _SAFE[1]))
+        if (
+            careful.any()
+        ):  # zero, tiny, huge or not finite: scaled by the largest entry first, so that no square is lost
+            X = X[careful]
+            largest = np.abs(X).max(axis=1, keepdims=True, initial=0.0)
+            X = X / np.where(largest == 0, 1, largest)  # NaN is not zero: it spreads
+            lengths = np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
+            Z[careful] = X / np.where(lengths == 0, 1, lengths)
     return np.asarray(Z)
-
-
-# Sums of squares between these have lost nothing to overflow or underflow, even in float32.
-_SAFE = (1e-24, 1e36)
-
-
-def _carefully_scaled(X: NDArray[Any]) -> NDArray[Any]:
-    """Scale rows that are zero, tiny, huge or not finite, first by the largest entry, so that no square is lost."""
-    largest = np.abs(X).max(axis=1, keepdims=True, initial=0.0)
-    X = X / np.where(largest == 0, 1, largest)  # NaN is not zero: it spreads
-    lengths = np.sqrt(np.einsum("ij,ij->i", X, X))[:, None]
-    return np.asarray(X / np.where(lengths == 0, 1, lengths))

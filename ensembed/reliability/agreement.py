@@ -47,23 +47,17 @@ class NearPairs:
     owner: NDArray[np.int64]
 
 
-def nearest(X: Matrix64, queries: NDArray[np.int64], k: int) -> NDArray[np.int64]:
-    """Return the k nearest rows [q, k] of the rows `queries` [q] of a view [n, d], by the cosine of centred rows."""
-    centred = X - X.mean(axis=0)
-    centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), np.finfo(float).tiny)
-    Z = centred.astype(np.float32)
-    neighbours = np.empty((len(queries), k), np.int64)
-    size = max(1, _COSINES // len(Z))
-    for start in range(0, len(queries), size):
-        block = queries[start : start + size]
-        S = Z[block] @ Z.T
-        S[np.arange(len(block)), block] = -np.inf
-        neighbours[start : start + size] = np.argpartition(-S, k - 1, axis=1)[:, :k]
-    return neighbours
+def near_pairs(
+    near: Sequence[NDArray[np.int64]], queries: NDArray[np.int64], n: int, rng: np.random.Generator | None = None
+) -> NearPairs:
+    """Return the pairs of queries and their neighbours, and random pairs if there is a generator for them.
 
-
-def near_pairs(near: Sequence[NDArray[np.int64]], queries: NDArray[np.int64], n: int) -> NearPairs:
-    """Return the union of several members' neighbours [q, k] of the same queries [q] among n rows."""
+    Args:
+        near: the neighbours [q, k] of the queries under several members.
+        queries: [q] rows.
+        n: the number of rows.
+        rng: draws, for each query, as many random pairs as it has neighbours of one member: text has near and far ones.
+    """
     places = np.arange(len(queries))[:, None]
     # Row, row and query as one number: sorted, a pair's first query comes first, in whatever order the members are.
     keys = []
@@ -72,7 +66,13 @@ def near_pairs(near: Sequence[NDArray[np.int64]], queries: NDArray[np.int64], n:
         keys.append(((low * n + high) * len(queries) + places).ravel())
     numbers, owner = np.divmod(np.unique(np.concatenate(keys)), len(queries))
     first = np.r_[True, numbers[1:] != numbers[:-1]]
-    return NearPairs(np.stack(np.divmod(numbers[first], n), axis=1), owner[first])
+    near_ones, owner = np.stack(np.divmod(numbers[first], n), axis=1), owner[first]
+    if rng is None:
+        return NearPairs(near_ones, owner)
+    others = np.tile(np.arange(len(queries)), _RANDOM)
+    random = np.stack([rng.integers(0, n, len(others)), queries[others]], axis=1)
+    distinct = random[:, 0] != random[:, 1]
+    return NearPairs(np.vstack([near_ones, random[distinct]]), np.concatenate([owner, others[distinct]]))
 
 
 def cosines(views: Sequence[Matrix64], pairs: Pairs) -> Matrix64:
@@ -106,21 +106,6 @@ def correlations(C: Matrix64, owner: NDArray[np.int64], counts: Matrix64) -> tup
     r = np.where(scale > 0, S / np.where(scale > 0, scale, 1.0), 0.0)
     r[:, np.arange(J), np.arange(J)] = 1.0
     return np.clip(r, -1.0, 1.0), sd
-
-
-def with_random_pairs(near: NearPairs, queries: NDArray[np.int64], n: int, rng: np.random.Generator) -> NearPairs:
-    """Return near pairs, and as many random pairs as queries have neighbours of one member: text has near and far ones.
-
-    Args:
-        near: pairs that are near under some members.
-        queries: [q] the rows that neighbours were looked for.
-        n: the number of rows.
-        rng: draws the random pairs, each of a query and any other row.
-    """
-    owner = np.tile(np.arange(len(queries)), _RANDOM)
-    random = np.stack([rng.integers(0, n, len(owner)), queries[owner]], axis=1)
-    other = random[:, 0] != random[:, 1]
-    return NearPairs(np.vstack([near.pairs, random[other]]), np.concatenate([near.owner, owner[other]]))
 
 
 def weight_factors(best: int, standing: Matrix64, r: Matrix64, spread: Matrix64) -> Matrix64:
@@ -181,18 +166,28 @@ class Roles:
 
 
 def near_sentences(vectors: Sequence[Matrix64], queries: NDArray[np.int64], k: int, progress: Progress) -> Near:
-    """Return the k neighbours of the rows `queries` under every member that tells sentences apart.
+    """Return the k nearest rows of the rows `queries` under every member that tells sentences apart.
+
+    They are nearest by the cosine of centred rows.
 
     Raises:
-        ViewError: none does.
+        ViewError: no member tells sentences apart.
     """
     varied = [j for j, X in enumerate(vectors) if np.square(X - X.mean(axis=0)).sum(axis=1).mean() > _LEAST_VARIANCE]
     if not varied:
         raise ViewError(f"none of the {len(vectors)} views tells any two of {len(vectors[0])} sentences apart")
-    neighbours = {}
-    for j in varied:
-        neighbours[j] = nearest(vectors[j], queries, k)
-        progress("near sentences", len(neighbours), len(varied))
+    neighbours = {j: np.empty((len(queries), k), np.int64) for j in varied}
+    for done, (j, rows) in enumerate(neighbours.items(), 1):
+        centred = vectors[j] - vectors[j].mean(axis=0)
+        centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), np.finfo(float).tiny)
+        Z = centred.astype(np.float32)
+        size = max(1, _COSINES // len(Z))
+        for start in range(0, len(queries), size):
+            block = queries[start : start + size]
+            S = Z[block] @ Z.T
+            S[np.arange(len(block)), block] = -np.inf
+            rows[start : start + size] = np.argpartition(-S, k - 1, axis=1)[:, :k]
+        progress("near sentences", done, len(varied))
     return Near(queries, neighbours)
 
 

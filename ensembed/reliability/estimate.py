@@ -24,7 +24,6 @@ from ensembed.reliability.agreement import (
     near_sentences,
     roles_of,
     weight_factors,
-    with_random_pairs,
 )
 from ensembed.reliability.lexical import DIM, Lexical, lexical_features
 from ensembed.reliability.sufficiency import SoftWhitening, explained, lead, standings
@@ -349,9 +348,8 @@ class _Estimate:
 
     def _pairs(self, own: Sequence[int]) -> NearPairs:
         """Return the pairs that are near under any distinct member, and random ones."""
-        near = near_pairs([self.near.neighbours[j] for j in own], self.near.queries, len(self.vectors[0]))
         rng = np.random.default_rng([self.seed, 4])
-        return with_random_pairs(near, self.near.queries, len(self.vectors[0]), rng)
+        return near_pairs([self.near.neighbours[j] for j in own], self.near.queries, len(self.vectors[0]), rng)
 
     def _beside(
         self,

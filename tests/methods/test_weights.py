@@ -13,7 +13,7 @@ import pytest
 from method_views import Array, make_views
 from stand_ins import trusted
 
-import ensembed.reliability
+import ensembed.reliability.estimate
 from ensembed.errors import InputError, ViewError
 from ensembed.methods import (
     GCCA,
@@ -201,7 +201,7 @@ def test_there_is_a_weight_for_every_member(method: Method, views: list[Array]) 
 
 
 def test_up_has_no_weights() -> None:
-    assert not UpProjection(4).wants_reliability
+    assert UpProjection(4).weighting == "equal"
     with pytest.raises(InputError, match="method up has no weights"):
         UpProjection(4).with_weights((1,))
 
@@ -221,9 +221,9 @@ def test_bare_arrays_are_weighted_by_what_they_say(
     monkeypatch: pytest.MonkeyPatch, method: Method, views: list[Array]
 ) -> None:
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(ensembed.reliability, "reliability", found(WEIGHTS, calls))
+    monkeypatch.setattr(ensembed.reliability.estimate, "reliability", found(WEIGHTS, calls))
     wanting = method.with_weights("reliability")
-    assert wanting.wants_reliability
+    assert wanting.weighting == "reliability"
     meta: Meta = wanting.fit(views)
     (call,) = calls
     assert call["sentences"] is None

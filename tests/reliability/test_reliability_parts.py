@@ -127,7 +127,8 @@ def test_near_pairs_are_those_of_a_plain_search(monkeypatch: pytest.MonkeyPatch)
                 pair = (min(int(q), other), max(int(q), other))
                 expected[pair] = min(place, expected.get(pair, place))
     monkeypatch.setattr(agreement, "_COSINES", 40 * 5)  # several blocks
-    near = agreement.near_pairs([agreement.nearest(X, queries, 3) for X in views], queries, 40)
+    neighbours = agreement.near_sentences(views, queries, 3, silent).neighbours
+    near = agreement.near_pairs(list(neighbours.values()), queries, 40)
     assert {
         tuple(pair): owner for pair, owner in zip(near.pairs.tolist(), near.owner.tolist(), strict=True)
     } == expected
@@ -187,8 +188,9 @@ def test_standings_are_relative_leads_and_words_where_these_are_level() -> None:
 
 def test_random_pairs_are_added_for_every_query() -> None:
     queries = np.arange(0, 40, 3)
-    near = agreement.near_pairs([agreement.nearest(_unit(_normal(0, 40, 6)), queries, 3)], queries, 40)
-    both = agreement.with_random_pairs(near, queries, 40, np.random.default_rng(0))
+    rows = list(agreement.near_sentences([_unit(_normal(0, 40, 6))], queries, 3, silent).neighbours.values())
+    near = agreement.near_pairs(rows, queries, 40)
+    both = agreement.near_pairs(rows, queries, 40, np.random.default_rng(0))
     np.testing.assert_array_equal(both.pairs[: len(near.pairs)], near.pairs)
     random, owner = both.pairs[len(near.pairs) :], both.owner[len(near.pairs) :]
     np.testing.assert_array_equal(random[:, 1], queries[owner])

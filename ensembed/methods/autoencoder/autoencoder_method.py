@@ -161,7 +161,7 @@ class Autoencoder(Method):
     @property
     def solvable(self) -> bool:
         """Whether it is solved, and its weights are known."""
-        return self.solved and not self.wants_reliability
+        return self.solved and self.weighting != "reliability"
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """Return the meta-embedding of views whose concatenation has these moments; for the linear case only."""

@@ -21,11 +21,12 @@ WIDTHS = (360, 768, 1280)
 PAGES = (
     "index.html",
     "start/faq.html",
+    "start/first_model.html",
     "guides/members.html",
     "explanation/results.html",
     "explanation/when_not.html",
     "reference/python.html",
-    "notebooks/first_meta_embedding.html",
+    "notebooks/distil_and_serve.html",
     "repository/CONTRIBUTING.html",
 )
 

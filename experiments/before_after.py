@@ -1,9 +1,9 @@
-"""`python -m experiments.before_after`: questions about ensembed, and where each member and the ensemble rank the answer.
+"""`python -m experiments.before_after`: where each member and the ensemble rank the answers to questions on ensembed.
 
-The questions are the headings of this repository's own pages, the answers the first sentences below them: real sentences
-that anybody may print. Every heading is asked of all answers; the rank of its own is what counts. The ensemble is that of
-the README, fitted on the sentences of the pages, without labels. Writes `before_after.md` and `before_after.json`, from
-which website/pictures.py draws its picture of the questions of docs/start/faq.md.
+The questions are the headings of this repository's own pages, the answers the first sentences below them: real
+sentences that anybody may print. Every heading is asked of all answers; the rank of its own is what counts. The
+ensemble is that of the README, fitted on the sentences of the pages, without labels. Writes `before_after.md` and
+`before_after.json`, from which website/pictures.py draws the questions of docs/start/faq.md.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def paragraphs(page: str) -> Iterator[tuple[str, list[str]]]:
     heading = ""
     for block in re.split(r"\n\s*\n", _FENCE.sub("", page)):
         if block.startswith("#"):
-            heading, _, block = block.partition("\n")  # noqa: PLW2901 - the paragraph may follow at once
+            heading, _, block = block.partition("\n")  # a paragraph may follow at once
             heading = heading.lstrip("# ")
         if block.strip() and not block.startswith(("    ", "|", "<", "!", "\n")):
             plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", block)
@@ -95,13 +95,19 @@ def page(results: dict[str, Any]) -> str:
     means = results["mean_reciprocal_rank"]
     rows = [[one["question"], *(str(one["ranks"][name]) for name in systems)] for one in results["questions"]]
     rows += [
-        [f"mean reciprocal rank, these {len(results['questions'])}", *(f"{means['shown'][name]:.3f}" for name in systems)],
-        [f"mean reciprocal rank, all {results['answers']} headings", *(f"{means['all'][name]:.3f}" for name in systems)],
+        [
+            f"mean reciprocal rank, these {len(results['questions'])}",
+            *(f"{means['shown'][name]:.3f}" for name in systems),
+        ],
+        [
+            f"mean reciprocal rank, all {results['answers']} headings",
+            *(f"{means['all'][name]:.3f}" for name in systems),
+        ],
     ]
     notes = (
         f"- Rank of a question's own answer among the first sentences of all {results['answers']} sections of this "
         "repository's pages; 1 is best.\n"
-        f"- `ensemble` is that of the README, fitted on the {results['sentences']} sentences of the pages, without labels.\n"
+        f"- `ensemble` is that of the README, fitted on their {results['sentences']} sentences, without labels.\n"
         "- A few questions show what happens, not how good a model is: a change of the pages changes the ranks.\n"
         f"- Made with {', '.join(f'{key} {value}' for key, value in results['provenance'].items())}."
     )

@@ -103,8 +103,10 @@ def cost(table: dict[str, Any]) -> str:
     cores = table["provenance"]["processor"].rpartition(", ")[2]
     sets = len([one for one in table["datasets"] if one["name"] != DEV])
     parts.append(_text((left + right) / 2, bottom + 42, f"milliseconds per sentence, {cores}", "soft"))
-    parts.append(_text((left + right) / 2, bottom + 60, f"upwards: Pearson's r x 100, mean of {sets} test sets", "soft"))
-    # Systems of the same members take the same time: names on the right are listed beside them, with a line to the point.
+    parts.append(
+        _text((left + right) / 2, bottom + 60, f"upwards: Pearson's r x 100, mean of {sets} test sets", "soft")
+    )
+    # Systems of the same members take the same time: their names are listed, with a line to the point.
     listed = sorted((p for p in points if across(p[1]) > 300), key=lambda p: -p[2])
     for index, (name, ms, score) in enumerate(listed):
         y, x = top + 26 + 22 * index, across(ms)

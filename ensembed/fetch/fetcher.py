@@ -75,7 +75,9 @@ def _pull(entries: Sequence[CatalogEntry], progress: Progress, *, force: bool) -
         way_out = "make room or set its rights, or name another folder in ENSEMBED_CACHE"
         raise PullError(f"cannot write to the cache {cache}: {error}; {way_out}") from error
     if failures:
-        way_out = f"next, with a network: ensembed pull {' '.join(failures)}; or copy {cache} from a machine that has them"
+        way_out = (
+            f"next, with a network: ensembed pull {' '.join(failures)}; or copy {cache} from a machine that has them"
+        )
         raise PullError("\n".join([*failures.values(), way_out]))
     return labels
 

@@ -85,9 +85,7 @@ def run(app: Starlette, bound: socket.socket, settings: Settings, started: Calla
 class _Server(uvicorn.Server):
     """On a signal, `/ready` says 503 first; the server continues for clients that have not seen it yet."""
 
-    def __init__(
-        self, config: uvicorn.Config, app: Starlette, settings: Settings, started: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, app: Starlette, settings: Settings, started: Callable[[], None]) -> None:
         super().__init__(config)
         self._say_started = started
         self._endpoints, self._drain, self._stop_at = app.state.endpoints, settings.drain_seconds, math.inf

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ensembed.cli import cli
+from ensembed.fetch.catalog import catalog
 from website.pictures import FOLDER, cost, pictures
 from website.release import readme_commands
 
@@ -94,6 +95,12 @@ def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_links_of_files_outside_the_site_lead_to_files(name: str) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", (ROOT / name).read_text())
     assert [link for link in links if ":" not in link and not (ROOT / link).exists()] == []
+
+
+def test_the_page_of_questions_lists_every_encoder_with_size_and_licence() -> None:
+    page = (ROOT / "docs" / "start" / "faq.md").read_text()
+    lines = [f"| `{e.name}` | {e.size / 1e6:.0f} | {e.licence} |" for e in catalog().values() if e.dim]
+    assert "\n".join(lines) in page
 
 
 def test_the_release_tries_the_commands_of_the_readme() -> None:

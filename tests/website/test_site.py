@@ -102,6 +102,13 @@ def serious_faults(page: Page) -> list[str]:
     ]
 
 
+def test_links_to_notebooks_lead_to_their_pages(site: Path) -> None:
+    page = (site / "start" / "faq.html").read_text()
+    assert 'href="../notebooks/trust.html"' in page
+    assert ".ipynb" not in page
+    assert 'href="trust.ipynb"' in (site / "notebooks" / "trust.html").read_text()
+
+
 def test_search_works_from_the_disk(site: Path, browser: Browser) -> None:
     page, asked = open_page(browser, site / "guides" / "fit.html", 1280, "light")
     page.locator("input.md-search__input").click()

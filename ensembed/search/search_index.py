@@ -562,6 +562,7 @@ class Index(Shown):
             warnings.warn(f"{self.folder}: {postponed}: {error}", RuntimeWarning, stacklevel=3)
 
 
+# The options of `Index.open`, written out: editors and type checkers show them.
 def open_or_create(
     folder: Path,
     model: str | None,

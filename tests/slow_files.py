@@ -110,6 +110,7 @@ SLOW_FILES = {
     "test_heavy_imports.py": 5,
     "test_newcomer_kind.py": 5,
     "test_newcomer_method.py": 5,
+    "test_task_measures.py": 5,
     "test_search_commands.py": 5,
     # Large calculations
     "test_contract.py": 15,
@@ -140,10 +141,25 @@ SLOW_FILES = {
     "test_start_up.py": 10,
 }
 
-# Slow tests of other files, left out by `make quick`, too.
+# Slow tests of other files, and those that start processes, left out by `make quick`, too.
 SLOW_TESTS = {
+    "test_a_closed_pipe_ends_quietly",
+    "test_a_disk_too_full_for_standard_input_is_named",
     "test_a_file_is_never_in_memory_whole",
+    "test_a_table_of_an_endless_input_begins_at_once",
+    "test_an_interrupted_bench_exits_with_130_and_promises_no_continuation",
+    "test_an_interrupted_embed_says_so_and_continues",
+    "test_an_interrupted_fetch_leaves_no_half_written_data",
+    "test_compare_prints_to_an_ascii_terminal",
+    "test_ctrl_c_keeps_the_part_that_was_downloaded",
+    "test_head_ends_a_command_without_noise",
+    "test_importing_loads_nothing_heavy",
+    "test_limit_threads_bounds_this_process_and_its_children",
+    "test_listing_the_kinds_imports_no_heavy_library",
     "test_nesting_that_is_allowed_harms_nobody",
+    "test_parts_are_joined_and_other_packages_add_what_they_lack",
+    "test_peak_memory_sees_memory_that_was_freed",
     "test_ten_megabytes_are_no_trouble",
     "test_the_index_takes_what_it_says_it_takes",
+    "test_the_shell_gets_what_it_asks_for",
 }

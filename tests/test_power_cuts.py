@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from power_cut_points import CASES
 
+pytestmark = pytest.mark.timeout(1800)  # the first test waits for all cases
+
 HERE = Path(__file__).parent
 _LIBRARIES = {
     "checkpoint": "torch",
@@ -31,7 +33,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int] | 
         env=os.environ | {"ENSEMBED_CACHE": str(folder / "cache")},
         capture_output=True,
         text=True,
-        timeout=550,
+        timeout=1700,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -47,8 +47,9 @@ def test_a_power_cut_at_any_operation_leaves_the_old_state_or_the_new(
 ) -> None:
     if library := _LIBRARIES.get(case.rsplit(maxsplit=1)[-1]):
         pytest.importorskip(library)
-    assert not isinstance(outcomes[case], str), outcomes[case]
-    disks, complete = outcomes[case]
+    outcome = outcomes[case]
+    assert not isinstance(outcome, str), outcome
+    disks, complete = outcome
     assert disks > 5
     # Some power cuts come before the change counts, and some after it; compacting changes no row.
     assert 0 < complete < disks or case == "compact"

@@ -4,36 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ray_nodes import Nodes
 
 from ensembed.cli import main
-from ensembed.engines import Ray
+from ensembed.cli.options import EngineChoice
 from ensembed.testing import files_of
 
 pytestmark = pytest.mark.timeout(600)
 
 
 def test_the_command_writes_the_views_and_says_what_it_took(
-    cluster: Nodes, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cluster: Nodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    embed_all = Ray.embed_all
-
-    def with_a_message(engine: Ray, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - those of `embed_all`
-        print("(raylet) A worker died")  # as Ray does
-        return embed_all(engine, *arguments, **options)
-
-    monkeypatch.setattr(Ray, "embed_all", with_a_message)
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n".join(f"sentence {i % 31}" for i in range(50)))
     line = ["embed", str(corpus), "-e", "demo?dim=4", "--shard-rows", "8", "--quiet"]
     ray = ["--engine", "ray", "--address", cluster.address, "--resources", "demo?dim=4:num_cpus=0.5,actors=1-2"]
     assert main([*line, "--store", str(tmp_path / "a"), *ray, "--json"]) == 0
-    printed = capsys.readouterr()
-    assert "(raylet) A worker died" in printed.err
-    found = json.loads(printed.out)
+    found = json.loads(capsys.readouterr().out)
     assert [view["rows"] for view in found["views"]] == [50]
     stages = {stage["stage"]: stage for stage in found["stages"]}
     assert stages["demo?dim=4"]["rows"] == 50
@@ -48,6 +38,15 @@ def test_the_command_writes_the_views_and_says_what_it_took(
     said = capsys.readouterr()
     assert "demo?dim=4" in said.out
     assert "index" in said.err
+
+
+def test_messages_of_ray_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with EngineChoice("ray").open():  # which connects when it is first needed
+        print("(raylet) A worker died")
+    print("the result")
+    printed = capsys.readouterr()
+    assert printed.out == "the result\n"
+    assert printed.err == "(raylet) A worker died\n"
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,10 @@ suite-rest: .venv/dev
 	$(PYTEST) --numprocesses 2 --dist loadfile $(LIBRARIES:%=--ignore=%)
 
 # Mutated files of every format that we read: make fuzz SECONDS=3600 SEED=7, or INPUTS=100000, or FORMATS='model index'.
-# New failures are added to tests/fuzz/past_failures.json, which the tests replay.
+# New failures are added to tests/fuzz/past_failures.json, which the tests replay. REPORT=results writes the table there.
 fuzz: .venv/dev
 	PYTHONPATH=.:tests:tests/encoders:tests/paper $(BIN)/python -m fuzz $(FORMATS) --keep --seed $(or $(SEED),0) \
-		$(if $(INPUTS),--inputs $(INPUTS),--seconds $(or $(SECONDS),600))
+		$(if $(INPUTS),--inputs $(INPUTS),--seconds $(or $(SECONDS),600)) $(if $(REPORT),--report $(REPORT))
 
 # The same, with the lines that the tests reach: this makes them a fifth slower.
 coverage: .venv/dev system

@@ -37,12 +37,16 @@ from ensembed.fetch.catalog import CatalogEntry, DataSet, PinnedFile, Source
 from ensembed.fetch.download import download
 from ensembed.fetch.fetcher import fetch_data_set
 from ensembed.methods import GCCA, SVD, Autoencoder, Average, Method
+from ensembed.methods.view_maps import Ridge
+from ensembed.models.translation import translate
 from ensembed.search import Index
+from ensembed.search.migration import migrate
 from ensembed.views import View, ViewStore
 
 SENTENCES = [f"{who} {does} the {what}" for who in ("a dog", "she") for does in ("sees", "has") for what in "abc"]
 NAMES = ("demo?dim=5&seed=1", "demo?dim=4&seed=2")
 INDEXED = DemoEncoder(4)
+WORDS = ("a", "man", "dogs", "run", "snow", "the")
 
 
 @dataclass(frozen=True)
@@ -289,6 +293,46 @@ def trained(folder: Path) -> tuple[int, bytes]:
         return train(Path(copy), None)
 
 
+TEXTS = [f"{a} {b} {c}" for a in WORDS for b in WORDS for c in WORDS]
+
+
+def map_to(folder: Path, target: str) -> None:
+    store = ViewStore(tempfile.mkdtemp(dir=folder.parent))
+    translate("demo?dim=6", target, TEXTS, kinds=[Ridge()], store=store).save(folder / "models" / "model")
+
+
+def build_old(folder: Path) -> None:
+    index = Index.create(folder / "old", "demo?dim=6")
+    index.add(TEXTS[:120])
+    index.add(TEXTS[120:])
+
+
+def move(folder: Path) -> None:
+    store = ViewStore(tempfile.mkdtemp(dir=folder.parent))  # outside: only the new index counts
+    migrate(
+        folder / "old", folder / "new" / "index", INDEXED, source="demo?dim=4", kinds=[Ridge()], least=0, store=store
+    )
+
+
+def make_student(folder: Path, seed: int) -> None:
+    """Distil into a new folder or over a student; the training, too, is in the folder."""
+    from make_static import small_tokenizer
+
+    from ensembed.distil.distillation import Plan, distil
+
+    tokenizer = folder.parent / "tokenizer.json"
+    small_tokenizer().save(str(tokenizer))
+    plan = Plan(start=("none",), tokenizer=tokenizer, dim=3, epochs=2, batch_size=100, seed=seed)
+    store = ViewStore(folder / "store")
+    distil(DemoEncoder(5), ListCorpus(TEXTS), plan, folder / "new" / "student", store=store, threads=1, force=True)
+
+
+def student(folder: Path) -> bytes:
+    if not (folder / "new" / "student").exists():
+        return b""
+    return load(f"model2vec:{folder / 'new' / 'student'}").encode(TEXTS[:20]).tobytes()
+
+
 CASES = {
     "views": Case(embed, views),
     "first save": Case(lambda folder: save(folder, Average()), model),
@@ -320,6 +364,12 @@ CASES = {
     "pull": Case(pull_entry, pulled),
     "pull over damaged files": Case(pull_entry, pulled, pull_half),
     "first checkpoint": Case(lambda folder: train(folder, 3), trained),
+    "translate": Case(
+        lambda folder: map_to(folder, "demo?dim=4&seed=1"), model, lambda folder: map_to(folder, "demo?dim=3&seed=1")
+    ),
+    "migrate": Case(move, rows, build_old),
+    "first student": Case(lambda folder: make_student(folder, 0), student),
+    "over a student": Case(lambda folder: make_student(folder, 1), student, lambda folder: make_student(folder, 0)),
     "checkpoint": Case(lambda folder: train(folder, 5), trained, lambda folder: train(folder, 3)),
 }
 

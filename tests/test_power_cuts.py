@@ -20,6 +20,7 @@ _LIBRARIES = {
     "vectors": "usearch",
     "graph": "usearch",
     "export": "onnx",
+    "student": "torch",
 }  # by the last word of a case
 
 

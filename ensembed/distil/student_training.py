@@ -8,7 +8,6 @@ safetensors and filelock and nothing else; `ensembed distil --trained FOLDER` sa
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import sys
@@ -25,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ensembed.distil.distil_job import Job, Rows, split_rows
+from ensembed.distil.distil_job import Job, Rows, seal, split_rows
 from ensembed.distil.fidelity import Fidelity, HeldOut
 from ensembed.errors import InputError, ModelError, TrainingError
 from ensembed.numerics.torch_device import checked_device, memory_errors
@@ -326,7 +325,8 @@ def write_trained(job: Job, trained: Trained) -> None:
         "facts": dict(trained.facts),
     }
     data = save({name: np.ascontiguousarray(array) for name, array in trained.weights.items()})
-    result |= {"job": job.identity, "sha256": hashlib.sha256(data).hexdigest()}
+    result["job"] = job.identity
+    result["sha256"] = seal(result, data)
     contents = {job.folder / TRAINED: data, job.folder / RESULT: json.dumps(result, indent=1).encode() + b"\n"}
     write_all_atomically(contents)
 

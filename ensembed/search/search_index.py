@@ -634,6 +634,8 @@ def lock_index(lock: FileLock, folder: Path, wait: float) -> Iterator[None]:
         raise SearchIndexError(f"{folder} cannot be written to: {disk_error(error, folder / _LOCK)}") from error
     try:
         yield
+    except IsADirectoryError as error:
+        raise SearchIndexError(f"{folder} cannot be written to: {error}; remove the folder") from error
     finally:
         lock.release()
 

@@ -1,5 +1,6 @@
 """Questions of our own and the tables that answer them. Not in the wheel: run them from a clone.
 
+    python -m experiments.before_after      ranks of answers under members and ensemble: results/before_after.md
     python -m experiments.demo              the paper's main table on the default encoders (`make demo`)
     python -m experiments.dimensions_table  vectors truncated to 32, 64, ... dimensions: results/dimensions.md
     python -m experiments.distil_table      static students of an ensemble: results/distil.md

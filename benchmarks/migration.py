@@ -119,4 +119,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--migrate"]:
         print(json.dumps(migrate(Path(sys.argv[2]))))
     else:
-        main(*map(int, sys.argv[1:2] or ["1000000"]))
+        main(int(sys.argv[1]) if sys.argv[1:] else 1_000_000)

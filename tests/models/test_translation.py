@@ -75,10 +75,11 @@ def test_a_meta_encoder_is_translated_through_its_own_projections(model: MetaEnc
 
 
 def test_what_is_promised_holds_for_text_unlike_the_sample_less_an_interval() -> None:
-    like, unlike = (
-        Figure(*[Estimate(value, value - 0.02, value + 0.02)] * 5, rows=1000, falls=falls)
-        for value, falls in ((0.5, -0.01), (0.4, -0.03))
-    )
+    def figure(value: float, falls: float) -> Figure:
+        estimate = Estimate(value, value - 0.02, value + 0.02)
+        return Figure(estimate, estimate, estimate, estimate, estimate, rows=1000, falls=falls)
+
+    like, unlike = figure(0.5, -0.01), figure(0.4, -0.03)
     expected = verdict(like, unlike, 4000, least=0.31)
     assert expected.most == pytest.approx(0.48)
     assert expected.expected == pytest.approx(0.30)  # two doublings below 0.36

@@ -1,9 +1,10 @@
 """Run by the tests in a process of its own: cut the power at every operation of a change to files, and go on.
 
-    python power_cut_points.py CASE FOLDER
+    python power_cut_points.py FOLDER CASE…
 
 What a disk may hold after each power cut must be the state before the change or after it, and after it once the change
-was over; then the change must be possible. Prints as JSON how many such disks there were, and how many had the change.
+was over; then the change must be possible. Prints as JSON, by case, how many such disks there were, and how many had
+the change; or what went wrong.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -372,8 +374,7 @@ CASES = {
 }
 
 
-def main(case: Case, root: Path) -> None:
-    power_cut.install()
+def main(case: Case, root: Path) -> list[int]:
     base, changed = root / "base", root / "changed"
     base.mkdir(parents=True)
     case.prepare(base)
@@ -392,17 +393,25 @@ def main(case: Case, root: Path) -> None:
     for folder, over, how in power_cut.states_after_power_cuts(changed.stat().st_ino, moments, new_folder):
         state = case.read(folder)
         if state != after and (over or state != before):
-            sys.exit(f"{folder}, {how}: {'lost after it was complete' if over else 'neither old nor new'}: {state!r}")
+            problem = "lost after it was complete" if over else "neither old nor new"
+            raise AssertionError(f"{folder}, {how}: {problem}: {state!r}")
         complete += state == after
         if state != after or before == after:
             case.change(folder)
             if case.read(folder) != after:
-                sys.exit(f"{folder}, {how}: cannot go on")
+                raise AssertionError(f"{folder}, {how}: cannot go on")
         shutil.rmtree(folder)
-    print(json.dumps([next(numbers), complete]))
+    return [next(numbers), complete]
 
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent / "encoders"))
+    power_cut.install()
+    outcomes: dict[str, list[int] | str] = {}
     with _at_the_end:
-        main(CASES[sys.argv[1]], Path(sys.argv[2]))
+        for number, name in enumerate(sys.argv[2:]):
+            try:
+                outcomes[name] = main(CASES[name], Path(sys.argv[1]) / str(number))
+            except Exception:  # noqa: BLE001 - which the test reports as that of its case
+                outcomes[name] = traceback.format_exc()
+    print(json.dumps(outcomes))

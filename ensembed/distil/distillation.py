@@ -169,7 +169,7 @@ def distil(
     source = open_student(plan, teacher, threads=threads, progress=progress)
     key = _key(teacher, corpus, plan, source)
     with store.training(key) as folder:
-        job = _job(folder, teacher, corpus, plan, source, store, how)
+        job = _interrupted(folder) or _prepared(folder, teacher, corpus, plan, source, store, how)
         result, weights = _trained(job, device=device, threads=threads, progress=progress)
         student = _distilled(job, result, weights, plan.precision, out.name)
         save_student(out, student)
@@ -244,22 +244,14 @@ def _key(teacher: Encoder | Path, corpus: Corpus, plan: Plan, source: StudentSou
     return "distil-" + hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _job(
-    folder: Path,
-    teacher: Encoder | Path,
-    corpus: Corpus,
-    plan: Plan,
-    source: StudentSource,
-    store: ViewStore,
-    how: Pass,
-) -> Job:
-    """Open the job of an interrupted run, or prepare it."""
+def _interrupted(folder: Path) -> Job | None:
+    """Return the job of an interrupted run; a damaged one is removed."""
     if (folder / JOB).exists():
         try:
             return Job.open(folder)
-        except ModelError:  # damaged: it is made again
+        except ModelError:
             shutil.rmtree(folder, ignore_errors=True)
-    return _prepared(folder, teacher, corpus, plan, source, store, how)
+    return None
 
 
 def _prepared(

@@ -27,7 +27,7 @@ from torch import Tensor
 from ensembed.distil.distil_job import Job, Rows, seal, split_rows
 from ensembed.distil.fidelity import Fidelity, HeldOut
 from ensembed.errors import InputError, ModelError, TrainingError
-from ensembed.numerics.torch_device import checked_device
+from ensembed.numerics.torch_device import checked_device, memory_errors
 from ensembed.support.progress import Progress, lines, silent
 from ensembed.support.training_checkpoint import Checkpoint, State
 
@@ -153,7 +153,7 @@ def train(
     """
     chosen = checked_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     training = Training.of(job.facts["training"])
-    with _threads(threads), _memory_errors(training):
+    with _threads(threads), memory_errors(f"batch_size={training.batch_size}"):
         run = _Run(job, training, make_student(job, chosen), str(chosen))
         return run.trained(progress, _KEEP_EVERY if keep_every is None else keep_every)
 
@@ -309,19 +309,6 @@ def _threads(threads: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def _memory_errors(training: Training) -> Iterator[None]:
-    """Raise a TrainingError with a way out if memory runs out."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:  # torch's own for a GPU is a RuntimeError; for the CPU it has none
-        if isinstance(error, MemoryError) or "memory" in str(error).lower():
-            reason = str(error).splitlines()[0][:200] if str(error) else "memory is full"
-            way = f"lower batch_size={training.batch_size}, or choose another device"
-            raise TrainingError(f"there is not enough memory to train: {reason}; {way}") from error
-        raise
 
 
 def write_trained(job: Job, trained: Trained) -> None:

@@ -140,7 +140,9 @@ def _reading(archive: Path, most: int | None, label: str | None, progress: Progr
             if is_zip and most is not None and size > most:
                 raise ArchiveError(f"it has more than {most:,} bytes")
             yield _zip_members(file, most) if is_zip else _tar_members(file, most, report)
-    except _DAMAGED_ARCHIVE as error:
+    except (*_DAMAGED_ARCHIVE, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk; bz2 raises one without a number
+            raise
         raise ArchiveError(f"it is damaged, cut short or no archive: {type(error).__name__}: {error}") from error
     progress(label, size, size)
 

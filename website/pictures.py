@@ -159,10 +159,10 @@ def before_after(results: dict[str, Any]) -> str:
     parts = [_text(sum(before) / len(before), 16, "before", "soft"), _text(centres[systems[-1]], 16, "after", "soft")]
     # Names are longer than their columns are wide: every second one is higher, with a line to its column.
     for i, name in enumerate(systems):
-        y = 60 if i % 2 else 42
+        low = 60 if i % 2 else 42
         anchor = "end" if i == len(systems) - 1 else "middle"
         x = WIDTH - 2 if anchor == "end" else centres[name]
-        parts += [_text(x, y, name, "", anchor), _line(centres[name], y + 4, centres[name], 68)]
+        parts += [_text(x, low, name, "", anchor), _line(centres[name], low + 4, centres[name], 68)]
     y = 72.0
     for one in results["questions"]:
         lines = textwrap.wrap(one["question"], 26)
@@ -182,9 +182,9 @@ def before_after(results: dict[str, Any]) -> str:
         y += height
     means = results["mean_reciprocal_rank"]
     parts.append(_text(2, y + 22, "mean reciprocal rank", "soft", "start"))
-    for label, key, low in ((f"these {len(results['questions'])}", "shown", 42), ("all headings", "all", 62)):
-        parts.append(_text(left - 8, y + low, label, "soft", "end"))
-        parts += [_text(centres[name], y + low, f"{means[key][name]:.2f}") for name in systems]
+    for label, key, down in ((f"these {len(results['questions'])}", "shown", 42), ("all headings", "all", 62)):
+        parts.append(_text(left - 8, y + down, label, "soft", "end"))
+        parts += [_text(centres[name], y + down, f"{means[key][name]:.2f}") for name in systems]
     words = "; ".join(
         one["question"] + " " + ", ".join(f"{name} {one['ranks'][name]}" for name in systems)
         for one in results["questions"]

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -186,9 +187,7 @@ def test_a_package_whose_method_cannot_be_used_is_named_and_the_others_work(tmp_
 class _LooksLikeAClass:
     """What `list[str]` is in Python 3.10: an instance of `type` that `issubclass` refuses."""
 
-    @property
-    def __class__(self) -> type:  # type: ignore[override]
-        return type
+    __class__: Any = property(lambda _self: type)
 
 
 def test_an_alias_of_a_type_in_a_module_of_methods_is_no_method() -> None:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ensembed.distil.distil_job import Job, Rows, split_rows
 from ensembed.distil.student_training import Student, cosine_loss
-from ensembed.encoders.base import PROBES, Encoder
+from ensembed.encoders.base import PROBES, Encoder, naming_failures
 from ensembed.errors import ModelError
 from ensembed.numerics.row_matrices import unit_rows
 
@@ -192,9 +192,10 @@ def same_vectors(bert: Bert, encoder: Encoder) -> bool:
     """Return whether a BERT with mean pooling gives an encoder's vectors of the probe sentences."""
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_buffer(bert.tokenizer)
-    tokenizer.no_padding()
-    ids = [encoding.ids for encoding in tokenizer.encode_batch(PROBES)]
+    with naming_failures(encoder.spec.name):
+        tokenizer = Tokenizer.from_buffer(bert.tokenizer)
+        tokenizer.no_padding()
+        ids = [encoding.ids for encoding in tokenizer.encode_batch(PROBES)]
     offsets = np.cumsum([0, *map(len, ids)])
     tokens = np.concatenate([np.array(row, np.int64) for row in ids])
     parameters = {name: torch.from_numpy(array) for name, array in bert.tensors.items()}

@@ -455,8 +455,8 @@ def _read_findings(folder: Path) -> object:
     return sorted(tables)
 
 
-# A model with huge weights opens, and fails when it is used.
-MODEL_NAMES = ("artefact", "values too large", "NaN or Inf")
+# A model with huge weights opens, and fails when it is used; a member may be another file, which is named.
+MODEL_NAMES = ("artefact", "values too large", "NaN or Inf", "outside/")
 
 FORMATS: dict[str, Format] = {
     "model": Format(_make_model, _read_model, repair_model, sealed=True, names=MODEL_NAMES),

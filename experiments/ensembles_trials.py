@@ -29,10 +29,10 @@ from experiments.ensembles_scores import AUTO, Addition, Combined, Elsewhere, En
 
 PAPER: dict[str, Method] = {"conc": Concat(), "avg": Average(), "svd": SVD(), "gcca": GCCA(tau=10.0)}
 """The paper's methods, all members alike; svd and gcca with the dimension of the largest member."""
-WEIGHTED: dict[str, Method] = {AUTO: Auto()} | {
-    f"{name}, weighted": method for name, method in PAPER.items() if name != "conc"
-}
+WEIGHTED: dict[str, Method] = {AUTO: Auto(), "gcca, weighted": PAPER["gcca"]}
 """The same with the members' reliability as weights, by the label of their row. Concatenation is `Auto()`."""
+MOST_MEMBERS = 4
+"""The largest ensembles of which all are tried."""
 
 PROTOCOL: Protocol = "mean"
 SEEDS = (0, 1, 2)
@@ -49,11 +49,13 @@ class Trials:
         laboratory: the members and their views.
         corpora: the laboratory's, with their sentences.
         examples: ensembles to which useless members are added, and whose weights are found under several seeds.
+        larger: ensembles of more than `MOST_MEMBERS` members that are tried, too.
     """
 
     laboratory: Laboratory
     corpora: Sequence[NamedCorpus]
     examples: Sequence[tuple[str, ...]]
+    larger: Sequence[tuple[str, ...]] = ()
 
     def run(self) -> Ensembles:
         """Run everything, or take results from the notebook."""
@@ -77,9 +79,10 @@ class Trials:
 
     @property
     def ensembles(self) -> list[tuple[int, ...]]:
-        """Every ensemble of two members or more, by the members' places."""
+        """Every ensemble of two to `MOST_MEMBERS` members, and the larger ones, by the members' places."""
         everyone = self.laboratory.everyone
-        return [chosen for size in range(2, len(everyone) + 1) for chosen in combinations(everyone, size)]
+        small = [chosen for size in range(2, MOST_MEMBERS + 1) for chosen in combinations(everyone, size)]
+        return [*small, *(tuple(sorted(self.names.index(name) for name in members)) for members in self.larger)]
 
     def trust(self, members: Sequence[int], corpus: NamedCorpus, seed: int = 0) -> Trust:
         """Estimate how far these members can be trusted on a corpus."""

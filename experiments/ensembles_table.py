@@ -68,8 +68,7 @@ def summary(ensembles: Ensembles) -> list[str]:
     within_says = (
         f"auto is not more than {100 * _WITHIN:g} below the best of {', '.join(paper)} in {sum(within)} of {many}."
     )
-    lines = [ours_says, *_first(ensembles), paper_says, within_says]
-    lines += [_resisting(ensembles), _beaten(ensembles, paper)]
+    lines = [ours_says, *_first(ensembles), paper_says, _resisting(ensembles), _beaten(ensembles, paper), within_says]
     right = sum(ensembles.best_member(case.members, "pearson")[0] == case.trust.best for case in ensembles.combined)
     lines.append(f"The member trusted most, found without labels, is the best by Pearson's r in {right} of {many}.")
     if near := [case for case in ensembles.combined if _gap(ensembles, case.members) <= _NEAR]:
@@ -103,10 +102,11 @@ def _first(ensembles: Ensembles) -> list[str]:
     if not first:
         return []
     regrets = Regrets(tuple(ensembles.regret(case.members, case.method(AUTO)) for case in first))
-    return [
+    says = (
         f"Of the {len(first)} ensembles of the encoders of version 0.1 ({', '.join(FIRST)}) {regrets.level} are at or "
         f"above their best member (mean regret {signed(regrets.mean)}, worst {signed(regrets.worst)})."
-    ]
+    )
+    return [says]
 
 
 def _within(case: Combined, labels: Sequence[str]) -> bool:

@@ -33,6 +33,8 @@ WEIGHTED: dict[str, Method] = {AUTO: Auto(), "gcca, weighted": PAPER["gcca"]}
 """The same with the members' reliability as weights, by the label of their row. Concatenation is `Auto()`."""
 MOST_MEMBERS = 4
 """The largest ensembles of which all are tried."""
+MOST_ELSEWHERE = 3
+"""The same where weights are found on other corpora: it takes long."""
 
 PROTOCOL: Protocol = "mean"
 SEEDS = (0, 1, 2)
@@ -118,10 +120,11 @@ class Trials:
             self.laboratory.progress("useless members", 1 + list(self.examples).index(members), len(self.examples))
 
     def _elsewhere(self) -> Iterator[Elsewhere]:
-        """All ensembles on every corpus; the examples and all members on the first under further seeds, too."""
+        """Small ensembles on every corpus; the examples on the first under further seeds, too."""
         examples = {tuple(self.names.index(name) for name in members) for members in self.examples}
         few = [members for members in self.ensembles if members in examples or members == self.laboratory.everyone]
-        looks = [(corpus, SEEDS[0], self.ensembles) for corpus in self.corpora]
+        small = [members for members in self.ensembles if len(members) <= MOST_ELSEWHERE]
+        looks = [(corpus, SEEDS[0], small) for corpus in self.corpora]
         looks += [(self.corpora[0], seed, few) for seed in SEEDS[1:]]
         for corpus, seed, chosen in looks:
             for done, members in enumerate(chosen, 1):

@@ -6,6 +6,7 @@ import re
 import shlex
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -25,8 +26,8 @@ from ensembed.reliability.choice import choose as choose_encoders
 from ensembed.reliability.estimate import LEAST_ROWS, Reliability, sample_rows, sample_sentences
 from ensembed.support.provenance import provenance
 
-# Sentences that an encoder is timed on.
-_TIMED = 64
+# Sentences that an encoder is timed on, and how often.
+_TIMED, _REPEATS = 64, 3
 _UNITS = {"ms": 1.0, "s": 1000.0, "us": 0.001}
 _SHOWN = 5
 
@@ -115,11 +116,12 @@ def _usable(name: str) -> bool:
 
 
 def _cost(model: Encoder, sentences: Sequence[str]) -> float:
-    """Return the milliseconds that a sentence takes, in a batch."""
-    model.encode(list(sentences[:2]))  # the first call may load something
-    start = time.perf_counter()
-    model.encode(list(sentences))
-    return 1000 * (time.perf_counter() - start) / len(sentences)
+    """Return the milliseconds that a sentence takes, in a batch: the least of some runs after the first."""
+    times = [time.perf_counter()]
+    for _ in range(1 + _REPEATS):  # the first run loads what is needed, starts threads and takes memory
+        model.encode(list(sentences))
+        times.append(time.perf_counter())
+    return 1000 * min(end - start for start, end in pairwise(times[1:])) / len(sentences)
 
 
 def _rows(estimate: Reliability, choice: Choice, costs: Sequence[float], sizes: Sequence[int]) -> list[list[str]]:

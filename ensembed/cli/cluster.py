@@ -14,6 +14,7 @@ from ensembed.cli.options import (
     Columns,
     How,
     Out,
+    check_order,
     check_outputs,
     column_options,
     force_option,
@@ -59,6 +60,7 @@ def cluster(model: str, corpus: Path, columns: Columns, out: Out, how: How, **se
       ensembed cluster my-model articles.csv --text-column title --id-column number --out clusters.jsonl
       ensembed cluster minilm sentences.txt --method hdbscan --least 10 --json
     """
+    check_order(model, corpus)
     check_outputs(settings.pop("force"), file=corpus, out=out.path)
     with how.progress() as progress, columns.corpus(corpus, how.errors) as sentences:
         encoder = how.open_model(model, progress)

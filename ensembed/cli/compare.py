@@ -81,7 +81,8 @@ def compare(
     """
     sources = list(dict.fromkeys(name for text in encoders for name in split_names(text)))
     if len(sources) < 2:
-        raise click.UsageError(f"give at least two different encoders to compare, not {len(sources)}")
+        example = "ensembed compare minilm wordllama --corpus FILE"
+        raise click.UsageError(f"give at least two different encoders to compare, not {len(sources)}: {example}")
     check_outputs(force, file=path, svg=svg, markdown=markdown)
     with _sentences(path, how) as corpus, how.progress() as progress:
         first = corpus.index.first_rows

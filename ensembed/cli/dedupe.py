@@ -15,6 +15,7 @@ from ensembed.cli.options import (
     Columns,
     How,
     Out,
+    check_order,
     check_outputs,
     column_options,
     force_option,
@@ -78,6 +79,7 @@ def dedupe(model: str, corpus: Path, columns: Columns, out: Out, how: How, **set
       ensembed dedupe my-model sentences.txt --keep longest --out groups.jsonl --json
     """
     kept_file, show = settings.pop("kept_file"), settings.pop("show")
+    check_order(model, corpus)
     check_outputs(settings.pop("force"), file=corpus, out=out.path, kept=kept_file)
     with how.progress() as progress, columns.corpus(corpus, how.errors) as sentences:
         encoder = how.open_model(model, progress)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ensembed.cli.completion import ENCODER, MODEL
 from ensembed.cli.console import STDIN, print_json, printable
-from ensembed.cli.options import FILE, Columns, How, check_outputs, force_option, how_options
+from ensembed.cli.options import FILE, Columns, How, check_order, check_outputs, force_option, how_options
 from ensembed.corpora.corpus import FileKind, Lines, file_kind
 from ensembed.encoders import Encoder
 from ensembed.errors import CorpusError, InputError
@@ -52,8 +52,9 @@ def encode(
 
     FILE is text (a sentence a line), CSV or TSV with a header, or JSON Lines, plain or gzipped, by default standard
     input; MODEL is a saved model's folder or an encoder's name (`ensembed encoders` lists them), which can be given
-    with -e as well. Every line, or record, gives one row, a blank one too. Standard output shows the beginning of each
-    vector; --json prints one object per line with the complete vector.
+    with -e as well. "my-model?truncate_dim=256" keeps the 256 leading dimensions of a saved model, in every command
+    that takes one; the quotes are for the shell. Every line, or record, gives one row, a blank one too. Standard output
+    shows the beginning of each vector; --json prints one object per line with the complete vector.
 
     A .npy or .safetensors file (the tensor `vectors`) has the float32 vectors; a .csv or .tsv file has a column
     `sentence` and one for every dimension; a .jsonl or .parquet file has `sentence` and `vector`.
@@ -62,6 +63,7 @@ def encode(
     Examples:
       echo "A dog runs." | ensembed encode my-model --json
       ensembed encode my-model sentences.txt --out vectors.npy
+      ensembed encode "my-model?truncate_dim=256" sentences.txt --out short.npy
       ensembed encode my-model articles.csv --text-column title --out vectors.parquet
       ensembed encode -e "st:BAAI/bge-small-en-v1.5?device=cuda" sentences.txt --out vectors.npy
       ensembed encode my-model sentences.txt -e words:glove.txt=words:/data/glove.txt --out vectors.npy
@@ -76,6 +78,7 @@ def encode(
     if model is None:
         raise click.UsageError("Say what encodes: a MODEL, or an encoder with -e.")
     path = Path(file or "-")
+    check_order(model, path)
     if str(path) != "-" and not path.exists():  # better now than when the model is open
         raise CorpusError(f"there is no file {str(path)!r}")
     ending = ".npy" if out is None or (out.exists() and not out.is_file()) else out.suffix.lower()
@@ -123,10 +126,12 @@ def _print(encoder: Encoder, batches: Iterator[list[str]], as_json: bool) -> Non
     screen = shutil.get_terminal_size().columns if sys.stdout.isatty() else 144
     wide = max(min(48, screen // 3), 10)
     numbers = max(min(6, (screen - wide - 14) // 8), 1)
-    if not as_json:
-        click.echo(f"{'sentence':{wide}}  {'length':>8}  vector [{encoder.spec.dim}]")
-    for batch in batches:
-        for sentence, vector in zip(batch, encoder.encode(batch), strict=True):
+    header = f"{'sentence':{wide}}  {'length':>8}  vector [{encoder.spec.dim}]"
+    for number, batch in enumerate(batches):
+        vectors = encoder.encode(batch)
+        if not (as_json or number):  # not before an error in the first lines
+            click.echo(header)
+        for sentence, vector in zip(batch, vectors, strict=True):
             if as_json:
                 print_json({"sentence": sentence, "vector": vector.tolist()})
             else:  # in columns of fixed width, since the input may have no end

@@ -28,7 +28,7 @@ from ensembed.engines.engine import Local
 from ensembed.errors import EFFECTS, CorpusError, InputError
 from ensembed.models.named_ensembles import ENSEMBLES, named_ensemble, split_names
 from ensembed.models.opening import open_model
-from ensembed.models.saved_model import is_model, read_model
+from ensembed.models.saved_model import is_model, read_model, split_model_name
 from ensembed.support.machine import limit_threads
 from ensembed.support.progress import Progress, bars
 from ensembed.support.text_tables import text_table
@@ -261,7 +261,8 @@ def _members(encoders: tuple[str, ...], ensemble: str | None) -> tuple[str, ...]
 
 def moved_members(names: Sequence[str]) -> tuple[str, ...]:
     """Return those of the names that are OLD=NEW for a member of a saved model, which is another of the names."""
-    members = [spec.name.text for name in names if is_model(name) for spec in read_model(Path(name)).members]
+    folders = [Path(split_model_name(name)[0]) for name in names if is_model(name)]
+    members = [spec.name.text for folder in folders for spec in read_model(folder).members]
     return tuple(name for name in names if any(name.startswith(f"{member}=") for member in members))
 
 
@@ -357,6 +358,13 @@ def check_outputs(force: bool, /, *, file: Path | None = None, **outputs: Path |
             raise InputError(f"{other} and --{name} are the same file, {path}: name another one")
         if path.is_file() and not force:
             raise InputError(f"{path} is there already: name another file, or replace it with --force")
+
+
+def check_order(model: str, file: Path) -> None:
+    """Raise an error if FILE is given before MODEL."""
+    if Path(model).is_file() and not file.exists() and str(file) != "-":
+        command = click.get_current_context().command_path
+        raise click.UsageError(f"MODEL comes before FILE: {command} {shlex.quote(str(file))} {shlex.quote(model)}")
 
 
 def command_line(*leave_out: str) -> str:

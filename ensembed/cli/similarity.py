@@ -23,6 +23,7 @@ def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, how: 
     """Print how alike sentences are.
 
     The cosine of the first of SENTENCES with each of the others; MODEL is a saved model's folder or an encoder's name.
+    "my-model?truncate_dim=256" keeps the 256 leading dimensions.
 
     \b
     Examples:

@@ -155,14 +155,15 @@ def _record_kind(lines: list[str], name: str, column: str | None) -> FileFormat:
     if _is_json_document(lines):
         raise CorpusError(
             f"{name} is a JSON array or one JSON object, which is not read: write JSON Lines, one object a line (pandas"
-            " to_json(orient='records', lines=True), in the shell jq -c '.[]'), or say --format text if it is text"
+            " to_json(orient='records', lines=True), in the shell jq -c '.[]'), or, if it is text, say "
+            "file_format='text' (--format text)"
         )
     kind, fields = _fields(lines)
     if kind == "text":
         if fields:
             warnings.warn(
                 f"{name} is read as text, but its lines look like CSV with semicolons: write it with commas or tabs, "
-                "or say --format text",
+                "or say file_format='text' (--format text)",
                 UserWarning,
                 stacklevel=4,
             )
@@ -170,13 +171,16 @@ def _record_kind(lines: list[str], name: str, column: str | None) -> FileFormat:
     what = {"csv": "CSV", "tsv": "TSV", "jsonl": "JSON Lines"}[kind]
     wanted = "text" if column is None else column
     if wanted in fields:
-        lasting = f"say so with --format {kind}, or that they are text with --format text"
+        lasting = f"say so with file_format={kind!r} (--format {kind}), or that they are text (--format text)"
         warnings.warn(f"{name} is read as {what}, by its first lines; {lasting}", UserWarning, stacklevel=4)
         return kind
     if len(lines) < _SURE_LINES:
         return "text"
     names = ", ".join(map(shorten, fields[:8]))
-    way_out = f"--text-column of {names} names the texts, --format text takes the lines as they are"
+    way_out = (
+        f"name the column of the texts (column=…, --text-column), one of {names}, or say that the lines are the texts "
+        "(file_format='text', --format text)"
+    )
     warnings.warn(f"{name} is read as text, but its lines look like {what}: {way_out}", UserWarning, stacklevel=4)
     return "text"
 

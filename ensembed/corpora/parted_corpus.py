@@ -302,7 +302,7 @@ def open_corpus(
                 if path.exists() and (wrong := column if id_column is None else id_column) is not None:
                     raise CorpusError(
                         f"{shown} is read as text, a line a row, and has no column {wrong!r}: leave it out, or say "
-                        "what the file is (--format)"
+                        "what the file is (file_format=…, --format)"
                     )
                 return TextCorpus(path, errors=errors, name=name)
             if kind != "parquet":
@@ -311,7 +311,9 @@ def open_corpus(
                 )
         place = Place.local(path, name)
     if id_column is not None:
-        raise CorpusError(f"{shown}: --id-column is for one file of CSV, TSV or JSON Lines; leave it out")
+        raise CorpusError(
+            f"{shown}: ids (`id_column`, --id-column) are for one file of CSV, TSV or JSON Lines; leave them out"
+        )
     return _parted(place, errors, column, kind)
 
 

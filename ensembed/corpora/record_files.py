@@ -173,7 +173,10 @@ class RecordFile:
 
     def _record(self, values: dict[str, Any], number: int, raw: str) -> Record:
         place = f"{self.name}, line {number}"
-        for option, column in (("--text-column", self.text_column), ("--id-column", self.id_column)):
+        for option, column in (
+            ("column=…, --text-column", self.text_column),
+            ("id_column=…, --id-column", self.id_column),
+        ):
             if column is not None and column not in values:
                 names = ", ".join(map(repr, values)) or "none"
                 raise CorpusError(f"{place}: there is no column {column!r} ({option}); there are {names}")
@@ -283,7 +286,7 @@ def form_of(path: Path, form: str | None = None) -> str:
     chosen = form or path.suffix.lower().removeprefix(".")
     if chosen not in FORMS:
         raise InputError(
-            f"{str(path)!r} ends neither in .csv nor in .jsonl: rename it, or say which it is (--out-format)"
+            f"{str(path)!r} ends neither in .csv nor in .jsonl: rename it, or say which it is (form=…, --out-format)"
         )
     return chosen
 

@@ -203,7 +203,9 @@ def check_out(out: Path, *, force: bool) -> None:
     if problem := why_not_writable(out, is_student):
         raise ModelError(f"cannot save the student in {out}: {problem}")
     if not force and (out / "config.json").exists():
-        raise ModelError(f"there is a student in {out} already: name a new folder, or replace it with --force")
+        raise ModelError(
+            f"there is a student in {out} already: name a new folder, or replace it with force=True (--force)"
+        )
 
 
 def is_student(folder: Path) -> bool:

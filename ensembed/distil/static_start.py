@@ -131,7 +131,7 @@ def token_features(tokenizer: Tokenizer, encoder: Encoder, store: ViewStore, pro
     texts = token_texts(tokenizer)
     known = np.array([i for i, text in enumerate(texts) if text], np.int64)
     if not len(known):
-        raise InputError("no token of the tokenizer has a text: start from nothing (--start none)")
+        raise InputError("no token of the tokenizer has a text: start from nothing (start=('none',), --start none)")
     X = model_vectors(ListCorpus([texts[i] for i in known]), [encoder], store, progress=progress)[0]
     X = unit_rows(np.asarray(X[0 : len(known)]))
     features = np.zeros((len(texts), X.shape[1]), np.float32)

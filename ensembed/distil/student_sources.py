@@ -126,7 +126,7 @@ class StaticSource(StudentSource):
             if chosen is None:
                 raise InputError(
                     "a static student needs a tokenizer, and neither start nor teacher has one in the format of the "
-                    "tokenizers library: name a file, --tokenizer tokenizer.json"
+                    "tokenizers library: name a file, tokenizer='tokenizer.json' (--tokenizer tokenizer.json)"
                 )
             self._tokenizer = chosen
         self.tokenizer = self._tokenizer.to_str().encode()

@@ -207,6 +207,11 @@ class Encoder(Shown, ABC):
         """The length of a vector."""
         return self.spec.dim
 
+    @property
+    def device(self) -> str:
+        """Where it computes: "cpu", or what its library calls another device."""
+        return "cpu"
+
     if not TYPE_CHECKING:  # which would take any name for one that is there
 
         def __getattr__(self, name: str) -> object:
@@ -217,8 +222,9 @@ class Encoder(Shown, ABC):
     def _facts(self) -> Facts:
         spec = self.spec
         facts = [(field.name, getattr(spec, field.name), field.default) for field in dataclasses.fields(spec)[1:]]
-        changed = [(name, short_value(value)) for name, value, default in facts if value != default]
-        return [("name", without_password(spec.name)), *changed]
+        changed = [(name, value) for name, value, default in facts if value != default]
+        shown = [(name, value if isinstance(value, str) else short_value(value)) for name, value in changed]
+        return [("name", without_password(spec.name)), *shown]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({without_password(self.spec.name)!r}, dim={self.dim})"

@@ -47,7 +47,10 @@ _FIXED: dict[str, tuple[object, str]] = {
         "the vectors are a numpy array: write torch.from_numpy(model.encode(texts)); a model that gives tensors is "
         + _LIBRARY,
     ),
-    "device": (None, "an encoder's device is chosen when it is opened, as in 'st:NAME?device=cuda'; leave it out here"),
+    "device": (
+        None,
+        "an encoder's device is part of its name, as in 'st:NAME?device=cuda'; other kinds compute on the CPU",
+    ),
     "prompt": (None, _PROMPT),
     "prompt_name": (None, _PROMPT),
     "output_value": ("sentence_embedding", "encoders give one vector per sentence, and no token vectors"),
@@ -70,7 +73,6 @@ INSTEAD = {
     "save_pretrained": "model.save(folder), and ensembed.integrations.hub.push_to_hub(model, 'org/name')",
     "push_to_hub": "ensembed.integrations.hub.push_to_hub(model, 'org/name')",
     "to": "the device in the name of an encoder, as in 'st:NAME?device=cuda'",
-    "device": "the device in the name of an encoder, as in 'st:NAME?device=cuda'",
     "start_multi_process_pool": "model.encode(texts), which uses all cores",
     "encode_multi_process": "model.encode(texts), which uses all cores",
     "max_seq_length": "max_length in the name of an encoder, as in 'minilm?max_length=64'",
@@ -98,6 +100,8 @@ def encode_with_options(
             known = ", ".join(("progress", "batch_size", *EncodeOptions.__annotations__))
             raise TypeError(f"{type(encoder).__name__}.encode() takes no argument {name!r}; it takes: {known}")
         accepted, instead = _FIXED.get(name, (value, ""))
+        if name == "device":  # "cuda" is "cuda:0" as well; members may have different ones
+            accepted = value if all(f"{one}:".startswith(f"{value}:") for one in encoder.device.split(", ")) else None
         if value is not None and value != accepted:
             raise InputError(f"encode(..., {name}={value!r}): {instead}")
     texts = [sentences] if isinstance(sentences, str) else sentences

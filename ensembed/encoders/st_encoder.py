@@ -89,6 +89,11 @@ class SentenceTransformerEncoder(Encoder):
         self._arguments = {"prompt": text, "batch_size": self._batch_size, "show_progress_bar": False}
         return task, text
 
+    @property
+    def device(self) -> str:
+        """Where torch computes."""
+        return str(self._model.device)
+
     @cached_property
     def query_encoder(self) -> Encoder:
         """The encoder with the model's prompt for queries; this one if its name has a prompt."""

@@ -86,6 +86,11 @@ class AdjustedEncoder(Encoder):
         extras = tuple(sorted(extra.items()))
         self._spec = replace(spec, dim=dim, prompt=spec.prompt + prefix, normalize=unit, extra=extras)
 
+    @property
+    def device(self) -> str:
+        """Where the encoder computes."""
+        return self._encoder.device
+
     @cached_property
     def query_encoder(self) -> Encoder:
         """The encoder of queries."""
@@ -191,6 +196,11 @@ class ObjectEncoder(Encoder):
         name = name or type(encoder).__name__
         probes = checked_rows(name, encoder.encode, _PROBES).astype(np.float64)
         self._spec = EncoderSpec(name, "object", probes.shape[1], revision or _revision(probes), pooling="unknown")
+
+    @property
+    def device(self) -> str:
+        """Where the object says that it computes."""
+        return str(getattr(self._encoder, "device", "cpu"))
 
     def embed(self, sentences: list[str]) -> NDArray[Any]:
         """Return what the object returns."""

@@ -57,7 +57,7 @@ def local_tasks(task: Any) -> list[Task]:  # noqa: ANN401 - the library's
     except Exception as error:  # whatever the hub, the loader or the data set's own code raises
         problem = f"the data of MTEB's task {name!r} cannot be loaded: {type(error).__name__}: {error}"
         raise DatasetError(
-            f"{problem}; MTEB fetches them from the hub, or give a folder instead (--task FOLDER)"
+            f"{problem}; MTEB fetches them from the hub, or give a folder instead (find_tasks(FOLDER), --task FOLDER)"
         ) from error
     kind = task.metadata.type
     convert = {"Retrieval": _ranking, "Reranking": _ranking, "PairClassification": _pairs, "STS": _pairs}.get(kind)

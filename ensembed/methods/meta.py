@@ -290,7 +290,7 @@ class Local(Projection):
         """Nothing: an InputError says that it is no network."""
         raise InputError(
             "a map with regions is no sequence of layers, which is what other libraries take: fit a linear one "
-            "(ensembed translate --kind ridge)"
+            "(`kinds`, `ensembed translate --kind ridge`)"
         )
 
     def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:

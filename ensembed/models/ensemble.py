@@ -94,6 +94,7 @@ class Ensemble(Shown):
         engine: Engine | None = None,
         threads: int | None = None,
         progress: Progress = silent,
+        **parameters: Any,  # noqa: ANN401 - each method knows its own
     ) -> MetaEncoder:
         """Fit a method on what the members say about unlabelled sentences.
 
@@ -107,16 +108,21 @@ class Ensemble(Shown):
             engine: where to encode and to fit: `ensembed.engines.Ray()` is a cluster; None is this process.
             threads: cores for the fit, BLAS included; None leaves BLAS its own choice, see `limit_threads`.
             progress: receives the rows and epochs that are done.
+            parameters: those of a method that is given by its name, or of `Auto`: `fit(texts, "gcca", dim=512)`.
 
         Raises:
             InputError: the method does not suit the members, or the pairs cannot be tuned on. Nothing is encoded yet.
             StoreBusyError: another process is encoding or training the same.
         """
-        if isinstance(method, str):
-            method = make_method(method)
-        method = Auto() if method is None else method
-        if not isinstance(method, Method):
-            raise InputError(f"a method is an object such as GCCA(dim=512), not {method!r}")
+        if method is None or isinstance(method, str):
+            method = make_method(method or Auto.name, **parameters)
+        elif not isinstance(method, Method):
+            raise InputError(f"a method is a name such as 'gcca' or an object such as GCCA(dim=512), not {method!r}")
+        elif parameters:
+            given = ", ".join(f"{name}=…" for name in parameters)
+            raise InputError(
+                f"the parameters of a method that is an object are its own: {type(method).__name__}({given})"
+            )
         method.check(self.dims)
         corpus = sentences if isinstance(sentences, Corpus) else as_corpus(sentences)
         pairs = None if tune is None else LabelledPairs.of(tune)
@@ -150,7 +156,8 @@ class Ensemble(Shown):
                     method, views, pairs, pair_views, fit=fit, sentences=corpus, names=names, how=how, passes=engine
                 )
             predictor = fit_predictor(meta, views, corpus, how=how) if meta.rows >= LEAST_ROWS else None
-        return MetaEncoder(self, meta, corpus=corpus.key if meta.rows else "", predictor=predictor)
+        name = "" if isinstance(corpus, ListCorpus) else str(corpus)
+        return MetaEncoder(self, meta, corpus=corpus.key if meta.rows else "", corpus_name=name, predictor=predictor)
 
     def _training_key(self, corpus: Corpus, method: Method) -> str:
         """Return the key of everything that makes a training what it is: of the weights, only who takes part."""
@@ -170,6 +177,7 @@ class MetaEncoder(Encoder):
         missing: "error" stops when a member fails; "drop" warns and goes on with the others; "predict" warns and
             predicts from the others what it would add.
         corpus: the key of the corpus that was fitted on.
+        corpus_name: the file, folder or URL of that corpus, for a person; it is not saved.
         predictor: what predicts members, fitted with the model; None where there were too few sentences for it.
         translation: the model whose vectors this one gives, if it was fitted for that; then texts that look unlike the
             sample give a warning.
@@ -187,6 +195,7 @@ class MetaEncoder(Encoder):
         name: str | None = None,
         missing: Missing = "error",
         corpus: str = "",
+        corpus_name: str = "",
         predictor: Predictor | None = None,
         translation: Translation | None = None,
         time_limit: float | None = None,
@@ -213,6 +222,7 @@ class MetaEncoder(Encoder):
         self.meta = meta
         self.missing = missing
         self.corpus = corpus
+        self.corpus_name = corpus_name
         self.schedule = Schedule()
         # With missing="drop" or "predict" vectors may lack a member, and warnings are given.
         self.cacheable = missing == "error" and time_limit is None
@@ -298,6 +308,7 @@ class MetaEncoder(Encoder):
             name=self._name,
             missing=self.missing,
             corpus=self.corpus,
+            corpus_name=self.corpus_name,
             predictor=self.predictor,
             translation=self.translation,
             time_limit=self.time_limit,
@@ -363,14 +374,21 @@ class MetaEncoder(Encoder):
             "recall_10": {"member": round(gain.member, 4), "cheap": round(gain.cheap, 4)},
         }
         meta = Meta(facts, whole.dim, (whole.projections[place],), whole.normalize, whole.spectrum, whole.rows)
-        return MetaEncoder(Ensemble([self.members[place]]), meta, name=f"cheap({member})", corpus=self.corpus)
+        cheap = Ensemble([self.members[place]])
+        return MetaEncoder(cheap, meta, name=f"cheap({member})", corpus=self.corpus, corpus_name=self.corpus_name)
 
     def truncate(self, k: int) -> MetaEncoder:
         """Return the meta-encoder of the k leading dimensions, see `Meta.truncate`; it cannot predict members."""
         if self.missing == "predict":
             raise InputError("a shortened model cannot predict missing members: load it with missing='drop'")
         return MetaEncoder(
-            self.ensemble, self.meta.truncate(k), name=f"{self._name}[:{k}]", missing=self.missing, corpus=self.corpus
+            self.ensemble,
+            self.meta.truncate(k),
+            name=f"{self._name}?truncate_dim={k}",
+            missing=self.missing,
+            corpus=self.corpus,
+            corpus_name=self.corpus_name,
+            time_limit=self.time_limit,
         )
 
     def save(self, folder: str | Path) -> None:
@@ -388,6 +406,11 @@ class MetaEncoder(Encoder):
     def members(self) -> tuple[Encoder, ...]:
         """The encoders, in the order of the ensemble."""
         return self.ensemble.encoders
+
+    @property
+    def device(self) -> str:
+        """Where the members compute, with commas between different devices."""
+        return ", ".join(dict.fromkeys(member.device for member in self.members))
 
     @property
     def weights(self) -> dict[str, float]:
@@ -410,8 +433,7 @@ class MetaEncoder(Encoder):
     def _facts(self) -> Facts:
         from ensembed.models.summary import summary  # which imports this module
 
-        rows = [["name", self._name], *summary(self), *([["corpus", self.corpus]] if self.corpus else [])]
-        return [(what, without_password(value)) for what, value in rows]
+        return [(what, without_password(value)) for what, value in [["name", self._name], *summary(self)]]
 
 
 class _MemberFailedError(EnsembedError):

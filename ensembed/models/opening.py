@@ -25,7 +25,7 @@ from ensembed.encoders.names import AllowedName, Trust, allow, is_plain
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError, ModelError, UnknownEncoderError
 from ensembed.methods.prediction import LEAST_ROWS
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
-from ensembed.models.saved_model import CONFIG, read_model
+from ensembed.models.saved_model import CONFIG, is_model, read_model, split_model_name
 from ensembed.support.progress import Progress, silent
 
 ModelLike: TypeAlias = EncoderLike | Path
@@ -49,7 +49,8 @@ def open_model(
 
     Args:
         source: the folder of a saved model, `hub:org/name@revision`, an encoder's name, or an object with `encode`. A
-            string names a folder only if a model was saved in it. A name that was read from a file is an
+            string names a folder only if a model was saved in it; `my-model?truncate_dim=256`, or the same of the hub,
+            keeps the 256 leading dimensions of its vectors. A name that was read from a file is an
             `UntrustedName`, which needs `trust` as the members of a saved model do.
         encoders: members of a saved model that have moved, as in `load`.
         threads: cores per encoder; None leaves it to each encoder.
@@ -61,9 +62,11 @@ def open_model(
         UnknownEncoderError: the name is neither a folder with a model nor an encoder.
     """
     name = source.text if isinstance(source, UntrustedName) else source
-    if isinstance(source, UntrustedName) and not is_plain(source.text):
-        allow(source, trust, folder=True)
-    if isinstance(name, Path) or (isinstance(name, str) and name and os.path.isfile(Path(name) / CONFIG)):  # noqa: PTH113 - see `is_model`
+    if isinstance(source, UntrustedName):
+        for place in {source.text, split_model_name(source.text)[0]}:
+            if not is_plain(place):
+                allow(UntrustedName(place), trust, folder=True)
+    if isinstance(name, Path) or (isinstance(name, str) and is_model(name)):
         return load(name, encoders=encoders, threads=threads, trust=trust, progress=progress)
     if encoders and not (isinstance(name, str) and name.startswith(HUB)):
         raise InputError(f"{shorten(name)} is no saved model: it has no members that could have moved")
@@ -74,6 +77,12 @@ def open_model(
         if not name.startswith(HUB):
             return open_encoder(allowed, threads=threads, progress=progress)
     except UnknownEncoderError as error:
+        folder = name.partition("?")[0]
+        if folder != name and is_model(folder):
+            raise InputError(
+                f"{name!r}: a saved model has one option, as in {folder}?truncate_dim=256, which keeps the 256 leading "
+                "dimensions"
+            ) from None
         if name and os.path.exists(name):  # noqa: PTH110 - False if no file can have the name
             raise ModelError(
                 f"{name} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
@@ -82,11 +91,13 @@ def open_model(
         raise UnknownEncoderError(f"{name!r} is neither a folder with a saved model nor an encoder: {error}") from None
     from ensembed.models.hub_models import from_pretrained, parse_hub_name
 
+    name, k = split_model_name(name)
     repo, revision = parse_hub_name(name)
     offline = isinstance(allowed, AllowedName) and allowed.offline
-    return from_pretrained(
+    model = from_pretrained(
         repo, revision=revision, encoders=encoders, threads=threads, trust=trust, offline=offline, progress=progress
     )
+    return model if k is None else model.truncate(k)
 
 
 def load(
@@ -102,8 +113,9 @@ def load(
     """Load a saved meta-encoder, or open the encoder of that name.
 
     Args:
-        folder: the folder it was saved in. A string that names no file or folder is the name of an encoder
-            (`load("minilm")`) or of a model on the hub; it needs `trust` as a member of a saved model does.
+        folder: the folder it was saved in; "my-model?truncate_dim=256" keeps the 256 leading dimensions. A string that
+            names no file or folder is the name of an encoder (`load("minilm")`) or of a model on the hub; it needs
+            `trust` as a member of a saved model does.
         encoders: members that have moved or cannot be opened by name (your own objects), by the name they had: a
             mapping, or strings OLD=NEW.
         threads: cores per encoder; None leaves it to each encoder.
@@ -119,8 +131,11 @@ def load(
         ModelError: the folder is not a model, is damaged, or a member no longer gives the vectors it gave.
     """
     plain = missing == "error" and time_limit is None
-    if isinstance(folder, str) and not encoders and plain and not Path(folder).exists():
-        return open_model(UntrustedName(folder), threads=threads, trust=trust, progress=progress)
+    k = None
+    if isinstance(folder, str):
+        given, (folder, k) = folder, split_model_name(folder)
+        if not encoders and plain and not Path(folder).exists():
+            return open_model(UntrustedName(given), threads=threads, trust=trust, progress=progress)
     saved = read_model(Path(folder))
     if missing == "predict" and saved.predictor is None:
         raise ModelError(
@@ -160,7 +175,7 @@ def load(
                 "back what was used"
             )
         members.append(encoder)
-    return MetaEncoder(
+    model = MetaEncoder(
         Ensemble(members),
         saved.meta,
         name=Path(folder).name,
@@ -170,6 +185,7 @@ def load(
         translation=saved.translation,
         time_limit=time_limit,
     )
+    return model if k is None else model.truncate(k)
 
 
 def _replacements(folder: str | Path, names: list[str], given: Replacements) -> Mapping[str, EncoderLike]:

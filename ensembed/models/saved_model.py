@@ -153,8 +153,20 @@ def is_own_folder(folder: Path) -> bool:
     return isinstance(config, dict) and {"format", "members"} <= set(config)
 
 
-def is_model(folder: str | Path) -> bool:
-    """Return whether a model was saved in a folder."""
+def split_model_name(name: str) -> tuple[str, int | None]:
+    """Return the folder (or the name on the hub) of `my-model?truncate_dim=256`, and how many dimensions to keep.
+
+    Example:
+        >>> split_model_name("my-model?truncate_dim=256"), split_model_name("my-model")
+        (('my-model', 256), ('my-model', None))
+    """
+    match = re.fullmatch(r"(.+)\?truncate_dim=(\d+)", name, re.DOTALL)
+    return (match[1], int(match[2])) if match else (name, None)
+
+
+def is_model(name: str | Path) -> bool:
+    """Return whether a model was saved in a folder, or in that of `my-model?truncate_dim=256`."""
+    folder = split_model_name(name)[0] if isinstance(name, str) else name
     return bool(str(folder)) and os.path.isfile(Path(folder) / CONFIG)  # noqa: PTH113 - False if no file can have the name
 
 
@@ -168,6 +180,8 @@ def read_model(folder: Path) -> SavedModel[SavedSpec]:
             config, data, intact, version = _read_files(folder)
     except FileNotFoundError as error:
         raise ModelError(f"{folder} is not a saved model: {Path(error.filename).name} is missing") from None
+    except NotADirectoryError:
+        raise ModelError(f"{folder} is a file, and a saved model is a folder") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{folder} cannot be read: {error}") from error
     layout = config.get("format") if isinstance(config, dict) else None

@@ -29,7 +29,7 @@ def summary(model: MetaEncoder) -> list[list[str]]:
         default = list(field.default) if isinstance(field.default, tuple) else field.default
         value = facts.get(field.name)
         if field.name not in ("dim", "weights", "whitened") and value not in (None, default):
-            chosen.append(f"--{field.name.replace('_', '-')} {value}")
+            chosen.append(f"{field.name}={value}")
     rows = [["method", ", ".join(chosen)]]
     weights = facts.get("weights", "equal")
     for j, encoder in enumerate(encoders):
@@ -48,7 +48,7 @@ def summary(model: MetaEncoder) -> list[list[str]]:
     if "tuned" in facts:
         rows.append(["tuned", describe(facts["tuned"])])
     trained = (
-        f"{meta.rows} sentences"
+        f"{meta.rows} sentences{model.corpus_name and f' of {model.corpus_name}'} (key {model.corpus[:8]})"
         if meta.rows
         else "nothing: it needs no training but for the leading directions"
         if meta.leading

@@ -50,7 +50,7 @@ def rank(snapshot: Snapshot, query: FloatArray, places: NDArray[np.int64], k: in
         rows = snapshot.vectors(places[start : start + _BLOCK]).astype(np.float64)
         cosines[start : start + _BLOCK] = np.einsum("ij,j->i", rows, wide)
     if not np.isfinite(cosines).all():
-        problem = "some of its vectors are not finite; ensembed index --verify says which file"
+        problem = "some of its vectors are not finite; `ensembed index --verify` says which file"
         raise DamagedIndexError(f"{snapshot.folder} is damaged: {problem}")
     cosines = np.clip(cosines, -1, 1)
     order = np.lexsort((places, -cosines))[:k]

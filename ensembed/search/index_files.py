@@ -144,9 +144,9 @@ class Settings:
         """Raise a SearchIndexError if the index in the folder has other settings than the wanted ones."""
         for name, value in wanted.items():
             if (before := getattr(self, name)) != value:
-                option = f"--{name.replace('_', '-')}"
+                option = f"{name} (--{name.replace('_', '-')})"
                 way_out = f"leave out {option}, or make another index in a new folder"
-                raise SearchIndexError(f"{folder} was made with {option} {before}, which stays, not {value}: {way_out}")
+                raise SearchIndexError(f"{folder} was made with {name} {before}, which stays, not {value}: {way_out}")
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def add_file(
         before, complete = index.manifest.imports.get(key or "", (0, False))
         if complete and not again and not (replace and file.id_column):
             what = f"{file.name} was added to {index.folder} before, all {before} records of it"
-            raise CorpusError(f"{what}: there is nothing to do; --again adds it once more")
+            raise CorpusError(f"{what}: there is nothing to do; again=True (--again) adds it once more")
         before = 0 if complete else before
         added, read = 0, before
         records = itertools.islice(file, before, None)

@@ -302,7 +302,8 @@ class Index(Shown):
         return f"Index({str(self.folder)!r}, rows={len(self)}, model={self.manifest.spec.name.text!r})"
 
     def _facts(self) -> Facts:
-        return [(name, value if isinstance(value, str) else short_value(value)) for name, value in self.facts.items()]
+        facts = [(name, value) for name, value in self.facts.items() if value or name != "without_block_checksums"]
+        return [(name, value if isinstance(value, str) else short_value(value)) for name, value in facts]
 
     def add(
         self,
@@ -491,7 +492,8 @@ class Index(Shown):
         """Return the model if it is the one of this index: cosines between vectors of two models mean nothing."""
         manifest = self.manifest
         command = shlex.join(["ensembed", "index", str(self.folder), "--model", source or "MODEL", "--change-model"])
-        way_out = f"give the model it was made with, or encode its texts again with this one: {command}"
+        again = f"change_model(model), which encodes its texts again with this one: {command}"
+        way_out = f"give the model it was made with, or call {again}"
         saved, documents = manifest.spec, self.documents_of(model)
         if not same_settings(documents.spec, saved.settings):
             other = _described(SavedSpec.of(documents.spec))
@@ -606,7 +608,7 @@ def open_or_create(
 def _open_saved_model(folder: Path, manifest: Manifest, opening: _Opening) -> Encoder:
     source = manifest.source
     if source is None:
-        way_out = "pass it, as in Index.open(folder, model), or name a saved model with --model"
+        way_out = "pass it, as in Index.open(folder, model), or name a saved model (--model FOLDER)"
         raise SearchIndexError(f"{folder} was made with the object {manifest.spec.name.text!r}: {way_out}")
     if Path(source.text).is_absolute() and not is_model(source.text):
         way_out = "if it was moved, pass --model FOLDER, or Index.open(folder, model); --change-model takes another one"

@@ -49,7 +49,9 @@ def listen(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         reason = error.strerror or error
-        raise InputError(f"cannot listen on {host}, port {port}: {reason}; choose another --port or --host") from error
+        raise InputError(
+            f"cannot listen on {host}, port {port}: {reason}; choose another `port` (--port) or `host` (--host)"
+        ) from error
     return bound
 
 

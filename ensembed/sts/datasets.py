@@ -133,7 +133,9 @@ def load_sts(name: str, folder: Path | str | None = None, layout: str | None = N
         raise DatasetError(f"there is no layout {layout!r}; choose one of {', '.join(LAYOUTS)}")
     root = data_dir() if folder is None else Path(folder)
     if root is None:
-        raise AbsentDatasetError(f"no folder to read {name} from: name one (--data), or set ENSEMBED_DATA to it")
+        raise AbsentDatasetError(
+            f"no folder to read {name} from: name one (folder=…, --data), or set ENSEMBED_DATA to it"
+        )
     if not root.is_dir():
         raise AbsentDatasetError(f"{root} is not a folder, so {name} cannot be read from it")
     looked = []

@@ -121,7 +121,7 @@ def fetch_data(
         reasons = textwrap.indent(str(error), "  ")
         raise DatasetError(f"{name} could not be fetched:\n{reasons}\n{by_hand(data_set, root)}") from error
     except OSError as error:
-        ways = f"name another folder with --data, or unset ENSEMBED_DATA to fetch into {fetched_dir()}"
+        ways = f"name another folder (folder=…, --data), or unset ENSEMBED_DATA to fetch into {fetched_dir()}"
         raise DatasetError(
             f"{name} cannot be written to {root}: {error}; make room or set its rights, {ways}"
         ) from error

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import html
 import reprlib
+import textwrap
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 Facts = list[tuple[str, str]]
 
-# A table has at most so many rows, and a value so many characters.
-_ROWS, _VALUE = 20, 96
+# A table has at most so many rows, and a value so many lines of so many characters.
+_ROWS, _LINES, _WIDTH = 20, 4, 96
 # Arrays of one dimension that are no longer than this are shown with their numbers.
 _NUMBERS = 8
 
@@ -30,7 +32,9 @@ class Shown:
     def __str__(self) -> str:
         facts = _cut(self._facts())
         width = max(len(name) for name, _ in facts)
-        return "\n".join([type(self).__name__, *(f"  {name:{width}}  {value}" for name, value in facts)])
+        indent = "\n" + " " * (width + 4)
+        rows = (f"  {name:{width}}  {indent.join(_lines(value))}" for name, value in facts)
+        return "\n".join([type(self).__name__, *rows])
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
@@ -46,16 +50,30 @@ def html_table(title: str, facts: Facts) -> str:
     """Return facts as an HTML table that a notebook shows."""
     left = 'style="text-align:left"'
     rows = "".join(
-        f"<tr><th {left}>{html.escape(name)}</th><td {left}>{html.escape(value)}</td></tr>"
+        f"<tr><th {left}>{html.escape(name)}</th><td {left}>{html.escape(' '.join(_lines(value)))}</td></tr>"
         for name, value in _cut(facts)
     )
     return f"<table><caption>{html.escape(title)}</caption>{rows}</table>"
 
 
+def _lines(value: str) -> list[str]:
+    """Return a value in lines; what does not fit in `_LINES` of them is left out."""
+    return textwrap.wrap(value, _WIDTH, max_lines=_LINES, placeholder=" …", break_on_hyphens=False) or [""]
+
+
 def _cut(facts: Facts) -> Facts:
-    """Return the facts, long values and long lists of them shortened."""
-    shown = [(name, value if len(value) <= _VALUE else value[: _VALUE - 1] + "…") for name, value in facts]
-    return shown if len(shown) <= _ROWS else [*shown[: _ROWS - 1], ("…", f"and {len(shown) - _ROWS + 1} more")]
+    """Return the facts; of a long list, without the last ones of the most frequent name, such as `member`."""
+    extra = len(facts) - _ROWS
+    if extra <= 0:
+        return facts
+    [(name, _)] = Counter(name for name, _ in facts).most_common(1)
+    rows = [i for i, fact in enumerate(facts) if fact[0] == name]
+    rows = rows[-extra - 1 :] if len(rows) > extra else list(range(_ROWS - 1, len(facts)))
+    return [
+        *facts[: rows[0]],
+        ("…", f"and {len(rows)} more"),
+        *(facts[i] for i in range(rows[0], len(facts)) if i not in rows),
+    ]
 
 
 def short_value(value: object) -> str:

@@ -54,7 +54,11 @@ def find_tasks(name: str, folder: Path | None = None) -> list[Task]:
             if place.exists():
                 return read_tasks(place, split)
     known = sorted({known for data in _data_folders(folder) for known in _names(data / "tasks")})
-    here = f"; the data folder has {', '.join(known)}" if known else "; set ENSEMBED_DATA or --data for tasks by name"
+    here = (
+        f"; the data folder has {', '.join(known)}"
+        if known
+        else "; for tasks by name set ENSEMBED_DATA, or folder=… (--data)"
+    )
     raise AbsentDatasetError(f"there is no task {name!r}: it is neither a file or folder nor a name{here}")
 
 

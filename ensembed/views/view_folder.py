@@ -269,7 +269,7 @@ def _written_shard_rows(folder: Path, dim: int, rows: int) -> int | None:
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
-REPAIR = "run `ensembed embed` with --verify to encode the damaged part again"
+REPAIR = "run `ensembed embed --verify` to encode the damaged part again"
 _SHARD_NAME = re.compile(r"shard-(\d{9,})-([0-9a-f]{32})\.npy")
 # What may be removed: our files, what a killed process left of one, and the marks of a cluster's workers.
 _OWN_NAMES = re.compile(rf"\.?({_SHARD_NAME.pattern}|{re.escape(MANIFEST)}|try-\d{{9,}}-\d+)((\.[0-9a-f]{{8}})?\.tmp)?")

@@ -112,4 +112,4 @@ def test_wrong_arguments_of_data_are_refused(capsys: pytest.CaptureFixture[str],
     assert "put --json behind fetch" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
     assert main(["data", "fetch", "sts12", "--data", str(tmp_path / "file" / "data")]) == 1
-    assert "name another folder with --data" in capsys.readouterr().err
+    assert "name another folder (folder=…, --data)" in capsys.readouterr().err

@@ -54,6 +54,11 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("command", ["encode", "dedupe", "cluster"])
+def test_a_file_before_the_model_is_put_behind_it(fails: Callable[..., str], corpus: Path, command: str) -> None:
+    assert f"MODEL comes before FILE: ensembed {command} demo {corpus}" in fails(command, corpus, "demo", code=2)
+
+
 # Text that cannot be read
 
 

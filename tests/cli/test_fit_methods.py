@@ -57,7 +57,7 @@ def test_a_person_reads_what_was_trained(capsys: pytest.CaptureFixture[str], com
     assert main([*command, *TRAINED]) == 0
     text = capsys.readouterr().out
     [line] = [line for line in text.splitlines() if line.startswith("method")]
-    assert line.split(maxsplit=1)[1] == "ae, --epochs 2, --batch-size 8, --device cpu"  # what is not the default
+    assert line.split(maxsplit=1)[1] == "ae, epochs=2, batch_size=8, device=cpu"  # what is not the default
     assert f"{len(SENTENCES)} sentences" in text
 
 
@@ -270,7 +270,7 @@ def test_the_method_is_shown_in_a_few_words(capsys: pytest.CaptureFixture[str], 
         (["--dim", "4"], "auto"),
         (["--method", "svd", "--weights", "reliability"], "svd"),
         (["--method", "gcca", "--tau", "10"], "gcca"),
-        (["--method", "gcca", "--tau", "3"], "gcca, --tau 3.0"),
+        (["--method", "gcca", "--tau", "3"], "gcca, tau=3.0"),
     ):
         assert main([*longer, *given]) == 0
         assert (

@@ -125,7 +125,7 @@ def test_a_record_that_cannot_be_read_is_named_by_its_line(
 ) -> None:
     kept = tmp_path / "kept.csv"
     for command in ("dedupe", "cluster"):
-        assert "no column 'text' (--text-column); there are 'number'" in failure(capsys, command, NAME, table)
+        assert "no column 'text' (column=…, --text-column); there are 'number'" in failure(capsys, command, NAME, table)
         text = ["--format", "text", "--id-column", "n"]
         assert "is read as text, a line a row, and has no column 'n'" in failure(capsys, command, NAME, table, *text)
         text[2] = "--text-column"

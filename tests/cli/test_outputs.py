@@ -187,4 +187,4 @@ def test_encode_reads_the_texts_of_records(capsys: pytest.CaptureFixture[str], t
     assert main(["encode", "demo?dim=5", str(table), "--text-column", "title", "--out", str(out), "-q"]) == 0
     assert read_table(out)[0] == ["a dog", "", "two cats"]
     assert main(["encode", "demo", str(table)]) == 1
-    assert "there is no column 'text' (--text-column); there are 'id', 'title'" in capsys.readouterr().err
+    assert "there is no column 'text' (column=…, --text-column); there are 'id', 'title'" in capsys.readouterr().err

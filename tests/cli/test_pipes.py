@@ -37,6 +37,14 @@ def test_a_table_of_an_endless_input_begins_at_once() -> None:
     assert [line[:11] for line in found.stdout.splitlines()] == ["sentence   ", "hello there", "hello there"]
 
 
+def test_an_error_in_the_first_lines_comes_before_any_output(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"a dog\nb\xe4r\n")
+    assert main(["encode", "demo", str(tmp_path / "latin.txt")]) == 1
+    assert capsys.readouterr().out == ""
+
+
 def test_bytes_that_are_not_utf8_can_be_replaced(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes("café\nplain\n".encode("latin-1"))
     out = tmp_path / "v.npy"

@@ -128,7 +128,7 @@ def test_an_interrupted_index_says_how_to_continue(
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", "title,id\nx,1\n", "no column 'text' (--text-column); there are 'title', 'id'"),
+        ("a.csv", "title,id\nx,1\n", "no column 'text' (column=…, --text-column); there are 'title', 'id'"),
         ("a.csv", "text,text\nx,1\n", "names the column 'text' twice"),
         ("a.csv", "text,b\nx\n", "line 2: 1 cells instead of 2"),
         ("a.csv", 'text\n"x\n', "is no CSV"),
@@ -203,7 +203,8 @@ def test_other_settings_for_an_existing_index_are_refused(
         ("--graph-rows", "5", "250000"),
     ):
         error = call(capsys, "index", index, more, option, value, code=1)
-        assert f"was made with {option} {has}, which stays, not {value}" in error
+        name = option.removeprefix("--").replace("-", "_")
+        assert f"was made with {name} {has}, which stays, not {value}: leave out {name} ({option})" in error
         assert "in a new folder" in error
         assert len(Index.open(index)) == 3
     same = ["--kind", "auto", "--dtype", "float32", "--rescore", "1", "--graph-rows", "250000"]

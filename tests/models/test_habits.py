@@ -172,6 +172,25 @@ def test_arguments_that_cannot_be_honoured_say_what_to_write(
         encoder.encode(TEXTS, **options)
 
 
+def test_the_device_that_computes_anyway_is_accepted(encoder: Encoder) -> None:
+    assert encoder.device == "cpu"
+    np.testing.assert_array_equal(encoder.encode(TEXTS, device="cpu"), encoder.encode(TEXTS))
+
+
+def test_the_device_of_a_member_counts() -> None:
+    class OnGpu(_Lengths):
+        device = "cuda:0"
+
+    model = Ensemble([OnGpu(), "demo"]).fit(TEXTS, Concat())
+    alone = model.members[0]
+    assert (alone.device, model.device) == ("cuda:0", "cuda:0, cpu")
+    for device in ("cuda", "cuda:0"):
+        np.testing.assert_array_equal(alone.encode(TEXTS, device=device), alone.encode(TEXTS))
+    for one, device in ((alone, "cpu"), (alone, "cuda:1"), (model, "cpu"), (model, "cuda")):
+        with pytest.raises(InputError, match=r"part of its name, as in 'st:NAME\?device=cuda'"):
+            one.encode(TEXTS, device=device)
+
+
 def test_an_unknown_argument_lists_the_known_ones(encoder: Encoder) -> None:
     with pytest.raises(TypeError, match=r"no argument 'nonsense'; it takes: progress, batch_size, show_progress_bar"):
         encoder.encode(TEXTS, nonsense=1)  # type: ignore[call-arg]  # the test's point

@@ -103,6 +103,19 @@ def test_methods_are_accepted_by_name() -> None:
     assert isinstance(make_method("Auto"), Auto)
 
 
+def test_parameters_of_a_method_stand_beside_its_name() -> None:
+    ensemble = Ensemble(["demo?dim=8&seed=1", "demo?dim=6&seed=2"])
+    texts = [f"{text} {i}" for text in TEXTS for i in range(5)]
+    expected = ensemble.fit(texts, GCCA(dim=3, tau=2.0)).encode(TEXTS)
+    np.testing.assert_array_equal(ensemble.fit(texts, "gcca", dim=3, tau=2.0).encode(TEXTS), expected)
+    automatic = ensemble.fit(texts, Auto(dim=4, weights="equal")).encode(TEXTS)
+    np.testing.assert_array_equal(ensemble.fit(texts, dim=4, weights="equal").encode(TEXTS), automatic)
+    with pytest.raises(InputError, match=r"method gcca has no parameter 'epochs'; it has: dim, tau, weights"):
+        ensemble.fit(texts, "gcca", epochs=3)
+    with pytest.raises(InputError, match=r"are its own: GCCA\(dim=…\)"):
+        ensemble.fit(texts, GCCA(), dim=3)
+
+
 def test_load_opens_an_encoder_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     encoder = load("demo?dim=8")

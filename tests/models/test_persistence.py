@@ -198,7 +198,7 @@ def test_load_refuses_a_folder_without_a_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is not a saved model"):
         load(tmp_path / "nothing")
     (tmp_path / "file").write_text("text")
-    with pytest.raises(ModelError, match="cannot be read"):
+    with pytest.raises(ModelError, match="is a file, and a saved model is a folder"):
         load(tmp_path / "file")
 
 

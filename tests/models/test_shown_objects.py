@@ -17,7 +17,7 @@ from ensembed.methods import GCCA, METHODS, Auto, Concat, UpProjection, make_met
 from ensembed.reliability import reliability
 from ensembed.reliability.likeness import compare
 from ensembed.search import Index
-from ensembed.search.groups import find_duplicates
+from ensembed.search.groups import find_clusters, find_duplicates
 
 TEXTS = [f"{word} {other} {i}" for i in range(20) for word in ("dog", "cat", "fox") for other in ("runs", "sleeps")]
 NAMES = ["demo?dim=8&seed=1", "demo?dim=6&seed=2"]
@@ -47,6 +47,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "comparison": lambda: compare(_views(), names=["a", "b", "c"]),
     "index": _index,
     "duplicates": lambda: find_duplicates(TEXTS, "demo", threshold=0.9),
+    "clusters": lambda: find_clusters(TEXTS, "demo", clusters=30, words=12),
     "corpus": lambda: ListCorpus(TEXTS),
     **{name: partial(make_method, name, **({"dim": 4} if name == "up" else {})) for name in METHODS},
 }
@@ -80,9 +81,31 @@ def test_a_model_tells_members_weights_dimension_and_corpus(tmp_path: Path) -> N
         for shown in (str(model), html.unescape(model._repr_html_())):
             for fact in (*NAMES, "weight 0.25", "14", "auto"):
                 assert fact in shown
-    trained = Ensemble(NAMES).fit(TEXTS, GCCA(dim=3))
-    assert "120 sentences" in str(trained)
-    assert trained.corpus in str(trained)
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(TEXTS))
+    trained = Ensemble(NAMES).fit(corpus, GCCA(dim=3))
+    trained.save(tmp_path / "trained")
+    key = f"(key {trained.corpus[:8]})"
+    for model in (trained, trained.truncate(2)):
+        assert f"120 sentences of {corpus} {key}" in " ".join(str(model).split())
+    for model in (load(tmp_path / "trained"), Ensemble(NAMES).fit(TEXTS, GCCA(dim=3))):
+        assert f"120 sentences {key}" in str(model)
+
+
+def test_long_values_go_on_in_the_next_line() -> None:
+    members = [f"demo?dim=4&seed={i}" for i in range(1, 8)]
+    model = Ensemble(members).fit(TEXTS, Concat())
+    name = next(value for what, value in model._facts() if what == "name")
+    assert len(name) > 100
+    assert name in " ".join(str(model).split())
+    assert name in html.unescape(model._repr_html_())
+
+
+def test_many_members_do_not_hide_the_other_facts() -> None:
+    members = [f"demo?dim=4&seed={i}" for i in range(40)]
+    for shown in (str(model := Ensemble(members).fit(TEXTS, Concat())), model._repr_html_()):
+        assert all(fact in shown for fact in ("seed=5", "more", "160", "no training"))
+        assert "seed=39 (4)" not in shown
 
 
 def test_the_weights_say_who_counts() -> None:
@@ -90,6 +113,18 @@ def test_the_weights_say_who_counts() -> None:
     assert Ensemble(NAMES).fit(TEXTS, Concat(weights=(1, 0))).weights == dict(zip(NAMES, (1.0, 0.0), strict=True))
     up = Ensemble(NAMES[:1]).fit(TEXTS, UpProjection(dim=20))
     assert up.weights == {NAMES[0]: 1.0}
+
+
+def test_groups_tell_what_was_found() -> None:
+    texts = [*TEXTS, *TEXTS[:5]]
+    shown = " ".join(str(find_duplicates(texts, "demo", threshold=0.999)).split())
+    assert "sentences 125" in shown
+    assert "duplicates 5 threshold 0.9990 candidates 0" in shown
+    clusters = find_clusters(TEXTS, "demo", clusters=2)
+    for number, cluster in enumerate(clusters.clusters):
+        row = next(value for name, value in clusters._facts()[number + 3 :] if name == "cluster")
+        assert row == f"{cluster.size} sentences: {', '.join(cluster.words)}"
+    assert "kind      demo" in str(open_encoder("demo"))  # without the quotes of repr
 
 
 class Foreign:

@@ -32,7 +32,7 @@ def test_port_in_use_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["serve", "demo?dim=8", "--port", str(port)]) == 1
-    assert "choose another --port" in capsys.readouterr().err
+    assert "choose another `port` (--port)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

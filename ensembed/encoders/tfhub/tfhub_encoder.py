@@ -73,6 +73,11 @@ class TfHubEncoder(Encoder):
         extra = (("max_chars", str(max_chars)), ("output", self._output), ("signature", signature))
         self._spec = EncoderSpec(name, "tfhub", dim, revision, pooling="unknown", extra=extra)
 
+    @property
+    def device(self) -> str:
+        """Where TensorFlow computes: it takes a GPU if there is one."""
+        return "gpu" if self._tf.config.list_physical_devices("GPU") else "cpu"
+
     def embed(self, sentences: list[str]) -> FloatArray:
         """Return the model's vectors; sentences of similar length run together, so that models pad little."""
         texts = [sentence[: self._max_chars] for sentence in sentences]

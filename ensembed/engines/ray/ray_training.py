@@ -82,7 +82,7 @@ def _cores(ray: Any, workers: int, threads: int, gpu: bool) -> int:  # noqa: ANN
             return cores
     raise EngineError(
         f"{workers} training workers of a core{' and a GPU' * gpu} each do not fit into the Ray cluster; lower "
-        "train_workers (--train-workers), or start more nodes"
+        "`train_workers` (--train-workers), or start more nodes"
     )
 
 

@@ -24,7 +24,7 @@ from ensembed.search.groups.group_rows import distinct_rows, numbered_records, r
 from ensembed.support.checks import check_whole
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
-from ensembed.support.shown_objects import Shown
+from ensembed.support.shown_objects import Facts, Shown
 from ensembed.views import ViewStore
 
 Method: TypeAlias = Literal["kmeans", "hdbscan"]
@@ -123,6 +123,18 @@ class Clusters(Shown):
     silhouettes: dict[int, float]
     method: Method
     seed: int
+
+    def __repr__(self) -> str:
+        return f"Clusters({len(self.clusters)} of {len(self.labels)} sentences, method={self.method!r})"
+
+    def _facts(self) -> Facts:
+        clusters = [(each.size, ", ".join(each.words)) for each in self.clusters]
+        return [
+            ("corpus", str(self.corpus)),
+            ("sentences", str(len(self.labels))),
+            ("method", self.method),
+            *(("cluster", f"{size} sentences: {words}") for size, words in clusters),
+        ]
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -256,7 +268,9 @@ def choose_number(
     """
     metrics = import_extra("sklearn.metrics", "cluster", "choosing the number of clusters")
     if len(U) < LEAST_ROWS:
-        raise InputError(f"{len(U)} distinct sentences are too few to choose the number: set it with --clusters")
+        raise InputError(
+            f"{len(U)} distinct sentences are too few to choose the number: set it (clusters=…, --clusters)"
+        )
     sample = np.sort(np.random.default_rng(seed).choice(len(U), min(len(U), _TRIED_ROWS), replace=False))
     rows = np.asarray(U[sample])
     if directions is not None and directions < rows.shape[1]:

@@ -24,7 +24,7 @@ from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search.groups.group_rows import distinct_rows, numbered_records, row_facts, unit_matrix
 from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
-from ensembed.support.shown_objects import Shown
+from ensembed.support.shown_objects import Facts, Shown
 from ensembed.views import ViewStore
 
 Keep: TypeAlias = Literal["first", "longest"]
@@ -95,6 +95,12 @@ class Duplicates(Shown):
 
     def __len__(self) -> int:
         return len(self.kept)
+
+    def _facts(self) -> Facts:
+        facts = {"corpus": self.corpus, "sentences": len(self), "groups": len(self.groups), "keep": self.keep}
+        dropped = len(self) - int(self.is_kept.sum())
+        facts |= {"duplicates": dropped, "threshold": f"{self.threshold.value:.4f}", "candidates": len(self.candidates)}
+        return [(name, str(value)) for name, value in facts.items()]
 
     @property
     def is_kept(self) -> NDArray[np.bool_]:
@@ -323,7 +329,7 @@ def find_threshold(
     m = len(U)
     if m < LEAST_ROWS:
         problem = f"{m} distinct sentences are too few to find a threshold on: it takes {LEAST_ROWS}"
-        raise InputError(f"{problem}; give one (--threshold)")
+        raise InputError(f"{problem}; give one (threshold=…, --threshold)")
     sample = np.sort(np.random.default_rng(seed).choice(m, min(rows, m), replace=False))
     edges, neighbours = _neighbours(U, sample, progress)
     most = min(_MOST, (m - 1) / 4)
@@ -333,7 +339,7 @@ def find_threshold(
     if cosines[-1] > 1 - 10 / _BINS or cosines[-1] - cosines[0] < 10 / _BINS:
         raise InputError(
             f"the cosines tell too little apart to find a threshold: {most:.0f} neighbours of a row are above "
-            f"{cosines[0]:.4f}, {most / _SPAN:.0f} above {cosines[-1]:.4f}; give one (--threshold)"
+            f"{cosines[0]:.4f}, {most / _SPAN:.0f} above {cosines[-1]:.4f}; give one (threshold=…, --threshold)"
         )
     from scipy.special import ndtri
 

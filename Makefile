@@ -10,7 +10,7 @@ endif
 # Installed libraries are compiled when they are first imported: without the result every process would do it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick suite fuzz coverage lint bench docs notebooks dist system browser postgres clean
+.PHONY: demo test quick suite suite-libraries suite-rest fuzz coverage lint bench docs notebooks dist system browser postgres clean
 
 demo: .venv/ready
 	$(BIN)/python -m experiments.demo $(ENCODERS)
@@ -18,7 +18,7 @@ demo: .venv/ready
 # Everything: what the tests need, then all tests, with the checks of `lint` beside them.
 test:
 	$(MAKE) --jobs 2 .venv/dev system
-	$(MAKE) --jobs 2 lint suite
+	$(MAKE) --jobs 3 lint suite-libraries suite-rest
 
 # BLAS on one core: with matrices as small as the tests', threads of several processes wait for each other.
 PYTEST = OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest
@@ -27,21 +27,28 @@ PYTEST = OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest
 quick: .venv/dev
 	$(PYTEST) --quick --numprocesses 2 --dist loadfile -p no:schemathesis
 
-# In three processes, because many tests wait for processes that they start. One process runs a whole file.
-SUITE = $(PYTEST) --numprocesses 3 --dist loadfile
+# In three processes, because many tests wait for processes that they start. One process runs a whole file. A process
+# imports the files of all the others, too: one is enough for the large libraries, which take half a minute.
+LIBRARIES = tests/integrations tests/encoders/test_st.py $(wildcard tests/encoders/test_st_*.py)
 
 suite: .venv/dev
-	$(SUITE)
+	$(MAKE) --jobs 2 suite-libraries suite-rest
+
+suite-libraries: .venv/dev
+	$(PYTEST) $(LIBRARIES)
+
+suite-rest: .venv/dev
+	$(PYTEST) --numprocesses 2 --dist loadfile $(LIBRARIES:%=--ignore=%)
 
 # Mutated files of every format that we read: make fuzz SECONDS=3600 SEED=7, or INPUTS=100000, or FORMATS='model index'.
-# New failures are added to tests/fuzz/past_failures.json, which the tests replay.
+# New failures are added to tests/fuzz/past_failures.json, which the tests replay. REPORT=results writes the table there.
 fuzz: .venv/dev
 	PYTHONPATH=.:tests:tests/encoders:tests/paper $(BIN)/python -m fuzz $(FORMATS) --keep --seed $(or $(SEED),0) \
-		$(if $(INPUTS),--inputs $(INPUTS),--seconds $(or $(SECONDS),600))
+		$(if $(INPUTS),--inputs $(INPUTS),--seconds $(or $(SECONDS),600)) $(if $(REPORT),--report $(REPORT))
 
 # The same, with the lines that the tests reach: this makes them a fifth slower.
 coverage: .venv/dev system
-	$(SUITE) --cov=ensembed --cov-report=term:skip-covered
+	$(PYTEST) --numprocesses 3 --dist loadfile --cov=ensembed --cov-report=term:skip-covered
 
 lint: .venv/dev
 	$(BIN)/ruff check .

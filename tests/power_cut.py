@@ -93,7 +93,7 @@ class Recorder:
 
 
 def _changes(before: Names, now: Names) -> list[Change]:
-    """Return what changed; a rename, of a file or folder, is one change of two names."""
+    """Return what changed; a rename, of a file or folder, and an exchange are one change of two names."""
     gone = {
         (folder, name): inode
         for folder, names in before.items()
@@ -103,7 +103,14 @@ def _changes(before: Names, now: Names) -> list[Change]:
     changes: list[Change] = []
     for folder, names in now.items():
         for name, inode in names.items():
-            if before.get(folder, {}).get(name) != inode:
+            old = before.get(folder, {})
+            swapped = next(
+                (other for other, was in old.items() if was == inode and names.get(other) == old.get(name)), None
+            )
+            if old.get(name) != inode and name in old and swapped is not None:
+                if name < swapped:
+                    changes.append(((folder, name, inode), (folder, swapped, names[swapped])))
+            elif old.get(name) != inode:
                 source = next((place for place, moved in gone.items() if moved == inode), None)
                 if source:
                     del gone[source]

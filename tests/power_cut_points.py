@@ -1,9 +1,10 @@
 """Run by the tests in a process of its own: cut the power at every operation of a change to files, and go on.
 
-    python power_cut_points.py CASE FOLDER
+    python power_cut_points.py FOLDER CASE…
 
 What a disk may hold after each power cut must be the state before the change or after it, and after it once the change
-was over; then the change must be possible. Prints as JSON how many such disks there were, and how many had the change.
+was over; then the change must be possible. Prints as JSON, by case, how many such disks there were, and how many had
+the change; or what went wrong.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,12 +37,16 @@ from ensembed.fetch.catalog import CatalogEntry, DataSet, PinnedFile, Source
 from ensembed.fetch.download import download
 from ensembed.fetch.fetcher import fetch_data_set
 from ensembed.methods import GCCA, SVD, Autoencoder, Average, Method
+from ensembed.methods.view_maps import Ridge
+from ensembed.models.translation import translate
 from ensembed.search import Index
+from ensembed.search.migration import migrate
 from ensembed.views import View, ViewStore
 
 SENTENCES = [f"{who} {does} the {what}" for who in ("a dog", "she") for does in ("sees", "has") for what in "abc"]
 NAMES = ("demo?dim=5&seed=1", "demo?dim=4&seed=2")
 INDEXED = DemoEncoder(4)
+WORDS = ("a", "man", "dogs", "run", "snow", "the")
 
 
 @dataclass(frozen=True)
@@ -287,6 +293,46 @@ def trained(folder: Path) -> tuple[int, bytes]:
         return train(Path(copy), None)
 
 
+TEXTS = [f"{a} {b} {c}" for a in WORDS for b in WORDS for c in WORDS]
+
+
+def map_to(folder: Path, target: str) -> None:
+    store = ViewStore(tempfile.mkdtemp(dir=folder.parent))
+    translate("demo?dim=6", target, TEXTS, kinds=[Ridge()], store=store).save(folder / "models" / "model")
+
+
+def build_old(folder: Path) -> None:
+    index = Index.create(folder / "old", "demo?dim=6")
+    index.add(TEXTS[:120])
+    index.add(TEXTS[120:])
+
+
+def move(folder: Path) -> None:
+    store = ViewStore(tempfile.mkdtemp(dir=folder.parent))  # outside: only the new index counts
+    migrate(
+        folder / "old", folder / "new" / "index", INDEXED, source="demo?dim=4", kinds=[Ridge()], least=0, store=store
+    )
+
+
+def make_student(folder: Path, seed: int) -> None:
+    """Distil into a new folder or over a student; the training, too, is in the folder."""
+    from make_static import small_tokenizer
+
+    from ensembed.distil.distillation import Plan, distil
+
+    tokenizer = folder.parent / "tokenizer.json"
+    small_tokenizer().save(str(tokenizer))
+    plan = Plan(start=("none",), tokenizer=tokenizer, dim=3, epochs=2, batch_size=100, seed=seed)
+    store = ViewStore(folder / "store")
+    distil(DemoEncoder(5), ListCorpus(TEXTS), plan, folder / "new" / "student", store=store, threads=1, force=True)
+
+
+def student(folder: Path) -> bytes:
+    if not (folder / "new" / "student").exists():
+        return b""
+    return load(f"model2vec:{folder / 'new' / 'student'}").encode(TEXTS[:20]).tobytes()
+
+
 CASES = {
     "views": Case(embed, views),
     "first save": Case(lambda folder: save(folder, Average()), model),
@@ -318,12 +364,17 @@ CASES = {
     "pull": Case(pull_entry, pulled),
     "pull over damaged files": Case(pull_entry, pulled, pull_half),
     "first checkpoint": Case(lambda folder: train(folder, 3), trained),
+    "translate": Case(
+        lambda folder: map_to(folder, "demo?dim=4&seed=1"), model, lambda folder: map_to(folder, "demo?dim=3&seed=1")
+    ),
+    "migrate": Case(move, rows, build_old),
+    "first student": Case(lambda folder: make_student(folder, 0), student),
+    "over a student": Case(lambda folder: make_student(folder, 1), student, lambda folder: make_student(folder, 0)),
     "checkpoint": Case(lambda folder: train(folder, 5), trained, lambda folder: train(folder, 3)),
 }
 
 
-def main(case: Case, root: Path) -> None:
-    power_cut.install()
+def main(case: Case, root: Path) -> list[int]:
     base, changed = root / "base", root / "changed"
     base.mkdir(parents=True)
     case.prepare(base)
@@ -342,17 +393,25 @@ def main(case: Case, root: Path) -> None:
     for folder, over, how in power_cut.states_after_power_cuts(changed.stat().st_ino, moments, new_folder):
         state = case.read(folder)
         if state != after and (over or state != before):
-            sys.exit(f"{folder}, {how}: {'lost after it was complete' if over else 'neither old nor new'}: {state!r}")
+            problem = "lost after it was complete" if over else "neither old nor new"
+            raise AssertionError(f"{folder}, {how}: {problem}: {state!r}")
         complete += state == after
         if state != after or before == after:
             case.change(folder)
             if case.read(folder) != after:
-                sys.exit(f"{folder}, {how}: cannot go on")
+                raise AssertionError(f"{folder}, {how}: cannot go on")
         shutil.rmtree(folder)
-    print(json.dumps([next(numbers), complete]))
+    return [next(numbers), complete]
 
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent / "encoders"))
+    power_cut.install()
+    outcomes: dict[str, list[int] | str] = {}
     with _at_the_end:
-        main(CASES[sys.argv[1]], Path(sys.argv[2]))
+        for number, name in enumerate(sys.argv[2:]):
+            try:
+                outcomes[name] = main(CASES[name], Path(sys.argv[1]) / str(number))
+            except Exception:  # noqa: BLE001 - which the test reports as that of its case
+                outcomes[name] = traceback.format_exc()
+    print(json.dumps(outcomes))

@@ -47,7 +47,7 @@ class Nodes:
 
     def stop(self) -> None:
         """End every process of the cluster."""
-        self._cluster.shutdown()  # type: ignore[no-untyped-call] # the library's
+        self._cluster.shutdown()
 
     @staticmethod
     def _settings() -> dict[str, Any]:

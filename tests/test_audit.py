@@ -1,6 +1,7 @@
 """What an audit found in version 0.1, by names that version 0.1 has, too: every one of these tests fails on it.
 
-The artefacts are those of a stranger: every hash in them is right. Other findings have their tests in the rooms.
+The artefacts are those of a stranger: every hash in them is right. Other findings have their tests in the rooms:
+`FINDINGS` names them all.
 """
 
 from __future__ import annotations
@@ -25,6 +26,85 @@ from ensembed import Ensemble, load
 from ensembed.errors import EnsembedError
 from ensembed.methods import Concat
 from ensembed.search import Index
+
+FINDINGS = {
+    "a stranger's index runs code and sends queries away": [
+        "test_audit.py::test_an_index_of_a_stranger_sends_nothing",
+        "test_audit.py::test_an_index_of_a_stranger_runs_no_code",
+        "encoders/test_consent.py::test_nothing_is_opened_without_consent",
+    ],
+    "code in a folder of sentence-transformers runs without trust": [
+        "encoders/test_st.py::test_nothing_is_read_outside_of_the_folder",
+        "encoders/test_st.py::test_only_modules_of_the_library_are_imported",
+        "encoders/test_st_loading.py::test_code_is_refused_however_the_file_that_names_it_is_spelled",
+    ],
+    "a saved model fetches any URL": [
+        "test_audit.py::test_a_saved_model_of_a_stranger_fetches_nothing",
+        "encoders/test_consent.py::test_no_request_is_sent_without_consent",
+    ],
+    "clients that do not read replies": [
+        "serve/test_serve_replies.py::test_clients_that_do_not_read_take_little_memory_and_delay_nobody",
+        "serve/test_serve_replies.py::test_replies_beyond_the_budget_get_503_until_others_are_read_or_dropped",
+    ],
+    "bombs": [
+        "test_audit.py::test_an_archive_with_a_header_of_800_megabytes_takes_little_memory",
+        "test_bombs.py::test_gzipped_json_of_word_vectors",
+        "test_bombs.py::test_tar_archive_with_a_large_header",
+        "test_bombs.py::test_model_whose_config_declares_a_large_dim",
+    ],
+    "damage to an index gives a traceback": ["search/test_index_damage.py::test_a_damaged_file_of_an_index_is_named"],
+    "bit flips change hits silently": ["search/test_index_damage.py::test_no_flipped_bit_changes_a_hit_silently"],
+    "saving over a model is not atomic": [
+        "test_audit.py::test_a_save_that_is_killed_between_any_two_renames_leaves_a_whole_model"
+    ],
+    "a segment name writes outside the index": [
+        "search/test_index_damage.py::test_a_segment_name_cannot_lead_out_of_the_folder"
+    ],
+    "deeply nested JSON": [
+        "encoders/test_hostile_files.py::test_deeply_nested_settings_of_a_transformer",
+        "encoders/test_hostile_files.py::test_deeply_nested_config_of_model2vec",
+        "encoders/test_hostile_files.py::test_deeply_nested_config_of_a_model",
+        "search/test_index_damage.py::test_a_deeply_nested_manifest_is_damaged",
+    ],
+    "OverflowError and UnicodeDecodeError in readers": [
+        "encoders/test_hostile_files.py::test_wink_files_that_are_no_text",
+        "encoders/test_hostile_files.py::test_tensors_of_impossible_shapes",
+        "encoders/test_hostile_files.py::test_padding_token_beyond_the_positions",
+    ],
+    "disk full without a path": [
+        "test_full_disk.py::test_a_disk_that_becomes_full_at_any_write_is_named_and_the_command_can_continue",
+        "test_full_disk.py::test_a_graph_that_does_not_fit_on_the_disk_is_named",
+    ],
+    "embed --verify does not repair a shard that became a folder or a loop": [
+        "views/test_view_damage.py::test_verify_repairs_a_file_that_became_a_folder_or_a_loop"
+    ],
+    "/card and /similarity show paths": [
+        "serve/test_serve_api.py::test_card_and_similarity_name_members_without_folders"
+    ],
+    "invalid requests are logged without a bound": [
+        "serve/test_serve_abuse.py::test_invalid_requests_are_logged_once_with_a_count"
+    ],
+    "search prints stored escape sequences": [
+        "cli/test_search_commands.py::test_stored_escape_sequences_do_not_reach_the_terminal"
+    ],
+    "a part of a download is trusted by its size": [
+        "fetch/test_download.py::test_a_part_whose_bytes_are_not_those_that_were_received_is_discarded"
+    ],
+    "parents of new folders are not synced": [
+        "test_power_cuts.py::test_a_power_cut_at_any_operation_leaves_the_old_state_or_the_new"
+    ],
+    "a hanging model survives SIGTERM": [
+        "serve/test_serve_shutdown.py::test_process_ends_though_the_model_hangs_in_a_thread_pool_of_its_own"
+    ],
+}
+"""What was found, and the tests of it."""
+
+
+@pytest.mark.parametrize("finding", FINDINGS)
+def test_every_finding_has_tests(finding: str) -> None:
+    for test in FINDINGS[finding]:
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (Path(__file__).parent / file).read_text()
 
 
 @pytest.fixture

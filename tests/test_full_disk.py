@@ -34,9 +34,11 @@ from ensembed.views import View
 # Small word vectors, graphs and findings are made there.
 sys.path.extend(str(Path(__file__).parent / folder) for folder in ("encoders", "paper"))
 
+from make_static import small_tokenizer
 from make_words import glove_text, small_vectors
 
 MEMBERS = ["-e", "demo?dim=5&seed=1", "-e", "demo?dim=4&seed=2"]
+WORDS = ["a", "man", "dogs", "run", "snow", "the"]
 TEXTS = [f"sentence {i} of {i % 7} and {i % 5}" for i in range(60)]
 State = dict[str, Any]  # what a command has written, by name
 
@@ -64,6 +66,35 @@ def rows(work: Path) -> State:
     index.verify()
     [hits] = index.search(["sentence"], k=1000) if len(index) else [[]]
     return {hit.id: (hit.text, hit.metadata, f"{hit.score:.6f}") for hit in hits}
+
+
+def migrated(work: Path) -> State:
+    """Return every row of the migrated index; nothing while the migration is under way."""
+    if not (work / "new" / "index.json").exists():
+        return {}
+    index = Index.open(work / "new", verify=True)
+    [hits] = index.search(["sentence"], k=1000)
+    return {hit.id: (hit.text, f"{hit.score:.6f}") for hit in hits}
+
+
+def student(work: Path) -> State:
+    """Return a student's vectors; it has the same bits whatever interrupted its training."""
+    if not (work / "student" / "config.json").exists():
+        return {}
+    return {"student": load(f"model2vec:{work / 'student'}").encode(TEXTS).tobytes()}
+
+
+def job(work: Path) -> State:
+    """Return what determines a training."""
+    from ensembed.distil.distil_job import Job
+
+    return {"job": Job.open(work / "job").identity} if (work / "job" / "job.json").exists() else {}
+
+
+def train_job(work: Path) -> None:
+    from ensembed.distil.student_training import main as train
+
+    assert train([str(work / "job")]) == 0
 
 
 def written(*names: str) -> Callable[[Path], State]:
@@ -103,6 +134,10 @@ TUNE = ["auto", "--tune", "pairs.tsv"]
 STORE = ["--store", "store"]
 FORCED = ["--force", *STORE]
 SAMPLE = ["--rows", "50", *STORE]
+OLD = ["index", "old", "many.txt", "--model", "demo?dim=6"]
+MOVE = ["--sample", "200", "--yes", *STORE]  # a few rows are translated
+DISTIL = ["distil", "demo?dim=6", "many.txt", "--start", "none", "--tokenizer", "tokenizer.json", "--dim", "3"]
+DISTIL += ["--epochs", "2", "--batch-size", "64", *STORE]
 COMMANDS = {
     "embed": Command([*EMBED, "demo?dim=5"], views, [[*EMBED, "demo?dim=3"]]),
     "repair": Command(
@@ -186,6 +221,47 @@ COMMANDS = {
         [["compare", "demo?dim=5", "demo?dim=4", "--corpus", "corpus.txt", *SAMPLE]],
         commits=True,
     ),
+    "translate": Command(
+        ["translate", "demo?dim=6", "demo?dim=4&seed=1", "many.txt", "--kind", "ridge", "--out", "model", *FORCED],
+        model,
+        [["translate", "demo?dim=6", "demo?dim=3", "many.txt", "--kind", "ridge", "--out", "model", *STORE]],
+    ),
+    "migrate": Command(
+        ["migrate", "old", "--to", "demo?dim=4&seed=1", "--kind", "ridge", "--out", "new", *MOVE],
+        migrated,
+        [OLD],
+    ),
+    "embed translated rows": Command(
+        ["index", "index", "--embed-translated", "100"],
+        rows,
+        [OLD, ["migrate", "old", "--to", "demo?dim=4", "--kind", "ridge", "--out", "index", *MOVE]],
+        commits=True,
+    ),
+    "choose": Command(
+        ["choose", "corpus.txt", *MEMBERS, *SAMPLE],
+        views,
+        [["embed", "more.txt", "-e", "demo?dim=3", *STORE]],
+        commits=True,
+    ),
+    "evaluate a task": Command(
+        ["evaluate", "demo?dim=5", "--task", "pairs.tsv", *STORE],
+        views,
+        [["embed", "more.txt", "-e", "demo?dim=3", *STORE]],
+    ),
+    "distil": Command([*DISTIL, "--out", "student", "--force"], student, library="torch"),
+    "distil over a student": Command(
+        [*DISTIL, "--precision", "int8", "--out", "student", "--force"],
+        student,
+        [[*DISTIL, "--seed", "1", "--out", "student"]],
+        library="torch",
+    ),
+    "prepare a job": Command([*DISTIL, "--prepare", "job"], job, library="torch"),
+    "save a trained job": Command(
+        [*DISTIL, "--trained", "job", "--out", "student"],
+        student,
+        [[*DISTIL, "--prepare", "job"], train_job],
+        library="torch",
+    ),
     "reliability": Command(
         ["reliability", "corpus.txt", *MEMBERS, "-e", "demo?dim=6&seed=3", "--plot", "trust.svg", "--force", *SAMPLE],
         written("trust.svg"),
@@ -196,6 +272,7 @@ COMMANDS = {
 
 
 @pytest.mark.filterwarnings("default:.*the change is saved:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:these .* look unlike:RuntimeWarning")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_disk_that_becomes_full_at_any_write_is_named_and_the_command_can_continue(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -220,6 +297,8 @@ def test_a_disk_that_becomes_full_at_any_write_is_named_and_the_command_can_cont
     def prepare(work: Path) -> None:
         (work / "corpus.txt").write_text("\n".join(TEXTS))
         (work / "more.txt").write_text("one more\nand another\n")
+        (work / "many.txt").write_text("\n".join(f"{a} {b} {c}" for a, b, c in itertools.product(*[WORDS] * 3)))
+        small_tokenizer().save(str(work / "tokenizer.json"))
         (work / "glove.txt").write_bytes(glove_text(small_vectors(30)))
         pairs = [f"{i % 5}\t{a}\t{b}" for i, (a, b) in enumerate(itertools.pairwise(TEXTS))]
         (work / "pairs.tsv").write_text("\n".join(pairs))

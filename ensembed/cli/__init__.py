@@ -115,28 +115,30 @@ class OnDemandGroup(click.Group):
             formatter.write_dl([(command.name or "", command.get_short_help_str(limit)) for command in commands])
 
 
-@click.group(
-    cls=OnDemandGroup,
-    summaries=SUMMARIES,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
+_HELP = """One better sentence embedding out of the encoders you already have, without labels.
+
+\b
+Example, from nothing to a scored model:
+  ensembed pull minilm use-lite wordllama stsb
+  ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --out my-model
+  ensembed similarity my-model "A dog runs." "A puppy is running." "Stocks fell."
+  ensembed evaluate my-model minilm --sts stsb-dev
+
+Tab completes commands, options, encoders, models and files after eval "$(_ENSEMBED_COMPLETE=bash_source ensembed)";
+zsh_source and fish_source are for the other shells.
+
+Exit codes: 0 done, 1 bad input or data, 2 bad command line, 3 something must be pulled or installed first,
+130 interrupted, 141 nobody reads the output any more.
+"""
+
+cli = click.version_option(__version__, prog_name="ensembed")(
+    OnDemandGroup(
+        name="cli",
+        summaries=SUMMARIES,
+        help=_HELP,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
+    )
 )
-@click.version_option(__version__, prog_name="ensembed")
-def cli() -> None:
-    """One better sentence embedding out of the encoders you already have, without labels.
-
-    \b
-    Example, from nothing to a scored model:
-      ensembed pull minilm use-lite wordllama stsb
-      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --out my-model
-      ensembed similarity my-model "A dog runs." "A puppy is running." "Stocks fell."
-      ensembed evaluate my-model minilm --sts stsb-dev
-
-    Tab completes commands, options, encoders, models and files after eval "$(_ENSEMBED_COMPLETE=bash_source ensembed)";
-    zsh_source and fish_source are for the other shells.
-
-    Exit codes: 0 done, 1 bad input or data, 2 bad command line, 3 something must be pulled or installed first,
-    130 interrupted, 141 nobody reads the output any more.
-    """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -78,8 +78,8 @@ def encode(
     if model is None:
         raise click.UsageError("Say what encodes: a MODEL, or an encoder with -e.")
     path = Path(file or "-")
-    check_order(model, path)
     if str(path) != "-" and not path.exists():  # better now than when the model is open
+        check_order(model, path)
         raise CorpusError(f"there is no file {str(path)!r}")
     ending = ".npy" if out is None or (out.exists() and not out.is_file()) else out.suffix.lower()
     if ending not in _ENDINGS:

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeAlias
@@ -410,7 +410,9 @@ class EngineChoice:
 
         # Ray's core warns of restarted actors on every run of Ray Data; failures are raised as our own errors.
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-        with Ray(self.address, resources=parse_resources(self.resources), train_workers=self.train_workers) as engine:
+        engine = Ray(self.address, resources=parse_resources(self.resources), train_workers=self.train_workers)
+        # Ray prints what it says about lost workers to standard output, which is for the result.
+        with redirect_stdout(sys.stderr), engine:
             yield engine
 
 

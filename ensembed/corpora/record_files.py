@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +28,6 @@ from ensembed.support.atomic_files import new_file
 from ensembed.support.checks import sha256_of
 from ensembed.support.file_limits import CELL_CHARACTERS, JSON_VALUES, parse_json
 
-_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _CELL_LINES = 100  # of a cell in TSV at most
 FORMS = ("csv", "jsonl")
 """The forms in which records are written."""
@@ -137,7 +135,11 @@ class RecordFile:
                 yield Record("")
                 continue
             if len(cells) != len(header):
-                others = " (are its cells separated by semicolons? write it with commas)" if ";" in header[0] else ""
+                others = (
+                    " (are its cells separated by semicolons? write it with commas)"
+                    if ";" in "".join(header[:1])
+                    else ""
+                )
                 raise CorpusError(
                     f"{self.name}, line {number}: {len(cells)} cells instead of {len(header)}, which the first line "
                     f"names{others}"
@@ -242,7 +244,7 @@ def _tsv_rows(lines: Iterator[str], name: str) -> Iterator[tuple[int, str, Seque
         cells, taken = line.split("\t"), [line]
         if len(cells) > JSON_VALUES:
             raise CorpusError(f"{name}, line {number} has more than {JSON_VALUES:,} cells")
-        while cells[-1].startswith('"') and not _QUOTED.fullmatch(cells[-1]):
+        while cells[-1].startswith('"') and not _is_quoted(cells[-1]):
             more = _closing_lines(cells[-1], lines, ahead)
             if not more:
                 break
@@ -253,6 +255,11 @@ def _tsv_rows(lines: Iterator[str], name: str) -> Iterator[tuple[int, str, Seque
             taken += more
         number += len(taken) - 1
         yield number, "\n".join(taken), [_unquoted(cell) for cell in cells] if line else []
+
+
+def _is_quoted(cell: str) -> bool:
+    """Return whether quotes are around a cell, and those in it are doubled; a pattern takes 100 bytes a character."""
+    return len(cell) > 1 and cell[0] == cell[-1] == '"' and '"' not in cell[1:-1].replace('""', "")
 
 
 def _closing_lines(cell: str, lines: Iterator[str], ahead: deque[str]) -> list[str]:
@@ -266,7 +273,7 @@ def _closing_lines(cell: str, lines: Iterator[str], ahead: deque[str]) -> list[s
             ahead.append(line)
         more.append(ahead[len(more)])
         end, tab, _ = more[-1].partition("\t")
-        if end.endswith('"') and _QUOTED.fullmatch("\n".join([cell, *more[:-1], end])):
+        if end.endswith('"') and _is_quoted("\n".join([cell, *more[:-1], end])):
             return more
         if tab:
             break
@@ -274,7 +281,7 @@ def _closing_lines(cell: str, lines: Iterator[str], ahead: deque[str]) -> list[s
 
 
 def _unquoted(cell: str) -> str:
-    return cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell
+    return cell[1:-1].replace('""', '"') if _is_quoted(cell) else cell
 
 
 def _refuse_constant(constant: str) -> None:

@@ -13,23 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from ensembed.distil.distil_job import bert_shapes
 from ensembed.encoders.model_files import read_bytes, read_object
 from ensembed.encoders.onnx_files import read_graph
 from ensembed.encoders.static_encoder import read_tensor, tensor_names
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.extras import import_extra
+from ensembed.support.file_limits import parse_json
 
 _HINT = "fetch the model again"
-_EMBEDDINGS = ("word", "position", "token_type")
-_LINEAR = (
-    *(f"attention.self.{part}" for part in ("query", "key", "value")),
-    *("attention.output.dense", "intermediate.dense", "output.dense"),
-)
-_NORMS = ("attention.output.LayerNorm", "output.LayerNorm")
 _LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
 _MATRIX = re.compile(r"/(?:bert/)?encoder/layer\.(\d+)/(.+)/MatMul")
 _EPSILON = 1e-12
-_SIZES = {"vocab_size": 0, "hidden_size": 1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,29 +138,6 @@ def _checked(
     epsilon = config.get("layer_norm_eps", _EPSILON)
     if type(epsilon) not in (int, float) or not 0 < epsilon < 1:
         raise EncoderError(f"{place}: layer_norm_eps is {epsilon!r}; {_HINT}")
-    shapes: dict[str, tuple[int, ...]] = {
-        "embeddings.word_embeddings.weight": (len(words), hidden),
-        "embeddings.position_embeddings.weight": (len(positions), hidden),
-        "embeddings.token_type_embeddings.weight": (config.get("type_vocab_size", 2), hidden),
-        "embeddings.LayerNorm.weight": (hidden,),
-        "embeddings.LayerNorm.bias": (hidden,),
-    }
-    for i in range(layers):
-        for part in _LINEAR:
-            outputs = inner if part == "intermediate.dense" else hidden
-            inputs = inner if part == "output.dense" else hidden
-            shapes[f"encoder.layer.{i}.{part}.weight"] = (outputs, inputs)
-            shapes[f"encoder.layer.{i}.{part}.bias"] = (outputs,)
-        for part in _NORMS:
-            shapes |= {f"encoder.layer.{i}.{part}.{name}": (hidden,) for name in ("weight", "bias")}
-    for name, shape in shapes.items():
-        array = tensors.get(name)
-        if array is None or array.shape != shape or not array.size:
-            seen = "is missing" if array is None else f"has shape {array.shape}"
-            raise EncoderError(f"{place}: the tensor {name} {seen}; {shape} was expected of a BERT")
-        if not np.isfinite(array).all():
-            raise EncoderError(f"{place}: the tensor {name} holds NaN or Inf; {_HINT}")
-    most = len(positions) if not (type(limit) is int and 0 < limit <= len(positions)) else limit
     whole = {
         "architectures": ["BertModel"],
         "model_type": "bert",
@@ -175,11 +147,20 @@ def _checked(
         "num_attention_heads": heads,
         "intermediate_size": inner,
         "max_position_embeddings": len(positions),
-        "type_vocab_size": len(tensors["embeddings.token_type_embeddings.weight"]),
+        "type_vocab_size": config.get("type_vocab_size", 2),
         "hidden_act": "gelu",
         "layer_norm_eps": float(epsilon),
         "pad_token_id": 0,
     }
+    shapes = bert_shapes(whole)
+    for name, shape in shapes.items():
+        array = tensors.get(name)
+        if array is None or array.shape != shape or not array.size:
+            seen = "is missing" if array is None else f"has shape {array.shape}"
+            raise EncoderError(f"{place}: the tensor {name} {seen}; {shape} was expected of a BERT")
+        if not np.isfinite(array).all():
+            raise EncoderError(f"{place}: the tensor {name} holds NaN or Inf; {_HINT}")
+    most = len(positions) if not (type(limit) is int and 0 < limit <= len(positions)) else limit
     return Bert(whole, {name: tensors[name] for name in shapes}, tokenizer, int(most))
 
 
@@ -198,7 +179,7 @@ def bert_files(
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
         for i, (name, path) in enumerate(zip(names, paths, strict=True))
     ]
-    tokens = json.loads(tokenizer)
+    tokens = parse_json(tokenizer)
     tokens |= {"truncation": None, "padding": None}
     about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length}
     about |= {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}

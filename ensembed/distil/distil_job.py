@@ -3,7 +3,8 @@
 `tokens.npy` has the token numbers of all sentences, one after the other, `offsets.npy` where each sentence begins,
 `targets.npy` the directions of the teacher's vectors in 8-bit integers (their cosine with the exact ones is above
 0.9999), `start.safetensors` the student's first weights, `tokenizer.json` what made the token numbers. `job.json` is
-written last and holds the hashes of the others.
+written last and holds the hashes of the others, and one of itself. Whoever made them right may have written anything:
+what a training relies on is checked when a job is opened.
 The arrays are mapped into memory, not read: text larger than memory works.
 """
 
@@ -24,14 +25,28 @@ from safetensors.numpy import load, save
 
 from ensembed.errors import ModelError
 from ensembed.support.atomic_files import make_folder, new_file, npy_header, write_atomically
-from ensembed.support.checks import sha256_of
-from ensembed.support.file_limits import read_json
+from ensembed.support.checks import fits, sha256_of
+from ensembed.support.file_limits import map_npy, read_json
 
 JOB = "job.json"
 START = "start.safetensors"
 TOKENIZER = "tokenizer.json"
-_ARRAYS = {"tokens.npy": 1, "offsets.npy": 1, "targets.npy": 2}
+LEAST_SENTENCES = 100
+_ARRAYS = {"tokens.npy": ("<u2", "<u4"), "offsets.npy": ("<i8",), "targets.npy": ("|i1",)}
 _FORMAT = 1
+_TRAINING = {"epochs": int, "batch_size": int, "learning_rate": float, "whiten": float, "leading": [int], "seed": int}
+_TRAINING |= {"patience": (int, None)}
+_INGREDIENT = {"name": str, "licence": str}
+_SOURCE = {"corpus": str, "corpus_key": str, "start": [_INGREDIENT]}
+_SOURCE |= {"teacher": {"name": str, "members": [_INGREDIENT | {"weight": float}]}}
+_FACTS = {"student": str, "dim": int, "vocabulary": int, "max_length": int, "training": _TRAINING, "source": _SOURCE}
+_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
+_BERT = {"layer_norm_eps": float} | dict.fromkeys((*_SIZES, "max_position_embeddings", "type_vocab_size"), int)
+_LINEAR = (
+    *(f"attention.self.{part}" for part in ("query", "key", "value")),
+    *("attention.output.dense", "intermediate.dense", "output.dense"),
+)
+_NORMS = ("attention.output.LayerNorm", "output.LayerNorm")
 _LARGEST = 127  # of an 8-bit integer
 _MOST_HELD = 4000
 
@@ -79,7 +94,7 @@ class Job:
     @property
     def identity(self) -> str:
         """A hash of everything that determines the training."""
-        return hashlib.sha256(json.dumps(dict(self.facts), sort_keys=True).encode()).hexdigest()[:32]
+        return seal(self.facts)[:32]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -95,11 +110,12 @@ class Job:
         return Rows(self.tokens[places].astype(np.int64), offsets, decode(self.targets[numbers]))
 
     def start(self) -> dict[str, NDArray[Any]]:
-        """Return the student's first weights."""
+        """Return the student's first weights; a ModelError says what is wrong with them."""
+        path = self.folder / START
         try:
-            return load((self.folder / START).read_bytes())
-        except (OSError, SafetensorError, ValueError, OverflowError) as error:
-            raise ModelError(f"{self.folder / START} cannot be read: {error}; prepare the job again") from error
+            return read_weights(path.read_bytes(), self.facts, trained=False)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{path} cannot be read: {error}; prepare the job again") from error
 
     def tokenizer(self) -> bytes:
         """Return the content of the tokenizer's file."""
@@ -110,24 +126,120 @@ class Job:
         """Open a job; a ModelError says what is damaged."""
         try:
             facts = read_json(folder / JOB)
+            whole = facts.pop("seal") == seal(facts)
             hashes = facts["sha256"]  # they stay among the facts: `identity` covers the arrays
             if facts["format"] != _FORMAT or set(hashes) != {*_ARRAYS, START, TOKENIZER}:
                 raise ValueError(f"it is of another format than {_FORMAT}")  # noqa: TRY301 - named below
+            if not whole:
+                raise ValueError(f"{JOB} was changed")  # noqa: TRY301 - named below
+            _check_facts(facts)
             if wrong := [name for name, digest in hashes.items() if sha256_of(folder / name) != digest]:
                 raise ValueError(f"{wrong[0]} was changed or is incomplete")  # noqa: TRY301 - named below
-            arrays = [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in _ARRAYS]
-            tokens, offsets, targets = arrays
-            if [array.ndim for array in arrays] != list(_ARRAYS.values()):
-                raise ValueError("its arrays have other dimensions")  # noqa: TRY301 - named below
-            offsets = np.asarray(offsets, np.int64)
-            ends = (offsets[0], offsets[-1], len(offsets))
-            if ends != (0, len(tokens), len(targets) + 1) or (np.diff(offsets) < 0).any():
-                raise ValueError("its arrays do not belong together")  # noqa: TRY301 - named below
+            tokens, offsets, targets = (map_npy(folder / name) for name in _ARRAYS)
+            _check_arrays(facts, tokens, offsets, targets)
         except FileNotFoundError as error:
             raise ModelError(f"{folder} is no job: there is no {Path(error.filename).name} in it") from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"{folder} cannot be read as a job: {error}; prepare it again") from error
         return cls(folder, facts, tokens, offsets, targets)
+
+
+def is_job_folder(folder: Path) -> bool:
+    """Return whether a folder holds a job, or what is left of one whose preparation was interrupted."""
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    return JOB in names or (bool(names & _ARRAYS.keys()) and names <= {*_ARRAYS, START, TOKENIZER})
+
+
+def seal(facts: Mapping[str, Any], data: bytes = b"") -> str:
+    """Return the hash of facts, however they are laid out, and of a file that belongs to them."""
+    return hashlib.sha256(json.dumps(dict(facts), sort_keys=True).encode() + b"\0" + data).hexdigest()
+
+
+def _check_facts(facts: Mapping[str, Any]) -> None:
+    """Raise a ValueError if nothing can be trained with these facts."""
+    kind, bert = facts.get("student"), facts.get("bert") or {}
+    if not fits(facts, _FACTS) or kind not in ("static", "bert") or (kind == "bert" and not fits(bert, _BERT)):
+        raise ValueError(f"{JOB} lacks a fact, or has one of another type")
+    training, dim = facts["training"], facts["dim"]
+    counts = [facts["vocabulary"], facts["max_length"], training["epochs"], training["batch_size"]]
+    counts += [*training["leading"], 1 if training["patience"] is None else training["patience"]]
+    if min(counts) < 1 or max([0, *training["leading"]]) >= dim or training["seed"] < 0:
+        raise ValueError(f"{JOB} has {dim} dimensions, and the training {training}")
+    if set(training) != set(_TRAINING) or not (training["learning_rate"] > 0 and 0 <= training["whiten"] <= 1):
+        raise ValueError(f"{JOB} has the training {training}")
+    if kind == "bert" and not (
+        min(bert[name] for name in _BERT if name != "layer_norm_eps") > 0
+        and bert["hidden_size"] % bert["num_attention_heads"] == 0
+        and bert["vocab_size"] == facts["vocabulary"]
+        and bert["max_position_embeddings"] >= facts["max_length"]
+        and 0 < bert["layer_norm_eps"] < 1
+    ):
+        raise ValueError(f"{JOB} has a BERT with {bert}")
+
+
+def _check_arrays(facts: Mapping[str, Any], tokens: NDArray[Any], offsets: NDArray[Any], targets: NDArray[Any]) -> None:
+    """Raise a ValueError if the arrays are none of sentences and targets, or do not belong to the facts."""
+    for array, (name, types) in zip((tokens, offsets, targets), _ARRAYS.items(), strict=True):
+        if array.dtype.str not in types or array.ndim != (2 if name == "targets.npy" else 1):
+            raise ValueError(f"{name} holds {array.dtype} of shape {array.shape}")
+    if len(targets) < LEAST_SENTENCES or targets.shape[1] != facts["dim"]:
+        raise ValueError(f"targets.npy has the shape {targets.shape}")
+    if (len(offsets), offsets[0], offsets[-1]) != (len(targets) + 1, 0, len(tokens)):
+        raise ValueError("its arrays do not belong together")
+    lengths = np.diff(offsets)
+    if (offsets > len(tokens)).any() or lengths.min() < 0 or lengths.max() > facts["max_length"]:
+        raise ValueError("offsets.npy does not rise by the lengths of sentences")
+    if tokens.max(initial=0) >= facts["vocabulary"]:
+        raise ValueError(f"tokens.npy has the token {tokens.max()} of {facts['vocabulary']}")
+
+
+def bert_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights of a BERT, by transformers' names, without the pooler."""
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    rows = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
+    shapes: dict[str, tuple[int, ...]] = {
+        f"embeddings.{name}_embeddings.weight": (config[size], hidden) for name, size in rows.items()
+    }
+    shapes |= {f"embeddings.LayerNorm.{name}": (hidden,) for name in ("weight", "bias")}
+    for i in range(config["num_hidden_layers"]):
+        for part in _LINEAR:
+            outputs = inner if part == "intermediate.dense" else hidden
+            inputs = inner if part == "output.dense" else hidden
+            shapes[f"encoder.layer.{i}.{part}.weight"] = (outputs, inputs)
+            shapes[f"encoder.layer.{i}.{part}.bias"] = (outputs,)
+        for part in _NORMS:
+            shapes |= {f"encoder.layer.{i}.{part}.{name}": (hidden,) for name in ("weight", "bias")}
+    return shapes
+
+
+def read_weights(data: bytes, facts: Mapping[str, Any], *, trained: bool) -> dict[str, NDArray[Any]]:
+    """Read the weights of a job's student, at its start or trained.
+
+    Raises:
+        ValueError: they are damaged, or those of another student.
+    """
+    try:
+        weights = load(data)
+    except (SafetensorError, OverflowError, KeyError, TypeError) as error:  # KeyError: numpy lacks the type
+        raise ValueError(f"it is no safetensors file, or damaged: {error!r}") from error
+    dim, rows = facts["dim"], facts["vocabulary"]
+    if facts["student"] == "static":
+        shapes: dict[str, tuple[int, ...]] = {"vectors": (rows, dim)} | ({"weights": (rows, 1)} if trained else {})
+    elif facts["bert"]["num_hidden_layers"] > len(weights):
+        raise ValueError(f"it has {len(weights)} tensors for {facts['bert']['num_hidden_layers']} layers")
+    else:
+        head = {"head.weight": (dim, facts["bert"]["hidden_size"]), "head.bias": (dim,)}
+        shapes = bert_shapes(facts["bert"]) | (head if trained else {})
+    for name in sorted(shapes.keys() | weights.keys()):
+        if not _is_weight(weights.get(name), shapes.get(name)):
+            raise ValueError(f"its tensor {name} is none of this student")
+    return weights
+
+
+def _is_weight(array: NDArray[Any] | None, shape: tuple[int, ...] | None) -> bool:
+    """Return whether an array can be a weight of this shape."""
+    right = array is not None and array.shape == shape and array.dtype == np.float32
+    return right and bool(np.isfinite(array).all())  # type: ignore[arg-type]  # it is an array
 
 
 class JobWriter:
@@ -176,7 +288,7 @@ def finish_job(folder: Path, start: Mapping[str, NDArray[Any]], tokenizer: bytes
     write_atomically(folder / TOKENIZER, tokenizer)
     hashes = {name: sha256_of(folder / name) for name in (*_ARRAYS, START, TOKENIZER)}
     content = {**facts, "format": _FORMAT, "sha256": hashes}
-    write_atomically(folder / JOB, json.dumps(content, indent=1).encode() + b"\n")
+    write_atomically(folder / JOB, json.dumps({**content, "seal": seal(content)}, indent=1).encode() + b"\n")
     return Job.open(folder)
 
 

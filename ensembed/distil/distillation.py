@@ -12,32 +12,43 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load
 
 from ensembed.corpora.corpus import Corpus
-from ensembed.distil.distil_job import JOB, Job, finish_job, job_writer
+from ensembed.distil.distil_job import (
+    JOB,
+    LEAST_SENTENCES,
+    TOKENIZER,
+    Job,
+    finish_job,
+    is_job_folder,
+    job_writer,
+    read_weights,
+    seal,
+)
 from ensembed.distil.fidelity import Fidelity, HeldOut
 from ensembed.distil.static_files import Precision, save_folder, static_files, without_unknown
 from ensembed.distil.student_card import student_card, teacher_facts
 from ensembed.distil.student_sources import StudentSource, StudentStart, open_student
 from ensembed.distil.teacher import Teacher, teacher_vectors
 from ensembed.encoders.base import Encoder
-from ensembed.errors import InputError, ModelError
+from ensembed.encoders.token_ids import open_tokenizer
+from ensembed.errors import InputError, ModelError, ViewError
 from ensembed.numerics.pass_options import Pass
 from ensembed.support.atomic_files import why_not_writable
-from ensembed.support.checks import check_whole, sha256_of
+from ensembed.support.checks import check_whole, fits, sha256_of
 from ensembed.support.extras import import_extra
-from ensembed.support.file_limits import read_json
+from ensembed.support.file_limits import open_regular, read_json
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
 
 if TYPE_CHECKING:
     from ensembed.distil.student_training import Trained
 
-LEAST_SENTENCES = 100
 _BLOCK = 4096  # rows at a time: a shard of a stored view has as many
 _OWN = "ensembed_distil"  # in config.json: the student was saved by this module
+_FIGURES = {"overlap": float, "spearman": float, "cosine": (float, None)}
+_ABOUT = {"steps": int, "best_step": int, "seconds": float, "sentences": int, "held_out": int}
+_RESULT = {"start": _FIGURES, "best": _FIGURES, "saved": _FIGURES, "leading": dict, "facts": _ABOUT}
 
 
 @dataclass(frozen=True)
@@ -158,7 +169,7 @@ def distil(
     source = open_student(plan, teacher, threads=threads, progress=progress)
     key = _key(teacher, corpus, plan, source)
     with store.training(key) as folder:
-        job = _job(folder, teacher, corpus, plan, source, store, how)
+        job = _interrupted(folder) or _prepared(folder, teacher, corpus, plan, source, store, how)
         result, weights = _trained(job, device=device, threads=threads, progress=progress)
         student = _distilled(job, result, weights, plan.precision, out.name)
         save_student(out, student)
@@ -177,7 +188,7 @@ def prepare(
     progress: Progress = silent,
 ) -> Job:
     """Write the job into a folder, to be trained elsewhere by `python -m ensembed.distil.student_training FOLDER`."""
-    if problem := why_not_writable(folder, lambda place: (place / JOB).exists()):
+    if problem := why_not_writable(folder, is_job_folder):
         raise ModelError(f"cannot prepare a job in {folder}: {problem}")
     source = open_student(plan, teacher, threads=threads, progress=progress)
     how = Pass(precision="float32", threads=threads, progress=progress)
@@ -233,22 +244,14 @@ def _key(teacher: Encoder | Path, corpus: Corpus, plan: Plan, source: StudentSou
     return "distil-" + hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _job(
-    folder: Path,
-    teacher: Encoder | Path,
-    corpus: Corpus,
-    plan: Plan,
-    source: StudentSource,
-    store: ViewStore,
-    how: Pass,
-) -> Job:
-    """Open the job of an interrupted run, or prepare it."""
+def _interrupted(folder: Path) -> Job | None:
+    """Return the job of an interrupted run; a damaged one is removed."""
     if (folder / JOB).exists():
         try:
             return Job.open(folder)
-        except ModelError:  # damaged: it is made again
+        except ModelError:
             shutil.rmtree(folder, ignore_errors=True)
-    return _prepared(folder, teacher, corpus, plan, source, store, how)
+    return None
 
 
 def _prepared(
@@ -268,7 +271,10 @@ def _prepared(
         raise InputError(f"{corpus} has {len(distinct)} sentences; a student needs at least {LEAST_SENTENCES}")
     vectors = teacher_vectors(teacher, corpus, store, how)
     dim = source.dim(plan.dim, int(vectors.shape[1]))
-    taught = Teacher.of(vectors, dim, how)
+    try:
+        taught = Teacher.of(vectors, dim, how)
+    except ViewError as error:
+        raise ViewError(f"{teacher if isinstance(teacher, Path) else teacher.spec.name}: {error}") from error
     training = plan.training(taught.dim, source)
     with job_writer(folder, source.vocabulary, taught.dim) as writer:
         for start in range(0, len(corpus), _BLOCK):
@@ -318,11 +324,13 @@ def _read_trained(job: Job) -> tuple[Mapping[str, Any], Mapping[str, NDArray[Any
     """Return figures and weights of a job that was trained; None if it was not, or what there is is damaged."""
     try:
         result = read_json(job.folder / "result.json")
-        data = (job.folder / "trained.safetensors").read_bytes()
-        if result.get("sha256") != hashlib.sha256(data).hexdigest() or result.get("job") != job.identity:
+        with open_regular(job.folder / "trained.safetensors") as file:
+            data = file.read()
+        whole = result.pop("sha256") == seal(result, data) and result["job"] == job.identity
+        if not (whole and fits(result, _RESULT) and all(fits(row, _FIGURES) for row in result["leading"].values())):
             return None
-        return result, load(data)
-    except (OSError, ValueError, AttributeError, OverflowError, SafetensorError):
+        return result, read_weights(data, job.facts, trained=True)
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
         return None
 
 
@@ -332,16 +340,15 @@ def _distilled(
     """Return the student with its files."""
     facts = dict(job.facts)
     about = {_OWN: {"source": facts["source"], "training": facts["training"], "figures": dict(result)}}
+    tokenizer = open_tokenizer(job.folder / TOKENIZER, job.facts["student"])
+    if max(tokenizer.get_vocab().values(), default=-1) >= facts["vocabulary"]:
+        raise ModelError(f"{job.folder / TOKENIZER} has more tokens than the student's {facts['vocabulary']}")
     if facts["student"] == "static":
-        from tokenizers import Tokenizer
-
         from ensembed.encoders.model2vec_encoder import unknown_token
 
-        text = job.tokenizer()
-        tokenizer = Tokenizer.from_buffer(text)
         vectors = weights["vectors"] * np.exp(weights["weights"])
         vectors = without_unknown(vectors, unknown_token(tokenizer))
-        files = static_files(vectors, text.decode(), precision, about)
+        files = static_files(vectors, job.tokenizer().decode(), precision, about)
     else:
         from ensembed.distil.bert_files import bert_files
 

@@ -18,7 +18,7 @@ from ensembed.distil.bert_files import Bert, read_bert, read_bert_graph
 from ensembed.distil.static_start import TokenRows, starting_table, static_table, token_features
 from ensembed.distil.student_card import licence_of, shown_name
 from ensembed.encoders import open_encoder
-from ensembed.encoders.base import Encoder
+from ensembed.encoders.base import Encoder, naming_failures
 from ensembed.encoders.model2vec_encoder import unknown_token
 from ensembed.encoders.model_files import read_object
 from ensembed.encoders.names import at_least, parse_name
@@ -146,10 +146,11 @@ class StaticSource(StudentSource):
     def token_ids(self, sentences: list[str]) -> list[list[int]]:
         """Return the known tokens, without special ones."""
         cut = [sentence[: 64 * self.max_length] for sentence in sentences]
-        return [
-            [i for i in ids[: self.max_length] if i != self._unknown]
-            for ids in all_ids(self._tokenizer, cut, special=False)
-        ]
+        with naming_failures("static"):
+            return [
+                [i for i in ids[: self.max_length] if i != self._unknown]
+                for ids in all_ids(self._tokenizer, cut, special=False)
+            ]
 
     def start(self, folder: Path, seed: int, store: ViewStore, progress: Progress) -> StudentStart:
         """Return the table."""
@@ -186,7 +187,7 @@ class BertSource(StudentSource):
             raise InputError(
                 f"the student {plan.student!r} takes {bert.max_length} tokens: max_length={limit} is too many"
             )
-        self._bert, self.max_length = bert, limit
+        self._bert, self._name, self.max_length = bert, plan.student, limit
         self.tokenizer, self.vocabulary = bert.tokenizer, int(bert.config["vocab_size"])
         self._tokenizer = _tokenizer(bert.tokenizer, plan.student)
         if max(self._tokenizer.get_vocab().values(), default=-1) >= self.vocabulary:
@@ -202,7 +203,8 @@ class BertSource(StudentSource):
 
     def token_ids(self, sentences: list[str]) -> list[list[int]]:
         """Return the first tokens, special ones included."""
-        return first_ids(self._tokenizer, sentences, self.max_length)
+        with naming_failures(self._name):
+            return first_ids(self._tokenizer, sentences, self.max_length)
 
     def start(self, folder: Path, seed: int, store: ViewStore, progress: Progress) -> StudentStart:  # noqa: ARG002 - it has its weights
         """Return the weights; the head is found when training begins."""

@@ -8,7 +8,6 @@ safetensors and filelock and nothing else; `ensembed distil --trained FOLDER` sa
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import sys
@@ -25,10 +24,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ensembed.distil.distil_job import Job, Rows, split_rows
+from ensembed.distil.distil_job import Job, Rows, seal, split_rows
 from ensembed.distil.fidelity import Fidelity, HeldOut
 from ensembed.errors import InputError, ModelError, TrainingError
-from ensembed.numerics.torch_device import checked_device
+from ensembed.numerics.torch_device import checked_device, memory_errors
 from ensembed.support.progress import Progress, lines, silent
 from ensembed.support.training_checkpoint import Checkpoint, State
 
@@ -154,7 +153,7 @@ def train(
     """
     chosen = checked_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     training = Training.of(job.facts["training"])
-    with _threads(threads), _memory_errors(training):
+    with _threads(threads), memory_errors(f"batch_size={training.batch_size}"):
         run = _Run(job, training, make_student(job, chosen), str(chosen))
         return run.trained(progress, _KEEP_EVERY if keep_every is None else keep_every)
 
@@ -312,19 +311,6 @@ def _threads(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@contextmanager
-def _memory_errors(training: Training) -> Iterator[None]:
-    """Raise a TrainingError with a way out if memory runs out."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:  # torch's own for a GPU is a RuntimeError; for the CPU it has none
-        if isinstance(error, MemoryError) or "memory" in str(error).lower():
-            reason = str(error).splitlines()[0][:200] if str(error) else "memory is full"
-            way = f"lower batch_size={training.batch_size}, or choose another device"
-            raise TrainingError(f"there is not enough memory to train: {reason}; {way}") from error
-        raise
-
-
 def write_trained(job: Job, trained: Trained) -> None:
     """Write the weights and figures of a trained job into its folder."""
     from safetensors.numpy import save
@@ -339,7 +325,8 @@ def write_trained(job: Job, trained: Trained) -> None:
         "facts": dict(trained.facts),
     }
     data = save({name: np.ascontiguousarray(array) for name, array in trained.weights.items()})
-    result |= {"job": job.identity, "sha256": hashlib.sha256(data).hexdigest()}
+    result["job"] = job.identity
+    result["sha256"] = seal(result, data)
     contents = {job.folder / TRAINED: data, job.folder / RESULT: json.dumps(result, indent=1).encode() + b"\n"}
     write_all_atomically(contents)
 

@@ -17,6 +17,7 @@ from ensembed.numerics.eigen import fix_signs
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix, non_finite, unit_rows
+from ensembed.support.file_limits import map_npy
 from ensembed.views import ViewStore
 
 
@@ -76,8 +77,8 @@ def teacher_vectors(source: Encoder | Path, corpus: Corpus, store: ViewStore, ho
     if isinstance(source, Encoder):
         return model_vectors(corpus, [source], store, progress=how.progress)[0]
     try:
-        array: NDArray[Any] = np.load(source, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        array = map_npy(source)
+    except (OSError, ValueError) as error:
         raise InputError(f"{source} cannot be read as vectors: {error}; `ensembed encode --out` writes them") from error
     if array.ndim != 2 or array.dtype.kind != "f" or len(array) != len(corpus):
         raise InputError(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
@@ -18,7 +17,7 @@ from ensembed.encoders.sentencepiece_model import SentencePieceTokenizer, read_s
 from ensembed.errors import EncoderError, InputError
 from ensembed.fetch.archives import ArchiveError, read_members
 from ensembed.numerics.moments import one_blas_thread
-from ensembed.support.file_limits import GZIP_FREE, LARGEST_LENGTH
+from ensembed.support.file_limits import GZIP_FREE, LARGEST_LENGTH, read_npy_header
 from ensembed.support.machine import available_cores
 
 OPENS = "folder with weights.npz and sp.model of Universal Sentence Encoder multilingual v3"
@@ -193,11 +192,9 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
 
     def take(member: str, stream: IO[bytes]) -> None:
-        version = npy_format.read_magic(stream)
-        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-        shape, by_column, dtype = read(stream)
-        if dtype.kind not in "fiu" or by_column:
-            raise ValueError(f"{member} holds {dtype}{' by columns' if by_column else ''}, not plain numbers")
+        shape, dtype, by_column = read_npy_header(stream)
+        if by_column:
+            raise ValueError(f"{member} is in the order of columns")
         data = stream.read()
         arrays[member.removesuffix(".npy")] = np.frombuffer(data, dtype).reshape(shape)
 
@@ -206,7 +203,7 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         read_members(path, [f"{name}.npy" for name in _NAMES], take, most=most)
     except OSError as error:
         raise EncoderError(f"{path} cannot be read: {error.strerror or error}; {_HINT}") from error
-    except (ArchiveError, ValueError, TypeError, SyntaxError) as error:
+    except (ArchiveError, ValueError) as error:
         raise EncoderError(f"{path} is not the weights of this model, or damaged ({error}); {_HINT}") from error
     return arrays
 

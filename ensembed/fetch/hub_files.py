@@ -80,6 +80,7 @@ def snapshot(
         raise explained(error, repo, revision, or_folder=True) or unknown from error
 
 
+# The options of `snapshot`, written out: editors and type checkers show them.
 def fetch(
     repo: str,
     revision: str | None,

@@ -82,7 +82,7 @@ def _read_header(path: Path) -> dict[str, _Tensor]:
             tensors[name] = _Tensor(8 + length + first, last - first, shape)
             if not 0 <= first <= last <= end - 8 - length or last - first != 4 * math.prod(shape):
                 raise ValueError(f"tensor {name} is said to have the shape {shape} at {first} to {last}")  # noqa: TRY301 - reported as all others
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise PullError(f"{path} is no safetensors file of a model, or damaged: {error!r}") from error
     return tensors
 

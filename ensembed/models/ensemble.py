@@ -239,6 +239,7 @@ class MetaEncoder(Encoder):
         self.meta.update(facts)
         return EncoderSpec(self._name, "meta", self.meta.dim, facts.hexdigest()[:16], pooling=self.meta.method["name"])
 
+    # The signature of `Encoder.encode`, written out: editors and type checkers show it.
     def encode(
         self,
         sentences: Iterable[str],

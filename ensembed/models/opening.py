@@ -66,7 +66,9 @@ def open_model(
         for place in {source.text, split_model_name(source.text)[0]}:
             if not is_plain(place):
                 allow(UntrustedName(place), trust, folder=True)
-    if isinstance(name, Path) or (isinstance(name, str) and is_model(name)):
+    if isinstance(name, Path) or (
+        isinstance(name, str) and name and os.path.isfile(Path(split_model_name(name)[0]) / CONFIG)  # noqa: PTH113 - see `is_model`
+    ):
         return load(name, encoders=encoders, threads=threads, trust=trust, progress=progress)
     if encoders and not (isinstance(name, str) and name.startswith(HUB)):
         raise InputError(f"{shorten(name)} is no saved model: it has no members that could have moved")

@@ -32,7 +32,7 @@ from ensembed.methods.meta import PROJECTIONS, Leading, Local, Meta
 from ensembed.methods.prediction import Predictor
 from ensembed.models.saved_translation import Translation
 from ensembed.support.atomic_files import finish_switch, make_folder, sync, write_all_atomically
-from ensembed.support.file_limits import CONFIG_BYTES, TENSOR_HEADER_BYTES, read_json
+from ensembed.support.file_limits import CONFIG_BYTES, TENSOR_HEADER_BYTES, parse_json, read_json
 from ensembed.support.version import __version__
 
 FORMAT_VERSION = 3
@@ -206,7 +206,7 @@ def _read_files(folder: Path) -> tuple[Any, bytes, bool, object]:
     status = (folder / CONFIG).stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > CONFIG_BYTES:
         raise ValueError(f"{CONFIG} is no file of at most {CONFIG_BYTES:,} bytes")
-    config = json.loads((folder / CONFIG).read_bytes())
+    config = parse_json((folder / CONFIG).read_bytes())
     seal = config.pop("sha256", None) if isinstance(config, dict) else None
     paths = [folder / f"model-{re.sub('[^0-9a-f]', '', str(seal))[:16]}.safetensors", folder / TENSORS]
     for path in paths:

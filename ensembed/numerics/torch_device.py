@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.errors import InputError, ViewError
+from ensembed.errors import InputError, TrainingError, ViewError
 from ensembed.numerics.moments import tiles
 from ensembed.numerics.row_matrices import TensorMatrix, Views, non_finite
 from ensembed.support.extras import import_extra
@@ -35,6 +36,19 @@ def checked_device(device: str) -> Any:  # noqa: ANN401 - torch's own type
     if chosen.type == "mps":
         raise InputError("device 'mps' cannot compute in float64; leave `device` out")
     return chosen
+
+
+@contextmanager
+def memory_errors(lower: str) -> Iterator[None]:
+    """Raise a TrainingError if memory runs out; `lower` names what to lower."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:  # torch's own for a GPU is a RuntimeError; for the CPU it has none
+        if isinstance(error, MemoryError) or "memory" in str(error).lower():
+            reason = str(error).splitlines()[0][:200] if str(error) else "memory is full"
+            way = f"lower {lower}, or choose another device"
+            raise TrainingError(f"there is not enough memory to train: {reason}; {way}") from error
+        raise
 
 
 def shifted_sums_on(

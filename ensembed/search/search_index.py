@@ -564,6 +564,7 @@ class Index(Shown):
             warnings.warn(f"{self.folder}: {postponed}: {error}", RuntimeWarning, stacklevel=3)
 
 
+# The options of `Index.open`, written out: editors and type checkers show them.
 def open_or_create(
     folder: Path,
     model: str | None,
@@ -633,6 +634,8 @@ def lock_index(lock: FileLock, folder: Path, wait: float) -> Iterator[None]:
         raise SearchIndexError(f"{folder} cannot be written to: {disk_error(error, folder / _LOCK)}") from error
     try:
         yield
+    except IsADirectoryError as error:
+        raise SearchIndexError(f"{folder} cannot be written to: {error}; remove the folder") from error
     finally:
         lock.release()
 

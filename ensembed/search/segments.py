@@ -328,8 +328,8 @@ def remove_unused_files(folder: Path, manifest: Manifest) -> None:
     used = {file.name for file in manifest.files()} | {MANIFEST}
     for path in folder.iterdir():
         if path.name not in used and _OWN_NAMES.fullmatch(path.name):
-            # Some systems refuse to remove a file that is open; the next writer removes it.
-            with contextlib.suppress(PermissionError, FileNotFoundError):
+            # Some systems refuse to remove a file that is open; the next writer removes it. A folder is not ours.
+            with contextlib.suppress(PermissionError, FileNotFoundError, IsADirectoryError):
                 path.unlink()
 
 

@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 from ensembed.errors import DiskFullError
 from ensembed.support.progress import Progress
 
+_HERE, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file of ours under a temporary name beside `path`, sync it, and rename it, whatever has its name now."""
@@ -87,9 +89,9 @@ def new_file(path: Path, *, sync_name: bool = True) -> Iterator[Path]:
 def new_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder beside `folder`, which replaces `folder` when the block ends without error.
 
-    The block syncs its files, not its folders. The old folder is there until the new one is complete; a process that is
-    killed between the two renames leaves neither, so this is for what can be made again. What killed processes left is
-    removed first, so hold a lock (`alone`) around this.
+    The block syncs its files, not its folders. The old folder is there until the new one is complete, and then both
+    change places in one step. Where the system has no such step, a process that is killed between two renames leaves
+    neither. What killed processes left is removed first, so hold a lock (`alone`) around this.
     """
     for leftover in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 8}.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -100,15 +102,27 @@ def new_folder(folder: Path) -> Iterator[Path]:
         for path in (*temporary.rglob("*"), temporary):
             if path.is_dir():
                 sync(path)
-        if folder.exists():
-            folder.rename(old)
-        temporary.rename(folder)
+        if not (folder.exists() and _exchange(temporary, folder)):
+            if folder.exists():
+                folder.rename(old)
+            temporary.rename(folder)
         sync(folder.parent)
     except OSError as error:
         raise disk_error(error, folder) from error
     finally:
         for path in (temporary, old):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change their names in one step; False if the system cannot: Linux can, on most file systems."""
+    import ctypes
+
+    try:
+        exchange = ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError, TypeError):  # another system, or an old one
+        return False
+    return bool(exchange(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
 
 
 def finish_switch(folder: Path, names: str, digests: Mapping[str, str]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,31 @@ def check_whole(name: str, value: object, least: int) -> None:
     """Raise an InputError if a hyper-parameter is not a whole number of at least `least`."""
     if not (isinstance(value, (int, np.integer)) and value >= least):
         raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")
+
+
+def fits(value: object, layout: Any) -> bool:  # noqa: ANN401 - see below
+    """Return whether a value of JSON has a layout.
+
+    Args:
+        value: the value.
+        layout: a type, `float` for any finite number that is no huge integer; None; a list of the layout of all items;
+            a dict of layouts by key, besides which there may be others; a tuple of layouts, of which one has to fit.
+
+    Example:
+        >>> fits({"rows": [1, 2], "best": None}, {"rows": [int], "best": (float, None)})
+        True
+        >>> fits({"rows": [1, "2"]}, {"rows": [int]})
+        False
+    """
+    if isinstance(layout, tuple):
+        return any(fits(value, one) for one in layout)
+    if isinstance(layout, list):
+        return isinstance(value, list) and all(fits(item, layout[0]) for item in value)
+    if isinstance(layout, dict):
+        return isinstance(value, dict) and all(key in value and fits(value[key], one) for key, one in layout.items())
+    if layout is float and isinstance(value, float | int):
+        return math.isfinite(value) if isinstance(value, float) else type(value) is int and abs(value) <= 1 << 53
+    return value is None if layout is None else type(value) is layout
 
 
 def sha256_of(path: Path, prefix: bytes = b"") -> str:

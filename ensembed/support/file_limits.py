@@ -10,12 +10,16 @@ import errno
 import gzip
 import io
 import json
+import math
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from tokenize import TokenError
+from typing import IO, Any, BinaryIO
 
 import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
 
 from ensembed.errors import InputError
 
@@ -139,10 +143,40 @@ def count_values(data: bytes) -> int:
 
 def check_tensor_header(path: Path) -> None:
     """Raise a ValueError if a safetensors file announces a header that is larger than the bound, or than the file."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         size = int.from_bytes(file.read(8), "little")
     if size > min(TENSOR_HEADER_BYTES, path.stat().st_size):
         raise LimitError(f"its header is said to have {size:,} bytes")
+
+
+def read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+    """Read the header of an `.npy` file of numbers: shape, type, and whether the numbers are in the order of columns.
+
+    Raises:
+        ValueError: it is no such file, or its header is damaged.
+    """
+    try:
+        version = npy_format.read_magic(file)
+        if version != (1, 0):  # others are for arrays of records, and announce headers of gigabytes
+            raise ValueError(f"it is of version {version}")
+        shape, by_column, dtype = npy_format.read_array_header_1_0(file)
+    except (SyntaxError, TokenError, TypeError, RecursionError, MemoryError) as error:  # of numpy's parser
+        raise ValueError(f"its header is damaged: {error}") from error
+    if dtype.kind not in "fiu" or any(length < 0 for length in shape):
+        raise ValueError(f"it holds {dtype}, not plain numbers, or the shape {shape}")
+    return shape, dtype, by_column
+
+
+def map_npy(path: Path) -> NDArray[Any]:
+    """Map an `.npy` file of numbers into memory; an OSError or a ValueError says what is wrong with it."""
+    with open_regular(path) as file:
+        shape, dtype, by_column = read_npy_header(file)
+        start, size = file.tell(), path.stat().st_size
+    if start + math.prod(shape) * dtype.itemsize != size:
+        raise ValueError(f"it has {size:,} bytes, which is not {dtype} of shape {shape}")
+    if not math.prod(shape):
+        return np.empty(shape, dtype)  # nothing can be mapped
+    return np.memmap(path, dtype, "r", start, shape, "F" if by_column else "C")
 
 
 class UnpackedGzip(io.RawIOBase):

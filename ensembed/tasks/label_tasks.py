@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
-from ensembed.errors import DatasetError
+from ensembed.errors import DatasetError, InputError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search.groups import choose_number, kmeans_partition
 from ensembed.support.extras import import_extra
@@ -74,7 +74,10 @@ class Clustering(_LabelTask):
         learn = import_extra("sklearn.cluster", *_EXTRA)
         classes = np.unique(self.labels, return_inverse=True)[1]
         if measure == "own":
-            return v_measure(classes, kmeans_partition(U, choose_number(U)[0]).labels)
+            try:
+                return v_measure(classes, kmeans_partition(U, choose_number(U)[0]).labels)
+            except InputError as error:
+                raise DatasetError(f"{self.name}: its texts cannot be clustered: {error}") from error
         number = int(classes.max()) + 1
         parts = [learn.KMeans(number, n_init=1, random_state=seed).fit(U).labels_ for seed in SEEDS]
         statistics = [v_measure(classes, part) for part in parts]

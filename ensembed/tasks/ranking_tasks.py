@@ -81,6 +81,7 @@ class Ranking(Task):
         """Return the mean of a measure over queries."""
         return self.measure_rankings(measure, self.rank(vectors["queries"], vectors["documents"]))
 
+    # The signature of `Task.figures`, written out: editors and type checkers show it.
     def figures(
         self,
         vectors: Mapping[str, FloatArray],

@@ -68,6 +68,8 @@ def read_tasks(place: Path, split: str | None = None) -> list[Task]:
         if split is not None:
             raise DatasetError(f"{place} is a file, which has no split {split!r}: name its folder, or leave it out")
         return _file_tasks(place)
+    if not place.is_dir():
+        raise DatasetError(f"{place} is neither a file nor a folder; {_LAYOUT}")
     name = place.resolve().name if split is None else f"{place.resolve().name}:{split}"
     if (place / "corpus.jsonl").is_file() or (place / "corpus.jsonl.gz").is_file():
         return [_beir(name, place, split or "test")]
@@ -210,6 +212,8 @@ def _beir(name: str, place: Path, split: str) -> Task:
     queries = {
         id_: text for id_, values in _json_records(place, "queries") if (text := str(values.get("text") or "").strip())
     }
+    if not documents or not queries:
+        raise DatasetError(f"{place}: {'queries' if documents else 'corpus'}.jsonl holds no text")
     judgements = place / "qrels" / f"{split}.tsv"
     if not judgements.is_file():
         there = ", ".join(sorted(path.stem for path in (place / "qrels").glob("*.tsv"))) or "none"
@@ -232,6 +236,10 @@ def _json_records(place: Path, stem: str) -> Iterator[tuple[str, dict[str, objec
         if not isinstance(value, dict) or "_id" not in value:
             raise DatasetError(f"{path}, line {number} is no JSON object with an _id: {shorten(line)}")
         id_ = str(value["_id"])
+        try:
+            f"{id_}{value.get('title')}{value.get('text')}".encode()
+        except UnicodeEncodeError:  # JSON can write it as \ud800
+            raise DatasetError(f"{path}, line {number} holds a lone surrogate, which is not text") from None
         if id_ in seen:
             raise DatasetError(f"{path}, line {number}: the id {id_!r} is there twice")
         seen.add(id_)

@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from loopback import Stranger, recording_server
 from loopback_hub import COMMIT, loopback_hub
@@ -20,7 +21,7 @@ from make_model2vec import make_model2vec
 from make_st import name_a_module, write_code, write_st
 
 from ensembed import Ensemble, load
-from ensembed.cli import main
+from ensembed.cli import SUMMARIES, cli, main
 from ensembed.corpora import as_corpus
 from ensembed.encoders import Encoder, Request, open_encoder
 from ensembed.encoders.base import UntrustedName
@@ -34,6 +35,7 @@ from ensembed.methods import Concat
 from ensembed.models.hub_models import from_pretrained
 from ensembed.models.opening import open_model
 from ensembed.models.saved_model import read_model, write_model
+from ensembed.models.translation import translate
 from ensembed.search import Index
 from ensembed.search.index_files import read_manifest
 from ensembed.views import View, ViewStore
@@ -213,14 +215,22 @@ class Entry:
     open: Callable[[Path, Trust], object]
 
 
+COMMANDS = set[str]()
+"""The commands that are run."""
+
+
 def command(*words: str) -> Callable[[Path, Trust], object]:
-    """Run a command; FOLDER is the artefact and LINES a file with sentences."""
+    """Run a command; FOLDER is the artefact, LINES a file with sentences, and INDEX a harmless index."""
+    COMMANDS.add(words[0])
 
     def run(folder: Path, trust: Trust) -> None:
         lines = folder.parent / "lines.txt"
         lines.write_text("".join(f"sentence {i} of {i % 7} about {i % 5} dogs\n" for i in range(60)))
         (folder.parent / "pairs.tsv").write_text("1\ta dog\ta cat\n2\ta dog\tthe dog\n3\tthe sun\tthe sun\n")
         places = {"FOLDER": folder, "LINES": lines, "PAIRS": folder.parent / "pairs.tsv", "NEW": folder.parent / "new"}
+        if "INDEX" in words:
+            places["INDEX"] = folder.parent / "harmless"
+            Index.create(places["INDEX"], "demo?dim=3").add([SENTENCE])
         consent = ["--trust"] if trust is True else ["--trust", trust] if trust else []
         if main([str(places.get(word, word)) for word in words] + consent):
             raise EnsembedError(sys.stderr.getvalue() if isinstance(sys.stderr, io.StringIO) else "exit status 1")
@@ -315,6 +325,15 @@ ENTRIES = {
     "cluster": Entry("model", command("cluster", "FOLDER", "LINES", "-k", "2")),
     "compare": Entry("model", command("compare", "FOLDER", "demo", "--corpus", "LINES", "--store", "NEW")),
     "reliability": Entry("model", command("reliability", "LINES", "-e", "FOLDER", "--store", "NEW")),
+    "choose": Entry("model", command("choose", "LINES", "-e", "FOLDER", "-e", "demo", "--store", "NEW")),
+    "evaluate a task": Entry("model", command("evaluate", "FOLDER", "--task", "PAIRS", "--store", "NEW")),
+    "distil": Entry("model", command("distil", "FOLDER", "LINES", "--out", "NEW")),
+    "distil --report": Entry("model", command("distil", "demo", "LINES", "--report", "FOLDER")),
+    "translate": Entry("model", command("translate", "FOLDER", "demo", "LINES", "--out", "NEW")),
+    "translate to": Entry("model", command("translate", "demo", "FOLDER", "LINES", "--out", "NEW")),
+    "translate()": Entry("model", lambda folder, trust: translate(folder, "demo", [SENTENCE], trust=trust)),
+    "migrate": Entry("model", command("migrate", "INDEX", "--to", "FOLDER", "--out", "NEW", "--yes")),
+    "search with a model": Entry("model", command("search", "INDEX", SENTENCE, "--query-model", "FOLDER")),
     "index with a model": Entry("model", command("index", "NEW", "LINES", "--model", "FOLDER")),
     "dedupe": Entry("model", command("dedupe", "FOLDER", "LINES", "--threshold", "0.9")),
     "serve": Entry("model", command("serve", "FOLDER", "--port", "0")),
@@ -347,6 +366,13 @@ def make(artefact: str, folder: Path, name: str) -> Any:  # noqa: ANN401 - a pat
     if artefact == "nested":
         return hostile_index(folder / "index", str(hostile_model(folder / "model", name).absolute()))
     return name if artefact == "name" else hostile_index(folder / "index", name, rows=artefact == "index")
+
+
+def test_every_command_that_takes_consent_is_an_entry() -> None:
+    context = click.Context(cli)
+    commands = {name: cli.get_command(context, name) for name in SUMMARIES}
+    taking = {name for name, known in commands.items() if known and "trust" in {each.name for each in known.params}}
+    assert taking == COMMANDS
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

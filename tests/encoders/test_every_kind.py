@@ -42,13 +42,14 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     return name
 
 
-@pytest.fixture(params=MODULES)
+@pytest.fixture(params=MODULES, scope="module")
 def name(request: pytest.FixtureRequest, names: Callable[[str], str]) -> str:
     return names(request.param)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def encoder(name: str) -> Encoder:
+    """The encoder, opened once for all tests: it keeps nothing of what it has encoded."""
     return open_encoder(name)
 
 

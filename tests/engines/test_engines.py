@@ -22,6 +22,7 @@ from ensembed.engines.ray.shard_worker import Usage
 from ensembed.errors import EngineError, InputError, MissingError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Concat, Method
 from ensembed.methods.passes import LOCAL
+from ensembed.numerics.moments import Moments
 from ensembed.support.progress import Progress, silent
 
 # Ray's own: its data sets warn of settings that they make themselves.
@@ -136,33 +137,15 @@ def test_a_worker_that_reports_twice_is_counted_once() -> None:
     assert Stage("x", 10, 2.0, 1, 0).rate == 5
 
 
-ALONE = """
-import numpy as np, ray
-from ensembed.engines import Ray
-from ensembed.errors import EngineError
-from ensembed.numerics.moments import Moments
-X = np.random.default_rng(0).standard_normal((500, 4))
-with Ray() as engine:
-    found = engine.moments([X])
+@pytest.mark.usefixtures("cluster")
+def test_close_leaves_a_cluster_running_that_the_engine_did_not_start() -> None:
+    """What the engine started itself, it stops: tests/engines/test_scaling_docs.py."""
+    import ray
+
+    X = np.random.default_rng(0).standard_normal((500, 4))
+    with Ray("127.0.0.1:1") as engine:  # this process has its cluster already
+        np.testing.assert_allclose(engine.moments([X]).scatter, Moments.of(X).scatter, rtol=1e-12)
     assert ray.is_initialized()
-assert not ray.is_initialized()
-np.testing.assert_allclose(found.scatter, Moments.of(X).scatter, rtol=1e-12)
-ray.init(address="local", include_dashboard=False, log_to_driver=False)
-with Ray("127.0.0.1:1") as engine:  # this process has its cluster already
-    engine.moments([X])
-assert ray.is_initialized()
-ray.shutdown()
-print("done")
-"""
-
-
-def test_close_stops_a_cluster_that_the_engine_started_and_leaves_others_running(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split()[-1] == "done"
 
 
 def fitted(method: Method | None, engine: Engine | None, folder: Path, progress: Progress = silent) -> MetaEncoder:

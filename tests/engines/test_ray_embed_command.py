@@ -9,6 +9,7 @@ import pytest
 from ray_nodes import Nodes
 
 from ensembed.cli import main
+from ensembed.cli.options import EngineChoice
 from ensembed.testing import files_of
 
 pytestmark = pytest.mark.timeout(600)
@@ -22,8 +23,7 @@ def test_the_command_writes_the_views_and_says_what_it_took(
     line = ["embed", str(corpus), "-e", "demo?dim=4", "--shard-rows", "8", "--quiet"]
     ray = ["--engine", "ray", "--address", cluster.address, "--resources", "demo?dim=4:num_cpus=0.5,actors=1-2"]
     assert main([*line, "--store", str(tmp_path / "a"), *ray, "--json"]) == 0
-    # Ray may still print of workers that an earlier test killed; the object is the last line.
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    found = json.loads(capsys.readouterr().out)
     assert [view["rows"] for view in found["views"]] == [50]
     stages = {stage["stage"]: stage for stage in found["stages"]}
     assert stages["demo?dim=4"]["rows"] == 50
@@ -38,6 +38,15 @@ def test_the_command_writes_the_views_and_says_what_it_took(
     said = capsys.readouterr()
     assert "demo?dim=4" in said.out
     assert "index" in said.err
+
+
+def test_messages_of_ray_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with EngineChoice("ray").open():  # which connects when it is first needed
+        print("(raylet) A worker died")
+    print("the result")
+    printed = capsys.readouterr()
+    assert printed.out == "the result\n"
+    assert printed.err == "(raylet) A worker died\n"
 
 
 @pytest.mark.parametrize(

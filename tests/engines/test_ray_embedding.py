@@ -180,11 +180,10 @@ def test_a_sentence_that_kills_every_process_is_named(
     check_as_local(views, corpus, tmp_path)
 
 
-@pytest.mark.parametrize("deadly", [False, True])
 def test_a_block_that_fails_once_is_tried_again(
-    corpus: TextCorpus, store: ViewStore, marks: Path, tmp_path: Path, deadly: bool
+    corpus: TextCorpus, store: ViewStore, marks: Path, tmp_path: Path
 ) -> None:
-    views = Ray(resources=ONE).embed_all(store, corpus, [Poisoned(4, "poison", marks, times=1, deadly=deadly)])
+    views = Ray(resources=ONE).embed_all(store, corpus, [Poisoned(4, "poison", marks, times=1)])
     assert len(list(marks.iterdir())) == 1
     check_as_local(views, corpus, tmp_path)
 

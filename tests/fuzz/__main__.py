@@ -12,39 +12,20 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fuzz import foreign_formats, own_formats
+from fuzz import distil_formats, foreign_formats, own_formats, pulled_formats, task_formats, translation_formats
 from fuzz.mutations import Files, Mutator, Recipe
+from fuzz.report import HEADERS, Row, total, write_report
 from fuzz.workers import Format, Place, Pool, Result, make_artefact
 
 PAST = Path(__file__).parent / "past_failures.json"
 """Recipes of inputs that failed once: `[{"format": …, "steps": […], "repair": …, "problem": …}]`."""
-FORMATS: dict[str, Format] = own_formats.FORMATS | foreign_formats.FORMATS
+_ROOMS = (own_formats, translation_formats, distil_formats, foreign_formats, pulled_formats, task_formats)
+FORMATS: dict[str, Format] = {name: form for room in _ROOMS for name, form in room.FORMATS.items()}
 _CHUNK = 250  # inputs of a child
-
-
-@dataclass
-class Row:
-    """What became of the inputs of a format."""
-
-    inputs: int = 0
-    ok: int = 0
-    refused: int = 0
-    failures: int = 0
-    slowest: float = 0.0
-    most: float = 0.0
-
-    def count(self, result: Result) -> None:
-        """Add an input."""
-        self.inputs += 1
-        self.ok += result.outcome == "ok"
-        self.refused += result.outcome == "refused"
-        self.failures += result.failed
-        self.slowest, self.most = max(self.slowest, result.seconds), max(self.most, result.megabytes)
 
 
 def main(arguments: list[str]) -> int:
@@ -72,6 +53,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", default="0", help="Other seeds give other inputs.")
     parser.add_argument("--processes", type=int, default=2, help="Children at the same time.")
     parser.add_argument("--short", action="store_true", help="Leave out formats whose libraries are slow.")
+    parser.add_argument("--report", type=Path, help="Write the table to fuzz.json and fuzz.md in this folder.")
     parser.add_argument("--keep", action="store_true", help="Add new failures to past_failures.json.")
     return parser.parse_args(arguments)
 
@@ -80,7 +62,7 @@ def _run(formats: dict[str, Format], artefacts: dict[str, Files], root: Path, op
     pool = Pool(formats, artefacts, root, options.processes)
     rows = {name: Row() for name in formats}
     failures: dict[tuple[str, ...], tuple[Any, Result]] = {}
-    start = time.monotonic()
+    start, interrupted = time.monotonic(), list[str]()
     try:
         for name, what, result in pool.run(_jobs(formats, _past(formats), options, start)):
             rows[name].count(result)
@@ -94,7 +76,13 @@ def _run(formats: dict[str, Format], artefacts: dict[str, Files], root: Path, op
             _keep(_minimal(pool, formats[name].mutator(artefacts[name]), name, what, result), options)
     except KeyboardInterrupt:
         print("interrupted: the table is of the inputs so far")
+        interrupted = ["# interrupted"]
     _print(rows, time.monotonic() - start)
+    if options.report:
+        words = [f"{name}={value}" for name, value in (("INPUTS", options.inputs), ("SEED", options.seed)) if value]
+        words += [f"FORMATS='{' '.join(formats)}'"] if len(formats) < len(FORMATS) else []
+        words = ["make fuzz", *words, f"REPORT={options.report}", *interrupted]
+        write_report(options.report, rows, " ".join(words), list(FORMATS))
     return 1 if failures else 0
 
 
@@ -157,21 +145,10 @@ def _minimal(pool: Pool, mutator: Mutator, name: str, what: Recipe | str, result
 
 
 def _print(rows: dict[str, Row], seconds: float) -> None:
-    print(f"{'format':<20}{'inputs':>9}{'ok':>9}{'refused':>9}{'failures':>9}{'slowest s':>11}{'most MB':>9}")
-    total = Row()
-    for name, row in rows.items():
-        print(_line(name, row))
-        for field in ("inputs", "ok", "refused", "failures"):
-            setattr(total, field, getattr(total, field) + getattr(row, field))
-        total.slowest, total.most = max(total.slowest, row.slowest), max(total.most, row.most)
-    print(_line("all", total))
-    print(f"{seconds:.0f} s, {total.inputs / max(seconds, 1e-9):.0f} inputs a second")
-
-
-def _line(name: str, row: Row) -> str:
-    return (
-        f"{name:<20}{row.inputs:>9,}{row.ok:>9,}{row.refused:>9,}{row.failures:>9,}{row.slowest:>11.2f}{row.most:>9.0f}"
-    )
+    whole = total(rows)
+    for name, *cells in [HEADERS, *([name, *row.cells()] for name, row in rows.items()), ["all", *whole.cells()]]:
+        print(f"{name:<20}" + "".join(f"{cell:>11}" for cell in cells))
+    print(f"{seconds:.0f} s, {whole.inputs / max(seconds, 1e-9):.0f} inputs a second")
 
 
 if __name__ == "__main__":

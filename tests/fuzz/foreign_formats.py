@@ -126,12 +126,6 @@ def _make_use_lite(folder: Path) -> None:
     make_use_lite(folder)
 
 
-def _make_use_m3(folder: Path) -> None:
-    from make_use_m3 import make_use_m3
-
-    make_use_m3(folder)
-
-
 def _make_st(folder: Path) -> None:
     from make_st import write_st
 
@@ -470,7 +464,6 @@ FORMATS: dict[str, Format] = {
     "st": Format(_make_st, partial(_encode, "st:{folder}/model?device=cpu"), modules=_ST, slow=True),
     "tfhub": Format(_make_saved_model, _read_saved_model, modules=_TENSORFLOW, slow=True),
     "use-lite": Format(_make_use_lite, partial(_encode, "use-lite:{folder}?max_length=16")),
-    "use-m3": Format(_make_use_m3, partial(_encode, "use-m3:{folder}")),
     "words-glove": _words("glove"),
     "words-word2vec": _words("word2vec"),
     "words-binary": _words("word2vec-bin"),

@@ -39,11 +39,17 @@ TEXTS = [
 ]
 
 
-def _sha256(data: bytes) -> str:
+def sha256_of(data: bytes) -> str:
+    """Return the hash of some bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
-def _content(files: Files, name: str) -> bytes:
+def json_seal(facts: Any) -> str:  # noqa: ANN401 - plain JSON
+    """Return the hash of facts, however they are laid out."""
+    return sha256_of(json.dumps(facts, sort_keys=True).encode())
+
+
+def content_of(files: Files, name: str) -> bytes:
     """Return the bytes of a file; a TypeError, so that nothing is repaired, if it is none."""
     content = files.get(name)
     if not isinstance(content, bytes):
@@ -76,10 +82,11 @@ def _read_model(folder: Path) -> object:
     return model.encode(TEXTS).tobytes(), model.spec.key, model.similarity(TEXTS[:1], TEXTS[1:2]).tobytes()
 
 
-def _repair_model(files: Files) -> None:
-    config = json.loads(_content(files, "config.json"))
+def repair_model(files: Files) -> None:
+    """Make the hash of a saved model right."""
+    config = json.loads(content_of(files, "config.json"))
     config.pop("sha256", None)
-    seal = _sha256(json.dumps(config, sort_keys=True).encode() + b"\0" + _content(files, "model.safetensors"))
+    seal = sha256_of(json.dumps(config, sort_keys=True).encode() + b"\0" + content_of(files, "model.safetensors"))
     files["config.json"] = json.dumps(config | {"sha256": seal}).encode()
 
 
@@ -108,14 +115,14 @@ def _repair_view(files: Files) -> None:
         content = files[name]
         if not match or not isinstance(content, bytes):
             continue
-        digest = _sha256(content)[:32]
+        digest = sha256_of(content)[:32]
         files[f"{match[1]}shard-{match[2]}-{digest}.npy"] = files.pop(name)
         manifest = f"{match[1]}manifest.json"
-        files[manifest] = _content(files, manifest).replace(match[3].encode(), digest.encode())
+        files[manifest] = content_of(files, manifest).replace(match[3].encode(), digest.encode())
     for name in [name for name in files if name.endswith("manifest.json")]:
-        facts = json.loads(_content(files, name))
+        facts = json.loads(content_of(files, name))
         facts.pop("checksum", None)
-        facts["checksum"] = _sha256(json.dumps(facts, sort_keys=True).encode())[:32]
+        facts["checksum"] = sha256_of(json.dumps(facts, sort_keys=True).encode())[:32]
         files[name] = json.dumps(facts, indent=1, sort_keys=True).encode() + b"\n"
 
 
@@ -159,8 +166,9 @@ def _change_index(folder: Path) -> object:
     return [[(hit.id, hit.score, hit.text, hit.metadata) for hit in some] for some in hits], len(index)
 
 
-def _repair_index(files: Files) -> None:
-    facts = json.loads(_content(files, "index.json"))
+def repair_index(files: Files) -> None:
+    """Make the hashes, sizes and checksums of an index right."""
+    facts = json.loads(content_of(files, "index.json"))
     for segment in facts["segments"]:
         if not isinstance(segment, dict):
             continue
@@ -169,23 +177,22 @@ def _repair_index(files: Files) -> None:
         sums = b""
         for content in ("vectors", "keys", "ids", "places", "codes", "scales"):
             if content in named:
-                data = _content(files, named[content])
+                data = content_of(files, named[content])
                 data = data[10 + struct.unpack("<H", data[8:10])[0] :]
                 for start in range(0, len(data), 1 << 16):
                     sums += struct.pack("<I", zlib.crc32(data[start : start + (1 << 16)]))
         if "blocks" in named:
-            data = _content(files, named["blocks"])
+            data = content_of(files, named["blocks"])
             files[named["blocks"]] = data[: 10 + struct.unpack("<H", data[8:10])[0]] + sums
-    _repair_facts(files, facts)
+    repair_facts(files, facts)
     facts.pop("sha256", None)
-    digest = _sha256(json.dumps(facts, sort_keys=True).encode())
-    files["index.json"] = json.dumps(facts | {"sha256": digest}, indent=1).encode() + b"\n"
+    files["index.json"] = json.dumps(facts | {"sha256": json_seal(facts)}, indent=1).encode() + b"\n"
 
 
 def _repair_places(files: Files, named: dict[str, str]) -> None:
     """Let the places of rows be those of the lines in `records`."""
-    lines = _content(files, named["records"]).splitlines(keepends=True)
-    data = _content(files, named["places"])
+    lines = content_of(files, named["records"]).splitlines(keepends=True)
+    data = content_of(files, named["places"])
     start = 10 + struct.unpack("<H", data[8:10])[0]
     if len(data) - start == 16 * (len(lines) + 1):
         begins = np.cumsum([0, *map(len, lines)])
@@ -193,14 +200,14 @@ def _repair_places(files: Files, named: dict[str, str]) -> None:
         files[named["places"]] = data[:start] + np.stack([begins, sums], axis=1).astype("<i8").tobytes()
 
 
-def _repair_facts(files: Files, facts: Any) -> None:  # noqa: ANN401 - whatever JSON holds
+def repair_facts(files: Files, facts: Any) -> None:  # noqa: ANN401 - whatever JSON holds
     """Make size and hash right wherever a file is described."""
     if isinstance(facts, dict):
         content = files.get(facts["name"]) if isinstance(facts.get("name"), str) else None
         if {"name", "size", "sha256"} <= facts.keys() and isinstance(content, bytes):
-            facts |= {"size": len(content), "sha256": _sha256(content)}
+            facts |= {"size": len(content), "sha256": sha256_of(content)}
     for item in facts.values() if isinstance(facts, dict) else facts if isinstance(facts, list) else ():
-        _repair_facts(files, item)
+        repair_facts(files, item)
 
 
 # --- Stores of vectors ------------------------------------------------------------------------------------------------
@@ -232,8 +239,8 @@ def _read_store(name: str, folder: Path) -> object:
 
 
 def _repair_store(files: Files) -> None:
-    facts = json.loads(_content(files, "store.json"))
-    facts["sha256"] = _sha256(_content(files, facts["index"]))
+    facts = json.loads(content_of(files, "store.json"))
+    facts["sha256"] = sha256_of(content_of(files, facts["index"]))
     files["store.json"] = json.dumps(facts).encode()
 
 
@@ -324,7 +331,7 @@ def _repair_checkpoint(files: Files) -> None:
 
     from ensembed.support.training_checkpoint import seal
 
-    data = _content(files, "training/training.safetensors")
+    data = content_of(files, "training/training.safetensors")
     end = 8 + struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:end])
     try:
@@ -360,20 +367,20 @@ def _read_word_cache(folder: Path) -> object:
 
 def _repair_word_cache(files: Files) -> None:
     for name in [name for name in files if re.fullmatch(r"cache/words/[^/]*/manifest\.json", name)]:
-        facts = json.loads(_content(files, name))
+        facts = json.loads(content_of(files, name))
         facts.pop("checksum", None)
         for part in facts["files"]:
             content = files.get(f"{Path(name).parent}/{part}")
             if isinstance(content, bytes):
-                facts["files"][part] = _sha256(f"{part} {_sha256(content)}\n".encode())[:16]
-        facts["checksum"] = _sha256(json.dumps(facts, sort_keys=True).encode())[:16]
+                facts["files"][part] = sha256_of(f"{part} {sha256_of(content)}\n".encode())[:16]
+        facts["checksum"] = sha256_of(json.dumps(facts, sort_keys=True).encode())[:16]
         files[name] = json.dumps(facts).encode()
 
 
 def _remember(folder: Path) -> object:
     """Ask for what is remembered of a file, where the file of the artefact is what is remembered."""
     path = folder.parent / "outside" / "secret"
-    name = _sha256(json.dumps([str(path.resolve()), "test"]).encode())[:32]
+    name = sha256_of(json.dumps([str(path.resolve()), "test"]).encode())[:32]
     os.environ["ENSEMBED_CACHE"] = str(folder)
     target = folder / "remembered" / f"{name}.json"
     target.parent.mkdir(exist_ok=True)
@@ -405,13 +412,13 @@ def _read_export(folder: Path) -> object:
 
 
 def _repair_export(files: Files) -> None:
-    config = json.loads(_content(files, "config.json"))
+    config = json.loads(content_of(files, "config.json"))
     for name in config["sha256"]:
         content = files.get(name)
         if isinstance(content, bytes):
-            config["sha256"][name] = _sha256(content)
+            config["sha256"][name] = sha256_of(content)
     config.pop("seal", None)
-    seal = _sha256(json.dumps(config, sort_keys=True).encode())
+    seal = sha256_of(json.dumps(config, sort_keys=True).encode())
     files["config.json"] = json.dumps(config | {"seal": seal}).encode()
 
 
@@ -449,23 +456,23 @@ def _read_findings(folder: Path) -> object:
 
 
 # A model with huge weights opens, and fails when it is used.
-_MODEL_NAMES = ("artefact", "values too large", "NaN or Inf")
+MODEL_NAMES = ("artefact", "values too large", "NaN or Inf")
 
 FORMATS: dict[str, Format] = {
-    "model": Format(_make_model, _read_model, _repair_model, sealed=True, names=_MODEL_NAMES),
-    "model-network": Format(_make_network, _read_model, _repair_model, sealed=True, names=_MODEL_NAMES),
+    "model": Format(_make_model, _read_model, repair_model, sealed=True, names=MODEL_NAMES),
+    "model-network": Format(_make_network, _read_model, repair_model, sealed=True, names=MODEL_NAMES),
     "view": Format(_make_view, _read_view, _repair_view, sealed=True),
     "view-embed": Format(_make_view, _embed_view, _repair_view, sealed=True),
-    "index": Format(_make_index, _read_index, _repair_index, sealed=True),
-    "index-int8": Format(lambda folder: _make_index(folder, dtype="int8"), _read_index, _repair_index, sealed=True),
+    "index": Format(_make_index, _read_index, repair_index, sealed=True),
+    "index-int8": Format(lambda folder: _make_index(folder, dtype="int8"), _read_index, repair_index, sealed=True),
     "index-binary": Format(
-        lambda folder: _make_index(folder, dtype="binary"), _verify_index, _repair_index, sealed=True
+        lambda folder: _make_index(folder, dtype="binary"), _verify_index, repair_index, sealed=True
     ),
-    "index-change": Format(_make_index, _change_index, _repair_index, sealed=True),
+    "index-change": Format(_make_index, _change_index, repair_index, sealed=True),
     "index-graph": Format(
         lambda folder: _make_index(folder, rows=1100, kind="hnsw"),
         lambda folder: _read_index(folder, k=3),
-        _repair_index,
+        repair_index,
         sealed=True,
         modules=("usearch.index",),
     ),

@@ -27,7 +27,7 @@ def weights_for(dims: tuple[int, ...]) -> tuple[float, ...]:
 @pytest.mark.parametrize(("n", "dims"), SHAPES)
 def test_it_projects_on_the_leading_directions_of_the_second_moment(n: int, dims: tuple[int, ...], kind: str) -> None:
     views, weights = make_views(n, dims, kind), weights_for(dims)
-    new = make_views(n, dims, seed=1)
+    new = make_views(11, dims, seed=1)
     meta = Auto(3, weights).fit(views)
     vectors, spectrum = oracles.auto(views, new, weights, 3)
     assert oracles.gram_error(meta.transform(new), vectors) < 1e-5

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.demo_encoder import DemoEncoder
-from ensembed.errors import InputError, ViewError
+from ensembed.errors import InputError, TrainingError, ViewError
 from ensembed.methods import GCCA, SVD, Auto
 from ensembed.numerics.eigen import top_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import TensorMatrix, check_views
-from ensembed.numerics.torch_device import checked_device, gcca_on, top_eigh_on
+from ensembed.numerics.torch_device import checked_device, gcca_on, memory_errors, top_eigh_on
 from ensembed.views import ViewStore
 
 torch = pytest.importorskip("torch")
@@ -154,3 +154,15 @@ def test_a_fit_with_torch_on_a_device_equals_the_fit_with_numpy(method: Any) -> 
     found = method.fit(tensors, device="cpu")
     np.testing.assert_allclose(found.transform(tensors), method.fit(views).transform(views), rtol=1e-3, atol=1e-4)
     assert found.rows == len(views[0])
+
+
+@pytest.mark.parametrize("error", [RuntimeError("CUDA out of memory. Tried to allocate\n1 GiB"), MemoryError()])
+def test_full_memory_is_a_training_error_with_a_way_out(error: Exception) -> None:
+    way_out = r"not enough memory to train: .*; lower batch_size=7, or choose another device"
+    with pytest.raises(TrainingError, match=way_out), memory_errors("batch_size=7"):
+        raise error
+
+
+def test_errors_that_are_not_of_memory_stay_as_they_are() -> None:
+    with pytest.raises(RuntimeError, match="shapes differ"), memory_errors("batch_size=7"):
+        raise RuntimeError("shapes differ")

@@ -41,7 +41,7 @@ def _index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     assert not searched or (200 in searched and 404 not in searched)
 
 
-@schema.parametrize()
+@schema.parametrize()  # type: ignore[untyped-decorator] # its types are left out (pyproject.toml)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_operation_behaves_as_the_openapi_document_says(case: Any) -> None:  # noqa: ANN401 - one of its own classes
     reply = case.call_and_validate()

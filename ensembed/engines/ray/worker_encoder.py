@@ -36,7 +36,7 @@ class Source:
         from ray import cloudpickle
 
         try:
-            data = cloudpickle.dumps(encoder)  # type: ignore[no-untyped-call] # the library has no types
+            data = cloudpickle.dumps(encoder)
         except Exception as error:  # whatever an object's own pickling raises
             raise EncoderError(
                 f"encoder {encoder.spec.name!r} is an object that cannot be sent to other processes: {error!r}; name "

@@ -33,6 +33,7 @@ from ensembed.methods.autoencoder.training_batches import Batches, are_resident,
 from ensembed.methods.meta import FloatArray, Layer, Network
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix
+from ensembed.numerics.torch_device import memory_errors
 from ensembed.support.progress import Progress
 from ensembed.support.training_checkpoint import Checkpoint, State
 
@@ -68,7 +69,8 @@ def train(
     device = choose_device(method.device if device is None else device)
     precision = _choose_precision(method, device)
     # Graphs, streams and kernels are made on the device that is current.
-    with torch.cuda.device(device) if device.startswith("cuda") else nullcontext(), _memory_errors(method):
+    less = memory_errors(f"batch_size={method.batch_size}, dim or hidden_dim")
+    with torch.cuda.device(device) if device.startswith("cuda") else nullcontext(), less:
         seconds = _KEEP_EVERY if keep_every is None else keep_every
         return _Run(method, views, device, precision, group or Alone(), seconds).networks(d, how)
 
@@ -319,19 +321,6 @@ def _settings(threads: int | None, device: str, precision: str) -> Iterator[None
         torch.set_num_threads(before[0])
         if cuda:
             matmul.allow_tf32, matmul.allow_bf16_reduced_precision_reduction = before[1:]
-
-
-@contextmanager
-def _memory_errors(method: Autoencoder) -> Iterator[None]:
-    """Raise a TrainingError with a way out if memory runs out."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:  # torch's own for a GPU is a RuntimeError; for the CPU it has none
-        if isinstance(error, MemoryError) or "memory" in str(error).lower():
-            reason = str(error).splitlines()[0][:200] if str(error) else "memory is full"
-            way = f"lower batch_size={method.batch_size}, dim or hidden_dim, or choose another device"
-            raise TrainingError(f"there is not enough memory to train: {reason}; {way}") from error
-        raise
 
 
 def _networks(design: Design, weights: dict[str, FloatArray]) -> tuple[Network, ...]:

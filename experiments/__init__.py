@@ -1,5 +1,6 @@
 """Questions of our own and the tables that answer them. Not in the wheel: run them from a clone.
 
+    python -m experiments.before_after      ranks of answers under members and ensemble: results/before_after.md
     python -m experiments.demo              the paper's main table on the default encoders (`make demo`)
     python -m experiments.dimensions_table  vectors truncated to 32, 64, ... dimensions: results/dimensions.md
     python -m experiments.distil_table      static students of an ensemble: results/distil.md
@@ -10,7 +11,8 @@
     python -m experiments.reliability_sizes how many sentences show the best member: results/reliability-sizes.md
     python -m experiments.missing_table     ensembles without a member: results/missing.md
     python -m experiments.tasks_table       search, classes, clusters and pairs: results/tasks.md
-    python -m experiments.translate_table   maps between encoders
+    python -m experiments.translate_table   maps between encoders: results/translate.md
+    python -m experiments.translate_ceiling non-linear maps between them: results/translate-ceiling.md
     python -m experiments.tuning_table      tuning on a few labelled pairs: results/tuning.md
     python -m experiments.words_table       word vectors under several poolings: results/words.md
 

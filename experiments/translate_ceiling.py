@@ -1,10 +1,10 @@
 """`python -m experiments.translate_ceiling VECTORS`: do non-linear maps find more than linear ones?
 
-VECTORS is a `.npz` file of `X` and `Y` [n, d], two encoders' vectors of the same texts, and `Q` [q, d'], the second
-one's vectors of queries; `--export` makes one from stored views. Maps are fitted on 5,000 texts: linear ones, kernel
+VECTORS is a `.npz` file of `X` and `Y` [n, d], two encoders' vectors of the same texts, and `P` and `Q` [q, d], their
+vectors of queries; `--export` makes one from stored views. Maps are fitted on `--examples` texts: linear ones, kernel
 machines, random features, and networks of several sizes trained on several losses, each at several strengths; as an
-upper bound, each setting of the non-linear ones is chosen by the very figure that is shown. Also with all texts but the
-searched ones as examples. Needs torch, and uses a GPU if there is one. Writes `translate-ceiling.md` and `.json`.
+upper bound, each setting is chosen by the very figure that is shown. `--few` tries fewer settings, for a machine
+without a GPU. Needs torch. Writes `translate-ceiling.md` and `.json`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,32 +21,54 @@ from typing import Any
 import numpy as np
 import torch
 
-ANCHORS = 5000
+from ensembed.support.provenance import provenance
+from ensembed.support.text_tables import markdown_table
+from experiments import write_results
+
 SEARCHED = 10_000
 """Texts at the end of the file, which are searched and never fitted on."""
 NEAREST = 10
+QUERIES = 1000
+LOSSES = ("cosines", "similarities", "contrast")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 Tensor: Any = torch.Tensor
 Map = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """The settings that are tried."""
+
+    widths: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+    penalties: tuple[float, ...] = (0.003, 0.03, 0.3)
+    rows: int = 20_000  # of kernels
+    counts: tuple[int, ...] = (2048, 8192)
+    hidden: tuple[int, ...] = (0, 512, 2048)
+    layers: tuple[int, ...] = (1, 2)
+    decays: tuple[float, ...] = (0.01, 0.1)
+    drops: tuple[float, ...] = (0.0, 0.3)
+    steps: int = 1200
+    batch: int = 1024
+
+
+FEW = Effort((1.0, 4.0), (0.1,), 5000, (2048,), (0, 512), (1,), (0.01,), (0.3,), 300, 512)
+"""What a busy processor can do in some minutes."""
 unit = torch.nn.functional.normalize
 
 
-def export(corpus: Path, queries: Path, source: str, target: str, rows: int, out: Path) -> None:
+def export(corpus: Path, queries: Path, source: str, target: str, lines: int, out: Path) -> None:
     """Write vectors out of stored views, in half precision."""
     from ensembed.corpora import as_corpus
     from ensembed.models.opening import open_model
     from ensembed.views import ViewStore
+    from experiments.translate_table import chosen_queries, embedded
 
-    store, (given, wanted) = ViewStore(), (open_model(source), open_model(target))
-    texts, asked = as_corpus(corpus), as_corpus(queries)
-    vectors = {
-        "X": store.embed(texts, given)[:rows],
-        "Y": store.embed(texts, wanted)[:rows],
-        "Q": store.embed(asked, wanted)[:],
-    }
-    half: dict[str, Any] = {name: np.asarray(rows, np.float16) for name, rows in vectors.items()}
-    np.savez(out, **half)
+    models, store = [open_model(source), open_model(target)], ViewStore()
+    vectors = embedded(list(as_corpus(corpus))[:lines], models, store)
+    vectors += embedded(chosen_queries(queries, QUERIES), models, store)
+    half: dict[str, Any] = {name: rows.astype(np.float16) for name, rows in zip("XYPQ", vectors, strict=True)}
+    np.savez(out, names=np.array([source, target]), **half)
 
 
 def ridge(x: Any, y: Any, strength: float) -> Any:  # noqa: ANN401 - tensors
@@ -83,7 +106,7 @@ def summed(models: Any, rows: Any) -> Any:  # noqa: ANN401 - tensors
     return sum(model(rows) for model in models)
 
 
-def linear(x: Any, y: Any) -> Iterator[tuple[str, Map]]:  # noqa: ANN401 - tensors
+def linear(x: Any, y: Any, _: Effort) -> Iterator[tuple[str, Map]]:  # noqa: ANN401 - tensors
     """Yield the linear maps of `ensembed translate`."""
     R = rotation(x, y)
     for strength, part in itertools.product((0.003, 0.03, 0.1), (0.0, 0.25, 0.5, 0.75, 1.0)):
@@ -91,11 +114,11 @@ def linear(x: Any, y: Any) -> Iterator[tuple[str, Map]]:  # noqa: ANN401 - tenso
         yield f"linear: ridge {strength:g}, part {part:g}", partial(affine, x.mean(0), y.mean(0), W)
 
 
-def kernels(x: Any, y: Any) -> Iterator[tuple[str, Map]]:  # noqa: ANN401 - tensors
+def kernels(x: Any, y: Any, effort: Effort) -> Iterator[tuple[str, Map]]:  # noqa: ANN401 - tensors
     """Yield kernel ridge regressions, alone and on what the blended linear map leaves."""
-    x, y = x[:20_000], y[:20_000]
+    x, y = x[: effort.rows], y[: effort.rows]
     base = 0.5 * ridge(x, y, 0.03) + 0.5 * rotation(x, y)
-    for width, penalty, over in itertools.product((0.5, 1.0, 2.0, 4.0), (0.003, 0.03, 0.3), (False, True)):
+    for width, penalty, over in itertools.product(effort.widths, effort.penalties, (False, True)):
         start: Map = partial(affine, x.mean(0), y.mean(0), base if over else torch.zeros_like(base))
         K = torch.exp(width * (x @ x.T - 1))
         C = torch.linalg.solve(K + penalty * torch.eye(len(x), device=x.device), y - start(x))
@@ -103,10 +126,10 @@ def kernels(x: Any, y: Any) -> Iterator[tuple[str, Map]]:  # noqa: ANN401 - tens
         yield name, partial(kernel, x, C, start, width)
 
 
-def features(x: Any, y: Any) -> Iterator[tuple[str, Map]]:  # noqa: ANN401 - tensors
+def features(x: Any, y: Any, effort: Effort) -> Iterator[tuple[str, Map]]:  # noqa: ANN401 - tensors
     """Yield ridge regressions on random features beside the vector."""
     torch.manual_seed(0)
-    for count, scale, penalty in itertools.product((2048, 8192), (1.0, 3.0), (0.1, 1.0, 10.0)):
+    for count, scale, penalty in itertools.product(effort.counts, (1.0, 3.0), (0.1, 1.0, 10.0)):
         R, b = torch.randn(x.shape[1], count, device=x.device) * scale, torch.rand(count, device=x.device) * 2 - 1
         mean = x.mean(0)
 
@@ -121,13 +144,13 @@ def features(x: Any, y: Any) -> Iterator[tuple[str, Map]]:  # noqa: ANN401 - ten
         yield name, partial(on_features, y.mean(0), W, make, centre)
 
 
-def networks(x: Any, y: Any) -> Iterator[tuple[str, Map]]:  # noqa: ANN401 - tensors
+def networks(x: Any, y: Any, effort: Effort) -> Iterator[tuple[str, Map]]:  # noqa: ANN401 - tensors
     """Yield networks beside the blended linear map, trained on cosines, on similarities, or on telling texts apart."""
     base = 0.5 * ridge(x, y, 0.03) + 0.5 * rotation(x, y)
     for hidden, layers, loss, decay, drop in itertools.product(
-        (0, 512, 2048), (1, 2), ("cosines", "similarities", "contrast"), (0.01, 0.1), (0.0, 0.3)
+        effort.hidden, effort.layers, LOSSES, effort.decays, effort.drops
     ):
-        if not hidden and (layers > 1 or drop):
+        if not hidden and (layers > 1 or drop != effort.drops[0]):
             continue
         torch.manual_seed(0)
         first = torch.nn.Linear(*base.shape, device=x.device)
@@ -142,19 +165,19 @@ def networks(x: Any, y: Any) -> Iterator[tuple[str, Map]]:  # noqa: ANN401 - ten
         bent = torch.nn.Sequential(*parts, torch.nn.Linear(width, y.shape[1])).to(x.device)
         torch.nn.init.zeros_(bent[-1].weight)
         models = torch.nn.ModuleList([first, bent] if hidden else [first])
-        train(models, x, y, loss, decay)
+        train(models, x, y, loss, decay, effort)
         models.eval()
         shape = f"{layers} x {hidden}" if hidden else "affine"
         name = f"network: {shape}, {loss}, decay {decay:g}, dropout {drop:g}"
         yield name, partial(summed, models)
 
 
-def train(models: Any, x: Any, y: Any, loss: str, decay: float, steps: int = 1200) -> None:  # noqa: ANN401 - modules
+def train(models: Any, x: Any, y: Any, loss: str, decay: float, effort: Effort) -> None:  # noqa: ANN401 - modules
     """Train with AdamW on random batches."""
     optimiser = torch.optim.AdamW(models.parameters(), lr=5e-4, weight_decay=decay)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    for _ in range(steps):
-        batch = torch.randint(len(x), (1024,), device=x.device)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, effort.steps)
+    for _ in range(effort.steps):
+        batch = torch.randint(len(x), (effort.batch,), device=x.device)
         made, wanted = unit(sum(model(x[batch]) for model in models), dim=1), y[batch]
         error = (1 - (made * wanted).sum(1)).mean()
         scores, true = 20 * wanted @ made.T, 20 * wanted @ wanted.T
@@ -168,64 +191,69 @@ def train(models: Any, x: Any, y: Any, loss: str, decay: float, steps: int = 120
         schedule.step()
 
 
+def recalls(x: Any, y: Any, texts: Any, wanted: Any, asked: Any, effort: Effort) -> Iterator[tuple[str, str, float]]:  # noqa: ANN401 - tensors
+    """Yield family, setting and recall@10 of every map from x to y, on other texts, with real queries."""
+    truth = (asked @ wanted.T).topk(NEAREST, dim=1).indices
+    for family in (linear, kernels, features, networks):
+        for name, apply in family(x, y, effort):
+            with torch.no_grad():
+                found = (asked @ unit(apply(texts), dim=1).T).topk(NEAREST, dim=1).indices
+            yield family.__name__, name, float((found[:, :, None] == truth[:, None, :]).any(1).float().mean())
+
+
 def main() -> None:
-    """Fit all maps, and write what the best of each family finds."""
+    """Fit all maps in both directions, and write what the best of each family finds."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("vectors", type=Path)
-    parser.add_argument("--export", nargs=5, metavar=("CORPUS", "QUERIES", "SOURCE", "TARGET", "ROWS"))
+    parser.add_argument("--export", nargs=5, metavar=("CORPUS", "QUERIES", "SOURCE", "TARGET", "LINES"))
+    parser.add_argument("--examples", type=int, action="append", default=[], help="texts to fit on, by default 5,000")
+    parser.add_argument("--few", action="store_true", help="try few settings")
     parser.add_argument("--out", type=Path, default=Path("results"))
     chosen = parser.parse_args()
     if chosen.export:
-        corpus, queries, source, target, rows = chosen.export
-        export(Path(corpus), Path(queries), source, target, int(rows), chosen.vectors)
+        corpus, queries, source, target, lines = chosen.export
+        export(Path(corpus), Path(queries), source, target, int(lines), chosen.vectors)
         return
     arrays = np.load(chosen.vectors)
-    lines, data = [], {}
-    for pair, names in (("to the second", "XYQ"), ("to the first", "YX")):
-        tensors = [unit(torch.from_numpy(arrays[name].astype(np.float32)).to(DEVICE), dim=1) for name in names]
-        X, Y = tensors[:2]
-        texts, truth_rows = X[-SEARCHED:], Y[-SEARCHED:]
-        asked = tensors[2] if len(tensors) > 2 else truth_rows[:1000]
-        known = len(X) - SEARCHED
-
-        def hits(rows: Any, asked: Any = asked, own: bool = len(tensors) < 3) -> Any:  # noqa: ANN401 - tensors
-            scores = asked @ unit(rows, dim=1).T
-            if own:
-                scores.fill_diagonal_(-2)
-            return scores.topk(NEAREST, dim=1).indices
-
-        truth = hits(truth_rows)
-        for examples in (ANCHORS, known):
-            x, y = X[:examples], Y[:examples]
-            for family in (linear, kernels, features, networks):
-                scores: dict[str, float] = {}
-                for name, apply in family(x, y):
-                    with torch.no_grad():
-                        found = hits(apply(texts))
-                    scores[name] = float((found[:, :, None] == truth[:, None, :]).any(1).float().mean())
-                top = max(scores, key=lambda name: scores[name])
-                line = [pair, f"{examples:,}", top, f"{scores[top]:.3f}", str(len(scores))]
-                print(*line, sep=" | ", flush=True)
-                lines.append(line)
-                data[f"{pair}, {examples}, {family.__name__}"] = scores
-                write(chosen.out, lines, data)
+    X, Y, P, Q = (unit(torch.from_numpy(arrays[name].astype(np.float32)).to(DEVICE), dim=1) for name in "XYPQ")
+    first, second = arrays["names"].tolist()
+    data: dict[str, dict[str, float]] = {}
+    for examples in chosen.examples or [5000]:
+        if examples + SEARCHED > len(X):
+            parser.error(f"{examples} examples and {SEARCHED} texts to search are more than the {len(X)} there are")
+        for pair, old, new, asked in ((f"{first} to {second}", X, Y, Q), (f"{second} to {first}", Y, X, P)):
+            for family, name, recall in recalls(
+                old[:examples],
+                new[:examples],
+                old[-SEARCHED:],
+                new[-SEARCHED:],
+                asked,
+                FEW if chosen.few else Effort(),
+            ):
+                data.setdefault(f"{pair} | {examples:,} | {family}", {})[name] = recall
+                print(f"{pair} | {examples} | {name} | {recall:.3f}", flush=True)
+            write(chosen.out, data, chosen)
 
 
-def write(out: Path, lines: list[list[str]], data: dict[str, dict[str, float]]) -> None:
+def write(out: Path, data: dict[str, dict[str, float]], chosen: argparse.Namespace) -> None:
     """Write the page and the data."""
+    settings = f"{' '.join(f'--examples {count}' for count in chosen.examples)} {'--few' if chosen.few else ''}"
+    command = " ".join(f"python -m experiments.translate_ceiling {chosen.vectors.name} {settings}".split())
     intro = (
-        f"recall@10 among {SEARCHED:,} texts that no map was fitted on. Of each family the best of all its settings is "
-        "shown, chosen by this very figure: an upper bound. Queries to the second encoder are of another source; "
-        "to the first, they are 1,000 of the texts themselves. `examples` is the number of texts that maps were fitted "
-        "on (of kernels at most 20,000)."
+        f"recall@10 among {SEARCHED:,} texts of the mixed corpus that no map was fitted on, with {QUERIES:,} queries "
+        "of another source. Of each family the best of all its settings is shown, chosen by this very figure: an upper "
+        "bound. `examples` is the number of texts that maps were fitted on, of kernels at most "
+        f"{(FEW if chosen.few else Effort()).rows:,}. The linear family is that of `ensembed translate`."
     )
-    headers = ["map", "examples", "the best", "recall@10", "settings tried"]
-    table = ["| " + " | ".join(cells) + " |" for cells in (headers, ["---"] * len(headers), *lines)]
-    page = ["# Do non-linear maps find more?", "", intro, "", *table, ""]
-    page += ["Written by `python -m experiments.translate_ceiling vectors.npz`.", ""]
-    out.mkdir(exist_ok=True)
-    (out / "translate-ceiling.md").write_text("\n".join(page))
-    (out / "translate-ceiling.json").write_text(json.dumps(data, indent=1) + "\n")
+    headers = ["pair", "examples", "family", "the best", "recall@10", "settings tried"]
+    rows = []
+    for key, scores in data.items():
+        top = max(scores, key=lambda name: scores[name])
+        rows.append([*key.split(" | "), top, f"{scores[top]:.3f}", str(len(scores))])
+    page = ["# Do non-linear maps find more?", "", intro, "", markdown_table(headers, rows), ""]
+    page += [f"Written by `{command}`.", ""]
+    facts = {"provenance": provenance(), "command": command, "searched": SEARCHED, "recall_10": data}
+    write_results(out, "translate-ceiling", "\n".join(page), json.dumps(facts, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ SLOW_FILES = {
     "test_prediction.py": 10,
     "test_translation.py": 10,
     "test_translate_commands.py": 10,
+    "test_translate_tables.py": 10,
     "test_view_maps.py": 10,
     "test_model_damage.py": 10,
     "test_store_damage.py": 5,

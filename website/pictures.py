@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+
+from ensembed.paper.findings import DEV
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
@@ -97,24 +100,32 @@ def cost(table: dict[str, Any]) -> str:
             _line(left - 5, up(level), left, up(level)),
             _text(left - 8, up(level) + 4, f"{level}", "soft", "end"),
         ]
-    parts.append(_text((left + right) / 2, bottom + 42, "milliseconds per sentence, two cores", "soft"))
-    parts.append(_text((left + right) / 2, bottom + 60, "upwards: Pearson's r x 100, mean of six test sets", "soft"))
-    # Systems of the same members take the same time: their names are written side by side with a line to the point.
-    metas = sorted((p for p in points if p[0].startswith("meta:")), key=lambda p: -p[2])
-    for index, (name, ms, score) in enumerate(metas):
-        y = top + 26 + 22 * index
-        colour = "two" if name == "meta:auto" else "three"
-        parts += [f'<path class="edge" d="M{across(ms):.1f} {up(score):.1f}L{across(ms) - 40:.1f} {y - 5:.1f}"/>']
-        parts += [_dot(across(ms), up(score), colour)]
-        parts.append(_text(across(ms) - 44, y, f"{name.removeprefix('meta:')} {score:.1f}", "", "end"))
-    for name, ms, score in (p for p in points if p[0].startswith("single:")):
-        parts.append(_dot(across(ms), up(score), "one"))
+    cores = table["provenance"]["processor"].rpartition(", ")[2]
+    sets = len([one for one in table["datasets"] if one["name"] != DEV])
+    parts.append(_text((left + right) / 2, bottom + 42, f"milliseconds per sentence, {cores}", "soft"))
+    parts.append(
+        _text((left + right) / 2, bottom + 60, f"upwards: Pearson's r x 100, mean of {sets} test sets", "soft")
+    )
+    # Systems of the same members take the same time: their names are listed, with a line to the point.
+    listed = sorted((p for p in points if across(p[1]) > 300), key=lambda p: -p[2])
+    for index, (name, ms, score) in enumerate(listed):
+        y, x = top + 26 + 22 * index, across(ms)
+        parts.append(f'<path class="edge" d="M{x:.1f} {up(score):.1f}L286 {y - 5:.1f}"/>')
+        parts.append(_text(282, y, _label(name, score), "", "end"))
+    for name, ms, score in points:
+        parts.append(_dot(across(ms), up(score), _COLOURS.get(name, "one" if name.startswith("single:") else "three")))
+    for name, ms, score in (p for p in points if across(p[1]) <= 300):
         anchor, shift = ("start", 10) if across(ms) < 200 else ("end", -10)
-        parts.append(
-            _text(across(ms) + shift, up(score) + 18, f"{name.removeprefix('single:')} {score:.1f}", "", anchor)
-        )
+        parts.append(_text(across(ms) + shift, up(score) + 18, _label(name, score), "", anchor))
     words = "; ".join(f"{name} {ms:.2f} ms, {score:.1f}" for name, ms, score in points)
     return _svg(bottom + 70, "Quality against cost", words, parts)
+
+
+_COLOURS = {"meta:auto": "two"}
+
+
+def _label(name: str, score: float) -> str:
+    return f"{name.partition(':')[2]} {score:.1f}"
 
 
 def agreement(likeness: dict[str, Any]) -> str:
@@ -139,6 +150,49 @@ def agreement(likeness: dict[str, Any]) -> str:
     return _svg(bottom + 30, "Agreement of encoders", pairs, parts)
 
 
+def before_after(results: dict[str, Any]) -> str:
+    """Draw where members and ensemble rank the answers of questions, from what experiments/before_after.py wrote."""
+    systems: list[str] = results["systems"]
+    size, left = 46, WIDTH - 46 * len(systems)
+    centres = {name: left + (i + 0.5) * size - 2 for i, name in enumerate(systems)}
+    before = [centres[name] for name in systems[:-1]]
+    parts = [_text(sum(before) / len(before), 16, "before", "soft"), _text(centres[systems[-1]], 16, "after", "soft")]
+    # Names are longer than their columns are wide: every second one is higher, with a line to its column.
+    for i, name in enumerate(systems):
+        y = 60 if i % 2 else 42
+        anchor = "end" if i == len(systems) - 1 else "middle"
+        x = WIDTH - 2 if anchor == "end" else centres[name]
+        parts += [_text(x, y, name, "", anchor), _line(centres[name], y + 4, centres[name], 68)]
+    y = 72.0
+    for one in results["questions"]:
+        lines = textwrap.wrap(one["question"], 26)
+        height = 8 + 17 * max(2, len(lines))
+        first = y + height / 2 + 5 - 8.5 * (len(lines) - 1)
+        parts += [_text(2, first + 17 * i, line, "", "start") for i, line in enumerate(lines)]
+        for name in systems:
+            rank = one["ranks"][name]
+            # The first ranks are what a reader sees: the strength of the colour falls with the logarithm.
+            strength = max(0.06, 0.56 - 0.12 * math.log2(rank))
+            colour = "two" if name == systems[-1] else "one"
+            parts.append(
+                f'<rect class="{colour}" fill-opacity="{strength:.2f}" x="{centres[name] - 21:.1f}" y="{y + 2:g}" '
+                f'width="{size - 4}" height="{height - 4:g}" rx="3"/>'
+            )
+            parts.append(_text(centres[name], y + height / 2 + 5, str(rank)))
+        y += height
+    means = results["mean_reciprocal_rank"]
+    parts.append(_text(2, y + 22, "mean reciprocal rank", "soft", "start"))
+    for label, key, low in ((f"these {len(results['questions'])}", "shown", 42), ("all headings", "all", 62)):
+        parts.append(_text(left - 8, y + low, label, "soft", "end"))
+        parts += [_text(centres[name], y + low, f"{means[key][name]:.2f}") for name in systems]
+    words = "; ".join(
+        one["question"] + " " + ", ".join(f"{name} {one['ranks'][name]}" for name in systems)
+        for one in results["questions"]
+    )
+    parts.append(_text(WIDTH / 2, y + 88, f"rank of the right answer among {results['answers']}: 1 is best", "soft"))
+    return _svg(y + 98, "Before and after", words, parts)
+
+
 def pictures() -> dict[str, str]:
     """Return all pictures by the names of their files."""
     results = ROOT / "results"
@@ -147,6 +201,7 @@ def pictures() -> dict[str, str]:
         "rooms.svg": rooms(),
         "cost.svg": cost(json.loads((results / "reproduce" / "tables" / "cost.json").read_text())),
         "agreement.svg": agreement(json.loads((results / "compare.json").read_text())),
+        "before_after.svg": before_after(json.loads((results / "before_after.json").read_text())),
     }
 
 

@@ -70,6 +70,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), unquote(path)))
         if bang and target.startswith("docs/pictures/"):
             return _inline(ROOT / target, text)
+        if target.startswith("docs/notebooks/") and uri != target.removeprefix("docs/").replace(".ipynb", ".md"):
+            target = target.replace(".ipynb", ".md")  # its page; only that page itself links to the file
         place = target.removeprefix("docs/") if target.startswith("docs/") else f"{COPIES}/{target}"
         relative = posixpath.relpath(place, posixpath.dirname(uri) or ".")
         return f"{bang}[{text}]({relative}{'#' + anchor if anchor else ''})"

@@ -26,6 +26,7 @@ from ensembed.support.version import __version__
 
 FAILED, MISSING, INTERRUPTED, UNREAD = 1, 3, 130, 141
 _KEPT = ": finished work is kept (of vectors, whole shards); run the same command to continue"
+_QUOTES = "Put quotes around what has spaces in it, and no space between names: -e minilm,wordllama"
 _RESUMABLE = (
     "demo",
     "pull",
@@ -165,6 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except click.ClickException as error:
         error.show()
+        if "unexpected extra argument" in error.format_message():
+            click.echo(_QUOTES, err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         resumable = bool(arguments) and arguments[0] in _RESUMABLE

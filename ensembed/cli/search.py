@@ -99,7 +99,8 @@ def _asker(
     store = how.views
     mapped = query_map(index, query_model, sample=sample, store=store, threads=how.threads, progress=progress)
     if mapped.fitted is not None:
-        figure, expected = mapped.fitted.translated, verdict(mapped.fitted.translated, len(index))
+        figure = mapped.fitted.translated
+        expected = verdict(figure, mapped.fitted.unlike, len(index))
         click.echo(f"note: {mapped.fitted.kind}; recall@10 {figure.recall_10}; {expected}", err=True)
     return lambda texts, count: index.search(mapped.vectors(check_texts(texts, "query")), count)
 

@@ -87,8 +87,8 @@ def serve(how: How, **given: Any) -> None:  # noqa: ANN401 - the options above
         name = given["name"] or Path(model.spec.name).name
         index = _open_index(given["index_folder"], model, given["model"])
         app = create_app(model, name=name, index=index, settings=settings)
-        click.echo(f"serving {given['model']} at {address_of(bound)}", err=True)
-        answered = run(app, bound, settings)
+        line = f"serving {given['model']} at {address_of(bound)}"
+        answered = run(app, bound, settings, started=lambda: click.echo(line, err=True))
     click.echo(f"stopped after {answered} requests", err=True)
 
 

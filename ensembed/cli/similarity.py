@@ -34,6 +34,9 @@ def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, how: 
         raise click.UsageError("give two or more sentences, or --pairs FILE")
     if pairs is None and len(sentences) == 1:
         raise click.UsageError("give at least two sentences: the first is compared with each of the others")
+    if len(sentences) > 2 and not any(" " in sentence.strip() for sentence in sentences):
+        example = 'ensembed similarity MODEL "A dog runs." "A puppy is running."'
+        click.echo(f"note: every sentence is one word; sentences need straight quotes: {example}", err=True)
     with how.progress() as progress:
         encoder = how.open_model(model, progress)
     batches: Iterable[list[tuple[str, str]]] = (

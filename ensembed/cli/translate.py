@@ -52,7 +52,7 @@ def translate(
     1 / the rank of the nearest; itself: how often a sentence finds its own translated text first; cosines: Pearson's r
     of the cosines. In brackets are intervals of 95%. Every sentence is translated by a map that was fitted without it,
     in the last line without its whole region of texts, too. In a larger index there is more to mix up: what to expect
-    there is said at the end.
+    there is said at the end, for texts and queries unlike the sample and for those like it.
 
     \b
     Examples:
@@ -79,10 +79,11 @@ def translate(
     model.save(out)
     translation = model.translation
     assert translation is not None  # noqa: S101 - it was just fitted
-    expected = verdict(translation.figures["translated"], count, LEAST)
+    expected = verdict(translation.figures["translated"], translation.figures["unlike"], count, LEAST)
     if how.as_json:
         facts = {name: figure.to_json() for name, figure in translation.figures.items()}
-        expectation = {"rows": count, "recall_10": round(expected.expected, 4), "falls_short": expected.falls_short}
+        recalls = {"recall_10": round(expected.expected, 4), "most": round(expected.most, 4)}
+        expectation = {"rows": count, **recalls, "falls_short": expected.falls_short}
         print_json({"model": str(out), "kind": translation.kind, "figures": facts, "expected": expectation})
         return
     print_table(*figure_rows(translation.figures))

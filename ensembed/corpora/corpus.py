@@ -385,7 +385,7 @@ class Corpus(ABC):
                 marks.extend(here)
             full = len(digests) - before == MARK_ROWS * _DIGEST_BYTES
         if not digests:
-            raise CorpusError(f"{self} holds no sentence")
+            raise CorpusError(f"{self} holds no sentence: write one a line, or try without text: ensembed demo")
         key = hashlib.sha256(digests).hexdigest()[:32]
         brief: _Brief | None = self.__dict__.get("_brief")
         if brief is not None and brief.key != key:

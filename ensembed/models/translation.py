@@ -131,10 +131,19 @@ def _composed(source: Encoder, fitted: FittedMap, target: Encoder) -> tuple[Ense
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to expect of a map in an index of so many rows, in words."""
+    """What to expect of a map in an index of so many rows, in words.
+
+    Attributes:
+        rows: the number of texts in the index.
+        expected: the recall@10 that can be promised: that on text unlike the sample, because queries seldom come from
+            where the texts come from, less the width of its interval.
+        most: the recall@10 where all of them are like the sample.
+        least: the recall@10 that was asked for.
+    """
 
     rows: int
     expected: float
+    most: float
     least: float
 
     @property
@@ -143,7 +152,10 @@ class Verdict:
         return self.expected < self.least
 
     def __str__(self) -> str:
-        part = f"about {self.expected:.2f} of the ten nearest in an index of {self.rows:,} texts"
+        part = (
+            f"{self.expected:.2f} of the ten nearest in an index of {self.rows:,} texts, and up to {self.most:.2f} "
+            "where queries and texts are like the sample"
+        )
         if self.falls_short:
             return (
                 f"expect {part}, less than the {self.least:g} asked for: no kind of map that was "
@@ -152,9 +164,11 @@ class Verdict:
         return f"expect {part}"
 
 
-def verdict(figure: Figure, rows: int, least: float = LEAST) -> Verdict:
-    """Return what to expect in an index of so many rows."""
-    return Verdict(rows, figure.expected(rows), least)
+def verdict(translated: Figure, unlike: Figure, rows: int, least: float = LEAST) -> Verdict:
+    """Return what to expect in an index of so many rows, by the figures of a map on text like and unlike its sample."""
+    # The whole width: other queries vary as the sample's do, and the fall with the size is an estimate, too.
+    most, margin = translated.expected(rows), unlike.recall_10.high - unlike.recall_10.low
+    return Verdict(rows, float(np.clip(unlike.expected(rows) - margin, 0.0, most)), most, least)
 
 
 def figure_rows(figures: Mapping[str, Figure]) -> tuple[list[str], list[list[str]]]:

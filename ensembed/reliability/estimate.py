@@ -266,7 +266,10 @@ class _Estimate:
         queries = len(self.near.queries)
         counts = np.vstack([np.ones(queries), rng.poisson(1.0, (resamples, queries))])
         leads, by_lead = lead(R), lead_part(R)
-        other_parts = standing_parts(np.array([whitening.dimensions for whitening in whitenings]), self._surface(own))
+        surface = None
+        if self.lexical is not None:
+            surface = Surface(*np.array([dependence(self.vectors[j], self.lexical, self._pairs([j])) for j in own]).T)
+        other_parts = standing_parts(np.array([whitening.dimensions for whitening in whitenings]), surface)
         standing = by_lead + other_parts.sum(axis=0)
         heights = lead(standing, antisymmetric=True)
         best = heights.argmax(axis=1)
@@ -387,13 +390,6 @@ class _Estimate:
             weighed.append((r[:, b], np.array([weight_factors(b, *sample, level) for sample in samples])))
         (agreement, by_plain), (_, by_whitened) = weighed
         return _Weighted(agreement, by_plain.prod(axis=2), by_whitened.prod(axis=2), by_whitened[0])
-
-    def _surface(self, own: Sequence[int]) -> Surface | None:
-        """Return how far the cosines of the distinct members depend on words and lengths; None without sentences."""
-        if self.lexical is None:
-            return None
-        both = [dependence(self.vectors[j], self.lexical, self._pairs([j])) for j in own]
-        return Surface(*np.array(both).T)
 
     def _spreads(
         self, own: Sequence[int], place: NDArray[Any], pairs: NearPairs

@@ -90,7 +90,7 @@ class TranslatedFacts:
         centres: k.
         limits: the two limits of `Familiarity`.
         source: the name of the model whose vectors were translated; it is shown, never opened.
-        recall: what a search is expected to find of the ten nearest, and that on text unlike the sample.
+        recall: what a search finds of the ten nearest at most, and what was promised (`Verdict`).
     """
 
     ranges: FileFacts

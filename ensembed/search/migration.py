@@ -227,10 +227,10 @@ def migrate(
             if not resumed:
                 rows = sample_of(old.snapshot, documents, sample, store or ViewStore(), progress)
                 fitted = fit_on_sample(rows, to_index=False, kinds=kinds, threads=threads, progress=progress)
-                expected = verdict(fitted.translated, len(old), least)
+                expected = verdict(fitted.translated, fitted.unlike, len(old), least)
                 if not (confirm(fitted, expected) if confirm else not expected.falls_short):
                     raise SearchIndexError(f"nothing was migrated: {expected}")
-                run.begin(rows, fitted, len(old))
+                run.begin(rows, fitted, expected)
             run.translate(progress)
         run.finish()
     index = Index.open(out, encoder, source=source, wait=wait)
@@ -245,7 +245,7 @@ class _Migration:
         self._old, self._out, self._encoder, self._source = snapshot, out, encoder, source
         self._state: dict[str, Any] = {}
 
-    def begin(self, sample: Sample, fitted: FittedMap, rows: int) -> None:
+    def begin(self, sample: Sample, fitted: FittedMap, expected: Verdict) -> None:
         """Keep the map and the sample's vectors, from which the translation can go on."""
         facts, tensors = fitted.projection.saved()
         familiarity = Familiarity.of(sample.other)
@@ -264,7 +264,7 @@ class _Migration:
             "sample": _sample_bytes(sample.keys, sample.texts).hex(),
             "projection": facts,
             "familiarity": own,
-            "recall": [fitted.translated.expected(rows), fitted.unlike.expected(rows)],
+            "recall": [expected.most, expected.expected],
             "done": [],
             "next_segment": 1,
             "embedded": [],

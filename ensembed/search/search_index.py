@@ -290,7 +290,7 @@ class Index(Shown):
         if facts is None:
             return {}
         rows = int(np.count_nonzero(self.translated_places() & self._snapshot.live))
-        return {"translated": rows, "translated_from": facts.source, "expected_recall": round(facts.recall[0], 4)}
+        return {"translated": rows, "translated_from": facts.source, "expected_recall": round(facts.recall[1], 4)}
 
     def __len__(self) -> int:
         return len(self._snapshot)

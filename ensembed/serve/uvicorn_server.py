@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -61,9 +61,10 @@ def address_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(app: Starlette, bound: socket.socket, settings: Settings) -> int:
+def run(app: Starlette, bound: socket.socket, settings: Settings, started: Callable[[], None] = lambda: None) -> int:
     """Serve until SIGTERM or SIGINT, finish what was accepted, and return the number of requests.
 
+    `started` is called when the server accepts connections.
     The process should end then: if a thread of the model keeps it alive, it is ended 5 s after `shutdown_seconds`.
     """
     config = uvicorn.Config(
@@ -77,7 +78,7 @@ def run(app: Starlette, bound: socket.socket, settings: Settings) -> int:
         server_header=False,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_seconds),
     )
-    server = _Server(config, app, settings)
+    server = _Server(config, app, settings, started)
     with _process_state():
         server.run(sockets=[bound])
     return server.server_state.total_requests
@@ -86,10 +87,17 @@ def run(app: Starlette, bound: socket.socket, settings: Settings) -> int:
 class _Server(uvicorn.Server):
     """On a signal, `/ready` says 503 first; the server continues for clients that have not seen it yet."""
 
-    def __init__(self, config: uvicorn.Config, app: Starlette, settings: Settings) -> None:
+    def __init__(self, config: uvicorn.Config, app: Starlette, settings: Settings, started: Callable[[], None]) -> None:
         super().__init__(config)
+        self._say_started = started
         self._endpoints, self._drain, self._stop_at = app.state.endpoints, settings.drain_seconds, math.inf
         self._last_seconds = math.ceil(settings.shutdown_seconds) + _EXIT_SECONDS
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections, and say so if that went well."""
+        await super().startup(sockets)
+        if self.started:
+            self._say_started()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to drain on the first signal; stop on the second."""

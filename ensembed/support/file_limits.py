@@ -12,10 +12,11 @@ import io
 import json
 import math
 import stat
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -149,7 +150,7 @@ def check_tensor_header(path: Path) -> None:
         raise LimitError(f"its header is said to have {size:,} bytes")
 
 
-def read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+def read_npy_header(file: typing.IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
     """Read the header of an `.npy` file of numbers: shape, type, and whether the numbers are in the order of columns.
 
     Raises:

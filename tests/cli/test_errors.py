@@ -269,3 +269,19 @@ def test_warnings_are_printed_without_file_and_line(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "argv", ["ensembed", "--version"])
     assert main() == 0
     assert warnings.formatwarning("without sts12", RuntimeWarning, "find.py", 7) == "warning: without sts12\n"
+
+
+# Quotes that are missing
+
+
+def test_names_with_a_space_between_them_say_how_to_write_them(fails: Callable[..., str], corpus: Path) -> None:
+    said = fails("fit", corpus, "-e", "minilm,", "wordllama", "--out", "model", code=2)
+    assert said.endswith("no space between names: -e minilm,wordllama\n")
+
+
+def test_sentences_without_quotes_say_how_to_write_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["similarity", "demo?dim=8", "A", "dog", "runs."]) == 0
+    assert '"A dog runs." "A puppy is running."' in capsys.readouterr().err
+    for sentences in (["dog", "puppy"], ["A dog runs.", "puppy", "cat"]):
+        assert main(["similarity", "demo?dim=8", *sentences]) == 0
+        assert capsys.readouterr().err == ""

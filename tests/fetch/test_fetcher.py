@@ -207,6 +207,7 @@ def test_sources_are_tried_in_order_and_every_failure_is_reported(world: World, 
     message = str(failure.value)
     assert message.startswith("could not pull lost:\n  npm bad 1.0.0: package/t.json should have 14 bytes but has 2\n")
     assert "  npm absent 1.0.0: npm ended with status 1:\n  npm error code E404\n" in message
+    assert message.endswith(f"ensembed pull lost; or copy {world.cache} from a machine that has them")
     assert len((npm / "calls").read_text().split()) == 3  # each archive once, the failing ones too
 
 

@@ -55,7 +55,11 @@ def _read_translation(folder: Path) -> object:
     known = model.translation
     if known is None:
         return vectors, model.spec.key, repr(model)
-    told = figure_rows(known.figures), str(verdict(known.figures["translated"], 1000)), dict(known.kind)
+    told = (
+        figure_rows(known.figures),
+        str(verdict(known.figures["translated"], known.figures["unlike"], 1000)),
+        dict(known.kind),
+    )
     return vectors, model.spec.key, repr(model), told, known.is_for(SavedSpec.of(DemoEncoder(6, seed=1).spec))
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import ensembed
+from ensembed.methods import Concat
+from ensembed.methods.registry import is_method
 
 # All that a newcomer writes: the members' vectors side by side, each scaled to length one and multiplied by a number.
 METHOD = '''
@@ -179,3 +181,18 @@ def test_a_package_whose_method_cannot_be_used_is_named_and_the_others_work(tmp_
     for name in ("absent", "unsuitable", "renamed", "twin", "gcca"):
         assert f"error: {said[name]}" in result.stderr
     assert "[auto|conc|avg|ape|svd|zebra|gcca|ae|up]" in result.stdout
+
+
+class _LooksLikeAClass:
+    """What `list[str]` is in Python 3.10: an instance of `type` that `issubclass` refuses."""
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        return type
+
+
+def test_an_alias_of_a_type_in_a_module_of_methods_is_no_method() -> None:
+    alias = _LooksLikeAClass()
+    assert isinstance(alias, type)
+    assert not is_method(alias)
+    assert is_method(Concat)

@@ -19,8 +19,9 @@ from ensembed.errors import EncoderError, InputError, ModelError
 from ensembed.methods import SVD, Concat
 from ensembed.methods.view_maps import named_kinds
 from ensembed.models.saved_model import CONFIG
-from ensembed.models.translation import translate
+from ensembed.models.translation import translate, verdict
 from ensembed.reliability.familiarity import Familiarity
+from ensembed.reliability.search_agreement import Estimate, Figure
 from ensembed.views import ViewStore
 
 WORDS = ["dog", "cat", "fox", "man", "red", "old", "blue", "runs", "eats", "sees", "tree", "car"]
@@ -71,6 +72,22 @@ def test_a_meta_encoder_is_translated_through_its_own_projections(model: MetaEnc
     assert projection.columns == 24
     assert made.translation is not None
     assert made.translation.figures["translated"].recall_10.value > 0.8  # the member is in the model
+
+
+def test_what_is_promised_holds_for_text_unlike_the_sample_less_an_interval() -> None:
+    def figure(value: float, falls: float) -> Figure:
+        estimate = Estimate(value, value - 0.02, value + 0.02)
+        return Figure(estimate, estimate, estimate, estimate, estimate, rows=1000, falls=falls)
+
+    like, unlike = figure(0.5, -0.01), figure(0.4, -0.03)
+    expected = verdict(like, unlike, 4000, least=0.31)
+    assert expected.most == pytest.approx(0.48)
+    assert expected.expected == pytest.approx(0.30)  # two doublings below 0.36
+    assert expected.falls_short
+    assert "expect 0.30 of the ten nearest in an index of 4,000 texts, and up to 0.48" in str(expected)
+    assert not verdict(like, unlike, 4000, least=0.29).falls_short
+    assert verdict(like, unlike, 10**12).expected == 0
+    assert verdict(unlike, like, 1000).expected == pytest.approx(0.4)  # never more than the other figure
 
 
 def test_texts_unlike_the_sample_give_a_warning() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -26,6 +28,18 @@ def test_saved_model_is_served_under_the_name_of_its_folder(tmp_path: Path) -> N
         assert (card["name"], card["dim"], card["rows"], len(card["members"])) == ("my-model", 3, 9, 2)
         assert server.stop() == 0
         assert "stopped after" in server.logged
+
+
+def test_serving_is_said_when_connections_are_accepted() -> None:
+    command = [sys.executable, "-m", "ensembed", "serve", "demo?dim=8", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        try:
+            socket.create_connection(("127.0.0.1", int(line.rpartition(":")[2]))).close()
+        finally:
+            process.terminate()
+    assert line.startswith("serving demo")
 
 
 def test_port_in_use_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

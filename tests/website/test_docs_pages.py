@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 
 from ensembed.cli import cli
-from website.pictures import FOLDER, pictures
+from ensembed.fetch.catalog import catalog
+from website.pictures import FOLDER, cost, pictures
 from website.release import readme_commands
 
 ROOT = Path(__file__).parents[2]
@@ -22,6 +25,37 @@ def test_pictures_are_those_that_the_code_draws() -> None:
     assert {path.name for path in FOLDER.iterdir()} == set(drawn)
     for name, svg in drawn.items():
         assert (FOLDER / name).read_text() == svg, "run: python -m website.pictures"
+
+
+def test_the_picture_of_cost_has_every_system_at_its_place() -> None:
+    table = json.loads((ROOT / "results" / "reproduce" / "tables" / "cost.json").read_text())
+    cells = [row["cells"] for row in table["rows"] if row["cells"]["mean"]]
+    svg = cost(table)
+    places = [(float(x), float(y)) for x, y in re.findall(r'<circle class="\w+" cx="([\d.]+)" cy="([\d.]+)"', svg)]
+    assert len(places) == len(cells)
+    for one in cells:
+        assert f">{one['system'].partition(':')[2]} {100 * one['mean']['pearson']:.1f}<" in svg
+    # One line through all points says that both axes are true to the figures.
+    times = np.log10([one["ms per sentence"] for one in cells])
+    scores = [one["mean"]["pearson"] for one in cells]
+    for drawn, figures, sign in (
+        (sorted(x for x, _ in places), sorted(times), 1),
+        (sorted(y for _, y in places), sorted(scores, reverse=True), -1),
+    ):
+        assert np.corrcoef(drawn, figures)[0, 1] * sign > 0.99999
+    assert "2 cores" in svg  # as its provenance says
+
+
+def test_names_in_the_picture_of_cost_do_not_cover_each_other() -> None:
+    svg = pictures()["cost.svg"]
+    drawn = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)">([^<]+)<', svg)
+    boxes = []
+    for x, y, anchor, label in drawn:
+        left = float(x) - 8 * len(label) * (anchor == "end")  # 8 units for a letter are more than it takes
+        boxes.append((left, left + 8 * len(label), float(y)))
+    for i, (left, right, y) in enumerate(boxes):
+        for other_left, other_right, other_y in boxes[:i]:
+            assert abs(y - other_y) >= 14 or right <= other_left or other_right <= left
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -61,6 +95,12 @@ def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_links_of_files_outside_the_site_lead_to_files(name: str) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", (ROOT / name).read_text())
     assert [link for link in links if ":" not in link and not (ROOT / link).exists()] == []
+
+
+def test_the_page_of_questions_lists_every_encoder_with_size_and_licence() -> None:
+    page = (ROOT / "docs" / "start" / "faq.md").read_text()
+    lines = [f"| `{e.name}` | {e.size / 1e6:.0f} | {e.licence} |" for e in catalog().values() if e.dim]
+    assert "\n".join(lines) in page
 
 
 def test_the_release_tries_the_commands_of_the_readme() -> None:

@@ -21,11 +21,12 @@ WIDTHS = (360, 768, 1280)
 PAGES = (
     "index.html",
     "start/faq.html",
+    "start/first_model.html",
     "guides/members.html",
     "explanation/results.html",
     "explanation/when_not.html",
     "reference/python.html",
-    "notebooks/first_meta_embedding.html",
+    "notebooks/distil_and_serve.html",
     "repository/CONTRIBUTING.html",
 )
 
@@ -99,6 +100,13 @@ def serious_faults(page: Page) -> list[str]:
         for fault in Axe().run(page).response["violations"]
         if fault["impact"] in ("serious", "critical")
     ]
+
+
+def test_links_to_notebooks_lead_to_their_pages(site: Path) -> None:
+    page = (site / "start" / "faq.html").read_text()
+    assert 'href="../notebooks/trust.html"' in page
+    assert ".ipynb" not in page
+    assert 'href="trust.ipynb"' in (site / "notebooks" / "trust.html").read_text()
 
 
 def test_search_works_from_the_disk(site: Path, browser: Browser) -> None:

@@ -357,7 +357,7 @@ def main(out: Path = Path("results"), *, fresh: bool = False) -> None:
         )
         ensembles = Trials(laboratory, corpora, EXAMPLES, [FIRST]).run()
     print(text(ensembles))
-    write_results(out, "ensembles", page(ensembles), to_json(Ensembles, ensembles, indent=1).decode())
+    write_results(out, "ensembles", page(ensembles), to_json(Ensembles, ensembles).decode())
 
 
 if __name__ == "__main__":

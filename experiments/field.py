@@ -32,7 +32,7 @@ from ensembed.reliability.agreement import (
     weight_factors,
 )
 from ensembed.reliability.lexical import Lexical
-from ensembed.reliability.sufficiency import SoftWhitening, Surface, explained, standings
+from ensembed.reliability.sufficiency import SoftWhitening, Surface, explained, standing_parts
 from ensembed.support.atomic_files import new_file
 from ensembed.support.progress import silent
 from ensembed.support.provenance import provenance
@@ -143,7 +143,7 @@ class Evidence:
         """Return how far each of some encoders stands above each other one."""
         dimensions = np.array([self.whitening(self.names[j]).dimensions for j in places])
         surface = Surface(self.surface.words[places], self.surface.length[places])
-        return standings(self.R[np.ix_(places, places)], dimensions, surface)
+        return np.asarray(standing_parts(self.R[np.ix_(places, places)], dimensions, surface).sum(axis=0))
 
     @cache  # noqa: B019 - one object a run
     def cosines_of(self, name: str, part: str, *, soft: bool) -> Matrix64:

@@ -160,7 +160,7 @@ def weight_factors(best: int, standing: Matrix64, r: Matrix64, spread: Matrix64,
 
     Args:
         best: the place of the best member.
-        standing: [J] how far the best stands above each member (`ensembed.reliability.sufficiency.standings`).
+        standing: [J] how far the best stands above each member (`ensembed.reliability.sufficiency.standing_parts`).
         r: [J, J] how the members' cosines correlate over pairs that are near under the best.
         spread: [J] the standard deviation of these cosines.
         level: the mean cosine of unrelated sentences under the best member.

@@ -27,7 +27,7 @@ from ensembed.reliability.agreement import (
     weight_factors,
 )
 from ensembed.reliability.lexical import DIM, Lexical, lexical_features
-from ensembed.reliability.sufficiency import SoftWhitening, Surface, explained, lead, lead_part, standing_parts
+from ensembed.reliability.sufficiency import SoftWhitening, Surface, explained, lead, standing_parts
 from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
 from ensembed.support.shown_objects import Facts, Shown, short_value
@@ -265,13 +265,12 @@ class _Estimate:
         R = self._sufficiency(own, whitenings, resamples, rng, progress)
         queries = len(self.near.queries)
         counts = np.vstack([np.ones(queries), rng.poisson(1.0, (resamples, queries))])
-        leads, by_lead = lead(R), lead_part(R)
         surface = None
         if self.lexical is not None:
             surface = Surface(*np.array([dependence(self.vectors[j], self.lexical, self._pairs([j])) for j in own]).T)
-        other_parts = standing_parts(np.array([whitening.dimensions for whitening in whitenings]), surface)
-        standing = by_lead + other_parts.sum(axis=0)
-        heights = lead(standing, antisymmetric=True)
+        parts = standing_parts(R, np.array([whitening.dimensions for whitening in whitenings]), surface)
+        standing = parts.sum(axis=1)
+        leads, heights = lead(R), lead(standing, antisymmetric=True)
         best = heights.argmax(axis=1)
         whitened_vectors = [whitening.apply(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
         by_best = {b: self._beside(own, int(b), whitened_vectors, standing[:, b], counts) for b in np.unique(best)}
@@ -286,7 +285,7 @@ class _Estimate:
         spreads, narrowness, correlation_of = self._spreads(own, place, pairs)
         # The strongest rival of each member; its own place if it is the only one.
         rivals = np.where(np.eye(len(own), dtype=bool), np.inf, standing[0]).argmin(axis=1)
-        parts = np.concatenate([by_lead[:1], other_parts])[:, np.arange(len(own)), rivals]
+        parts = parts[0, :, np.arange(len(own)), rivals].T
         # Values of the distinct members [..., own] become those of all [..., J]; mute ones have a column of zeros.
         column = [own.index(copies[j]) if j in live else len(own) for j in range(J)]
         leads, height, parts, agreement, plain, whitened, share, factors = (

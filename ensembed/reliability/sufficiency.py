@@ -35,7 +35,7 @@ RIDGES = (1e-2, 1e-1, 0.3, 1.0, 3.0)
 DIRECTIONS = 32
 """Leading directions of a view that are predicted and that predict. All of them would favour long vectors and noise."""
 
-# The constants of `standings` were chosen on STS-B dev, with some encoders, and judged with others: results/field.md.
+# The constants of `standing_parts`, chosen on STS-B dev with some encoders and judged with others: results/field.md.
 LEAD = 0.05
 """A lead of this part of what both members predict of each other is one unit of standing."""
 DIMENSIONS = 0.5
@@ -57,7 +57,7 @@ def lead(R: Matrix64, *, antisymmetric: bool = False) -> Matrix64:
     """Return how much more each member predicts of its strongest rival than that of it [..., J], from R^2 [..., J, J].
 
     A rival is any other member. (In the mean over all a weak member with a still weaker relative would seem to lead.)
-    `antisymmetric` values are differences already, such as `standings`.
+    `antisymmetric` values are differences already, such as standings.
 
     Example:
         >>> lead(np.array([[1.0, 0.5], [0.25, 1.0]]))
@@ -83,53 +83,33 @@ class Surface:
     length: Matrix64
 
 
-def standing_parts(dimensions: Matrix64, surface: Surface | None) -> Matrix64:
-    """Return the parts [3, J, J] of `standings` that do not come from leads: dimensions, length and words.
+def standing_parts(R: Matrix64, dimensions: Matrix64, surface: Surface | None) -> Matrix64:
+    """Return the parts [..., 4, J, J] whose sum is how far each member i stands above each member j.
 
-    Args:
-        dimensions: [J] the effective dimensions of the members.
-        surface: how far their cosines depend on words and length; None where the sentences are not known.
-
-    Example:
-        >>> surface = Surface(words=np.array([0.5, 0.4]), length=np.array([0.1, 0.3]))
-        >>> standing_parts(np.array([50.0, 50.0]), surface)[:, 0, 1].round(3)  # of the first above the second
-        array([ 0.,  2., -1.])
-    """
-    size = np.log(dimensions)
-    parts = np.zeros((3, len(size), len(size)))
-    parts[0] = (size[:, None] - size[None, :]) / DIMENSIONS
-    if surface is not None:
-        length, words = surface.length, surface.words
-        parts[1] = np.clip((length[None, :] - length[:, None]) / LENGTH, -MOST_LENGTH, MOST_LENGTH)
-        parts[2] = np.clip((words[None, :] - words[:, None]) / WORDS, -MOST_WORDS, MOST_WORDS)
-    return parts
-
-
-def lead_part(R: Matrix64) -> Matrix64:
-    """Return the part of `standings` that leads decide [..., J, J], from R^2 [..., J, J]; it is antisymmetric.
-
-    Example:
-        >>> lead_part(np.array([[1.0, 0.42], [0.38, 1.0]])).round(3)
-        array([[ 0.,  1.],
-               [-1.,  0.]])
-    """
-    other = R.swapaxes(-1, -2)
-    return np.asarray((R - other) / np.maximum(R + other, _LEAST_KNOWN) / LEAD)
-
-
-def standings(R: Matrix64, dimensions: Matrix64, surface: Surface | None) -> Matrix64:
-    """Return how far each member i stands above each member j [..., J, J]; it is antisymmetric.
-
-    It has four parts: the lead (how much more of j member i predicts than j of i, in parts of both together), the
-    effective dimensions, and how much less the cosines of i depend on the lengths of sentences and on shared words.
-    A unit is about two points of correlation with people's judgements.
+    They are the lead (how much more of j member i predicts than j of i, in parts of both together), the effective
+    dimensions, and how much less the cosines of i depend on the lengths of sentences and on shared words. A unit is
+    about two points of correlation with people's judgements. All parts are antisymmetric.
 
     Args:
         R: [..., J, J] the part of member j that member i predicts.
         dimensions: [J] the effective dimensions of the members.
         surface: how far their cosines depend on words and length; None where the sentences are not known.
+
+    Example:
+        >>> surface = Surface(words=np.array([0.5, 0.4]), length=np.array([0.1, 0.3]))
+        >>> R = np.array([[1.0, 0.42], [0.38, 1.0]])
+        >>> standing_parts(R, np.array([50.0, 50.0]), surface)[:, 0, 1].round(3)  # of the first above the second
+        array([ 1.,  0.,  2., -1.])
     """
-    return np.asarray(lead_part(R) + standing_parts(dimensions, surface).sum(axis=0))
+    other, size = R.swapaxes(-1, -2), np.log(dimensions)
+    parts = np.zeros((*R.shape[:-2], 4, *R.shape[-2:]))
+    parts[..., 0, :, :] = (R - other) / np.maximum(R + other, _LEAST_KNOWN) / LEAD
+    parts[..., 1, :, :] = (size[:, None] - size[None, :]) / DIMENSIONS
+    if surface is not None:
+        length, words = surface.length, surface.words
+        parts[..., 2, :, :] = np.clip((length[None, :] - length[:, None]) / LENGTH, -MOST_LENGTH, MOST_LENGTH)
+        parts[..., 3, :, :] = np.clip((words[None, :] - words[:, None]) / WORDS, -MOST_WORDS, MOST_WORDS)
+    return parts
 
 
 def explained(

@@ -200,22 +200,23 @@ def test_members_with_the_same_errors_share_a_weight() -> None:
 def test_standings_add_up_leads_dimensions_length_and_words() -> None:
     R = np.array([[1.0, 0.4, -0.1], [0.2, 1.0, 0.3], [0.1, 0.6, 1.0]])
     np.testing.assert_allclose(sufficiency.lead(R), [0.2 - 0.0 - 0.4, -0.3, 0.2])
-    even = np.full(3, 20.0)
-    plain = sufficiency.standings(R, even, None)
-    np.testing.assert_allclose(plain, -plain.T)
-    assert plain[0, 1] == pytest.approx(0.2 / 0.6 / sufficiency.LEAD)
+    plain = sufficiency.standing_parts(R, np.full(3, 20.0), None)
+    assert not plain[1:].any()
+    assert plain[0, 0, 1] == pytest.approx(0.2 / 0.6 / sufficiency.LEAD)
     surface = sufficiency.Surface(words=np.array([0.5, 0.2, 0.45]), length=np.array([0.1, 0.15, 0.9]))
-    sizes = np.array([20.0, 40.0, 20.0])
-    parts = sufficiency.standing_parts(sizes, surface)
+    parts = sufficiency.standing_parts(R, np.array([20.0, 40.0, 20.0]), surface)
     np.testing.assert_allclose(parts, -parts.swapaxes(1, 2))
-    found = sufficiency.standings(R, sizes, surface)
-    np.testing.assert_allclose(found, plain + parts.sum(axis=0))
-    assert parts[0, 1, 0] == pytest.approx(np.log(2) / sufficiency.DIMENSIONS)
-    assert parts[1, 0, 1] == pytest.approx(0.05 / sufficiency.LENGTH)
-    assert parts[1, 0, 2] == sufficiency.MOST_LENGTH
-    assert parts[2, 0, 1] == -sufficiency.MOST_WORDS
-    assert parts[2, 2, 0] == pytest.approx(0.05 / sufficiency.WORDS)
-    np.testing.assert_allclose(sufficiency.lead(found, antisymmetric=True)[0], min(found[0, 1], found[0, 2]))
+    np.testing.assert_array_equal(parts[0], plain[0])
+    assert parts[1, 1, 0] == pytest.approx(np.log(2) / sufficiency.DIMENSIONS)
+    assert parts[2, 0, 1] == pytest.approx(0.05 / sufficiency.LENGTH)
+    assert parts[2, 0, 2] == sufficiency.MOST_LENGTH
+    assert parts[3, 0, 1] == -sufficiency.MOST_WORDS
+    assert parts[3, 2, 0] == pytest.approx(0.05 / sufficiency.WORDS)
+    standing = parts.sum(axis=0)
+    np.testing.assert_allclose(sufficiency.lead(standing, antisymmetric=True)[0], min(standing[0, 1], standing[0, 2]))
+    many = sufficiency.standing_parts(np.stack([R, R.T]), np.array([20.0, 40.0, 20.0]), surface)
+    np.testing.assert_array_equal(many[0], parts)
+    np.testing.assert_array_equal(many[1, 0], -parts[0])
 
 
 def test_random_pairs_are_added_for_every_query() -> None:

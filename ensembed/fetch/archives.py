@@ -22,6 +22,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from typing_extensions import Self
 
+from ensembed.errors import DiskFullError
 from ensembed.support.atomic_files import sync
 from ensembed.support.file_limits import ARCHIVE_BYTES, ARCHIVE_MEMBERS, TAR_HEADER_BYTES, open_regular
 from ensembed.support.progress import Progress, silent
@@ -140,7 +141,10 @@ def _reading(archive: Path, most: int | None, label: str | None, progress: Progr
             if is_zip and most is not None and size > most:
                 raise ArchiveError(f"it has more than {most:,} bytes")
             yield _zip_members(file, most) if is_zip else _tar_members(file, most, report)
-    except _DAMAGED_ARCHIVE as error:
+    except (*_DAMAGED_ARCHIVE, OSError) as error:
+        # An OSError of the disk has a number, or is ours; that of bz2 has none.
+        if isinstance(error, DiskFullError) or getattr(error, "errno", None) is not None:
+            raise
         raise ArchiveError(f"it is damaged, cut short or no archive: {type(error).__name__}: {error}") from error
     progress(label, size, size)
 

@@ -55,6 +55,7 @@ from ensembed.search.index_files import (
 from ensembed.search.index_input import check_vectors
 from ensembed.search.search_index import Index, lasting_source, lock_index
 from ensembed.support.atomic_files import make_folder, npy_header, sync, why_not_writable, write_atomically
+from ensembed.support.checks import fits
 from ensembed.support.file_limits import read_json
 from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, silent
@@ -64,6 +65,7 @@ SAMPLE = 5000
 """Texts of an index that are embedded to fit a map on, by default."""
 STATE, MAP = "migration.json", "migration.safetensors"
 _VERSION = 1
+_STATE_LAYOUT = {"done": [list], "embedded": [int], "recall": [float], "next_segment": int}
 _BATCH = 8192  # rows that are translated at a time
 _COPIED = 1 << 22  # bytes that are copied at a time
 
@@ -284,11 +286,14 @@ class _Migration:
             same = state["new"] == SavedSpec.of(self._encoder.spec).to_json()
             same = same and state["old"] == self._old.manifest.spec.to_json()
             if same and self._has_texts(bytes.fromhex(state["sample"])):
+                if not fits(state, _STATE_LAYOUT) or len(state["recall"]) != 2:
+                    raise ValueError("a fact is missing, or of another type")  # noqa: TRY301 - named below
                 self._state = state
+                self._manifest().check()
                 if not os.path.lexists(self._out / MANIFEST):  # else the map may be removed already
                     self._read_map()
                 return True
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
             raise DamagedIndexError(f"{path} is damaged: {error!r}; remove the folder and migrate again") from error
         raise SearchIndexError(
             f"{self._out} holds an interrupted migration of another index or to another model: finish it with the same "

@@ -177,12 +177,12 @@ class Weighed:
         self.evidence, self.names = evidence, tuple(names)
         self.places = [evidence.names.index(name) for name in names]
         vectors, whitened = ([of(name) for name in names] for of in (evidence.vectors, evidence.whitened))
-        self._beside = []
+        self._beside: list[tuple[Matrix64, Matrix64, float]] = []
         for b, name in enumerate(names):
             pairs = evidence.pairs([name])
             C = cosines([X if j == b else whitened[j] for j, X in enumerate(vectors)], pairs.pairs[: pairs.near])
             level = float(cosines([vectors[b]], pairs.pairs[pairs.near :]).mean())
-            self._beside.append((np.corrcoef(C), C.std(axis=1), level))
+            self._beside.append((np.asarray(np.corrcoef(C)), np.asarray(C.std(axis=1)), level))
 
     def standing(self, constants: Constants) -> Matrix64:
         """Return how far each member stands above each other one."""

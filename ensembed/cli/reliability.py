@@ -14,9 +14,9 @@ from ensembed.cli.options import (
     How,
     check_outputs,
     corpus_argument,
+    default_members_options,
     force_option,
     how_options,
-    members_options,
     moved_members,
 )
 from ensembed.corpora.corpus import Corpus, ListCorpus
@@ -33,7 +33,7 @@ from ensembed.support.provenance import provenance
 
 @click.command()
 @corpus_argument
-@members_options
+@default_members_options
 @click.option(
     "--rows", type=click.IntRange(min=LEAST_ROWS), default=6000, help="Distinct sentences to look at, chosen at random."
 )

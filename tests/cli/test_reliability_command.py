@@ -108,7 +108,7 @@ def test_the_plot_is_svg_with_every_member(capsys: pytest.CaptureFixture[str], c
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["CORPUS"], 2, "Name the members"),
+        (["CORPUS"], 3, "ensembed pull"),  # the default ensemble, as for fit, of which nothing is pulled here
         (["CORPUS", *FLAGS, "--rows", "49"], 2, "--rows"),
         (["CORPUS", *FLAGS, "--plot", "absent/x.svg"], 2, "no folder 'absent'"),
         (["absent.txt", *FLAGS], 1, "absent.txt"),

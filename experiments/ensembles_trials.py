@@ -29,10 +29,12 @@ from experiments.ensembles_scores import AUTO, Addition, Combined, Elsewhere, En
 
 PAPER: dict[str, Method] = {"conc": Concat(), "avg": Average(), "svd": SVD(), "gcca": GCCA(tau=10.0)}
 """The paper's methods, all members alike; svd and gcca with the dimension of the largest member."""
-WEIGHTED: dict[str, Method] = {AUTO: Auto()} | {
-    f"{name}, weighted": method for name, method in PAPER.items() if name != "conc"
-}
+WEIGHTED: dict[str, Method] = {AUTO: Auto(), "gcca, weighted": PAPER["gcca"]}
 """The same with the members' reliability as weights, by the label of their row. Concatenation is `Auto()`."""
+MOST_MEMBERS = 4
+"""The largest ensembles of which all are tried."""
+MOST_ELSEWHERE = 3
+"""The same where weights are found on other corpora: it takes long."""
 
 PROTOCOL: Protocol = "mean"
 SEEDS = (0, 1, 2)
@@ -49,11 +51,13 @@ class Trials:
         laboratory: the members and their views.
         corpora: the laboratory's, with their sentences.
         examples: ensembles to which useless members are added, and whose weights are found under several seeds.
+        larger: ensembles of more than `MOST_MEMBERS` members that are tried, too.
     """
 
     laboratory: Laboratory
     corpora: Sequence[NamedCorpus]
     examples: Sequence[tuple[str, ...]]
+    larger: Sequence[tuple[str, ...]] = ()
 
     def run(self) -> Ensembles:
         """Run everything, or take results from the notebook."""
@@ -77,9 +81,10 @@ class Trials:
 
     @property
     def ensembles(self) -> list[tuple[int, ...]]:
-        """Every ensemble of two members or more, by the members' places."""
+        """Every ensemble of two to `MOST_MEMBERS` members, and the larger ones, by the members' places."""
         everyone = self.laboratory.everyone
-        return [chosen for size in range(2, len(everyone) + 1) for chosen in combinations(everyone, size)]
+        small = [chosen for size in range(2, MOST_MEMBERS + 1) for chosen in combinations(everyone, size)]
+        return [*small, *(tuple(sorted(self.names.index(name) for name in members)) for members in self.larger)]
 
     def trust(self, members: Sequence[int], corpus: NamedCorpus, seed: int = 0) -> Trust:
         """Estimate how far these members can be trusted on a corpus."""
@@ -115,10 +120,11 @@ class Trials:
             self.laboratory.progress("useless members", 1 + list(self.examples).index(members), len(self.examples))
 
     def _elsewhere(self) -> Iterator[Elsewhere]:
-        """All ensembles on every corpus; the examples and all members on the first under further seeds, too."""
+        """Small ensembles on every corpus; the examples on the first under further seeds, too."""
         examples = {tuple(self.names.index(name) for name in members) for members in self.examples}
         few = [members for members in self.ensembles if members in examples or members == self.laboratory.everyone]
-        looks = [(corpus, SEEDS[0], self.ensembles) for corpus in self.corpora]
+        small = [members for members in self.ensembles if len(members) <= MOST_ELSEWHERE]
+        looks = [(corpus, SEEDS[0], small) for corpus in self.corpora]
         looks += [(self.corpora[0], seed, few) for seed in SEEDS[1:]]
         for corpus, seed, chosen in looks:
             for done, members in enumerate(chosen, 1):

@@ -26,12 +26,13 @@ from ensembed.reliability import sufficiency
 from ensembed.reliability.agreement import (
     NearPairs,
     cosines,
+    dependence,
     near_pairs,
     near_sentences,
     weight_factors,
 )
 from ensembed.reliability.lexical import Lexical
-from ensembed.reliability.sufficiency import SoftWhitening, explained, standings
+from ensembed.reliability.sufficiency import SoftWhitening, Surface, explained, standing_parts
 from ensembed.support.atomic_files import new_file
 from ensembed.support.progress import silent
 from ensembed.support.provenance import provenance
@@ -56,16 +57,20 @@ _LEFT_OUT = (
 """Copies, and encoders that are nearly another one: they show nothing new and cost time."""
 _QUERIES, _NEIGHBOURS = 800, 5
 _RANDOM_ENSEMBLES = {2: 90, 3: 60, 4: 30}
-_NAMES = ("LEAD", "WORDS", "LEVEL")
-GRID = {"LEAD": (0.13, 0.15, 0.17, 0.2), "WORDS": (0.035, 0.05, 0.07), "LEVEL": (0.1, 0.15, 0.2)}
+GRID = {
+    "LEAD": (0.035, 0.05, 0.07),
+    "DIMENSIONS": (0.4, 0.5, 0.7),
+    "LENGTH": (0.07, 0.1, 0.15),
+    "WORDS": (0.07, 0.1, 0.15),
+}
 _PAPER = {"conc": Concat(), "avg": Average(), "svd": SVD(), "gcca": GCCA(tau=10.0)}
 _GCCA = "gcca, auto's weights"
 _MOST_COMPARED = 3
 """Ensembles of more members are not compared with the paper's methods: it takes long."""
 _NOISE = 0.1
 
-Constants = tuple[float, float, float]
-OURS: Constants = (sufficiency.LEAD, sufficiency.WORDS, sufficiency.LEVEL)
+Constants = tuple[float, ...]
+OURS: Constants = tuple(getattr(sufficiency, name) for name in GRID)
 
 
 def scores(predicted: NDArray[np.floating], gold: Matrix64) -> Matrix64:
@@ -114,7 +119,7 @@ class Evidence:
     @cached_property
     def R(self) -> Matrix64:  # noqa: N802 - mathematics
         """What each encoder predicts of each."""
-        leading = [self.whitening(name).apply(self.vectors(name), leading_only=True) for name in self.names]
+        leading = [self.whitening(name).leading(self.vectors(name)) for name in self.names]
         features = self.lexical.features(0, min(300, len(leading[0]) // 20))
         return np.asarray(explained(leading, features, 0, np.random.default_rng(2), silent)[0])
 
@@ -129,13 +134,16 @@ class Evidence:
         return near_pairs([self.near(name) for name in names], self.queries, n, np.random.default_rng(4))
 
     @cached_property
-    def wordiness(self) -> Matrix64:
-        """How each encoder's cosines correlate with those of the words."""
-        result = []
-        for name in self.names:
-            pairs = self.pairs([name]).pairs
-            result.append(np.corrcoef(cosines([self.vectors(name)], pairs)[0], self.lexical.cosines(pairs))[0, 1])
-        return np.array(result)
+    def surface(self) -> Surface:
+        """How far each encoder's cosines depend on words and lengths."""
+        both = [dependence(self.vectors(name), self.lexical, self.pairs([name])) for name in self.names]
+        return Surface(*np.array(both).T)
+
+    def standing(self, places: Sequence[int]) -> Matrix64:
+        """Return how far each of some encoders stands above each other one."""
+        dimensions = np.array([self.whitening(self.names[j]).dimensions for j in places])
+        surface = Surface(self.surface.words[places], self.surface.length[places])
+        return np.asarray(standing_parts(self.R[np.ix_(places, places)], dimensions, surface).sum(axis=0))
 
     @cache  # noqa: B019 - one object a run
     def cosines_of(self, name: str, part: str, *, soft: bool) -> Matrix64:
@@ -168,23 +176,21 @@ class Weighed:
     def __init__(self, evidence: Evidence, names: Sequence[str]) -> None:
         self.evidence, self.names = evidence, tuple(names)
         self.places = [evidence.names.index(name) for name in names]
-        pairs = evidence.pairs(names).pairs
-        plain = cosines([evidence.vectors(name) for name in names], pairs)
-        whitened = cosines([evidence.whitened(name) for name in names], pairs)
-        self._beside = []
-        for b in range(len(names)):
-            C = whitened.copy()
-            C[b] = plain[b]
-            self._beside.append((np.corrcoef(C), C.std(axis=1)))
+        vectors, whitened = ([of(name) for name in names] for of in (evidence.vectors, evidence.whitened))
+        self._beside: list[tuple[Matrix64, Matrix64, float]] = []
+        for b, name in enumerate(names):
+            pairs = evidence.pairs([name])
+            C = cosines([X if j == b else whitened[j] for j, X in enumerate(vectors)], pairs.pairs[: pairs.near])
+            level = float(cosines([vectors[b]], pairs.pairs[pairs.near :]).mean())
+            self._beside.append((np.asarray(np.corrcoef(C)), np.asarray(C.std(axis=1)), level))
 
     def standing(self, constants: Constants) -> Matrix64:
         """Return how far each member stands above each other one."""
-        R, words = self.evidence.R[np.ix_(self.places, self.places)], self.evidence.wordiness[self.places]
-        before = {name: getattr(sufficiency, name) for name in _NAMES}
+        before = {name: getattr(sufficiency, name) for name in GRID}
         try:
-            for name, value in zip(_NAMES, constants, strict=True):
+            for name, value in zip(GRID, constants, strict=True):
                 setattr(sufficiency, name, value)
-            return standings(R, words)
+            return self.evidence.standing(self.places)
         finally:
             for name, value in before.items():
                 setattr(sufficiency, name, value)
@@ -246,7 +252,7 @@ def main(out: Path = Path("results")) -> None:
     order = sorted(names, key=lambda name: -sum(evidence.alone(name, DEV)))
     rows = []
     for name in order:
-        member, words = field.members[name], evidence.wordiness[names.index(name)]
+        member, place = field.members[name], names.index(name)
         pearson, spearman = evidence.alone(name, DEV)
         rows.append(
             [
@@ -255,13 +261,18 @@ def main(out: Path = Path("results")) -> None:
                 member.kind,
                 str(evidence.vectors(name).shape[1]),
                 f"{pearson:.1f}/{spearman:.1f}",
-                f"{words:.2f}",
+                f"{evidence.whitening(name).dimensions:.0f}",
+                f"{evidence.surface.length[place]:.2f}",
+                f"{evidence.surface.words[place]:.2f}",
             ]
         )
-    sections["The encoders"] = (["", "family", "kind", "dim", "STS-B dev", "follows words"], rows)
+    sections["The encoders"] = (
+        ["", "family", "kind", "dim", "STS-B dev", "effective dim", "follows length", "follows words"],
+        rows,
+    )
 
     random = {members: Weighed(evidence, members) for members in random_ensembles(field, names)}
-    grid: list[Constants] = [(a, b, c) for a, b, c in product(*GRID.values())]
+    grid: list[Constants] = list(product(*GRID.values()))
     by_constants = {c: {members: case.gain(c)[0] for members, case in random.items()} for c in grid}
     rows, judged = [], []
     for family in dict.fromkeys(field.members[name].family for name in names):
@@ -276,7 +287,7 @@ def main(out: Path = Path("results")) -> None:
     ours = [case.gain(OURS)[0] for case in random.values()]
     rows.append(["the constants of this version, all", ", ".join(f"{v:g}" for v in OURS), *summary(ours)])
     title = "Chosen without a family, judged on ensembles with it (STS-B dev)"
-    sections[title] = (["judged family", ", ".join(_NAMES), *_SUMMARY], rows)
+    sections[title] = (["judged family", ", ".join(GRID), *_SUMMARY], rows)
 
     title = "How sure it is, and how often it is right (pairs of encoders of different families, STS-B dev)"
     sections[title] = _calibration(evidence, field)
@@ -307,7 +318,7 @@ def _calibration(evidence: Evidence, field: Field) -> tuple[list[str], list[list
         if field.members[a].family == field.members[b].family:
             continue
         places = [evidence.names.index(name) for name in (a, b)]
-        s = float(standings(evidence.R[np.ix_(places, places)], evidence.wordiness[places])[0, 1])
+        s = float(evidence.standing(places)[0, 1])
         sure = 1 / (1 + np.exp(-CONFIDENCE * abs(s)))
         better = sum(evidence.alone(a, DEV)) > sum(evidence.alone(b, DEV))
         right.setdefault(min(int(sure * 10), 9), []).append(better == (s > 0))

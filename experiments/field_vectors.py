@@ -40,7 +40,7 @@ LINES = 2000
 PAIRS = 1000
 """Pairs of STS-B dev that choices are made on."""
 
-WHOLE = ("gte-small", "mpnet", "minilm", "minilm-int8", "use-m3", "use-lite", "wordllama", "glove")
+WHOLE = ("gte-small", "mpnet", "minilm", "minilm-int8", "use-m3", "paraphrase", "use-lite", "wordllama", "glove")
 """The encoders of the catalogue."""
 _POOLED = ("cls", "max")
 """Other poolings of the last layer; the encoder's own is the mean."""

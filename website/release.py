@@ -158,7 +158,7 @@ def run_readme(folder: Path) -> int:
 def readme_commands(readme: str) -> list[str]:
     """Return the lines of shell in the README that need nothing but the core."""
     lines = re.findall(r"^    (ensembed .*)$", readme, re.MULTILINE)
-    return [line for line in lines if not re.match(r"ensembed (serve|cluster|demo)\b", line)]
+    return [line for line in lines if not re.match(r"ensembed (serve|cluster)\b", line)]
 
 
 def write_texts(folder: Path) -> None:

@@ -160,6 +160,8 @@ def _lines(estimate: Reliability, choice: Choice, command: str) -> list[str]:
         lines.append(f"No ensemble is expected to be better than {called(choice.alone)} alone by more than noise.")
     shown = [f"{called(subset)} ({100 * subset.gain:+.1f}, {subset.cost:.3g} ms)" for subset in choice.subsets[:_SHOWN]]
     lines.append(f"The best, with the expected gain over the first encoder: {', '.join(shown)}.")
+    if choice.helps and choice.best != choice.subsets[0]:
+        lines.append(f"{called(choice.best)} is chosen because it is the cheapest of those that differ by noise only.")
     lines += [f"{name} says nothing about these sentences and is left out." for name in estimate.mute]
     copies = [(j, first) for j, first in enumerate(estimate.copies) if j != first]
     lines += [f"{names[j]} says the same as {names[first]} and is left out." for j, first in copies]

@@ -14,9 +14,9 @@ from ensembed.cli.options import (
     How,
     check_outputs,
     corpus_argument,
+    default_members_options,
     force_option,
     how_options,
-    members_options,
     moved_members,
 )
 from ensembed.corpora.corpus import Corpus, ListCorpus
@@ -33,7 +33,7 @@ from ensembed.support.provenance import provenance
 
 @click.command()
 @corpus_argument
-@members_options
+@default_members_options
 @click.option(
     "--rows", type=click.IntRange(min=LEAST_ROWS), default=6000, help="Distinct sentences to look at, chosen at random."
 )
@@ -46,15 +46,14 @@ def reliability(
 ) -> None:
     """Estimate which members to trust on the unlabelled sentences of CORPUS. No label is read.
 
-    standing: how far a member stands above its strongest rival; 1 is little, 3 is much. It is the lead, in parts of
-    what both predict of each other, and where that is small also the dependence of the cosines on shared words. lead: a
-    member's R^2 for its strongest rival minus the rival's R^2 for it, on held-out sentences, beyond what the words of a
-    sentence explain. agrees with the best: the correlation of its cosines with the best member's, over near and random
-    pairs. weight: the weight of its cosines, where the best has 1; methods use these weights. weight is: the factors of
-    the weight. The first is smaller for a member that stands below the best, the second for one that says what another
-    member says. The last is above 1 for one whose cosines lie close together. 95%: bootstrap intervals. sure: how often
-    an encoder of this standing has the better cosines. Members that are level count nearly the same. (`auto` weighs
-    members after whitening them: its weights differ a little.)
+    standing: how far a member stands above its strongest rival; 1 is some, 3 is much. It is the sum of four parts.
+    lead: the member predicts more of the rival than the rival of it, on held-out sentences, beyond what the words of a
+    sentence explain. dims: its vectors use more dimensions. length: its cosines depend less on the lengths of
+    sentences. words: they depend less on shared words. agrees: the correlation of its cosines with the best member's,
+    over pairs that are near under the best. weight: the weight of its cosines, where the best has 1, as `fit` takes it.
+    weight is: its three factors. trust is 1 for a member that stands as high as the best, and larger for one that
+    agrees with it. own is smaller for one that says what another member says. spread is larger for one whose cosines
+    lie close together. 95%: bootstrap interval. sure: how often an encoder of this standing has the better cosines.
 
     A member that agrees neither with another member nor with the words carries no information (random vectors, a
     constant, vectors of other sentences) and gets weight 0. Copies of a member share one weight. Noise on top of

@@ -35,12 +35,14 @@ def run_demo(encoders: Sequence[str], command: str, progress: Progress = silent)
     """
     pull([*encoders, "stsb"], progress=progress)
     [corpus] = open_corpora([STSB_TRAIN])
+    # The light core cannot read and write records. Vectors are kept all the same: encoding is what takes time.
+    records = cache_dir() / "reproduce" if find_spec("pydantic") is not None else None
     laboratory = Laboratory.prepare(
         Ensemble(encoders),
         {corpus.name: corpus.corpus},
         find_available(),
         store=ViewStore(wait=600),
-        notebook=Notebook(cache_dir() / "reproduce"),
+        notebook=Notebook(records),
         progress=progress,
     )
     training: Training | None = "reduced" if find_spec("torch") is not None else None

@@ -26,9 +26,9 @@ _EDITION = 1
 
 @dataclass(frozen=True)
 class Notebook:
-    """Records on disk, each under the hash of everything that it depends on."""
+    """Records on disk, each under the hash of everything that it depends on. Without a folder nothing is kept."""
 
-    folder: Path
+    folder: Path | None
     fresh: bool = False  # compute every record again
     progress: Progress = silent
 
@@ -39,6 +39,8 @@ class Notebook:
 
     def record(self, kind: type[T], facts: Any, compute: Callable[[], T]) -> T:  # noqa: ANN401 - anything JSON can hold
         """Return the record of these facts; compute and write it, in one process at a time, if it is missing."""
+        if self.folder is None:
+            return compute()
         path = self.folder / f"{self.key(kind.__name__, facts)}.json"
         if not self.fresh and (known := _read(kind, path)) is not None:
             return known

@@ -23,6 +23,19 @@ SAME = 0.99
 
 # Rows of length one that vary less than this, squared, are all the same but for rounding.
 _LEAST_VARIANCE = 1e-10
+TRUST = 0.95
+"""The assumed correlation of the best member's cosines with the truth. Chosen on STS-B dev; 0.97 does as well."""
+LARGEST_TRUST = 0.985
+"""The largest assumed correlation of any other member's."""
+LARGEST_WEIGHT = 0.5
+"""The largest weight that agreement gives another member, as if the cosines of both had the same spread."""
+SPREAD = 0.2
+"""The spread of the best member's cosines over sentences near and far, in parts of the way from the cosine of unrelated
+sentences to 1. Chosen on STS-B dev; over the pairs of STS-B it is 0.25 to 0.3."""
+BELOW = 0.2
+"""The weight by agreement falls by e to this power for every unit that a member stands below the best."""
+EQUAL = 1.5
+"""A member that stands as high as the best counts the same; e to this power times less for every unit below."""
 LEAST_WEIGHT = 0.005
 """Members of less weight are left out: they change nothing, and encoding costs the same."""
 # Cosines in memory at a time: 32 MB.
@@ -41,10 +54,12 @@ class NearPairs:
     Attributes:
         pairs: [p, 2] row numbers, the smaller first, each pair once.
         owner: [p] the first query, by place, that has the pair: pairs of a query are not independent.
+        near: the number of pairs that are near, which come first; the others are random.
     """
 
     pairs: Pairs
     owner: NDArray[np.int64]
+    near: int
 
 
 def near_pairs(
@@ -68,11 +83,12 @@ def near_pairs(
     first = np.r_[True, numbers[1:] != numbers[:-1]]
     near_ones, owner = np.stack(np.divmod(numbers[first], n), axis=1), owner[first]
     if rng is None:
-        return NearPairs(near_ones, owner)
+        return NearPairs(near_ones, owner, len(owner))
     others = np.tile(np.arange(len(queries)), _RANDOM)
     random = np.stack([rng.integers(0, n, len(others)), queries[others]], axis=1)
     distinct = random[:, 0] != random[:, 1]
-    return NearPairs(np.vstack([near_ones, random[distinct]]), np.concatenate([owner, others[distinct]]))
+    everyone = np.concatenate([owner, others[distinct]])
+    return NearPairs(np.vstack([near_ones, random[distinct]]), everyone, len(owner))
 
 
 def cosines(views: Sequence[Matrix64], pairs: Pairs) -> Matrix64:
@@ -108,36 +124,70 @@ def correlations(C: Matrix64, owner: NDArray[np.int64], counts: Matrix64) -> tup
     return np.clip(r, -1.0, 1.0), sd
 
 
-def weight_factors(best: int, standing: Matrix64, r: Matrix64, spread: Matrix64) -> Matrix64:
+def dependence(X: Matrix64, lexical: Lexical, pairs: NearPairs) -> tuple[float, float]:
+    """Return how far a member's cosines depend on words and on lengths.
+
+    Args:
+        X: [n, d] its vectors, of length one.
+        lexical: the sentences.
+        pairs: those that are near under the member, and random ones.
+
+    Returns:
+        The correlation of its cosines with those of the words, and by which part the lengths of near sentences differ
+        less than those of random ones.
+    """
+    both = np.vstack([cosines([X], pairs.pairs), lexical.cosines(pairs.pairs)])
+    [r], _ = correlations(both, np.zeros(len(pairs.pairs), np.int64), np.ones((1, 1)))
+    gaps = np.abs(np.subtract(*lexical.lengths[pairs.pairs].T))
+    random = gaps[pairs.near :].mean()
+    return float(r[0, 1]), float(1 - gaps[: pairs.near].mean() / random) if random > 0 else 0.0
+
+
+def weight_factors(best: int, standing: Matrix64, r: Matrix64, spread: Matrix64, level: float) -> Matrix64:
     """Return the factors [J, 3] whose products are the weights of the members' cosines, all 1 for the best.
 
-    - Standing: a member that stands as high as the best counts the same; e times less for every unit that it is below.
+    - Trust is the larger of two. One is by agreement: if errors were independent, and the best member's cosines
+      correlated with the truth by a, another's would correlate with it by r / a, and a / (1 - a^2) is the weight of a
+      cosine of spread 1 in the best sum; it falls slowly with standing, and is at most `LARGEST_WEIGHT`. The other is
+      1 for a member that stands as high as the best, and falls fast: members that cannot be told apart count the same,
+      which can lose least.
     - Own: members that err alike share; what two of them say beyond the best counts once.
     - Spread: a member whose cosines lie close together needs a larger factor.
 
+    Agreement and spread are those over pairs whose cosines are spread as in text with near and far sentences
+    (`SPREAD`), by the regression of a member's cosines on the best one's, which does not depend on the range (Thorndike
+    1949, case 2).
+
     Args:
         best: the place of the best member.
-        standing: [J] how far the best stands above each member (`ensembed.reliability.sufficiency.standings`).
-        r: [J, J] how the members' cosines correlate over near and random pairs.
+        standing: [J] how far the best stands above each member (`ensembed.reliability.sufficiency.standing_parts`).
+        r: [J, J] how the members' cosines correlate over pairs that are near under the best.
         spread: [J] the standard deviation of these cosines.
+        level: the mean cosine of unrelated sentences under the best member.
 
     Example:
         >>> r = np.array([[1.0, 0.8, 0.3, 0.0], [0.8, 1.0, 0.24, 0.0], [0.3, 0.24, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
-        >>> weight_factors(0, np.array([0.0, 0.5, 1.0, 8.0]), r, np.array([0.2, 0.2, 0.1, 0.2])).prod(axis=1).round(3)
-        array([1.   , 0.607, 0.736, 0.   ])
+        >>> spread = np.array([0.2, 0.2, 0.1, 0.2])
+        >>> weight_factors(0, np.array([0.0, 0.2, 3.0, 8.0]), r, spread, 0.0).prod(axis=1).round(3)
+        array([1.   , 0.741, 0.04 , 0.   ])
     """
     if spread[best] <= 0:
         return np.repeat(np.where(np.arange(len(spread)) == best, 1.0, 0.0)[:, None], 3, axis=1)
-    height = np.exp(-np.maximum(standing, 0.0))
-    height = np.where(height < LEAST_WEIGHT, 0.0, height)
-    # How many members, each included itself, say what a member says beyond the best.
+    wider = max(1.0, SPREAD * (1.0 - level) / float(spread[best]))
     with_best = np.clip(r[best], -1.0, 1.0)
+    grown = np.sqrt(1 + np.square(with_best) * (wider**2 - 1))
+    truth = np.minimum(np.maximum(with_best * wider / grown, 0.0) / TRUST, LARGEST_TRUST)
+    odds = (truth / (1 - np.square(truth))) / (TRUST / (1 - TRUST**2))
+    below = np.maximum(standing, 0.0)
+    trust = np.maximum(np.minimum(odds, LARGEST_WEIGHT) * np.exp(-BELOW * below), np.exp(-EQUAL * below))
+    trust = np.where(trust < LEAST_WEIGHT, 0.0, trust)
+    # How many members, each included itself, say what a member says beyond the best.
     left = np.sqrt(np.maximum(1 - np.square(with_best), np.finfo(float).eps))
     partial = np.clip((r - np.outer(with_best, with_best)) / np.outer(left, left), 0.0, 1.0)
     partial[best] = partial[:, best] = 0.0
     np.fill_diagonal(partial, 1.0)
-    narrow = np.where(spread > 0, spread[best] / np.where(spread > 0, spread, 1.0), 0.0)
-    factors = np.stack([height, 1 / np.square(partial).sum(axis=1), narrow], axis=1)
+    narrow = np.where(spread > 0, spread[best] * wider / np.where(spread > 0, spread * grown, 1.0), 0.0)
+    factors = np.stack([trust, 1 / np.square(partial).sum(axis=1), narrow], axis=1)
     factors[best] = 1.0
     return factors
 

@@ -17,7 +17,7 @@ Matrix64 = NDArray[np.float64]
 
 TRUTH = 0.85
 """The assumed correlation of the best member's cosines with the truth: about that of good encoders on STS."""
-POINTS = 0.03
+POINTS = 0.02
 """By how much that falls for every unit of standing. Fitted on STS-B dev."""
 NARROW = 0.2
 """Cosines of pairs that people compare disagree by this part of what those of a corpus do. Fitted on STS-B dev."""
@@ -134,7 +134,7 @@ def expected(estimate: Reliability, places: Sequence[int]) -> float:
     rivals = np.where(np.eye(len(members), dtype=bool), np.inf, standing)
     best = int(rivals.min(axis=1).argmax())
     corpus = estimate.correlations[np.ix_(members, members)]
-    weights = weight_factors(best, standing[best], corpus, np.ones(len(members))).prod(axis=1)
+    weights = weight_factors(best, standing[best], corpus, np.ones(len(members)), 0.0).prod(axis=1)
     r = 1 - NARROW * (1 - corpus)
     return float(weights @ truth / np.sqrt(weights @ r @ weights))
 

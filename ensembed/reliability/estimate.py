@@ -20,13 +20,14 @@ from ensembed.reliability.agreement import (
     Roles,
     correlations,
     cosines,
+    dependence,
     near_pairs,
     near_sentences,
     roles_of,
     weight_factors,
 )
 from ensembed.reliability.lexical import DIM, Lexical, lexical_features
-from ensembed.reliability.sufficiency import SoftWhitening, explained, lead, standings
+from ensembed.reliability.sufficiency import SoftWhitening, Surface, explained, lead, standing_parts
 from ensembed.support.checks import check_whole
 from ensembed.support.progress import Progress, silent
 from ensembed.support.shown_objects import Facts, Shown, short_value
@@ -40,9 +41,9 @@ LEAST_ROWS = 50
 # Sentences for each dimension of words and of letters: with fewer, a regression on them overfits.
 _ROWS_A_DIM = 20
 _INTERVAL = (2.5, 97.5)
-CONFIDENCE = 0.4
-"""The log-odds, per unit of standing, that the higher member has the better cosines. For whole encoders on STS-B dev
-they are larger, for a field with made ones (cut, with noise, with fewer layers) smaller: results/field.md."""
+CONFIDENCE = 1.1
+"""The log-odds, per unit of standing, that the higher member has the better cosines. Fitted on STS-B dev to pairs of
+whole and of made encoders (cut, with noise, with fewer layers): results/field.md."""
 LEVEL_BELOW = 0.6
 """Where the best is the best with less probability than this, it is said that the members are level."""
 # Sampled rows that lie closer together than this are read in one go.
@@ -59,24 +60,25 @@ class Reliability(Shown):
 
     Attributes:
         names: the members.
-        sufficiency: [J, J] the part of what member j says, beyond the words of a sentence, that a linear map of what
-            member i says predicts of sentences it was not fitted on; the diagonal is 1.
+        sufficiency: [J, J] the part of the leading directions of member j, beyond the words of a sentence, that a
+            linear map of those of member i predicts of sentences it was not fitted on; the diagonal is 1.
         lead: [J] a member's R^2 for its strongest rival minus the rival's R^2 for it; 0 for mute members.
         lead_low: [J] the lower end of its 95% bootstrap interval.
         lead_high: [J] the upper end.
-        standing: [J] how far a member stands above its strongest rival: its lead, and where leads are level by how much
-            less its cosines depend on shared words. 1 is little, 3 is much; 0 for mute members.
+        standing: [J] how far a member stands above its strongest rival: 1 is some, 3 is much; 0 for mute members.
+        standing_parts: [J, 4] what it adds up from: lead, effective dimensions, and how much less the cosines depend on
+            lengths and on shared words.
         standings: [J, J] how far each member stands above each other one; its least off the diagonal is `standing`.
-        agreement: [J] how a member's cosines correlate with the best one's, over near and random pairs.
-        correlations: [J, J] the same of every two members.
+        agreement: [J] how a member's cosines correlate with the best one's, over pairs that are near under the best.
+        correlations: [J, J] how those of every two members correlate, over near and random pairs.
         weights: [J] the weights of the members' cosines: 1 for the best, 0 for members that say next to nothing, one
             shared by copies. Above 1 where a member's cosines have less spread: it counts for less all the same. With
             too few sentences all members count the same, each for the spread of its cosines.
-        factors: [J, 3] the factors whose products are the weights: how far below the best a member stands, what no
-            other member says, and spread.
-        weights_low: [J] the lower end of their 95% bootstrap interval.
-        weights_high: [J] the upper end.
+        factors: [J, 3] the factors whose products are the weights that `Auto` takes: trust, what no other member says,
+            and spread.
         whitened_weights: [J] the same for vectors of which those of `whitened` are softly whitened: what `Auto` takes.
+        weights_low: [J] the lower end of the 95% bootstrap interval of `whitened_weights`.
+        weights_high: [J] the upper end.
         whitened: the places of the members that gain by it: all but the best, its copies, and those that say nothing.
         mute: names of members that say nothing: constant, random, or of other sentences.
         copies: for each member the place of the first member that says the same; its own where there is none.
@@ -88,9 +90,9 @@ class Reliability(Shown):
         sure: the probability that the best member's cosines are better than its strongest rival's, by how often that
             was so for encoders of this standing, in the mean over the bootstrap samples; 0 with too few sentences.
         best: the place of the member, not mute, with the highest standing.
-        decided: what made it the best: "lead", "words" (another one has the larger lead), "level" (it is hardly better
-            than its rivals, if at all, and they count nearly as much), or "nothing" and "too few" (sentences), where
-            all count the same.
+        decided: what made it the best: "lead", "words" (another one has the larger lead, but this one more dimensions,
+            or cosines that depend less on words and lengths), "level" (it is hardly better than its rivals, if at all,
+            and the strongest counts nearly as much), or "nothing" and "too few" (sentences), where all count the same.
         origin: the facts that a fitted method keeps about weights by reliability.
     """
 
@@ -104,6 +106,7 @@ class Reliability(Shown):
     lead_low: Matrix64 = field(default_factory=_zero)
     lead_high: Matrix64 = field(default_factory=_zero)
     standing: Matrix64 = field(default_factory=_zero)
+    standing_parts: Matrix64 = field(default_factory=partial(np.zeros, (1, 4)))
     standings: Matrix64 = field(default_factory=partial(np.zeros, (1, 1)))
     agreement: Matrix64 = field(default_factory=_one)
     correlations: Matrix64 = field(default_factory=partial(np.ones, (1, 1)))
@@ -154,9 +157,10 @@ def reliability(
 
     The best member predicts its strongest rival better than the rival predicts it, beyond what the words of the
     sentences predict (`ensembed.reliability.sufficiency`; after Darrin et al. 2024, "When is an Embedding Model More
-    Promising than Another?"). Where leads are small, which they are between good encoders, the dependence of cosines on
-    shared words decides as well. The weight of another member depends on how far below the best it stands, and on how
-    much of what it says no other member says (`ensembed.reliability.agreement`).
+    Promising than Another?"). Its vectors use more dimensions, and its cosines depend less on the words and lengths of
+    sentences. The weight of another member depends on how far below the best it stands, on how its cosines of near
+    sentences agree with the best one's, and on how much of what it says no other member says
+    (`ensembed.reliability.agreement`).
 
     A member that agrees neither with another member nor with the words is mute: its weight is 0. Copies of a member
     share one weight. If no two members agree, all members whose vectors differ between sentences have the same weight.
@@ -231,7 +235,6 @@ class _Weighted:
     plain: Matrix64
     whitened: Matrix64
     factors: Matrix64
-    correlations: Matrix64
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,16 +261,19 @@ class _Estimate:
         own = [j for j in live if copies[j] == j]
         place = np.array([own.index(copies[j]) for j in live])
         rng = np.random.default_rng([self.seed, 2])
-        R, whitened_vectors = self._sufficiency(own, resamples, rng, progress)
+        whitenings = [SoftWhitening.of(self.vectors[j]) for j in own]
+        R = self._sufficiency(own, whitenings, resamples, rng, progress)
         queries = len(self.near.queries)
         counts = np.vstack([np.ones(queries), rng.poisson(1.0, (resamples, queries))])
-        pairs = self._pairs(own)
-        leads, standing = lead(R), standings(R, self._wordiness(own))
-        heights = lead(standing, antisymmetric=True)
+        surface = None
+        if self.lexical is not None:
+            surface = Surface(*np.array([dependence(self.vectors[j], self.lexical, self._pairs([j])) for j in own]).T)
+        parts = standing_parts(R, np.array([whitening.dimensions for whitening in whitenings]), surface)
+        standing = parts.sum(axis=1)
+        leads, heights = lead(R), lead(standing, antisymmetric=True)
         best = heights.argmax(axis=1)
-        by_best = {
-            b: self._beside(own, int(b), whitened_vectors, standing[:, b], pairs, counts) for b in np.unique(best)
-        }
+        whitened_vectors = [whitening.apply(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
+        by_best = {b: self._beside(own, int(b), whitened_vectors, standing[:, b], counts) for b in np.unique(best)}
         weighted, plain, whitened = by_best[best[0]], *np.ones((2, len(best), len(own)))
         factors = np.ones((len(own), 3))
         known = self.roles.known and len(self.vectors[0]) >= needed
@@ -275,13 +281,17 @@ class _Estimate:
             factors = weighted.factors
             plain = np.stack([by_best[b].plain[i] for i, b in enumerate(best)])
             whitened = np.stack([by_best[b].whitened[i] for i, b in enumerate(best)])
-        spreads, narrowness = self._spreads(own, place, pairs)
+        pairs = self._pairs(own)
+        spreads, narrowness, correlation_of = self._spreads(own, place, pairs)
+        # The strongest rival of each member; its own place if it is the only one.
+        rivals = np.where(np.eye(len(own), dtype=bool), np.inf, standing[0]).argmin(axis=1)
+        parts = parts[0, :, np.arange(len(own)), rivals].T
         # Values of the distinct members [..., own] become those of all [..., J]; mute ones have a column of zeros.
         column = [own.index(copies[j]) if j in live else len(own) for j in range(J)]
-        leads, height, agreement, plain, whitened, share, factors = (
+        leads, height, parts, agreement, plain, whitened, share, factors = (
             np.concatenate([values, np.zeros((*values.shape[:-1], 1))], axis=-1)[..., column]
             for values in (
-                *(leads, heights[0], weighted.agreement[0], plain, whitened),
+                *(leads, heights[0], parts, weighted.agreement[0], plain, whitened),
                 *(1 / np.bincount(place, minlength=len(own)), factors.T),
             )
         )
@@ -292,11 +302,11 @@ class _Estimate:
         factors[1] *= share
         factors[2] *= spreads
         sufficiency, standing_of, correlation = np.eye(J), np.zeros((J, J)), np.eye(J)
-        spread_out = ((sufficiency, R[0]), (standing_of, standing[0]), (correlation, weighted.correlations))
+        spread_out = ((sufficiency, R[0]), (standing_of, standing[0]), (correlation, correlation_of))
         for matrix, values in spread_out:
             matrix[np.ix_(live, live)] = values[np.ix_(place, place)]
         first = own[int(best[0])]
-        (lead_low, lead_high), (low, high) = (np.percentile(of[1:], _INTERVAL, axis=0) for of in (leads, plain))
+        (lead_low, lead_high), (low, high) = (np.percentile(of[1:], _INTERVAL, axis=0) for of in (leads, whitened))
         others = [j for j in range(J) if copies[j] != first and known]
         sure = float(np.mean(1 / (1 + np.exp(-CONFIDENCE * heights[1:, best[0]])))) if len(own) > 1 else 1.0
         decided: Decided = "lead" if leads[0][first] >= leads[0][live].max() else "words"
@@ -313,6 +323,7 @@ class _Estimate:
             lead_low=lead_low,
             lead_high=lead_high,
             standing=height,
+            standing_parts=parts.T,
             standings=standing_of,
             correlations=correlation,
             agreement=agreement,
@@ -336,15 +347,18 @@ class _Estimate:
         )
 
     def _sufficiency(
-        self, own: Sequence[int], resamples: int, rng: np.random.Generator, progress: Progress
-    ) -> tuple[Matrix64, list[Matrix64]]:
-        """Return what each distinct member predicts of each [1 + resamples, own, own], and their whitened vectors."""
-        n, X = len(self.vectors[0]), [self.vectors[j] for j in own]
-        whitenings = [SoftWhitening.of(member) for member in X]
-        leading = [whitening.apply(member, leading_only=True) for whitening, member in zip(whitenings, X, strict=True)]
-        features = None if self.lexical is None else self.lexical.features(self.seed, min(DIM, n // _ROWS_A_DIM))
-        R = explained(leading, features, resamples, rng, progress)
-        return R, [whitening.apply(member) for whitening, member in zip(whitenings, X, strict=True)]
+        self,
+        own: Sequence[int],
+        whitenings: Sequence[SoftWhitening],
+        resamples: int,
+        rng: np.random.Generator,
+        progress: Progress,
+    ) -> Matrix64:
+        """Return what each distinct member predicts of each [1 + resamples, own, own]."""
+        leading = [whitening.leading(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
+        rows = len(leading[0])
+        features = None if self.lexical is None else self.lexical.features(self.seed, min(DIM, rows // _ROWS_A_DIM))
+        return explained(leading, features, resamples, rng, progress)
 
     def _pairs(self, own: Sequence[int]) -> NearPairs:
         """Return the pairs that are near under any distinct member, and random ones."""
@@ -352,13 +366,7 @@ class _Estimate:
         return near_pairs([self.near.neighbours[j] for j in own], self.near.queries, len(self.vectors[0]), rng)
 
     def _beside(
-        self,
-        own: Sequence[int],
-        b: int,
-        whole: Sequence[Matrix64],
-        standing: Matrix64,
-        pairs: NearPairs,
-        counts: Matrix64,
+        self, own: Sequence[int], b: int, whole: Sequence[Matrix64], standing: Matrix64, counts: Matrix64
     ) -> _Weighted:
         """Return the weights of the members if the one at place b is the best, in every bootstrap sample.
 
@@ -367,46 +375,36 @@ class _Estimate:
             b: the place of the best among them.
             whole: their whitened vectors.
             standing: [1 + resamples, own] how far the best stands above each.
-            pairs: the pairs whose cosines are compared.
             counts: [1 + resamples, q] how often each query counts.
         """
-        plain = cosines([self.vectors[j] for j in own], pairs.pairs)
-        whitened = cosines(whole, pairs.pairs)
+        pairs, X = self._pairs([own[b]]), [self.vectors[j] for j in own]
+        near, owner = pairs.pairs[: pairs.near], pairs.owner[: pairs.near]
+        level = float(cosines([X[b]], pairs.pairs[pairs.near :]).mean())
+        plain, whitened = cosines(X, near), cosines(whole, near)
         whitened[b] = plain[b]
         weighed = []
         for C in (plain, whitened):
-            r, spread = correlations(C, pairs.owner, counts)
+            r, spread = correlations(C, owner, counts)
             samples = zip(standing, r, spread, strict=True)
-            weighed.append((r, np.array([weight_factors(b, *sample) for sample in samples])))
-        (r_plain, by_plain), (_, by_whitened) = weighed
-        products = by_plain.prod(axis=2), by_whitened.prod(axis=2)
-        return _Weighted(r_plain[:, b], *products, by_plain[0], r_plain[0])
+            weighed.append((r[:, b], np.array([weight_factors(b, *sample, level) for sample in samples])))
+        (agreement, by_plain), (_, by_whitened) = weighed
+        return _Weighted(agreement, by_plain.prod(axis=2), by_whitened.prod(axis=2), by_whitened[0])
 
-    def _wordiness(self, own: Sequence[int]) -> Matrix64 | None:
-        """Return how the cosines of each distinct member correlate with the words' [own]; None without any.
+    def _spreads(
+        self, own: Sequence[int], place: NDArray[Any], pairs: NearPairs
+    ) -> tuple[Matrix64, Matrix64, Matrix64]:
+        """Return three facts about the cosines of pairs.
 
-        Every member is asked about the pairs that are near under itself, and about random ones.
+        They are [J] the spread of a member's first copy in parts of the member's own spread, the least spread in parts
+        of it, and how the distinct members' cosines correlate [own, own].
         """
-        if self.lexical is None:
-            return None
-        result = []
-        for j in own:
-            pairs = self._pairs([j]).pairs
-            both = np.vstack([cosines([self.vectors[j]], pairs), self.lexical.cosines(pairs)])
-            [r], [deviation] = correlations(both, np.zeros(len(pairs), np.int64), np.ones((1, 1)))
-            if deviation[1] == 0:
-                return None
-            result.append(r[0, 1])
-        return np.array(result)
-
-    def _spreads(self, own: Sequence[int], place: NDArray[Any], pairs: NearPairs) -> tuple[Matrix64, Matrix64]:
-        """Return [J] the spread of a member's first copy in parts of the member's own spread, and the least spread."""
         live = self.roles.live
-        spread = cosines([self.vectors[j] for j in live], pairs.pairs).std(axis=1)
-        firsts, ratios = [live.index(j) for j in own], np.ones((2, len(self.vectors)))
+        C = cosines([self.vectors[j] for j in live], pairs.pairs)
+        spread, firsts, ratios = C.std(axis=1), [live.index(j) for j in own], np.ones((2, len(self.vectors)))
         ratios[0, live] = np.divide(spread[firsts][place], spread, out=np.ones_like(spread), where=spread > 0)
         ratios[1, live] = np.divide(spread.min(), spread, out=np.ones_like(spread), where=spread > 0)
-        return ratios[0], ratios[1]
+        [r], _ = correlations(C[firsts], pairs.owner, np.ones((1, len(self.near.queries))))
+        return ratios[0], ratios[1], r
 
 
 def sample_rows(n: int, sentences: Corpus | Sequence[str] | None, rows: int, seed: int) -> NDArray[np.int64]:

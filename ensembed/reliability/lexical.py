@@ -37,6 +37,9 @@ class Lexical:
     Args:
         sentences: n of them.
 
+    Attributes:
+        lengths: [n] the logarithms of the numbers of characters.
+
     Example:
         >>> lexical = Lexical(["a dog runs", "the dog runs", "no dog runs", "stocks fell", "the stocks fell"])
         >>> near, far = lexical.cosines(np.array([[0, 2], [0, 3]]))
@@ -46,6 +49,7 @@ class Lexical:
 
     def __init__(self, sentences: Sequence[str]) -> None:
         texts = [sentence[:_MOST].lower() for sentence in sentences]
+        self.lengths: Matrix64 = np.log1p([len(text) for text in texts])
         padded = [[f" {word} " for word in text.split()] for text in texts]
         letters = [
             [word[i : i + size] for word in words for size in _LETTERS for i in range(max(1, len(word) - size + 1))]

@@ -32,15 +32,23 @@ _TINY = np.finfo(float).tiny
 RIDGES = (1e-2, 1e-1, 0.3, 1.0, 3.0)
 """Ridges that are tried for a prediction. All ridges are in parts of the mean eigenvalue."""
 
-# The constants of `standings` were chosen on STS-B dev, with some encoders, and judged with others: results/field.md.
-LEAD = 0.15
-"""A lead of this part of what both members predict of each other is one unit of standing: smaller ones can be wrong."""
-WORDS = 0.05
-"""A member whose cosines correlate by this much less with the words' stands one unit higher, if leads are level."""
+DIRECTIONS = 32
+"""Leading directions of a view that are predicted and that predict. All of them would favour long vectors and noise."""
+
+# The constants of `standing_parts`, chosen on STS-B dev with some encoders and judged with others: results/field.md.
+LEAD = 0.05
+"""A lead of this part of what both members predict of each other is one unit of standing."""
+DIMENSIONS = 0.5
+"""A member whose effective dimension is larger by e to this power stands one unit higher."""
+LENGTH = 0.1
+"""A member whose neighbours are this much less alike in length stands one unit higher. Layers from the middle of a
+network, and encoders that were not trained for cosines, put sentences of one length side by side."""
+MOST_LENGTH = 2.0
+"""The largest part of a standing that length decides."""
+WORDS = 0.1
+"""A member whose cosines correlate by this much less with the words' stands one unit higher."""
 MOST_WORDS = 1.5
 """The largest part of a standing that words decide: averages of word vectors vary in it for other reasons."""
-LEVEL = 0.15
-"""The words count where leads are level: their part falls to 1/e at a lead of this part."""
 # What two members predict of each other counts as at least this much: a lead of nothing over nothing is none.
 _LEAST_KNOWN = 0.02
 
@@ -49,7 +57,7 @@ def lead(R: Matrix64, *, antisymmetric: bool = False) -> Matrix64:
     """Return how much more each member predicts of its strongest rival than that of it [..., J], from R^2 [..., J, J].
 
     A rival is any other member. (In the mean over all a weak member with a still weaker relative would seem to lead.)
-    `antisymmetric` values are differences already, such as `standings`.
+    `antisymmetric` values are differences already, such as standings.
 
     Example:
         >>> lead(np.array([[1.0, 0.5], [0.25, 1.0]]))
@@ -62,32 +70,46 @@ def lead(R: Matrix64, *, antisymmetric: bool = False) -> Matrix64:
     return np.asarray(differences.min(axis=-1))
 
 
-def standings(R: Matrix64, wordiness: Matrix64 | None) -> Matrix64:
-    """Return how far each member i stands above each member j [..., J, J]; it is antisymmetric.
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """How far the cosines of J members depend on what sentences look like.
 
-    It is the lead (how much more of j member i predicts than j of i, in parts of both together), plus, where the lead
-    is small, by how much less the cosines of i depend on shared words. Between good encoders a small lead says little
-    about their cosines.
+    Attributes:
+        words: [J] the correlation of a member's cosines with those of the words.
+        length: [J] by which part the lengths of near sentences differ less than those of random ones.
+    """
+
+    words: Matrix64
+    length: Matrix64
+
+
+def standing_parts(R: Matrix64, dimensions: Matrix64, surface: Surface | None) -> Matrix64:
+    """Return the parts [..., 4, J, J] whose sum is how far each member i stands above each member j.
+
+    They are the lead (how much more of j member i predicts than j of i, in parts of both together), the effective
+    dimensions, and how much less the cosines of i depend on the lengths of sentences and on shared words. A unit is
+    about two points of correlation with people's judgements. All parts are antisymmetric.
 
     Args:
         R: [..., J, J] the part of member j that member i predicts.
-        wordiness: [J] the correlation of each member's cosines with those of the words; None where they are not known.
+        dimensions: [J] the effective dimensions of the members.
+        surface: how far their cosines depend on words and length; None where the sentences are not known.
 
     Example:
-        >>> standings(np.array([[1.0, 0.575], [0.425, 1.0]]), None).round(3)
-        array([[ 0.,  1.],
-               [-1.,  0.]])
-        >>> standings(np.eye(2), np.array([0.5, 0.45])).round(3)  # no lead, so that the words decide
-        array([[ 0., -1.],
-               [ 1.,  0.]])
+        >>> surface = Surface(words=np.array([0.5, 0.4]), length=np.array([0.1, 0.3]))
+        >>> R = np.array([[1.0, 0.42], [0.38, 1.0]])
+        >>> standing_parts(R, np.array([50.0, 50.0]), surface)[:, 0, 1].round(3)  # of the first above the second
+        array([ 1.,  0.,  2., -1.])
     """
-    other = R.swapaxes(-1, -2)
-    leads = (R - other) / np.maximum(R + other, _LEAST_KNOWN)
-    result = leads / LEAD
-    if wordiness is not None:
-        words = np.clip((wordiness[None, :] - wordiness[:, None]) / WORDS, -MOST_WORDS, MOST_WORDS)
-        result = result + words * np.exp(-np.square(leads / LEVEL))
-    return np.asarray(result)
+    other, size = R.swapaxes(-1, -2), np.log(dimensions)
+    parts = np.zeros((*R.shape[:-2], 4, *R.shape[-2:]))
+    parts[..., 0, :, :] = (R - other) / np.maximum(R + other, _LEAST_KNOWN) / LEAD
+    parts[..., 1, :, :] = (size[:, None] - size[None, :]) / DIMENSIONS
+    if surface is not None:
+        length, words = surface.length, surface.words
+        parts[..., 2, :, :] = np.clip((length[None, :] - length[:, None]) / LENGTH, -MOST_LENGTH, MOST_LENGTH)
+        parts[..., 3, :, :] = np.clip((words[None, :] - words[:, None]) / WORDS, -MOST_WORDS, MOST_WORDS)
+    return parts
 
 
 def explained(
@@ -171,12 +193,15 @@ class SoftWhitening:
         axes: [d, k] the leading principal directions.
         factors: [k] the factors of these directions.
         rest: the factor of all other directions.
+        dimensions: the effective dimension of the rows: e to the entropy of the shares of variance (Roy and Vetterli
+            2007); at least 1.
     """
 
     mean: Matrix64
     axes: Matrix64
     factors: Matrix64
     rest: float
+    dimensions: float
 
     @classmethod
     def of(cls, X: Matrix64) -> SoftWhitening:
@@ -202,7 +227,9 @@ class SoftWhitening:
         total = float(np.square(C).sum()) / n
         ridge = max(RIDGE * total / d, np.finfo(float).tiny)
         left = max(total - float(values.sum()), 0.0) / max(d - len(values), 1)
-        return cls(mean, axes, (values + ridge) ** (-POWER / 2), float((left + ridge) ** (-POWER / 2)))
+        shares = values[values > 0] / max(float(values.sum()), _TINY)
+        dimensions = float(np.exp(-(shares * np.log(shares)).sum()))
+        return cls(mean, axes, (values + ridge) ** (-POWER / 2), float((left + ridge) ** (-POWER / 2)), dimensions)
 
     @property
     def matrix(self) -> Matrix64:
@@ -211,7 +238,10 @@ class SoftWhitening:
         matrix[np.diag_indices(len(matrix))] += self.rest
         return np.asarray(matrix)
 
-    def apply(self, X: Matrix64, *, leading_only: bool = False) -> Matrix64:
-        """Return rows X [n, d], whitened, of length one; with `leading_only` along the leading directions [n, k]."""
-        C = X - self.mean
-        return np.asarray(unit_rows((C @ self.axes) * self.factors if leading_only else C @ self.matrix))
+    def apply(self, X: Matrix64) -> Matrix64:
+        """Return rows X [n, d], whitened, of length one."""
+        return np.asarray(unit_rows((X - self.mean) @ self.matrix))
+
+    def leading(self, X: Matrix64) -> Matrix64:
+        """Return rows X [n, d], whitened, along the leading directions only [n, at most `DIRECTIONS`]."""
+        return np.asarray(unit_rows(((X - self.mean) @ self.axes) * self.factors)[:, :DIRECTIONS])

@@ -10,14 +10,19 @@ from typing import Any
 from ensembed.encoders import Encoder
 from ensembed.reliability.estimate import LEVEL_BELOW, Reliability
 
-HEADERS = ["member", "standing", "lead", "95%", "agrees with the best", "weight", "95%", "weight is"]
-_NAMES = ("standing", "own", "spread")
+HEADERS = ["member", "standing", "lead", "dims", "length", "words", "agrees", "weight", "95%", "weight is"]
+_PARTS = ("lead", "dimensions", "length", "words")
+_NAMES = ("trust", "own", "spread")
 # From this probability on, the best member is said to be certain.
 _SURE = 0.9
-_FACTORS = (
-    "weight is: standing x own x spread. Standing is e times smaller for every unit that a member stands below the "
-    "best, own is smaller for one that says what another member says, and spread is larger for one whose cosines lie "
-    "close together."
+_STANDING = (
+    "standing = lead + dims + length + words, against the strongest rival. lead: predicts more of the rival than the "
+    "rival of it. dims: uses more dimensions. length, words: its cosines depend less on the lengths and words of "
+    "sentences. agrees: how its cosines correlate with those of the best."
+)
+_WEIGHT = (
+    "weight = trust x own x spread, as `fit` takes it. trust: 1 as high as the best, less below it, and more if it "
+    "agrees. own: less if another member says the same. spread: more if its cosines lie close together."
 )
 _LIMITS = (
     "No label was read. Lead and weight are about these sentences: for another kind of text, run it on that. Where you "
@@ -49,20 +54,14 @@ class TrustReport:
         """Return a row of the table for every member."""
         estimate, rows = self.estimate, []
         for j in self.order:
-            lead = f"{estimate.lead_low[j]:+.3f} to {estimate.lead_high[j]:+.3f}"
-            weight = f"{estimate.weights_low[j]:.2f} to {estimate.weights_high[j]:.2f}"
-            figures = [
-                f"{estimate.standing[j]:+.1f}",
-                f"{estimate.lead[j]:+.3f}",
-                lead,
-                f"{estimate.agreement[j]:.2f}",
-                f"{estimate.weights[j]:.2f}",
-                weight,
-            ]
-            figures.append(" x ".join(f"{factor:.2f}" for factor in estimate.factors[j]))
+            parts = [f"{part:+.1f}" for part in (estimate.standing[j], *estimate.standing_parts[j])]
+            weight = f"{estimate.whitened_weights[j]:.2f}"
+            interval = f"{estimate.weights_low[j]:.2f} to {estimate.weights_high[j]:.2f}"
+            product = " x ".join(f"{factor:.2f}" for factor in estimate.factors[j])
+            figures = [*parts, f"{estimate.agreement[j]:.2f}", weight, interval, product]
             if estimate.decided == "too few":  # only the spread of the cosines counts: the others would say nothing
-                figures = ["-", "-", "", "-", f"{estimate.weights[j]:.2f}", "", "spread"]
-            rows.append([self.labels[j], *(["-", "-", "", "-", "0.00", "", ""] if self._is_mute(j) else figures)])
+                figures = [*"------", weight, "", "spread"]
+            rows.append([self.labels[j], *([*"------", "0.00", "", ""] if self._is_mute(j) else figures)])
         return rows
 
     def lines(self) -> list[str]:
@@ -79,8 +78,8 @@ class TrustReport:
             if j != first
         ]
         looked = f"{estimate.sentences} distinct sentences of {self.what}, {estimate.pairs} pairs, seed {estimate.seed}"
-        factors = [] if estimate.decided == "too few" else [_FACTORS]
-        return [self._verdict(), *mute, *copies, *factors, f"Looked at: {looked}.", _LIMITS]
+        columns = [] if estimate.decided == "too few" else [_STANDING, _WEIGHT]
+        return [self._verdict(), *mute, *copies, *columns, f"Looked at: {looked}.", _LIMITS]
 
     def to_json(self, members: Sequence[Encoder]) -> dict[str, Any]:
         """Return the figures as plain JSON."""
@@ -99,13 +98,14 @@ class TrustReport:
                     "member": name,
                     "spec": members[j].spec.to_json(),
                     "standing": numbers(estimate.standing[j]),
+                    "standing_parts": dict(zip(_PARTS, numbers(estimate.standing_parts[j]), strict=True)),
                     "lead": numbers(estimate.lead[j]),
                     "lead_interval": [numbers(estimate.lead_low[j]), numbers(estimate.lead_high[j])],
                     "agreement_with_best": numbers(estimate.agreement[j]),
-                    "weight": numbers(estimate.weights[j]),
+                    "weight": numbers(estimate.whitened_weights[j]),
                     "weight_factors": dict(zip(_NAMES, numbers(estimate.factors[j]), strict=True)),
                     "weight_interval": [numbers(estimate.weights_low[j]), numbers(estimate.weights_high[j])],
-                    "whitened_weight": numbers(estimate.whitened_weights[j]),
+                    "plain_weight": numbers(estimate.weights[j]),
                     "whitened": j in estimate.whitened,
                     "mute": self._is_mute(j),
                     "copy_of": None if estimate.copies[j] == j else estimate.names[estimate.copies[j]],
@@ -138,10 +138,12 @@ class TrustReport:
         sure = f"{estimate.sure:.0%} sure"
         if estimate.sure < LEVEL_BELOW:
             return (
-                f"{best} and {labels[rivals[0]]} are level: these sentences do not show which is better. Members that "
-                f"are level count nearly the same, which can lose least; {best} is ahead by a little ({sure})."
+                f"{best} and {labels[rivals[0]]} are level: these sentences do not show which is better, so both "
+                f"are trusted nearly the same, which can lose least. {best} is ahead by a little ({sure})."
             )
-        words = " Its cosines depend less on shared words than those of the member with the largest lead."
+        words = (
+            " Another member has a larger lead, but this one uses more dimensions, or depends less on words and length."
+        )
         why = words if estimate.decided == "words" else ""
         if estimate.sure >= _SURE:
             return f"Trust {best} most ({sure}).{why}"

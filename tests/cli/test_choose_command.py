@@ -7,12 +7,15 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from ensembed.cli import main
-from ensembed.cli.choose import _cost
+from ensembed.cli.choose import _cost, _lines
 from ensembed.encoders import DemoEncoder
+from ensembed.reliability import Reliability
+from ensembed.reliability.choice import choose
 
 SENTENCES = [f"w{i % 60} w{i * 7 % 61} w{i * 13 % 59} w{i // 3}" for i in range(180)]
 NAMES = ["demo?dim=32&seed=1", "demo?dim=48&seed=2", "demo?dim=24&seed=3"]
@@ -53,6 +56,17 @@ def test_choose_ranks_encoders_and_prints_a_command_that_fits(
     if words[1] == "fit":
         assert words[-4:-2] == ["--dim", "20"]
         assert main([*words[1:-1], str(tmp_path / "model"), "--store", str(tmp_path / "store"), "--quiet"]) == 0
+
+
+def test_a_cheaper_ensemble_that_differs_by_noise_is_chosen_and_the_reason_is_said() -> None:
+    estimate = Reliability(
+        ("a", "b", "c"), 1000, lexical=True, seed=0, standings=np.zeros((3, 3)), correlations=np.full((3, 3), 0.9),
+        copies=(0, 1, 2),
+    )  # fmt: skip
+    for costs, says in (([5.0, 1.0, 1.0], True), ([1.0, 1.0, 1.0], False)):
+        choice = choose(estimate, costs, [4, 4, 4], members=2)
+        text = " ".join(_lines(estimate, choice, "command"))
+        assert ("b + c is chosen because it is the cheapest of those that differ by noise only." in text) == says
 
 
 def test_the_first_run_of_an_encoder_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from ensembed.paper import main_table_demo
 def test_demo_prints_the_main_table_without_torch(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for extra in ("pydantic", "jinja2", "matplotlib"):
+        monkeypatch.setitem(sys.modules, extra, None)
     monkeypatch.setattr(main_table_demo, "find_spec", lambda _name: None)
     monkeypatch.setattr(demo_command, "find_spec", lambda _name: None)
     with pytest.warns(RuntimeWarning, match="without sts12 to sts16"):

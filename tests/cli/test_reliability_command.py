@@ -52,7 +52,7 @@ def test_reliability_json_equals_the_library(capsys: pytest.CaptureFixture[str],
     expected = reliability(views, sentences=[*SENTENCES, *SENTENCES[:50]], names=ENCODERS, rows=100, seed=4)
     assert found["best"] == expected.names[expected.best]
     assert [one["member"] for one in found["members"]] == ENCODERS
-    np.testing.assert_allclose([one["weight"] for one in found["members"]], expected.weights, atol=1e-5)
+    np.testing.assert_allclose([one["weight"] for one in found["members"]], expected.whitened_weights, atol=1e-5)
     np.testing.assert_allclose([one["lead"] for one in found["members"]], expected.lead, atol=1e-5)
     np.testing.assert_allclose(found["sufficiency"], expected.sufficiency, atol=1e-5)
     assert (found["sentences"], found["pairs"], found["seed"]) == (100, expected.pairs, 4)
@@ -108,7 +108,7 @@ def test_the_plot_is_svg_with_every_member(capsys: pytest.CaptureFixture[str], c
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["CORPUS"], 2, "Name the members"),
+        (["CORPUS"], 3, "ensembed pull"),  # the default ensemble, as for fit, of which nothing is pulled here
         (["CORPUS", *FLAGS, "--rows", "49"], 2, "--rows"),
         (["CORPUS", *FLAGS, "--plot", "absent/x.svg"], 2, "no folder 'absent'"),
         (["absent.txt", *FLAGS], 1, "absent.txt"),
@@ -129,12 +129,24 @@ def test_reliability_exit_codes(
     assert captured.out == ""
 
 
-def test_the_weight_in_a_row_is_the_product_of_its_factors(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
+def test_reliability_shows_the_weights_that_fit_takes(
+    capsys: pytest.CaptureFixture[str], corpus: Path, tmp_path: Path
+) -> None:
+    found = data(capsys, str(corpus), *FLAGS)
+    assert main(["fit", str(corpus), *FLAGS, "--out", str(tmp_path / "model"), "-q"]) == 0
+    method = json.loads((tmp_path / "model" / "config.json").read_text())["method"]
+    np.testing.assert_allclose([one["weight"] for one in found["members"]], method["weights"], atol=1e-5)
+
+
+def test_figures_in_a_row_add_up(capsys: pytest.CaptureFixture[str], corpus: Path) -> None:
     """A member that agrees more and yet weighs less has the reason in its row."""
     found = data(capsys, str(corpus), *FLAGS)
     text = output(capsys, str(corpus), *FLAGS)
-    assert "weight is: standing x own x spread." in text
+    assert "standing = lead + dims + length + words" in text
+    assert "weight = trust x own x spread" in text
     for member in found["members"]:
+        parts = member["standing_parts"].values()
+        assert sum(parts) == pytest.approx(member["standing"], abs=1e-5)
         factors = member["weight_factors"].values()
         assert np.prod(list(factors)) == pytest.approx(member["weight"], abs=1e-5)
         [row] = [line for line in text.splitlines() if line.startswith(member["member"] + " ")]

@@ -67,7 +67,7 @@ def test_ensembles_are_weighed_and_scored(tmp_path: Path, monkeypatch: pytest.Mo
     assert (gain > compared(case, DEV)["conc"] - evidence.best_alone(case.names, DEV)).all()
     assert compared(case, DEV).keys() >= {"conc", "avg", "svd", "gcca", "gcca, auto's weights"}
     # Other constants are tried without a trace.
-    case.gain((9.0, 9.0, 9.0))
+    case.gain((9.0, 9.0, 9.0, 9.0))
     assert case.gain(OURS)[0].tolist() == gain.tolist()
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from ensembed.errors import InputError
 from ensembed.reliability import Reliability
-from ensembed.reliability.choice import TRUTH, choose, expected
+from ensembed.reliability.agreement import weight_factors
+from ensembed.reliability.choice import POINTS, TRUTH, choose, expected
+from ensembed.reliability.estimate import CONFIDENCE
 
 
 def estimate_of(standing: list[float], r: float = 0.6, **facts: Any) -> Reliability:  # noqa: ANN401 - any field
@@ -35,7 +37,7 @@ def test_members_that_are_level_gain_and_a_weak_one_adds_nothing() -> None:
     assert choice.helps
     assert choice.adds[0] > choice.adds[1] > choice.adds[2]
     assert choice.adds[2] < 0.002
-    assert choice.better[0] == pytest.approx(1 / (1 + np.exp(-0.4 * 0.2)))
+    assert choice.better[0] == pytest.approx(1 / (1 + np.exp(-CONFIDENCE * 0.2)))
     assert choice.better[2] is None
     assert choice.alone.members == (0,)
     assert choice.alone.gain == pytest.approx(0.0)
@@ -63,8 +65,9 @@ def test_copies_and_members_that_say_nothing_are_left_out() -> None:
 
 
 def test_expectations_are_those_of_the_formula() -> None:
-    assert expected(estimate_of([0.0, 1.0]), [1]) == pytest.approx(TRUTH - 0.03)
-    w, r = np.exp(-1.0), 1 - 0.2 * 0.4
-    pair = (TRUTH + w * (TRUTH - 0.03)) / np.sqrt(1 + w**2 + 2 * w * r)
+    assert expected(estimate_of([0.0, 1.0]), [1]) == pytest.approx(TRUTH - POINTS)
+    beside = weight_factors(0, np.array([0.0, 1.0]), np.array([[1.0, 0.6], [0.6, 1.0]]), np.ones(2), 0.0)
+    w, r = beside.prod(axis=1)[1], 1 - 0.2 * 0.4
+    pair = (TRUTH + w * (TRUTH - POINTS)) / np.sqrt(1 + w**2 + 2 * w * r)
     assert expected(estimate_of([0.0, 1.0]), [0, 1]) == pytest.approx(pair)
     assert expected(estimate_of([0.0, 1.0]), [1, 0]) == pytest.approx(pair)

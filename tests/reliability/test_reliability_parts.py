@@ -100,8 +100,16 @@ def test_a_soft_whitening_is_that_of_the_formula() -> None:
     expected = _unit((X - mean) @ (axes * factors) @ axes.T)
     found = SoftWhitening.of(X)
     np.testing.assert_allclose(found.apply(X), expected, atol=1e-9)
-    leading = found.apply(X, leading_only=True)
+    leading = found.leading(X)
     np.testing.assert_allclose(leading @ leading.T, expected @ expected.T, atol=1e-9)
+    shares = values / values.sum()
+    assert found.dimensions == pytest.approx(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def test_effective_dimension_counts_directions_of_equal_variance_and_is_1_for_a_constant() -> None:
+    X = np.random.default_rng(0).standard_normal((20_000, 7)) @ np.eye(7, 12)
+    assert SoftWhitening.of(X).dimensions == pytest.approx(7, abs=0.01)
+    assert SoftWhitening.of(np.ones((50, 3))).dimensions == 1.0
 
 
 @pytest.mark.parametrize("n", [40, 12, 2])
@@ -109,7 +117,7 @@ def test_a_wide_view_keeps_its_leading_directions(n: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(sufficiency, "LARGEST", 5)
     X = _unit(_normal(0, n, 20))
     found = SoftWhitening.of(X)
-    assert found.apply(X, leading_only=True).shape == (n, min(n - 1, 5))
+    assert found.leading(X).shape == (n, min(n - 1, 5))
     # Beyond the leading directions all others count alike.
     beyond = np.linalg.svd(found.axes.T)[2][found.axes.shape[1] :]
     np.testing.assert_allclose(beyond @ found.matrix, found.rest * beyond, atol=1e-9)
@@ -153,14 +161,32 @@ def _agreeing(*with_best: float) -> NDArray[Any]:
 
 
 def _weights(standing: list[float], r: NDArray[Any], spread: list[float]) -> NDArray[Any]:
-    return np.asarray(agreement.weight_factors(0, np.array(standing), r, np.array(spread)).prod(axis=1))
+    return np.asarray(agreement.weight_factors(0, np.array(standing), r, np.array(spread), 0.0).prod(axis=1))
 
 
 def test_weights_follow_standing_and_spread() -> None:
     weights = _weights([0.0, 1.0, -2.0, 9.0], np.eye(4), [0.3, 0.15, 0.3, 0.3])
-    np.testing.assert_allclose(weights, [1.0, 2 * np.exp(-1.0), 1.0, 0.0])
+    np.testing.assert_allclose(weights, [1.0, 2 * np.exp(-agreement.EQUAL), 1.0, 0.0])
     np.testing.assert_array_equal(_weights([0.0, 1.0], np.eye(2), [0.0, 0.3]), [1.0, 0.0])
     np.testing.assert_array_equal(_weights([0.0, 1.0], np.eye(2), [0.3, 0.0]), [1.0, 0.0])
+
+
+def test_members_far_below_the_best_count_by_their_agreement_with_it() -> None:
+    weights = _weights([0.0, 4.0, 4.0, 4.0], _agreeing(0.9, 0.6, 0.3), [0.3] * 4)
+    truth = np.array([0.9, 0.6, 0.3]) / agreement.TRUST
+    odds = truth / (1 - truth**2) / (agreement.TRUST / (1 - agreement.TRUST**2))
+    expected = np.minimum(odds, agreement.LARGEST_WEIGHT) * np.exp(-4 * agreement.BELOW)
+    np.testing.assert_allclose(weights[1:], expected)
+    assert weights[1] > weights[2] > weights[3] > np.exp(-4 * agreement.EQUAL)
+
+
+def test_a_narrow_range_of_the_best_members_cosines_is_widened() -> None:
+    r, standing, spread = _agreeing(0.5), np.array([0.0, 9.0]), np.array([0.1, 0.1])
+    narrow, wide = (agreement.weight_factors(0, standing, r, spread, level) for level in (0.9, 0.0))
+    wider = agreement.SPREAD / 0.1
+    assert wide[1, 0] > narrow[1, 0]  # over a wider range members agree more
+    assert narrow[1, 2] == 1.0
+    assert wide[1, 2] == pytest.approx(wider / np.sqrt(1 + 0.25 * (wider**2 - 1)))
 
 
 def test_members_with_the_same_errors_share_a_weight() -> None:
@@ -171,19 +197,26 @@ def test_members_with_the_same_errors_share_a_weight() -> None:
     np.testing.assert_allclose(alike[1:], apart[1:] / 2, rtol=1e-6)
 
 
-def test_standings_are_relative_leads_and_words_where_these_are_level() -> None:
+def test_standings_add_up_leads_dimensions_length_and_words() -> None:
     R = np.array([[1.0, 0.4, -0.1], [0.2, 1.0, 0.3], [0.1, 0.6, 1.0]])
     np.testing.assert_allclose(sufficiency.lead(R), [0.2 - 0.0 - 0.4, -0.3, 0.2])
-    plain = sufficiency.standings(R, None)
-    np.testing.assert_allclose(plain, -plain.T)
-    assert plain[0, 1] == pytest.approx(0.2 / 0.6 / sufficiency.LEAD)
-    words = sufficiency.standings(R, np.array([0.5, 0.2, 0.45]))
-    np.testing.assert_allclose(words, -words.T)
-    most = sufficiency.MOST_WORDS * np.exp(-np.square(0.2 / 0.6 / sufficiency.LEVEL))
-    assert words[0, 1] == pytest.approx(plain[0, 1] - most)  # that it follows the words is bounded, and counts little
-    level = sufficiency.standings(np.full((2, 2), 0.3), np.array([0.5, 0.45]))
-    np.testing.assert_allclose(level, [[0.0, -1.0], [1.0, 0.0]])
-    np.testing.assert_allclose(sufficiency.lead(level, antisymmetric=True), [-1.0, 1.0])
+    plain = sufficiency.standing_parts(R, np.full(3, 20.0), None)
+    assert not plain[1:].any()
+    assert plain[0, 0, 1] == pytest.approx(0.2 / 0.6 / sufficiency.LEAD)
+    surface = sufficiency.Surface(words=np.array([0.5, 0.2, 0.45]), length=np.array([0.1, 0.15, 0.9]))
+    parts = sufficiency.standing_parts(R, np.array([20.0, 40.0, 20.0]), surface)
+    np.testing.assert_allclose(parts, -parts.swapaxes(1, 2))
+    np.testing.assert_array_equal(parts[0], plain[0])
+    assert parts[1, 1, 0] == pytest.approx(np.log(2) / sufficiency.DIMENSIONS)
+    assert parts[2, 0, 1] == pytest.approx(0.05 / sufficiency.LENGTH)
+    assert parts[2, 0, 2] == sufficiency.MOST_LENGTH
+    assert parts[3, 0, 1] == -sufficiency.MOST_WORDS
+    assert parts[3, 2, 0] == pytest.approx(0.05 / sufficiency.WORDS)
+    standing = parts.sum(axis=0)
+    np.testing.assert_allclose(sufficiency.lead(standing, antisymmetric=True)[0], min(standing[0, 1], standing[0, 2]))
+    many = sufficiency.standing_parts(np.stack([R, R.T]), np.array([20.0, 40.0, 20.0]), surface)
+    np.testing.assert_array_equal(many[0], parts)
+    np.testing.assert_array_equal(many[1, 0], -parts[0])
 
 
 def test_random_pairs_are_added_for_every_query() -> None:
@@ -192,7 +225,8 @@ def test_random_pairs_are_added_for_every_query() -> None:
     near = agreement.near_pairs(rows, queries, 40)
     both = agreement.near_pairs(rows, queries, 40, np.random.default_rng(0))
     np.testing.assert_array_equal(both.pairs[: len(near.pairs)], near.pairs)
-    random, owner = both.pairs[len(near.pairs) :], both.owner[len(near.pairs) :]
+    assert near.near == both.near == len(near.pairs)
+    random, owner = both.pairs[both.near :], both.owner[both.near :]
     np.testing.assert_array_equal(random[:, 1], queries[owner])
     assert (random[:, 0] != random[:, 1]).all()
     assert 4 * len(queries) < len(random) <= 5 * len(queries)

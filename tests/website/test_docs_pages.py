@@ -107,3 +107,4 @@ def test_the_release_tries_the_commands_of_the_readme() -> None:
     commands = readme_commands((ROOT / "README.md").read_text())
     assert len(commands) >= 5
     assert all(line.startswith("ensembed ") for line in commands)
+    assert any(line.startswith("ensembed demo") for line in commands)

@@ -380,7 +380,7 @@ def test_every_command_that_takes_consent_is_an_entry() -> None:
 def test_nothing_is_opened_without_consent(
     tmp_path: Path, opened: list[Request], monkeypatch: pytest.MonkeyPatch, entry: str, kind: str
 ) -> None:
-    monkeypatch.setattr("ensembed.serve.uvicorn_server.run", lambda *_: 0)
+    monkeypatch.setattr("ensembed.serve.uvicorn_server.run", lambda *_, **__: 0)
     name, needed = HOSTILE[kind]
     way_in = ENTRIES[entry]
     refusals = []

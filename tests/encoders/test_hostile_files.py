@@ -44,7 +44,7 @@ def test_deeply_nested_config_of_model2vec(tmp_path: Path) -> None:
 def test_deeply_nested_config_of_a_model(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(DEEP)
     (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ModelError, match="cannot be read: maximum recursion depth"):
+    with pytest.raises(ModelError, match="cannot be read: its lists and objects are nested more than"):
         read_model(tmp_path)
     for depth in (200, 500, 800, 900, 950, 990):  # some can be parsed, but not written again
         (tmp_path / "config.json").write_text(

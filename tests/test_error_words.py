@@ -12,7 +12,7 @@ import pytest
 import ensembed
 
 PACKAGE = Path(ensembed.__file__).parent
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+\b(?!:)")  # with a colon behind it, it is a property of a style sheet
 # `wait`, wait=3, Index.open(folder): what a person writes in Python.
 ARGUMENT = re.compile(r"`\w+`|\w=|\w\(|in Python")
 # What only commands reach, and options of other programs.

@@ -10,6 +10,7 @@ import click
 from ensembed.cli.completion import MODEL
 from ensembed.cli.console import print_json, print_sentence
 from ensembed.cli.options import (
+    FILE,
     INPUT,
     Columns,
     How,
@@ -22,7 +23,8 @@ from ensembed.cli.options import (
     out_options,
 )
 from ensembed.corpora.record_files import write_records
-from ensembed.search.groups import find_clusters
+from ensembed.search.groups import cluster_page, find_clusters
+from ensembed.support.atomic_files import write_output
 
 
 @click.command()
@@ -42,10 +44,19 @@ from ensembed.search.groups import find_clusters
 @click.option("--words", type=click.IntRange(min=0), default=8, help="Words that describe it.")
 @column_options
 @out_options("Write the cluster of every sentence")
+@click.option("--html", "page", type=FILE, help="Write a page with a map, to browse the clusters (.html).")
 @force_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of all random choices.")
 @how_options("store", "wait", "errors", "threads", "moved", "trust", "quiet", "as_json")
-def cluster(model: str, corpus: Path, columns: Columns, out: Out, how: How, **settings: Any) -> None:  # noqa: ANN401 - the options above
+def cluster(
+    model: str,
+    corpus: Path,
+    columns: Columns,
+    out: Out,
+    page: Path | None,
+    how: How,
+    **settings: Any,  # noqa: ANN401 - the options above
+) -> None:
     """Find out what the sentences of FILE are about.
 
     FILE is text (a sentence a line), CSV or TSV with a header, or JSON Lines, plain or gzipped; - is standard input.
@@ -57,22 +68,29 @@ def cluster(model: str, corpus: Path, columns: Columns, out: Out, how: How, **se
     Examples:
       ensembed cluster my-model sentences.txt
       ensembed cluster my-model sentences.txt -k 20 --out clusters.csv
+      ensembed cluster my-model sentences.txt --html clusters.html
       ensembed cluster my-model articles.csv --text-column title --id-column number --out clusters.jsonl
       ensembed cluster minilm sentences.txt --method hdbscan --least 10 --json
     """
     check_order(model, corpus)
-    check_outputs(settings.pop("force"), file=corpus, out=out.path)
+    check_outputs(settings.pop("force"), file=corpus, out=out.path, html=page)
     with how.progress() as progress, columns.corpus(corpus, how.errors) as sentences:
         encoder = how.open_model(model, progress)
         result = find_clusters(sentences, encoder, **settings, store=how.views, progress=progress)
         out.write(lambda file, form: write_records(result.records(), result.fields, file, form))
+        if page is not None:
+            written = cluster_page(result, encoder, title=corpus.name, store=how.views, progress=progress)
+            write_output(page, written.encode())
     facts = {"model": encoder.spec.name} | result.to_json()
     if how.as_json:
-        print_json(facts | ({"out": str(out.path)} if out.path is not None else {}))
+        paths = {"out": out.path, "html": page}
+        print_json(facts | {name: str(path) for name, path in paths.items() if path is not None})
         return
     _print(facts)
     if out.path is not None:
         click.echo(f"\n{out.path}: the cluster of every sentence")
+    if page is not None:
+        click.echo(f"\n{page}: the clusters to browse, with a map")
 
 
 def _print(facts: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ensembed.search.groups.cluster_page import cluster_page
 from ensembed.search.groups.clusters import (
     Cluster,
     Clusters,
@@ -36,6 +37,7 @@ __all__ = [
     "Partition",
     "Threshold",
     "choose_number",
+    "cluster_page",
     "density_partition",
     "distinguishing_words",
     "find_clusters",

@@ -32,7 +32,7 @@ Method: TypeAlias = Literal["kmeans", "hdbscan"]
 CANDIDATES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of clusters that are tried: differences between closer numbers are noise."""
 
-DIRECTIONS = 20
+DIRECTIONS = 50
 """Leading directions in which numbers of clusters are compared."""
 
 LEAST_ROWS = 12

@@ -1,0 +1,134 @@
+"""A page to browse clusters: a map of the sentences, and the sentences of each cluster. One file without a network."""
+
+from __future__ import annotations
+
+import html
+from importlib.resources import files
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ensembed.encoders.base import FloatArray
+from ensembed.models.model_vectors import model_vectors
+from ensembed.models.opening import ModelLike, open_model
+from ensembed.search.groups.clusters import Cluster, Clusters
+from ensembed.search.groups.group_rows import distinct_rows, unit_matrix
+from ensembed.support.extras import import_extra
+from ensembed.support.progress import Progress, silent
+from ensembed.views import ViewStore
+
+MOST_POINTS = 2000
+"""Sentences on the map at most, chosen at random: more take long to lay out, and hide each other."""
+MOST_LISTED = 200
+"""Sentences of a cluster that are listed at most, those nearest to its centre first."""
+_DIRECTIONS = 50  # leading directions from which the map is made, as is usual for t-SNE
+_LEAST_POINTS = 8  # fewer points have no neighbourhoods to keep
+_NAME_WORDS = 3
+_TURN = 137.5  # degrees between the colours of clusters that follow each other
+
+
+def cluster_page(
+    clusters: Clusters,
+    model: ModelLike,
+    *,
+    title: str = "Clusters",
+    store: ViewStore | None = None,
+    progress: Progress = silent,
+) -> str:
+    """Return an HTML page with a map of the sentences and a list of each cluster's sentences.
+
+    The map is t-SNE (van der Maaten and Hinton 2008) of at most `MOST_POINTS` distinct sentences: points that are near
+    each other are similar sentences; large distances mean nothing. The page loads nothing.
+
+    Args:
+        clusters: what `find_clusters` returned.
+        model: the model that it was given.
+        title: heading of the page.
+        store: where the vectors are stored, which are read again; by default the user's cache.
+        progress: receives the number of rows.
+    """
+    distinct = distinct_rows(clusters.corpus)[1]
+    random = np.random.default_rng(clusters.seed)
+    rows = np.sort(random.choice(distinct, min(len(distinct), MOST_POINTS), replace=False))
+    [vectors] = model_vectors(clusters.corpus, [open_model(model)], store or ViewStore(), progress=progress)
+    with unit_matrix(vectors, rows, progress=progress) as U:
+        places = map_rows(np.asarray(U), seed=clusters.seed)
+    listed = _listed(clusters)
+    shown = {*listed, *rows.tolist()}
+    texts = {record["row"]: record["text"] for record in clusters.records() if record["row"] in shown}
+    numbers = [*range(len(clusters.clusters)), *([-1] if (clusters.labels < 0).any() else [])]
+    parts = {
+        "@title": html.escape(title),
+        "@facts": f"{len(clusters.labels)} sentences in {len(clusters.clusters)} clusters ({clusters.method})."
+        + (f" The map shows {len(rows)} of them." if len(rows) < len(clusters.labels) else ""),
+        "@map": _map(clusters, rows, places, texts),
+        "@clusters": "\n".join(_section(clusters, number, listed, texts) for number in numbers),
+    }
+    page = (files("ensembed.search.groups") / "cluster_page.html").read_text(encoding="utf-8")
+    # In one pass: a sentence may look like a place to fill in.
+    return "".join(parts.get(piece, piece) for piece in page.split("\N{SECTION SIGN}"))
+
+
+def map_rows(U: FloatArray, *, seed: int = 0) -> NDArray[np.float64]:
+    """Return places [m, 2] in the unit square of rows U [m, d] of length one, similar rows near each other."""
+    C = U - U.mean(axis=0)
+    left, values, _ = np.linalg.svd(C, full_matrices=False)
+    reduced = left[:, :_DIRECTIONS] * values[:_DIRECTIONS]
+    places = np.zeros((len(U), 2))
+    places[:, : reduced.shape[1]] = reduced[:, :2]
+    if len(U) >= _LEAST_POINTS and values[0] > 0:
+        learn = import_extra("sklearn.manifold", "cluster", "drawing a map of clusters")
+        layout = learn.TSNE(2, perplexity=min(30, (len(U) - 1) / 3), init=places / values[0], random_state=seed)
+        places = layout.fit_transform(reduced)
+    low, high = places.min(axis=0), places.max(axis=0)
+    return np.asarray((places - low) / np.maximum(high - low, 1e-12), np.float64)
+
+
+def _listed(clusters: Clusters) -> dict[int, None]:
+    """Return the rows that are listed, cluster by cluster."""
+    rows: dict[int, None] = {}
+    for number in range(-1, len(clusters.clusters)):
+        own = np.flatnonzero(clusters.labels == number)
+        order = np.argsort(-clusters.cosine[own], kind="stable")[:MOST_LISTED]
+        rows |= dict.fromkeys(own[order].tolist())
+    return rows
+
+
+def _name(cluster: Cluster) -> str:
+    return ", ".join(cluster.words[:_NAME_WORDS]) or f"cluster {cluster.number}"
+
+
+def _colour(number: int) -> str:
+    return f"--hue:{number * _TURN % 360:.0f}" if number >= 0 else "--chroma:0%"
+
+
+def _map(clusters: Clusters, rows: NDArray[np.int64], places: NDArray[np.float64], texts: dict[int, str]) -> str:
+    """Return the points and the names of the clusters, in a drawing of 1000 by 700."""
+    at = 20 + places * [960, 660]
+    labels = clusters.labels[rows]
+    points = [
+        f'<circle cx="{x:.0f}" cy="{y:.0f}" r="4" data-cluster="{label}" style="{_colour(int(label))}">'
+        f"<title>{html.escape(texts[row])}</title></circle>"
+        for row, label, (x, y) in zip(rows.tolist(), labels.tolist(), at.tolist(), strict=True)
+    ]
+    names = []
+    for cluster in clusters.clusters:
+        own = at[labels == cluster.number]
+        if len(own):
+            x, y = np.median(own, axis=0).tolist()
+            names.append(f'<text x="{x:.0f}" y="{y:.0f}">{html.escape(_name(cluster))}</text>')
+    return "\n".join(points + names)
+
+
+def _section(clusters: Clusters, number: int, listed: dict[int, None], texts: dict[int, str]) -> str:
+    """Return a cluster that can be unfolded."""
+    own = [row for row in listed if clusters.labels[row] == number]
+    size = int((clusters.labels == number).sum())
+    words = ", ".join(clusters.clusters[number].words) if number >= 0 else "in no cluster"
+    items = "\n".join(f"<li>{html.escape(texts[row])}</li>" for row in own)
+    more = f"<p>and {size - len(own)} more, not listed here</p>" if size > len(own) else ""
+    summary = f"<b>{html.escape(words or f'cluster {number}')}</b> {size} sentences"
+    return (
+        f'<details data-cluster="{number}" style="{_colour(number)}"><summary>{summary}</summary>\n'
+        f"<ul>\n{items}\n</ul>{more}</details>"
+    )

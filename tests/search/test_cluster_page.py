@@ -1,0 +1,99 @@
+"""The page of clusters: in a real browser it loads nothing, and points, search and clusters work together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from browser import chromium
+from click.testing import CliRunner
+
+from ensembed.cli import cli
+from ensembed.search.groups import cluster_page, find_clusters
+from ensembed.search.groups.cluster_page import map_rows
+from ensembed.views import ViewStore
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+PETS = [f"the {a} {b} {c}" for a in ("old", "red", "big") for b in ("dog", "cat") for c in ("sleeps", "barks")]
+SHARES = [f"{a} stocks {b} on {c}" for a in ("tech", "bank") for b in ("fell", "rose") for c in ("Monday", "Friday")]
+ODD = ["the <script>alert(1)</script> dog & §@map§ sleeps"]
+NAME = "demo?dim=64&seed=1"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    store = ViewStore(tmp_path_factory.mktemp("views"))
+    clusters = find_clusters(PETS + SHARES + ODD, NAME, clusters=2, store=store)
+    return cluster_page(clusters, NAME, title="A < B", store=store)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+def test_texts_cannot_become_markup(page: str) -> None:
+    assert "<h1>A &lt; B</h1>" in page
+    assert "<script>alert" not in page
+    assert page.count("the &lt;script&gt;alert(1)&lt;/script&gt; dog &amp; §@map§ sleeps") == 2  # a point and a line
+    assert page.count("<circle") == page.count("<li>") == len(PETS + SHARES + ODD)
+    assert "21 sentences in 2 clusters" in page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_clusters_are_browsed_without_a_network(browser: Browser, page: str, tmp_path: Path, scheme: str) -> None:
+    file = tmp_path / "clusters.html"
+    file.write_text(page, encoding="utf-8")
+    context = browser.new_context(offline=True, color_scheme=scheme)  # type: ignore[arg-type] # one of two words
+    tab, complaints, requests = context.new_page(), [], []
+    tab.on("console", lambda message: complaints.append(message.text))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("request", lambda request: requests.append(request.url))
+    tab.goto(file.as_uri())
+    paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"}[scheme]
+    # The last point may be on top of others; a click on the element opens its own cluster.
+    tab.locator("circle").last.dispatch_event("click")
+    assert tab.locator("details[open]").count() == 1
+    assert tab.locator("details[open] li", has_text="dog").count() > 0
+    tab.locator("circle.faint").first.wait_for(state="attached")
+    tab.locator("#find").fill("stocks friday")
+    assert tab.locator("li:not([hidden])").count() == 4
+    assert tab.locator("details:not([hidden])").count() == 1
+    assert tab.locator("circle:not(.faint)").count() == 4
+    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+    assert complaints == []
+    context.close()
+
+
+def test_the_command_writes_the_page(tmp_path: Path) -> None:
+    texts, file = tmp_path / "texts.txt", tmp_path / "clusters.html"
+    texts.write_text("\n".join(PETS + SHARES))
+    line = ["cluster", NAME, str(texts), "-k", "2", "--html", str(file), "--store", str(tmp_path / "views")]
+    result = CliRunner().invoke(cli, line)
+    assert result.exit_code == 0, result.output
+    assert f"{file}: the clusters to browse, with a map" in result.output
+    assert "<title>texts.txt</title>" in file.read_text(encoding="utf-8")
+    again = CliRunner().invoke(cli, line)
+    assert again.exit_code != 0
+    assert "is there already" in str(again.output) + str(again.exception)
+
+
+def test_the_map_keeps_neighbours_together() -> None:
+    random = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    U = (np.eye(8)[labels] + 0.1 * random.standard_normal((60, 8))).astype(np.float32)
+    U /= np.linalg.norm(U, axis=1, keepdims=True)
+    places = map_rows(U)
+    assert places.min() == 0
+    assert places.max() == 1
+    distances = np.linalg.norm(places[:, None] - places[None], axis=2) + np.eye(60) * 9
+    assert (labels[distances.argmin(axis=1)] == labels).all()
+    assert map_rows(U[:2]).shape == (2, 2)
+    assert map_rows(U[:1]).tolist() == [[0, 0]]

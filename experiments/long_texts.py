@@ -1,4 +1,4 @@
-"""`python -m experiments.long_texts`: what `?long=chunk` gives on scifact's train queries, whose documents are long.
+"""`python -m experiments.long_texts`: what `?long=chunk` gives on scifact's train queries and on cacm.
 
 Prints nDCG@10 of encoders that cut long texts, take the mean of their chunks, or the largest value of each dimension,
 with a paired bootstrap test against cutting. Collections are made smaller as in `tasks_table`.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -21,11 +22,11 @@ from experiments import run
 from experiments.tasks_sets import load_sets
 
 WAYS = ("cut", "chunk", "chunk-max")
-_SETS = ("scifact:train",)
+_SETS = ("scifact:train", "cacm")
 
 
-def main(encoders: list[str]) -> None:
-    """Print the table."""
+def main(encoders: list[str], out: Path) -> None:
+    """Print the table and write `long-texts.md`."""
     tasks = load_sets(_SETS)
     models = {f"{name}?long={way}": open_encoder(f"{name}?long={way}") for name in encoders for way in WAYS}
     with bars() as progress:
@@ -41,10 +42,18 @@ def main(encoders: list[str]) -> None:
             )
             p = "" if model.endswith("cut") else f"{paired_p(differences):.3f}"
             rows.append([model, f"{result.task} {result.main}", f"{100 * figure.value:.1f}", gain, p])
-    print(markdown_table(["", "set", "score", "against cut", "p"], rows, left=2))
+    text = (
+        f"# Long texts\n\nWritten by `python -m experiments.long_texts {' '.join(encoders)}`. nDCG@10 x 100; gains "
+        "over cutting with 95% intervals and p of a paired bootstrap test. Collections are made smaller as in "
+        "tasks.md.\n\n" + markdown_table(["", "set", "score", "against cut", "p"], rows, left=2)
+    )
+    print(text)
+    (out / "long-texts.md").write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Long texts: cut, or pooled from chunks.")
     parser.add_argument("encoders", nargs="*", default=["use-lite", "minilm"])
-    run(partial(main, parser.parse_args().encoders))
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    given = parser.parse_args()
+    run(partial(main, given.encoders, given.out))

@@ -3,11 +3,13 @@
 Every method is fitted on the unlabelled sentences of STS-B train, as in `ensembles_table`. Writes `tasks.md` and
 `tasks.json`. Vectors are kept in the store and finished ensembles in the cache: run it again after an interruption.
 `--members gte-small,minilm` takes the ensembles of these encoders alone, `--sets trecqa:dev,trecqa` these sets alone.
+All subsets of two to four members are ensembles. The methods of the paper are fitted where all members are `PAPER`'s.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import ensembed
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders import open_encoder
 from ensembed.encoders.base import FloatArray
@@ -31,14 +34,21 @@ from ensembed.support.progress import Progress, bars
 from ensembed.support.provenance import provenance
 from ensembed.support.text_tables import markdown_table
 from ensembed.tasks import Ranking, Task, TaskResult, TaskResults, evaluate_tasks
+from ensembed.tasks.task import Figure
 from ensembed.tasks.task_scores import text_vectors
 from ensembed.views import ViewStore
 from experiments import run, write_results
 from experiments.tasks_sets import CHOICE, DOCUMENTS, FINAL, LABELLED, load_sets
 
-MEMBERS = ("gte-small", "minilm", "use-lite", "wordllama")
+PAPER = ("gte-small", "minilm", "use-lite", "wordllama")
+"""Ensembles of these members are scored with all methods, others with conc and auto."""
+MEMBERS = (*PAPER, "mpnet-int8")
 METHODS = ("conc", "avg", "svd", "gcca", "auto")
 AUTO = "auto"
+LARGEST = 4
+"""Members of an ensemble at most."""
+ALLOWED = 0.5
+"""Points that a single task may lose beyond its interval."""
 RESAMPLES = 500
 FUSION = 60
 """The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009)."""
@@ -57,14 +67,27 @@ class Gain:
 
 
 @dataclass(frozen=True)
+class Scored:
+    """A method on an ensemble: its score x 100 on each set, gains over the best member, and the members' weights."""
+
+    scores: dict[str, float]
+    gains: dict[str, Gain]  # on the mean of the sets "choice" and "final"
+    losses: dict[str, Gain]  # by set, over the member that is best on the mean of its part
+    weights: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Row:
-    """An ensemble: the score x 100 of each method on each set, and the gains over the best member."""
+    """An ensemble: what each method gives, and rank fusion on sets with rankings."""
 
     members: tuple[str, ...]
-    weights: dict[str, float]  # that auto found
-    scores: dict[str, dict[str, float]]
-    gains: dict[str, dict[str, Gain]]  # by "choice" or "final", then by method
-    fused: dict[str, float]  # rank fusion, on sets with rankings
+    methods: dict[str, Scored]
+    fused: dict[str, float]
+
+    @property
+    def auto(self) -> Scored:
+        """What auto gives."""
+        return self.methods[AUTO]
 
 
 @dataclass(frozen=True)
@@ -135,16 +158,15 @@ class Experiment:
 
     def run(self) -> Tables:
         """Score everything."""
-        groups = [group for n in range(2, len(self.members) + 1) for group in itertools.combinations(self.members, n)]
+        sizes = range(2, min(LARGEST, len(self.members)) + 1)
+        groups = [group for n in sizes for group in itertools.combinations(self.members, n)]
+        # The paper's members first: whoever stops the run early has these.
+        groups.sort(key=lambda group: not set(group) <= set(PAPER))
         rows = []
         for i, group in enumerate(groups):
             self.progress("ensembles", i, len(groups))
-            ensemble = Ensemble([self.encoders[name] for name in group])
-            models = {method: self._fit(ensemble, method) for method in METHODS}
-            # The keys of fitted models change with their members, the corpus and whatever a method does.
-            keys = [models[method].spec.key for method in METHODS]
-            facts = [keys, [task.fingerprint for task in self.tasks], RESAMPLES, METHODS]
-            rows.append(self.notebook.record(Row, facts, partial(self.row, group, models)))
+            methods = METHODS if set(group) <= set(PAPER) else ("conc", AUTO)
+            rows.append(Row(group, {method: self.method(group, method) for method in methods}, self.fused(group)))
         self.progress("ensembles", len(groups), len(groups))
         singles = {name: _scores(results) for name, results in self.singles.results.items()}
         times = {name: self.milliseconds(name) for name in self.members}
@@ -158,20 +180,36 @@ class Experiment:
             for task in tasks
         }
 
-    def row(self, group: tuple[str, ...], models: Mapping[str, MetaEncoder]) -> Row:
-        """Score the methods on one ensemble."""
-        results = evaluate_tasks(models, self.tasks, **self.how)
+    def method(self, group: tuple[str, ...], method: str) -> Scored:
+        """Score a method on an ensemble, or return what was recorded before."""
+        encoders = [self.encoders[name] for name in group]
+        # Fitting auto takes longest, so that its record is found by the code instead of by the fitted model.
+        what = _code() if method == AUTO else self._fit(Ensemble(encoders), method).spec.key
+        facts = [method, what, [encoder.spec.key for encoder in encoders], RESAMPLES, list(self.corpus)]
+        facts.append([task.fingerprint for task in self.tasks])
+        return self.notebook.record(Scored, facts, partial(self.score, group, method))
+
+    def score(self, group: tuple[str, ...], method: str) -> Scored:
+        """Score a method on an ensemble."""
+        model = self._fit(Ensemble([self.encoders[name] for name in group]), method)
+        results = evaluate_tasks({method: model}, self.tasks, **self.how)
         both = TaskResults(
-            {**results.results, **{name: self.singles.results[name] for name in group}}, frozenset(METHODS)
+            {**results.results, **{name: self.singles.results[name] for name in group}}, frozenset([method])
         )
-        fused = {
-            label_of(task): fuse(task, [self.rankings[name, label_of(task)] for name in group])
-            for task in self.tasks
-            if isinstance(task, Ranking)
+        gains: dict[str, Gain] = {}
+        losses: dict[str, Gain] = {}
+        for part, tasks in self.parts.items():
+            labels = [label_of(task) for task in tasks]
+            gains[part], by_set = _gains(both, method, labels)
+            losses |= by_set
+        return Scored(_scores(results.results[method]), gains, losses, model.weights)
+
+    def fused(self, group: tuple[str, ...]) -> dict[str, float]:
+        """Return the scores of rank fusion."""
+        rankings = [task for task in self.tasks if isinstance(task, Ranking)]
+        return {
+            label_of(task): fuse(task, [self.rankings[name, label_of(task)] for name in group]) for task in rankings
         }
-        scores = {method: _scores(results.results[method]) for method in METHODS}
-        gains = {part: _gains(both, [label_of(task) for task in tasks]) for part, tasks in self.parts.items()}
-        return Row(group, models[AUTO].weights, scores, gains, fused)
 
     def _fit(self, ensemble: Ensemble, method: str) -> MetaEncoder:
         largest = max(ensemble.dims)
@@ -200,45 +238,77 @@ def _scores(results: Sequence[TaskResult]) -> dict[str, float]:
     return {label_of(result): 100 * result.figures[result.main].value for result in results}
 
 
-def _gains(results: TaskResults, labels: Sequence[str]) -> dict[str, Gain]:
-    some = {
-        model: [result for result in given if label_of(result) in labels] for model, given in results.results.items()
-    }
-    found = [each for each in TaskResults(some, results.ensembles).comparisons() if each.task == "mean"]
-    return {each.model: Gain(*(100 * value for value in (each.difference, each.low, each.high))) for each in found}
+def _code() -> str:
+    """Return the hash of the code that decides what auto is."""
+    root = Path(ensembed.__file__).parent
+    files = sorted(path for room in ("methods", "reliability", "numerics") for path in (root / room).rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+def _gains(results: TaskResults, model: str, labels: Sequence[str]) -> tuple[Gain, dict[str, Gain]]:
+    """Return how far a model is above the member with the best mean on these sets: by the mean, and by each set."""
+    some = {name: [result for result in given if label_of(result) in labels] for name, given in results.results.items()}
+    part = TaskResults(some, results.ensembles)
+    best = max((name for name in some if name != model), key=lambda name: part.mean(name).value)
+    pairs = [
+        (label_of(own), own.figures[own.main], other.figures[other.main])
+        for own, other in zip(some[model], some[best], strict=True)
+    ]
+    by_set = {label: _gain(own, other) for label, own, other in pairs}
+    return _gain(part.mean(model), part.mean(best)), by_set
+
+
+def _gain(own: Figure, other: Figure) -> Gain:
+    low, high = (100 * np.percentile(own.resampled - other.resampled, (2.5, 97.5))).tolist()
+    return Gain(100 * (own.value - other.value), low, high)
 
 
 def summary(tables: Tables) -> list[str]:
     """The sentences worth repeating, all of them computed."""
     lines = []
     for part, what in (("final", "the final sets"), ("choice", "the sets that may be chosen on")):
-        gains = [row.gains[part][AUTO].points for row in tables.rows]
+        gains = [row.auto.gains[part].points for row in tables.rows]
         level = sum(gain >= -0.1 for gain in gains)
         left = [
-            tables.mean(row.scores[AUTO], part) - max(tables.mean(row.scores["conc"], part), tables.best(row, part)[1])
+            tables.mean(row.auto.scores, part)
+            - max(tables.mean(row.methods["conc"].scores, part), tables.best(row, part)[1])
             for row in tables.rows
         ]
         lines.append(
             f"On the mean of {what} auto is at or above its best member (0.1 allowed for noise) in {level} of "
             f"{len(gains)} ensembles, by {np.mean(gains):+.2f} points in the mean ({min(gains):+.2f} to "
             f"{max(gains):+.2f}); against the better of conc and the best member it is at {np.mean(left):+.2f} in the "
-            f"mean, {min(left):+.2f} at worst."
+            f"mean, {min(left):+.2f} at worst, and below it by more than 0.3 in {sum(gap < -0.3 for gap in left)}."
         )
-    for method in METHODS[:-1]:
-        gains = [row.gains["final"][method].points for row in tables.rows]
-        lines.append(
-            f"{method} on the final sets: at or above the best member in {sum(gain >= -0.1 for gain in gains)} of "
-            f"{len(gains)}, {np.mean(gains):+.2f} in the mean, {min(gains):+.2f} at worst."
-        )
+    lines += [_losses(tables), *(_of_method(tables, method) for method in METHODS[:-1])]
     ranked = [label for label in tables.part("final") if label in tables.rows[0].fused]
     if not ranked:
         return lines
-    differences = [row.fused[label] - row.scores[AUTO][label] for row in tables.rows for label in ranked]
+    differences = [row.fused[label] - row.auto.scores[label] for row in tables.rows for label in ranked]
     lines.append(
         f"Reciprocal rank fusion of the members' lists is {np.mean(differences):+.2f} from auto in the mean over "
         f"{len(ranked)} final sets with rankings ({', '.join(ranked)})."
     )
     return lines
+
+
+def _losses(tables: Tables) -> str:
+    """Say how often auto loses on a single final set, against the member that is best on their mean."""
+    cells = [(label, row.auto.losses[label]) for row in tables.rows for label in tables.part("final")]
+    lost = [label for label, gain in cells if gain.high < -ALLOWED]
+    names = ", ".join(f"{label} {lost.count(label)}" for label in dict.fromkeys(lost))
+    return (
+        f"Of {len(cells)} single results on final sets auto loses more than {ALLOWED} points beyond the interval, "
+        f"against the member that is best on the mean, in {len(lost)}{f' ({names})' if names else ''}."
+    )
+
+
+def _of_method(tables: Tables, method: str) -> str:
+    gains = [row.methods[method].gains["final"].points for row in tables.rows if method in row.methods]
+    return (
+        f"{method} on the final sets: at or above the best member in {sum(gain >= -0.1 for gain in gains)} of "
+        f"{len(gains)}, {np.mean(gains):+.2f} in the mean, {min(gains):+.2f} at worst."
+    )
 
 
 def page(tables: Tables) -> str:
@@ -263,7 +333,8 @@ def page(tables: Tables) -> str:
     )
     fits = (
         "Every method is fitted on the distinct sentences of STS-B train, without labels; svd and gcca (tau 10) have "
-        "the dimension of the largest member. The autoencoder is not among them."
+        f"the dimension of the largest member. They and avg were fitted for ensembles of {', '.join(PAPER)}. The "
+        "autoencoder is not among them."
     )
     gain = "Gain: over the member that is best on the mean of these sets, with a 95% paired bootstrap interval."
     costs = (
@@ -293,8 +364,11 @@ def _means(tables: Tables, part: str) -> str:
     rows = []
     for row in tables.rows:
         name, best = tables.best(row, part)
-        gain = row.gains[part][AUTO]
-        methods = [f"{tables.mean(row.scores[method], part):.1f}" for method in METHODS]
+        gain = row.auto.gains[part]
+        methods = [
+            f"{tables.mean(row.methods[method].scores, part):.1f}" if method in row.methods else ""
+            for method in METHODS
+        ]
         cost = sum(tables.milliseconds[member] for member in row.members)
         interval = f"{gain.points:+.1f} ({gain.low:+.1f} to {gain.high:+.1f})"
         rows.append([" + ".join(row.members), f"{cost:.1f}", f"{name} {best:.1f}", *methods, interval])
@@ -306,7 +380,7 @@ def _each(tables: Tables, part: str) -> str:
     rows = []
     for row in tables.rows:
         best = {label: max(tables.singles[name][label] for name in row.members) for label in labels}
-        given = {"best member of the set": best} | {method: row.scores[method] for method in METHODS}
+        given = {"best member of the set": best} | {method: scored.scores for method, scored in row.methods.items()}
         for method, scores in given.items():
             name = " + ".join(row.members) if method == next(iter(given)) else ""
             rows.append([name, method, *(f"{scores[label]:.1f}" for label in labels)])
@@ -316,7 +390,7 @@ def _each(tables: Tables, part: str) -> str:
 def _fusion(tables: Tables) -> str:
     labels = [label for label in tables.sets if label in tables.rows[0].fused]
     rows = [
-        [" + ".join(row.members), *(f"{row.fused[label]:.1f} ({row.scores[AUTO][label]:.1f})" for label in labels)]
+        [" + ".join(row.members), *(f"{row.fused[label]:.1f} ({row.auto.scores[label]:.1f})" for label in labels)]
         for row in tables.rows
     ]
     return "Reciprocal rank fusion, and auto in brackets.\n\n" + markdown_table(["", *labels], rows)
@@ -325,8 +399,8 @@ def _fusion(tables: Tables) -> str:
 def _weights(tables: Tables) -> str:
     names = list(tables.singles)
     rows = [
-        [" + ".join(row.members), *(f"{row.weights[name]:.3f}" if name in row.weights else "" for name in names)]
-        for row in tables.rows
+        [" + ".join(row.members), *(f"{weights[name]:.3f}" if name in weights else "" for name in names)]
+        for row, weights in ((row, row.auto.weights) for row in tables.rows)
     ]
     return markdown_table(["", *names], rows)
 

@@ -11,7 +11,7 @@ from ensembed.paper.notebook import from_json, to_json
 from ensembed.tasks import Classification, Clustering, Ranking
 from experiments import tasks_sets
 from experiments.tasks_sets import smaller
-from experiments.tasks_table import METHODS, Gain, Row, Tables, fuse, page, summary
+from experiments.tasks_table import METHODS, Gain, Row, Scored, Tables, fuse, page, summary
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -34,11 +34,23 @@ MADE = Tables(
     rows=(
         Row(
             ("a", "b"),
-            {"a": 1.0, "b": 0.25},
-            {method: scores(64, 70, 48) for method in METHODS} | {"auto": scores(62, 71, 51)},
             {
-                "final": {method: Gain(2.0, 1.0, 3.0) for method in METHODS} | {"auto": Gain(1.5, 0.5, 2.5)},
-                "choice": {method: Gain(-2.0, -3.0, -1.0) for method in METHODS} | {"auto": Gain(1.0, 0.0, 2.0)},
+                method: Scored(
+                    scores(64, 70, 48),
+                    {"final": Gain(2.0, 1.0, 3.0), "choice": Gain(-2.0, -3.0, -1.0)},
+                    {label: Gain(0.0, -1.0, 1.0) for label in SETS},
+                    {},
+                )
+                for method in METHODS
+            }
+            | {
+                "auto": Scored(
+                    scores(62, 71, 51),
+                    {"final": Gain(1.5, 0.5, 2.5), "choice": Gain(1.0, 0.0, 2.0)},
+                    {"search ndcg@10": Gain(-2.0, -3.0, -1.0)}
+                    | {label: Gain(1.0, 0.0, 2.0) for label in list(SETS)[1:]},
+                    {"a": 1.0, "b": 0.25},
+                )
             },
             {"search ndcg@10": 63.0},
         ),
@@ -47,7 +59,9 @@ MADE = Tables(
 
 
 def test_summary_and_page_are_computed() -> None:
-    first, second, *_, last = summary(MADE)
+    first, second, lost, *_, last = summary(MADE)
+    assert "Of 2 single results on final sets auto loses more than 0.5 points beyond the interval" in lost
+    assert lost.endswith("in 1 (search ndcg@10 1).")
     assert "in 1 of 1 ensembles, by +1.50 points" in first
     assert "at -0.50 in the mean, -0.50 at worst" in first  # conc is at 67
     assert "it is at +1.00 in the mean" in second

@@ -157,7 +157,7 @@ def write(
     takes = (
         "Parts of the variance of what the member adds, on the other sentences: what a prediction would have to "
         "explain to lose half of the neighbours that dropping loses (measured with the truth mixed into the "
-        "prediction), what the linear prediction explains, and what the best of "
+        "prediction), what the linear prediction, shrunk as it is used, explains, and what the best of "
         f"{len(KERNELS)} kernel machines over it explains and keeps, chosen by these very figures."
     )
     cells = [[p.member, *(f"{part:.2f}" for part in (p.half, p.linear, p.kernel)), f"{p.kept:.3f}"] for p in proofs]

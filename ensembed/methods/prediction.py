@@ -32,7 +32,6 @@ LEAST_ROWS = 1000
 _ROWS = 8000  # sentences that are looked at: more hardly improve a covariance of a thousand columns
 _HELD_OUT, _MOST_HELD_OUT = 1 / 5, 1500
 _STRENGTHS = (0.01, 0.1, 0.5)
-_GAINS = (0.0, 0.5, 0.75, 1.0, 1.25, 1.5)
 MOST_COLUMNS = 4096
 """Columns from which on the covariance would be no small file any more (32 MB): such models keep none."""
 
@@ -60,7 +59,8 @@ class Predictor:
         mean: [K] the mean of what the members add, side by side, in the order of the ensemble.
         covariance: [K (K + 1) / 2] their covariance: the rows of its upper triangle.
         strength: the penalty of the ridge regression, as a part of the mean variance of its columns.
-        gains: for each member, the factor of its prediction: below 1 where a prediction does harm, 0 drops the member.
+        gains: for each member, the factor of its prediction: the part of what it adds that the others explain, on
+            sentences that were not fitted on; 0 drops a member whose prediction keeps no more neighbours.
         agreements: for each member, the recall@10 of the whole model's neighbours with that member dropped, and
             predicted, on sentences that were not fitted on.
         alone: for each member, what a model that encodes with it alone and predicts all others keeps.
@@ -193,7 +193,9 @@ def fit_predictor(
 ) -> Predictor | None:
     """Fit a predictor on a sample of the rows; None where there are too few rows, too many columns, or one member.
 
-    The strength and the gains are those that keep most of the neighbours of the whole model on held-out sentences.
+    The strength is the one that keeps most of the neighbours of the whole model on held-out sentences. A prediction is
+    shrunk to the part that it explains there: a larger one keeps more neighbours, but leads from members that are
+    better than the whole model, as the best one alone may be, farther to that model.
 
     Args:
         meta: the meta-embedding.
@@ -228,17 +230,12 @@ def fit_predictor(
     strength = _STRENGTHS[int(np.argmax(recalls))]
     gains, agreements = [0.0] * len(views), [(0.0, 0.0)] * len(views)
     alone = [Alone(0.0, 0.0, 0.0)] * len(views)
+    trying = _predictor(fitted, strength, [1.0] * len(views))
     for j in meta.counted:
-        dropped = check.dropped(j)
-        trying = _predictor(fitted, strength, [1.0] * len(views))
-        difference = check.predicted(trying, j) - dropped
-        kept = [check.recall(dropped + np.float32(gain) * difference) for gain in _GAINS]
-        gains[j], agreements[j] = _GAINS[int(np.argmax(kept))], (kept[0], max(kept))
-        others = [i for i in meta.counted if i != j]
-        only = check.dropped(*others)
-        difference = check.predicted(trying, *others) - only
-        kept = [check.recall(only + np.float32(gain) * difference) for gain in _GAINS]
-        alone[j] = Alone(_GAINS[int(np.argmax(kept))], check.recall(check.views[j]), max(kept))
+        gains[j], *kept = check.shrunk(trying, j)
+        agreements[j] = (kept[0], kept[1])
+        gain, _, cheap = check.shrunk(trying, *(i for i in meta.counted if i != j))
+        alone[j] = Alone(gain, check.recall(check.views[j]), cheap)
     chosen = _predictor(fitted + rest, strength, gains)
     return replace(chosen, agreements=tuple(agreements), alone=tuple(alone))
 
@@ -249,11 +246,22 @@ class _Check:
 
     meta: Meta
     views: list[NDArray[np.float32]]
+    whole: NDArray[np.float32]
     trial: Trial
 
     @classmethod
     def of(cls, meta: Meta, views: list[NDArray[np.float32]], seed: int) -> _Check:
-        return cls(meta, views, Trial.of(meta.transform(views), seed=seed).half(0))
+        whole = meta.transform(views)
+        return cls(meta, views, whole, Trial.of(whole, seed=seed).half(0))
+
+    def shrunk(self, predictor: Predictor, *absent: int) -> tuple[float, float, float]:
+        """Return the gain of the absent members' prediction, and the recalls without it and with it."""
+        dropped = self.dropped(*absent)
+        truth, guess = self.whole - dropped, self.predicted(predictor, *absent) - dropped
+        variance = np.square(truth - truth.mean(axis=0)).sum()
+        gain = float(np.clip(1 - np.square(truth - guess).sum() / variance, 0, 1)) if variance > 0 else 0.0
+        without, with_it = self.recall(dropped), self.recall(dropped + np.float32(gain) * guess)
+        return (gain, without, with_it) if with_it > without else (0.0, without, without)
 
     def dropped(self, *absent: int) -> NDArray[np.float32]:
         return self.meta.transform([None if i in absent else view for i, view in enumerate(self.views)])

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.encoders.base import Encoder, SavedSpec
 from ensembed.encoders.names import Trust
 from ensembed.errors import InputError
-from ensembed.methods.map_choice import FittedMap, Translated, fit_map
+from ensembed.methods.map_choice import FittedMap, fit_map
 from ensembed.methods.meta import Meta
 from ensembed.methods.view_maps import KINDS, MapKind
 from ensembed.models.ensemble import Ensemble, MetaEncoder
@@ -180,11 +179,3 @@ def figure_rows(figures: Mapping[str, Figure]) -> tuple[list[str], list[list[str
         rows.append([WAYS[name], *map(str, estimates)])
     rows.append(["re-embed everything", *["1"] * 5])
     return headers, rows
-
-
-def map_rows(
-    X: NDArray[Any], Y: NDArray[Any], *, translated: Translated, kinds: Sequence[MapKind] = KINDS, how: Pass = Pass()
-) -> FittedMap:
-    """Return the map between rows of the same texts, of length one: see `fit_map`."""
-    with blas_threads(how.threads):
-        return fit_map(unit_rows(X), Y, kinds=kinds, translated=translated, how=how)

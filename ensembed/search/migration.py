@@ -233,7 +233,8 @@ def migrate(
                 if not (confirm(fitted, expected) if confirm else not expected.falls_short):
                     raise SearchIndexError(f"nothing was migrated: {expected}")
                 run.begin(rows, fitted, expected)
-            run.translate(progress)
+            with blas_threads(threads):
+                run.translate(progress)
         run.finish()
     index = Index.open(out, encoder, source=source, wait=wait)
     index.maintain(progress)

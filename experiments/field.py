@@ -60,7 +60,7 @@ _RANDOM_ENSEMBLES = {2: 90, 3: 60, 4: 30}
 GRID = {
     "LEAD": (0.035, 0.05, 0.07),
     "DIMENSIONS": (0.4, 0.5, 0.7),
-    "LENGTH": (0.07, 0.1, 0.15),
+    "LENGTH": (0.1, 0.15, 0.2),
     "WORDS": (0.07, 0.1, 0.15),
 }
 _PAPER = {"conc": Concat(), "avg": Average(), "svd": SVD(), "gcca": GCCA(tau=10.0)}

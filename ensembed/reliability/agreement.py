@@ -27,7 +27,7 @@ TRUST = 0.95
 """The assumed correlation of the best member's cosines with the truth. Chosen on STS-B dev; 0.97 does as well."""
 LARGEST_TRUST = 0.985
 """The largest assumed correlation of any other member's."""
-LARGEST_WEIGHT = 0.5
+LARGEST_WEIGHT = 0.7
 """The largest weight that agreement gives another member, as if the cosines of both had the same spread."""
 SPREAD = 0.2
 """The spread of the best member's cosines over sentences near and far, in parts of the way from the cosine of unrelated

@@ -40,15 +40,16 @@ LEAD = 0.05
 """A lead of this part of what both members predict of each other is one unit of standing."""
 DIMENSIONS = 0.5
 """A member whose effective dimension is larger by e to this power stands one unit higher."""
-LENGTH = 0.1
+LENGTH = 0.15
 """A member whose neighbours are this much less alike in length stands one unit higher. Layers from the middle of a
 network, and encoders that were not trained for cosines, put sentences of one length side by side."""
 MOST_LENGTH = 2.0
 """The largest part of a standing that length decides."""
 WORDS = 0.1
 """A member whose cosines correlate by this much less with the words' stands one unit higher."""
-MOST_WORDS = 1.5
-"""The largest part of a standing that words decide: averages of word vectors vary in it for other reasons."""
+MOST_WORDS = 1.0
+"""The largest part of a standing that words decide. To follow them more than good encoders do is a bad sign; to follow
+them less is none, as weak encoders do both."""
 # What two members predict of each other counts as at least this much: a lead of nothing over nothing is none.
 _LEAST_KNOWN = 0.02
 
@@ -96,7 +97,7 @@ def standing_parts(R: Matrix64, dimensions: Matrix64, surface: Surface | None) -
         surface: how far their cosines depend on words and length; None where the sentences are not known.
 
     Example:
-        >>> surface = Surface(words=np.array([0.5, 0.4]), length=np.array([0.1, 0.3]))
+        >>> surface = Surface(words=np.array([0.5, 0.4]), length=np.array([0.1, 0.4]))
         >>> R = np.array([[1.0, 0.42], [0.38, 1.0]])
         >>> standing_parts(R, np.array([50.0, 50.0]), surface)[:, 0, 1].round(3)  # of the first above the second
         array([ 1.,  0.,  2., -1.])

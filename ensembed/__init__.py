@@ -52,6 +52,13 @@ _PLACES = {
     "load": "models.opening",
     "open_encoder": "encoders",
 }
+# Names that are looked for here and belong to a room.
+_ELSEWHERE = {
+    **dict.fromkeys(("Auto", "Autoencoder", "Average", "Concat", "GCCA", "SVD", "UpProjection"), "methods"),
+    "Index": "search",
+    **dict.fromkeys(("find_clusters", "find_duplicates"), "search.groups"),
+    "to_sentence_transformer": "integrations.sentence_transformers",
+}
 # Hidden from type checkers, which would take any name for one that is there.
 if not TYPE_CHECKING:
 
@@ -62,7 +69,8 @@ if not TYPE_CHECKING:
             return value
         if not name.startswith("_") and find_spec(f"ensembed.{name}") is not None:
             return import_module(f"ensembed.{name}")
-        raise AttributeError(f"module 'ensembed' has no attribute {name!r}")
+        way = f"; write from ensembed.{_ELSEWHERE[name]} import {name}" if name in _ELSEWHERE else ""
+        raise AttributeError(f"module 'ensembed' has no attribute {name!r}{way}")
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *_PLACES, *(module.name for module in iter_modules(__path__))})

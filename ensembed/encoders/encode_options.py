@@ -69,6 +69,8 @@ _FIXED: dict[str, tuple[object, str]] = {
 
 INSTEAD = {
     "get_sentence_embedding_dimension": "model.dim",
+    "get_embedding_dimension": "model.dim",
+    "eval": "nothing: a model never changes",
     "similarity_pairwise": "model.similarity(texts1, texts2).diagonal()",
     "save_pretrained": "model.save(folder), and ensembed.integrations.hub.push_to_hub(model, 'org/name')",
     "push_to_hub": "ensembed.integrations.hub.push_to_hub(model, 'org/name')",
@@ -77,6 +79,7 @@ INSTEAD = {
     "encode_multi_process": "model.encode(texts), which uses all cores",
     "max_seq_length": "max_length in the name of an encoder, as in 'minilm?max_length=64'",
     "tokenizer": _LIBRARY,
+    "tokenize": _LIBRARY,
 }
 """What to write instead of other attributes that a model of sentence-transformers has."""
 

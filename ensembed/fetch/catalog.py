@@ -222,7 +222,7 @@ def data_set(name: str) -> DataSet:
 def _named(name: str, known: Mapping[str, Found], error: type[InputError], problem: str, listing: str) -> Found:
     if name in known:
         return known[name]
-    close = hub_names(name) or difflib.get_close_matches(name, known)
+    close = hub_names(name) or difflib.get_close_matches(name.lower(), known)
     hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
     if not close and error is UnknownEncoderError:
         hint = f" (a model of sentence-transformers is 'st:sentence-transformers/{name}')"

@@ -30,7 +30,7 @@ _PLAIN_LICENCES = re.compile(
 )
 _UNKNOWN = "unknown"
 # In a sentence, or not at all.
-_TOLD_ELSEWHERE = ("name", "weights", "weights_from", "trusted", "decided", "sure", "needed")
+_TOLD_ELSEWHERE = ("name", "weights", "weights_from", "trusted", "decided", "sure", "needed", "neighbours_kept")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~#$&])")
 _COMMIT = re.compile(r"([0-9a-f]{40})(\+[0-9a-f]{40})*")  # of a model on the hub, and of repositories with its code
 _ORIGINAL = re.compile(r"([\w.-]+/[\w.-]+):")

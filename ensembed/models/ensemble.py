@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -28,6 +29,7 @@ from ensembed.models.saved_model import SavedModel, write_model
 from ensembed.models.saved_translation import Translation
 from ensembed.models.tuning import LabelledPairs, Labels, tune_method
 from ensembed.numerics.pass_options import Pass
+from ensembed.numerics.row_matrices import Views
 from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, silent
 from ensembed.support.shown_objects import Facts, Shown
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 Missing: TypeAlias = Literal["error", "drop", "predict"]
 MISSING: tuple[Missing, ...] = get_args(Missing)
+_SHORTER = (32, 64, 128, 256, 512, 768)  # dimensions at which a fit says what truncated vectors keep
+_KEPT_ROWS = 2000  # sentences among which the nearest are looked for
 
 
 class Ensemble(Shown):
@@ -156,6 +160,8 @@ class Ensemble(Shown):
                     method, views, pairs, pair_views, fit=fit, sentences=corpus, names=names, how=how, passes=engine
                 )
             predictor = fit_predictor(meta, views, corpus, how=how) if meta.rows >= LEAST_ROWS else None
+            if kept := _neighbours_kept(meta, views, corpus):
+                meta = replace(meta, method={**meta.method, "neighbours_kept": kept})
         name = "" if isinstance(corpus, ListCorpus) else str(corpus)
         return MetaEncoder(self, meta, corpus=corpus.key if meta.rows else "", corpus_name=name, predictor=predictor)
 
@@ -165,6 +171,28 @@ class Ensemble(Shown):
         settings = {key: value for key, value in method.to_json().items() if key not in ("weights", *method.origin)}
         facts = [corpus.key, taken, settings]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _neighbours_kept(meta: Meta, views: Views, corpus: Corpus) -> dict[str, float]:
+    """Return the part of each sentence's ten nearest that truncated vectors keep, by dimension; {} if it is unknown."""
+    from ensembed.reliability.estimate import sample_rows, sample_vectors
+    from ensembed.reliability.search_agreement import Trial
+
+    known = meta.dim if meta.leading is None else meta.leading.directions.shape[1]
+    shorter = [k for k in _SHORTER if k < meta.dim and k <= known]
+    if not shorter or (meta.leading is None and meta.spectrum is None) or views[0].shape[0] < LEAST_ROWS:
+        return {}
+    sample = sample_rows(views[0].shape[0], corpus, _KEPT_ROWS, 1)
+    if len(sample) < LEAST_ROWS:
+        return {}
+    sampled = [sample_vectors(view, sample, j, unit=False) for j, view in enumerate(views)]
+    vectors = meta.transform(sampled)
+    trial = Trial.of(vectors)
+    recalls = {}
+    for k in shorter:
+        cut = meta.shorten(vectors, k)
+        recalls[str(k)] = round(trial.recall(cut, cut), 3)
+    return recalls
 
 
 class MetaEncoder(Encoder):

@@ -105,6 +105,7 @@ def open_model(
 def load(
     folder: str | Path,
     *,
+    truncate_dim: int | None = None,
     encoders: Replacements | None = None,
     threads: int | None = None,
     missing: Missing = "error",
@@ -118,6 +119,7 @@ def load(
         folder: the folder it was saved in; "my-model?truncate_dim=256" keeps the 256 leading dimensions. A string that
             names no file or folder is the name of an encoder (`load("minilm")`) or of a model on the hub; it needs
             `trust` as a member of a saved model does.
+        truncate_dim: the same as in the name: how many of the leading dimensions to keep; None keeps all.
         encoders: members that have moved or cannot be opened by name (your own objects), by the name they had: a
             mapping, or strings OLD=NEW.
         threads: cores per encoder; None leaves it to each encoder.
@@ -133,8 +135,12 @@ def load(
         ModelError: the folder is not a model, is damaged, or a member no longer gives the vectors it gave.
     """
     plain = missing == "error" and time_limit is None
-    k = None
+    k = truncate_dim
     if isinstance(folder, str):
+        if truncate_dim is not None:
+            folder += f"{'&' if '?' in folder else '?'}truncate_dim={truncate_dim}"
+        if not folder:
+            raise InputError("the name of a model is empty: give its folder, or an encoder's name such as 'minilm'")
         given, (folder, k) = folder, split_model_name(folder)
         if not encoders and plain and not Path(folder).exists():
             return open_model(UntrustedName(given), threads=threads, trust=trust, progress=progress)

@@ -55,6 +55,8 @@ def summary(model: MetaEncoder) -> list[list[str]]:
         else "nothing: it needs no training"
     )
     rows += [["dim", str(meta.dim)], ["fitted on", trained]]
+    if kept := [f"{part:.2f} at {k}" for k, part in facts.get("neighbours_kept", {}).items() if int(k) <= meta.dim]:
+        rows.append(["truncated", f"of the whole vectors' ten nearest, these parts are kept: {', '.join(kept)}"])
     if model.translation is not None:
         recall = model.translation.figures["translated"].recall_10
         rows.append(["gives", f"vectors of {model.translation.target.name.text}: recall@10 {recall}"])

@@ -85,3 +85,19 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     for name in ("link", "link?truncate_dim=5"):
         with pytest.raises(ConsentError, match="no plain file or folder"):
             open_model(UntrustedName(name))
+
+
+def test_fit_shows_what_truncated_vectors_keep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus, members = tmp_path / "corpus.txt", ["-e", "demo?dim=90&seed=1", "-e", "demo?dim=80&seed=2"]
+    corpus.write_text("\n".join(f"the {i} sentences of {i % 7} others and {i % 11}" for i in range(1200)))
+    for method in ("auto", "conc", "avg", "svd", "gcca"):
+        folder = tmp_path / method
+        fit = ["fit", str(corpus), *members, "--method", method, "--out", str(folder), "-q"]
+        assert main([*fit, "--dim", "80"] if method in ("svd", "gcca") else fit) == 0
+        assert "ten nearest, these parts are kept: " in capsys.readouterr().out
+        model = load(folder)
+        kept = model.method["neighbours_kept"]
+        assert list(kept) == [str(k) for k in (32, 64, 128) if k < model.dim]
+        assert 0 < kept["32"] <= kept["64"] <= 1
+        assert "at 64" not in str(model.truncate(40))
+        assert " at 32" in str(model.truncate(40))

@@ -55,6 +55,13 @@ class Unsendable(Lengths):
         raise TypeError("it stays here")
 
 
+def assert_same_vectors(vectors: NDArray[Any], expected: NDArray[Any]) -> None:
+    """Allow for rounding: some BLAS kernels round a row differently in batches of other sizes."""
+    assert np.shape(vectors) == np.shape(expected)
+    atol = 1 if np.asarray(expected).dtype.kind in "iu" else 1e-6
+    np.testing.assert_allclose(np.asarray(vectors, float), np.asarray(expected, float), rtol=1e-5, atol=atol)
+
+
 # Encoding
 
 
@@ -72,22 +79,22 @@ def test_result_is_a_sentence_transformer(model: MetaEncoder, library: Library) 
 def test_encode_gives_the_vectors_of_the_model(model: MetaEncoder, library: Library) -> None:
     expected = model.encode(TEXTS)
     for batch_size in (1, 3, 32):
-        np.testing.assert_array_equal(library.encode(TEXTS, batch_size=batch_size), expected)
+        assert_same_vectors(library.encode(TEXTS, batch_size=batch_size), expected)
     one = library.encode(TEXTS[0])
     assert one.shape == (16,)
-    np.testing.assert_array_equal(one, expected[0])
+    assert_same_vectors(one, expected[0])
     tensor = library.encode(TEXTS, convert_to_tensor=True)
-    np.testing.assert_array_equal(tensor.numpy(), expected)
+    assert_same_vectors(tensor.numpy(), expected)
     assert len(library.encode([])) == 0
 
 
 def test_queries_and_documents_have_prompts(model: MetaEncoder, library: Library) -> None:
     for encode, prompt in ((library.encode_query, "query: "), (library.encode_document, "passage: ")):
-        np.testing.assert_array_equal(encode(TEXTS), model.encode([prompt + text for text in TEXTS]))
+        assert_same_vectors(encode(TEXTS), model.encode([prompt + text for text in TEXTS]))
     plain = to_sentence_transformer(model)
-    np.testing.assert_array_equal(plain.encode_query(TEXTS), model.encode(TEXTS))
+    assert_same_vectors(plain.encode_query(TEXTS), model.encode(TEXTS))
     default = to_sentence_transformer(model, prompts={"x": "see "}, default_prompt_name="x")
-    np.testing.assert_array_equal(default.encode(TEXTS), model.encode(["see " + text for text in TEXTS]))
+    assert_same_vectors(default.encode(TEXTS), model.encode(["see " + text for text in TEXTS]))
 
 
 def test_similarity_is_the_cosine(model: MetaEncoder, library: Library) -> None:
@@ -103,13 +110,13 @@ def test_similarity_is_the_cosine(model: MetaEncoder, library: Library) -> None:
 
 def test_truncation_and_normalisation(model: MetaEncoder, library: Library) -> None:
     shorter = model.truncate(5).encode(TEXTS)
-    np.testing.assert_array_equal(library.encode(TEXTS, truncate_dim=5), shorter)
+    assert_same_vectors(library.encode(TEXTS, truncate_dim=5), shorter)
     np.testing.assert_allclose(
         library.encode(TEXTS, truncate_dim=5, normalize_embeddings=True), unit_rows(shorter), atol=1e-6
     )
     always = to_sentence_transformer(model, truncate_dim=5)
     assert always.get_embedding_dimension() == 5
-    np.testing.assert_array_equal(always.encode(TEXTS), shorter)
+    assert_same_vectors(always.encode(TEXTS), shorter)
 
 
 def test_truncation_keeps_all_members_of_a_concatenation(tmp_path: Path) -> None:
@@ -120,7 +127,7 @@ def test_truncation_keeps_all_members_of_a_concatenation(tmp_path: Path) -> None
     np.testing.assert_allclose(library.encode(TEXTS, truncate_dim=5), shorter, atol=1e-6)
     with library.truncate_embeddings(5):
         np.testing.assert_allclose(library.encode_query(TEXTS), shorter, atol=1e-6)
-    np.testing.assert_array_equal(library.encode(TEXTS, truncate_dim=99), model.encode(TEXTS))
+    assert_same_vectors(library.encode(TEXTS, truncate_dim=99), model.encode(TEXTS))
     to_sentence_transformer(model, truncate_dim=5).save(str(tmp_path))
     np.testing.assert_allclose(load(tmp_path).encode(TEXTS), shorter, atol=1e-6)
     from sentence_transformers import SentenceTransformer
@@ -139,7 +146,8 @@ def test_rounded_vectors_are_those_of_the_library(model: MetaEncoder, library: L
     for precision, dtype, columns in (("int8", np.int8, 16), ("uint8", np.uint8, 16), ("binary", np.int8, 2)):
         rounded = library.encode(TEXTS, precision=precision)
         assert (rounded.dtype, rounded.shape) == (dtype, (len(TEXTS), columns))
-        np.testing.assert_array_equal(rounded, quantize_embeddings(rows, precision=precision))
+        same = np.testing.assert_array_equal if precision == "binary" else assert_same_vectors
+        same(rounded, quantize_embeddings(rows, precision=precision))
     bits = library.encode(TEXTS, precision="ubinary")
     np.testing.assert_array_equal(np.unpackbits(bits, axis=1), rows > 0)
 
@@ -166,9 +174,9 @@ def test_single_encoders_and_names_are_accepted(tmp_path: Path) -> None:
     encoder = open_encoder("demo?dim=8&seed=1")
     for source in (encoder, "demo?dim=8&seed=1"):
         made = to_sentence_transformer(source)
-        np.testing.assert_array_equal(made.encode(TEXTS), encoder.encode(TEXTS))
+        assert_same_vectors(made.encode(TEXTS), encoder.encode(TEXTS))
     made.save(str(tmp_path / "one"))
-    np.testing.assert_array_equal(load(tmp_path / "one").encode(TEXTS), encoder.encode(TEXTS))
+    assert_same_vectors(load(tmp_path / "one").encode(TEXTS), encoder.encode(TEXTS))
     with pytest.raises(InputError, match="an encoder is a name or an object"):
         to_sentence_transformer(3)  # type: ignore[arg-type] # it is refused
 
@@ -233,7 +241,7 @@ def test_pool_of_processes_gives_the_same_vectors(model: MetaEncoder) -> None:
     pool = made.start_multi_process_pool(["cpu"])  # one is enough to see what travels
     try:
         texts = [f"{text} {i}" for i in range(20) for text in TEXTS]
-        np.testing.assert_array_equal(made.encode(texts, pool=pool, chunk_size=16), mixed.encode(texts))
+        assert_same_vectors(made.encode(texts, pool=pool, chunk_size=16), mixed.encode(texts))
         with pytest.raises(SentenceError, match="sentence 0 is not a string"):
             made.encode([1], pool=pool)
     finally:
@@ -244,7 +252,7 @@ def test_pickle_and_deepcopy_give_the_same_vectors(model: MetaEncoder, library: 
     for again in (pickle.loads(pickle.dumps(library)), copy.deepcopy(library)):  # noqa: S301 - made a moment ago
         assert again[0].encoder.spec == model.spec
         assert again.prompts == library.prompts
-        np.testing.assert_array_equal(again.encode(TEXTS), model.encode(TEXTS))
+        assert_same_vectors(again.encode(TEXTS), model.encode(TEXTS))
 
 
 def test_object_that_cannot_be_pickled_is_named() -> None:
@@ -264,11 +272,11 @@ def test_saved_folders_open_both_ways(model: MetaEncoder, library: Library, tmp_
         meta = ensembed.load(tmp_path / folder)
         assert meta.spec.key == model.spec.key
         assert meta.corpus == model.corpus
-        np.testing.assert_array_equal(meta.encode(TEXTS), expected)
+        assert_same_vectors(meta.encode(TEXTS), expected)
         again = load(str(tmp_path / folder), device="cpu")
-        np.testing.assert_array_equal(again.encode(TEXTS), expected)
+        assert_same_vectors(again.encode(TEXTS), expected)
         again.save(str(tmp_path / f"{folder} again"))
-        np.testing.assert_array_equal(load(tmp_path / f"{folder} again").encode(TEXTS), expected)
+        assert_same_vectors(load(tmp_path / f"{folder} again").encode(TEXTS), expected)
     assert load(tmp_path / "theirs").prompts == {"query": "query: ", "document": "passage: "}
     files = {path.name for path in (tmp_path / "theirs").iterdir()}
     assert files >= {"config.json", "model.safetensors", "modules.json", "config_sentence_transformers.json"}
@@ -288,9 +296,9 @@ def test_settings_and_appended_modules_are_saved(model: MetaEncoder, tmp_path: P
     made.save(str(tmp_path))
     again = load(tmp_path, device="cpu")
     assert (again.truncate_dim, again.similarity_fn_name, len(again)) == (3, "euclidean", 3)
-    np.testing.assert_array_equal(again.encode(TEXTS), expected)
+    assert_same_vectors(again.encode(TEXTS), expected)
     # What is behind the meta-encoder is not the meta-encoder's.
-    np.testing.assert_array_equal(ensembed.load(tmp_path).encode(TEXTS), model.encode(TEXTS))
+    assert_same_vectors(ensembed.load(tmp_path).encode(TEXTS), model.encode(TEXTS))
 
 
 def test_member_that_is_an_object_is_passed_to_load(tmp_path: Path) -> None:
@@ -298,7 +306,7 @@ def test_member_that_is_an_object_is_passed_to_load(tmp_path: Path) -> None:
     to_sentence_transformer(mixed).save(str(tmp_path))
     with pytest.raises(ModelError, match="member 'mine' is an object"):
         load(tmp_path)
-    np.testing.assert_array_equal(load(tmp_path, encoders={"mine": Lengths()}).encode(TEXTS), mixed.encode(TEXTS))
+    assert_same_vectors(load(tmp_path, encoders={"mine": Lengths()}).encode(TEXTS), mixed.encode(TEXTS))
     with pytest.warns(RuntimeWarning, match="going on without encoder 'mine'"):
         assert load(tmp_path, missing="drop")[0].encoder.missing == "drop"
 
@@ -314,7 +322,7 @@ def test_library_alone_refuses_or_needs_trust_remote_code(model: MetaEncoder, li
     with pytest.raises(ValueError, match="Unrecognized model"):
         SentenceTransformer(str(tmp_path / "ours"), local_files_only=True)
     trusted = SentenceTransformer(str(tmp_path / "theirs"), trust_remote_code=True, local_files_only=True)
-    np.testing.assert_array_equal(trusted.encode(TEXTS), model.encode(TEXTS))
+    assert_same_vectors(trusted.encode(TEXTS), model.encode(TEXTS))
     (tmp_path / "theirs" / "model.safetensors").unlink()
     with pytest.raises(ModelError, match="is missing"):
         MetaEncoderModule.load(str(tmp_path / "theirs"))
@@ -369,7 +377,7 @@ def test_save_replaces_another_model(model: MetaEncoder, library: Library, tmp_p
         load(tmp_path / "nowhere")
     library.save(str(tmp_path))
     to_sentence_transformer(model.truncate(4)).save(str(tmp_path))
-    np.testing.assert_array_equal(load(tmp_path).encode(TEXTS), model.truncate(4).encode(TEXTS))
+    assert_same_vectors(load(tmp_path).encode(TEXTS), model.truncate(4).encode(TEXTS))
 
 
 # Real encoders

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import ensembed
 from ensembed import Ensemble, load, open_encoder
 from ensembed.cli import main
 from ensembed.encoders import Encoder
-from ensembed.errors import ConsentError, InputError, ModelError, UnknownEncoderError
+from ensembed.errors import ConsentError, DimensionError, InputError, ModelError, UnknownEncoderError
 from ensembed.methods import GCCA, METHODS, Auto, Autoencoder, make_method
 from ensembed.models.named_ensembles import split_names
 
@@ -32,6 +34,8 @@ TEXTS = ["a dog barks", "a cat sleeps", "the dog sleeps", "the cat barks"]
         ("all-distilroberta-v1", ["'st:sentence-transformers/all-distilroberta-v1'"]),
         ("org/model", ["st:org/model"]),
         ("minlm", ["'minilm'"]),
+        ("MiniLM", ["'minilm'"]),
+        ("Use-M3", ["'use-m3'"]),
     ],
 )
 def test_names_of_the_hub_are_answered_by_what_to_write(
@@ -127,3 +131,23 @@ def test_load_opens_an_encoder_by_its_name(tmp_path: Path, monkeypatch: pytest.M
         load(Path("demo?dim=8"))  # a path is no name
     with pytest.raises(ConsentError, match="trust"):
         load("tfhub:https://example.org/a-program/1")
+
+
+def test_load_takes_the_dimensions_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = Ensemble(["demo?dim=8", "demo?dim=6&seed=2"]).fit([f"text {i} of {i % 7}" for i in range(50)], "conc")
+    model.save("model")
+    for name in ("model", Path("model")):
+        np.testing.assert_array_equal(load(name, truncate_dim=3).encode(TEXTS), model.truncate(3).encode(TEXTS))
+    assert load("demo?dim=8", truncate_dim=3).dim == 3
+    with pytest.raises(DimensionError):
+        load("model", truncate_dim=15)
+    with pytest.raises(InputError, match="name of a model is empty"):
+        load("")
+
+
+def test_names_of_the_rooms_say_where_they_are() -> None:
+    for name, room in ensembed._ELSEWHERE.items():
+        assert hasattr(import_module(f"ensembed.{room}"), name)
+        with pytest.raises(AttributeError, match=f"write from ensembed.{room} import {name}"):
+            getattr(ensembed, name)

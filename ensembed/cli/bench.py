@@ -17,7 +17,7 @@ from ensembed.support.provenance import provenance
 @click.argument("file", required=False, type=INPUT)
 @members_options
 @click.option("--sentences", "-n", "count", type=POSITIVE, default=2000, help="Encode at most this many lines of FILE.")
-@how_options("errors", "column", "file_format", "threads", "quiet", "as_json")
+@how_options(["errors", "column", "file_format", "threads", "quiet", "as_json"])
 def bench(file: Path | None, encoders: tuple[str, ...], count: int, how: How) -> None:
     """Measure what the members of an ensemble cost on this machine.
 

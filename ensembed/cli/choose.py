@@ -52,7 +52,7 @@ def _milliseconds(_: click.Context, __: click.Parameter, value: str | None) -> f
 @click.option("--members", type=POSITIVE, default=3, help="The most members of an ensemble.")
 @click.option("--rows", type=click.IntRange(min=LEAST_ROWS), default=3000, help="Distinct sentences to look at.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the samples.")
-@how_options("store", "wait", "errors", "column", "file_format", "threads", "trust", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "column", "file_format", "threads", "trust", "quiet", "as_json"])
 def choose(
     corpus: Path,
     encoders: tuple[str, ...],

@@ -28,7 +28,7 @@ from ensembed.views import ViewStore
 @click.option("--shard-rows", type=click.IntRange(min=1), default=4096, help="Rows per shard.")
 @click.option("--verify", is_flag=True, help="Check every byte first and encode damaged shards again.")
 @engine_options
-@how_options("store", "wait", "errors", "column", "file_format", "threads", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "column", "file_format", "threads", "quiet", "as_json"])
 def embed(
     corpus: Path | str, encoders: tuple[str, ...], shard_rows: int, verify: bool, engine: EngineChoice, how: How
 ) -> None:

@@ -46,7 +46,7 @@ _MTEB = "mteb:"
 @click.option(
     "--resamples", type=click.IntRange(min=0), default=2000, help="Resamples for the intervals and tests of tasks."
 )
-@how_options("threads", "moved", "trust", "quiet", "as_json", "store", "wait")
+@how_options(["threads", "moved", "trust", "quiet", "as_json", "store", "wait"])
 def evaluate(
     models: tuple[str, ...],
     names: tuple[str, ...],

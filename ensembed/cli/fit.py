@@ -55,7 +55,7 @@ from ensembed.views import ViewStore
     "[default: encode with all members]",
 )
 @training_engine_options
-@how_options("store", "wait", "errors", "column", "file_format", "threads", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "column", "file_format", "threads", "quiet", "as_json"])
 def fit(
     corpus: Path | str,
     encoders: tuple[str, ...],

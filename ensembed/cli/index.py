@@ -95,7 +95,7 @@ adding_options = Gathered(
 @click.option("--compact", is_flag=True, help="Write the rows again without the deleted ones.")
 @click.option("--verify", is_flag=True, help="Read every byte first and compare the checksums.")
 @click.option("--wait", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait for another writer.")
-@how_options("errors", "threads", "moved", "trust", "quiet", "as_json")
+@how_options(["errors", "threads", "moved", "trust", "quiet", "as_json"])
 def index(
     folder: Path,
     file: str | None,

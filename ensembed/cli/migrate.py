@@ -33,7 +33,7 @@ from ensembed.search.migration import migrate as migrate_index
     help="Ask before going on with less of the ten nearest than this.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Go on without asking.")
-@how_options("store", "wait", "threads", "moved", "trust", "quiet", "as_json")
+@how_options(["store", "wait", "threads", "moved", "trust", "quiet", "as_json"])
 def migrate(
     folder: Path, model: str, out: Path, sample: int, kind: str | None, least: float, yes: bool, how: How
 ) -> None:

@@ -29,7 +29,7 @@ from ensembed.support.atomic_files import why_not_writable
 @click.option(
     "--rows", type=click.IntRange(min=1), help="Texts of the index that you have in mind. [default: CORPUS's]"
 )
-@how_options("store", "wait", "errors", "column", "file_format", "threads", "moved", "trust", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "column", "file_format", "threads", "moved", "trust", "quiet", "as_json"])
 def translate(
     source: str,
     target: str,

@@ -31,10 +31,9 @@ from ensembed.models.tuning import LabelledPairs, Labels, tune_method
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Views
 from ensembed.support.machine import blas_threads
-from ensembed.support.progress import Progress, silent
+from ensembed.support.progress import Progress, Schedule, silent
 from ensembed.support.shown_objects import Facts, Shown
 from ensembed.views import ViewStore
-from ensembed.views.schedule import Schedule
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -94,17 +94,18 @@ def translate(
         corpus = ListCorpus(sample_sentences(corpus, rows))
     source_view, target_view = model_vectors(corpus, [given, wanted], store or ViewStore(), progress=progress)
     X, Y = np.asarray(source_view[:]), np.asarray(target_view[:])
-    members = given if isinstance(given, MetaEncoder) else None
     with blas_threads(threads):
         how = Pass(threads=threads, device=device, progress=progress)
-        # A meta-encoder's vectors are translated as they are: then the map and its projections are one matrix each.
-        linear = [kind for kind in kinds if kind.regions == 1]
-        fitted = (
-            fit_map(unit_rows(X), Y, kinds=kinds, how=how) if members is None else fit_map(X, Y, kinds=linear, how=how)
-        )
+        if isinstance(given, MetaEncoder):
+            # Its vectors are not scaled to length one, and the map is linear: then both are one matrix for each member.
+            fitted = fit_map(X, Y, kinds=[kind for kind in kinds if kind.regions == 1], how=how)
+        else:
+            fitted = fit_map(unit_rows(X), Y, kinds=kinds, how=how)
     ensemble, meta = _composed(given, fitted, wanted)
-    first = ensemble.encoders[meta.counted[0]]
-    seen = X if members is None else np.asarray(model_vectors(corpus, [first], store or ViewStore())[0][:])
+    seen = X  # what texts unlike the sample are told by; for a meta-encoder, the vectors of its first member
+    if isinstance(given, MetaEncoder):
+        first = ensemble.encoders[meta.counted[0]]
+        seen = np.asarray(model_vectors(corpus, [first], store or ViewStore())[0][:])
     figures = dict(zip(FIGURES, (fitted.translated, fitted.kept, fitted.unlike), strict=True))
     translation = Translation(SavedSpec.of(wanted.spec), figures, fitted.kind.to_json(), Familiarity.of(seen))
     name = f"{given.spec.name} as {wanted.spec.name}"

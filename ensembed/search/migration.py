@@ -212,12 +212,7 @@ def migrate(
     old = Index.open(folder, threads=threads, progress=progress, **opening)
     encoder = old.open_other(model)
     source = str(model) if source is None and isinstance(model, str | Path) else source
-    if same_settings(old.documents_of(encoder).spec, old.manifest.spec.settings):
-        raise InputError(f"{folder} is an index of {encoder.spec.name!r} already: there is nothing to migrate")
-    if out.resolve() == folder.resolve():
-        raise InputError(f"{out} is the old index, which stays as it is: name a new folder")
-    if problem := why_not_writable(out):
-        raise SearchIndexError(f"cannot make an index in {out}: {problem}")
+    _check_folders(old, encoder, folder, out)
     make_folder(out)
     with lock_index(FileLock(out / ".lock"), out, wait):
         if os.path.lexists(out / MANIFEST) and not (out / STATE).exists():
@@ -239,6 +234,16 @@ def migrate(
     index = Index.open(out, encoder, source=source, wait=wait)
     index.maintain(progress)
     return index
+
+
+def _check_folders(old: Index, encoder: Encoder, folder: Path, out: Path) -> None:
+    """Raise an error if the index has that model already, or if there can be no new index in `out`."""
+    if same_settings(old.documents_of(encoder).spec, old.manifest.spec.settings):
+        raise InputError(f"{folder} is an index of {encoder.spec.name!r} already: there is nothing to migrate")
+    if out.resolve() == folder.resolve():
+        raise InputError(f"{out} is the old index, which stays as it is: name a new folder")
+    if problem := why_not_writable(out):
+        raise SearchIndexError(f"cannot make an index in {out}: {problem}")
 
 
 class _Migration:

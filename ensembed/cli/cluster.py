@@ -9,6 +9,8 @@ import click
 
 from ensembed.cli.completion import MODEL
 from ensembed.cli.console import print_json, print_sentence
+
+# The same names as in `dedupe`: both read FILE, open MODEL and write records.
 from ensembed.cli.options import (
     FILE,
     INPUT,

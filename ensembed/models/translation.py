@@ -33,7 +33,7 @@ from ensembed.views import ViewStore
 SAMPLE = 20_000
 """Sentences that a map is fitted on at most, by default."""
 LEAST = 0.9
-"""The expected recall@10 below which a map is said to fall short."""
+"""The default of the least expected recall@10: a map below it falls short."""
 WAYS = {
     "translated": "translate",
     "kept": "keep the old model",
@@ -135,9 +135,9 @@ class Verdict:
 
     Attributes:
         rows: the number of texts in the index.
-        expected: the recall@10 that can be promised: that on text unlike the sample, because queries seldom come from
-            where the texts come from, less the width of its interval.
-        most: the recall@10 where all of them are like the sample.
+        expected: the recall@10 that can be promised: that on text unlike the sample, because queries are seldom of the
+            same kind as the texts, minus the width of its interval.
+        most: the recall@10 where queries and texts are like the sample.
         least: the recall@10 that was asked for.
     """
 

@@ -88,14 +88,14 @@ def near_pairs(near: Near, members: Iterable[int], rng: np.random.Generator | No
         keys.append(((low * n + high) * len(queries) + places).ravel())
     numbers, owner = np.divmod(np.unique(np.concatenate(keys)), len(queries))
     first = np.r_[True, numbers[1:] != numbers[:-1]]
-    near_ones, owner = np.stack(np.divmod(numbers[first], n), axis=1), owner[first]
+    near_rows, owner = np.stack(np.divmod(numbers[first], n), axis=1), owner[first]
     if rng is None:
-        return NearPairs(near_ones, owner, len(owner))
+        return NearPairs(near_rows, owner, len(owner))
     others = np.tile(np.arange(len(queries)), _RANDOM)
     random = np.stack([rng.integers(0, n, len(others)), queries[others]], axis=1)
     distinct = random[:, 0] != random[:, 1]
-    everyone = np.concatenate([owner, others[distinct]])
-    return NearPairs(np.vstack([near_ones, random[distinct]]), everyone, len(owner))
+    owners = np.concatenate([owner, others[distinct]])
+    return NearPairs(np.vstack([near_rows, random[distinct]]), owners, len(owner))
 
 
 def cosines(views: Sequence[Matrix64], pairs: Pairs) -> Matrix64:

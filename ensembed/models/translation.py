@@ -39,7 +39,7 @@ WAYS = {
     "kept": "keep the old model",
     "unlike": "translate text unlike the sample",
 }
-"""What the rows of a table of figures are, by the names of the figures."""
+"""The names of the rows in a table of figures, by the names of the figures."""
 
 
 def translate(

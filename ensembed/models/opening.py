@@ -22,7 +22,15 @@ from ensembed.encoders.base import (
     difference,
 )
 from ensembed.encoders.names import AllowedName, Trust, allow, is_plain
-from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError, ModelError, UnknownEncoderError
+from ensembed.errors import (
+    ConsentError,
+    EncoderError,
+    EnsembedError,
+    InputError,
+    MissingError,
+    ModelError,
+    UnknownEncoderError,
+)
 from ensembed.methods.prediction import LEAST_ROWS
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
 from ensembed.models.saved_model import CONFIG, is_model, read_model, split_model_name
@@ -151,7 +159,7 @@ def load(
             mapping, or strings OLD=NEW.
         threads: cores per encoder; None leaves it to each encoder.
         missing: "error" stops when a member fails; "drop" warns and goes on; "predict" warns and predicts from the
-            others what it would add. A changed member is always an error.
+            others what it would add. A changed member, and one that needs more `trust`, are always an error.
         time_limit: seconds that a member may take for a batch of sentences; a slower one counts as failed.
         trust: what the members may do, since anybody may have written the folder: run "code", use the "network" (except
             for servers on this machine or whose key is set), read "files" that are no plain ones. True allows all,
@@ -192,7 +200,7 @@ def load(
         try:
             encoder = _open_member(spec, probes, moved.get(name), threads=threads, trust=trust, progress=progress)
         except EnsembedError as error:
-            if missing == "error" or isinstance(error, _ChangedMemberError):
+            if missing == "error" or isinstance(error, (_ChangedMemberError, ConsentError)):  # neither is down
                 raise
             way = "predicting" if missing == "predict" else "going on without"
             warnings.warn(f"{way} encoder {name!r}: {error}", RuntimeWarning, stacklevel=2)

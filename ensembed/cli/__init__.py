@@ -27,6 +27,8 @@ from ensembed.support.version import __version__
 FAILED, MISSING, INTERRUPTED, UNREAD = 1, 3, 130, 141
 _KEPT = ": finished work is kept (of vectors, whole shards); run the same command to continue"
 _QUOTES = "Put quotes around what has spaces in it, and no space between names: -e minilm,wordllama"
+# A shell ends the command at an &, and runs what follows it as another one.
+_NAMES_IN_QUOTES = 'Put names with ? or & in quotes: -e "st:intfloat/e5-small-v2?prefix=query: &device=cpu"'
 _RESUMABLE = (
     "demo",
     "pull",
@@ -168,6 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         if "unexpected extra argument" in error.format_message():
             click.echo(_QUOTES, err=True)
+        elif isinstance(error, click.MissingParameter) and any("?" in word for word in arguments):
+            click.echo(_NAMES_IN_QUOTES, err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         resumable = bool(arguments) and arguments[0] in _RESUMABLE

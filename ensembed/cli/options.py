@@ -467,8 +467,8 @@ _ENGINE: dict[str, Decorator] = {
         "--resources",
         multiple=True,
         metavar="[NAME:]KEY=VALUE,…",
-        help="What an encoder's actors get, as in minilm:num_cpus=2,num_gpus=1,actors=2-8,shards=4,batch_size=64; "
-        "without a name, what all others get.",
+        help="What an encoder's actors get, as in minilm:num_cpus=2,actors=2-8,shards=4 or "
+        "st:BAAI/bge-base-en-v1.5:num_gpus=1,batch_size=64; without a name, what all others get.",
     ),
 }
 _train_workers = click.option(

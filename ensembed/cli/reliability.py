@@ -21,6 +21,7 @@ from ensembed.cli.options import (
 )
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.errors import InputError, MissingError
+from ensembed.fetch.catalog import require_pulled
 from ensembed.models.model_vectors import model_vectors
 from ensembed.reliability import reliability as estimate_reliability
 from ensembed.reliability.estimate import LEAST_ROWS, sample_rows, sample_sentences
@@ -88,6 +89,7 @@ def reliability(
                 f"{source} holds {len(sample)} distinct sentences: it takes at least {LEAST_ROWS} to find out which of "
                 f"{len(sources)} members to trust"
             )
+        require_pulled(sources)
         members = [how.open_model(name, progress, beside=sources) for name in sources]
         looked_at: Corpus = source
         try:

@@ -250,7 +250,10 @@ def _open_member(
     name, settings = spec.name.text, spec.settings
     if replacement is None:
         if settings.kind in ("object", "meta"):
-            raise ModelError(f"member {name!r} is an object: pass it as load(..., encoders={{{name!r}: it}})")
+            raise ModelError(
+                f"member {name!r} is an object: pass it as load(..., encoders={{{name!r}: it}}), or name an encoder "
+                f"that gives the same vectors: --encoder {name}=NAME"
+            )
         try:
             allowed = allow(spec.name, trust)
             encoder = open_encoder(allowed, threads=threads, progress=progress, pinned=settings.revision)

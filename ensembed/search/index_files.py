@@ -260,7 +260,7 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = Manifest.from_json(facts)
         manifest.check()
     except (FileNotFoundError, NotADirectoryError):
-        problem = f"there is no {MANIFEST} in it; make one with ensembed index"
+        problem = f"there is no {MANIFEST} in it; make one: `ensembed index {folder} FILE --model MODEL`"
         raise SearchIndexError(f"{folder} is not a search index: {problem}") from None
     except PermissionError as error:
         raise SearchIndexError(f"{path} cannot be read: {error}") from error

@@ -279,6 +279,23 @@ def test_names_with_a_space_between_them_say_how_to_write_them(fails: Callable[.
     assert said.endswith("no space between names: -e minilm,wordllama\n")
 
 
+def test_an_unquoted_ampersand_says_to_quote_names(fails: Callable[..., str], corpus: Path) -> None:
+    # What a shell passes of `-e demo?dim=5&seed=2 --out model`.
+    said = fails("fit", corpus, "-e", "demo?dim=5", code=2)
+    assert "Missing option '--out'" in said
+    assert "Put names with ? or & in quotes" in said
+
+
+def test_all_encoders_that_are_not_here_are_named_at_once(
+    fails: Callable[..., str], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENSEMBED_CACHE", str(tmp_path / "empty"))
+    corpus.write_text("".join(f"sentence {i}\n" for i in range(60)))
+    members = "minilm?max_length=64,demo,use-lite,wordllama"
+    for words in (("fit", corpus, "-e", members, "--out", "model"), ("reliability", corpus, "-e", members)):
+        assert "ensembed pull minilm use-lite wordllama" in fails(*words, code=3)
+
+
 def test_sentences_without_quotes_say_how_to_write_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["similarity", "demo?dim=8", "A", "dog", "runs."]) == 0
     assert '"A dog runs." "A puppy is running."' in capsys.readouterr().err

@@ -20,6 +20,7 @@ from ensembed.encoders.model_files import read_json, read_object, revision_of
 from ensembed.errors import EncoderError
 from ensembed.fetch import hub_files as hub
 from ensembed.support.extras import import_extra
+from ensembed.support.file_limits import SETTINGS_VALUES
 from ensembed.support.progress import Progress
 
 # Files that are not needed: texts, pictures, weights for other programs, what training left. A star crosses slashes.
@@ -174,6 +175,7 @@ def _refuse_code(name: str, folder: Path) -> None:
 
     Versions of the library before 6 import whatever class a local model names. They find names in these files of every
     folder below the model's, and nowhere else, if no path and no link leads out of it.
+    A `config.json` with so many values that the library would spend seconds on copying them is refused, too.
     """
     for link in (path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()):
         if not link.resolve().is_relative_to(folder.resolve()):
@@ -181,8 +183,9 @@ def _refuse_code(name: str, folder: Path) -> None:
     for file_name, file in _json_files(folder):
         if file_name not in ("modules.json", "config.json", "router_config.json", "wordembedding_config.json"):
             continue
+        most = SETTINGS_VALUES if file_name == "config.json" else None
         try:
-            content = read_json(file, "download the model again")
+            content = read_json(file, "download the model again", most_values=most)
         except EncoderError as error:
             raise EncoderError(f"encoder {name!r}: {error}") from error
         classes, activations, places = list[object](), list[object](), list[object]()

@@ -44,6 +44,12 @@ def test_settings_that_the_library_would_copy_for_seconds_are_refused(folder: Pa
         open_encoder(f"st:{folder}")
 
 
+def test_layers_that_are_larger_than_their_files_are_refused(folder: Path) -> None:
+    add_dense(folder, out_features=20_000)
+    with pytest.raises(EncoderError, match=r"says in_features=\d+, out_features=20000: the files beside it"):
+        open_encoder(f"st:{folder}")
+
+
 # --- files that other systems open under another spelling -------------------------------------------------------------
 
 SPELLINGS = ["router_config.json", "Router_Config.JSON", "ROUTER_CONFIG.json", "router_config.js\u200don"]

@@ -8,7 +8,7 @@ import os
 import re
 import struct
 import zlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -458,6 +458,46 @@ def _repair_export(files: Files) -> None:
     files["config.json"] = json.dumps(config | {"seal": seal}).encode()
 
 
+def _make_transformer(folder: Path) -> None:
+    """A folder that sentence-transformers opens, with two modules of its own behind ours."""
+    from sentence_transformers.models import Dense, Normalize
+
+    from ensembed.integrations.sentence_transformers import to_sentence_transformer
+
+    transformer = to_sentence_transformer(
+        Ensemble(["demo?dim=4&seed=1", "demo?dim=3&seed=2"]).fit(TEXTS * 2, GCCA(dim=3)), device="cpu"
+    )
+    transformer.append(Dense(in_features=3, out_features=2))
+    transformer.append(Normalize())
+    transformer.save(str(folder))
+
+
+def _read_transformer(folder: Path) -> object:
+    from ensembed.integrations.sentence_transformers import load as load_transformer
+
+    return load_transformer(folder, device="cpu", threads=1).encode(TEXTS, show_progress_bar=False).tobytes()
+
+
+@dataclass(frozen=True)
+class _Note:
+    """What an experiment writes down."""
+
+    scores: dict[str, list[float]]
+    corpus: str | None
+
+
+def _take_note(folder: Path) -> object:
+    """Ask for the record of an experiment, which is computed again if what is there is damaged."""
+    from ensembed.paper.notebook import Notebook
+
+    return Notebook(folder / "notes").record(_Note, ["facts"], lambda: _Note({"sts12": [0.5, 0.25]}, "corpus"))
+
+
+def _make_note(folder: Path) -> None:
+    _take_note(folder)
+    (folder / "notes" / ".lock").unlink(missing_ok=True)
+
+
 def _make_scores(folder: Path) -> None:
     score = {"dataset": "stsb-dev", "protocol": "mean", "pearson": 0.5, "spearman": 0.4}
     scores = {"models": {"m": [score], "demo": [score]}, "provenance": {"ensembed": "0.1"}}
@@ -563,6 +603,15 @@ FORMATS: dict[str, Format] = {
     "remembered": Format(_make_entry, _remember, sealed=True),
     "onnx-export": Format(
         _make_export, _read_export, _repair_export, sealed=True, modules=("onnxruntime", "tokenizers")
+    ),
+    "notes": Format(_make_note, _take_note, modules=("pydantic",)),
+    "transformer": Format(
+        _make_transformer,
+        _read_transformer,
+        repair_model,
+        names=MODEL_NAMES,
+        modules=("ensembed.integrations.sentence_transformers", *SHOWING),
+        slow=True,
     ),
     "findings": Format(_make_findings, _read_findings, modules=("ensembed.paper.report.page",)),
 }

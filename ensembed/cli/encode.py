@@ -44,7 +44,7 @@ _ENDINGS = (".npy", ".csv", ".tsv", ".jsonl", ".parquet", ".safetensors")
     "--out", "-o", type=FILE, help=f"Write the vectors to a file, in the format of its ending: {', '.join(_ENDINGS)}."
 )
 @force_option
-@how_options("errors", "column", "file_format", "threads", "trust", "quiet", "as_json")
+@how_options(["errors", "column", "file_format", "threads", "trust", "quiet", "as_json"])
 def encode(
     model: str | None, file: str | None, names: tuple[str, ...], out: Path | None, force: bool, how: How
 ) -> None:

@@ -109,17 +109,20 @@ class Gathered:
     name: str
     make: Callable[..., object]
     options: Mapping[str, Decorator]
+    only: Sequence[str] | None = None
+    """Those of the options that the command has, in the order of its help; None for all."""
 
     def __call__(self, function: Callable[..., Any]) -> Any:  # noqa: ANN401 - click's decorators make commands
         """Return the function with these options."""
 
         @functools.wraps(function)
         def command(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401 - whatever the command takes
-            made = self.make(**{key: values.pop(key) for key in self.options})
+            made = self.make(**{key: values.pop(key) for key in keys})
             return function(*arguments, **values, **{self.name: made})
 
-        for option in reversed(list(self.options.values())):
-            command = option(command)
+        keys = list(self.options) if self.only is None else self.only
+        for key in reversed(keys):
+            command = self.options[key](command)
         return command
 
 
@@ -216,9 +219,8 @@ _HOW = {
 }
 
 
-def how_options(*names: str) -> Decorator:
-    """Return those options of `How`, which a command receives as one `how`; the others keep their defaults."""
-    return Gathered("how", How, {name: _HOW[name] for name in names})
+how_options = functools.partial(Gathered, "how", How, _HOW)
+"""The options of `How` with these names, which a command receives as one `how`; the others keep their defaults."""
 
 
 class _CorpusType(click.Path):

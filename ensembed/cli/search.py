@@ -38,7 +38,7 @@ _SHOWN = 100
     help="Encode queries with another model, and translate them to the index's: a name, or a map of `translate`.",
 )
 @click.option("--sample", type=click.IntRange(min=LEAST_ROWS), default=SAMPLE, help="Texts to fit that map on.")
-@how_options("threads", "moved", "trust", "store", "as_json")
+@how_options(["threads", "moved", "trust", "store", "as_json"])
 def search(
     folder: Path,
     queries: tuple[str, ...],

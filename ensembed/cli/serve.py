@@ -50,7 +50,7 @@ _MB = 1 << 20
 @click.option("--timeout", type=click.FloatRange(0.001), default=60.0, help="Seconds for a request.")
 @click.option("--drain", type=click.FloatRange(0), default=0.0, help="Seconds to go on after SIGTERM.")
 @click.option("--log-requests", is_flag=True, help="Log a line per request, without its texts.")
-@how_options("threads", "moved", "trust", "quiet")
+@how_options(["threads", "moved", "trust", "quiet"])
 def serve(how: How, **given: Any) -> None:  # noqa: ANN401 - the options above
     """Serve MODEL (a saved model's folder, an encoder's name) over HTTP.
 

@@ -31,11 +31,10 @@ from ensembed.models.tuning import LabelledPairs, Labels, tune_method
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Views
 from ensembed.support.machine import blas_threads
-from ensembed.support.progress import Progress, silent
+from ensembed.support.progress import Progress, Schedule, silent
 from ensembed.support.shown_objects import Facts, Shown
 from ensembed.support.text_tables import printable
 from ensembed.views import ViewStore
-from ensembed.views.schedule import Schedule
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -119,30 +118,17 @@ class Ensemble(Shown):
             InputError: the method does not suit the members, or the pairs cannot be tuned on. Nothing is encoded yet.
             StoreBusyError: another process is encoding or training the same.
         """
-        if method is None or isinstance(method, str):
-            method = make_method(method or Auto.name, **parameters)
-        elif not isinstance(method, Method):
-            raise InputError(f"a method is a name such as 'gcca' or an object such as GCCA(dim=512), not {method!r}")
-        elif parameters:
-            given = ", ".join(f"{name}=…" for name in parameters)
-            raise InputError(
-                f"the parameters of a method that is an object are its own: {type(method).__name__}({given})"
-            )
+        if not isinstance(method, Method) or parameters:
+            method = _method_of(method, parameters)
         method.check(self.dims)
         corpus = sentences if isinstance(sentences, Corpus) else as_corpus(sentences)
         pairs = None if tune is None else LabelledPairs.of(tune)
         if pairs is None and not method.needs_rows:
             if isinstance(sentences, Sequence) and not sentences:
                 return MetaEncoder(self, method.build(self.dims))
-            from ensembed.reliability.estimate import sample_rows, sample_sentences  # most fits do without
-
-            if len(corpus) > SAMPLE:  # all that rows are for is the leading directions
-                sample = sample_rows(len(corpus), corpus, SAMPLE, 0)
-                corpus = ListCorpus(sample_sentences(corpus, sample))
-        store = store or ViewStore()
-        engine = engine or Local()
+            corpus = _sample(corpus) if len(corpus) > SAMPLE else corpus  # rows are for the leading directions only
+        store, engine = store or ViewStore(), engine or Local()
         views = engine.embed_all(store, corpus, self.encoders, progress=progress)
-
         names = [encoder.spec.name for encoder in self.encoders]
 
         def fit(weighted: Method) -> Meta:
@@ -161,7 +147,7 @@ class Ensemble(Shown):
                     method, views, pairs, pair_views, fit=fit, sentences=corpus, names=names, how=how, passes=engine
                 )
             predictor = fit_predictor(meta, views, corpus, how=how) if meta.rows >= LEAST_ROWS else None
-            if kept := _neighbours_kept(meta, views, corpus):
+            if len(corpus) >= LEAST_ROWS and (kept := _neighbours_kept(meta, views, corpus)):
                 meta = replace(meta, method={**meta.method, "neighbours_kept": kept})
         name = "" if isinstance(corpus, ListCorpus) else str(corpus)
         return MetaEncoder(self, meta, corpus=corpus.key if meta.rows else "", corpus_name=name, predictor=predictor)
@@ -174,6 +160,27 @@ class Ensemble(Shown):
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def _method_of(method: object, parameters: Mapping[str, Any]) -> Method:
+    """Return the method of that name, `Auto` for None, with these parameters; a method that is an object has its own.
+
+    Raises:
+        InputError: it is no method, or an object with parameters beside it.
+    """
+    if method is None or isinstance(method, str):
+        return make_method(method or Auto.name, **parameters)
+    if not isinstance(method, Method):
+        raise InputError(f"a method is a name such as 'gcca' or an object such as GCCA(dim=512), not {method!r}")
+    given = ", ".join(f"{name}=…" for name in parameters)
+    raise InputError(f"the parameters of a method that is an object are its own: {type(method).__name__}({given})")
+
+
+def _sample(corpus: Corpus) -> Corpus:
+    """Return `SAMPLE` of the sentences, chosen at random."""
+    from ensembed.reliability.estimate import sample_rows, sample_sentences  # most fits do without
+
+    return ListCorpus(sample_sentences(corpus, sample_rows(len(corpus), corpus, SAMPLE, 0)))
+
+
 def _neighbours_kept(meta: Meta, views: Views, corpus: Corpus) -> dict[str, float]:
     """Return the part of each sentence's ten nearest that truncated vectors keep, by dimension; {} if it is unknown."""
     from ensembed.reliability.estimate import sample_rows, sample_vectors
@@ -181,7 +188,7 @@ def _neighbours_kept(meta: Meta, views: Views, corpus: Corpus) -> dict[str, floa
 
     known = meta.dim if meta.leading is None else meta.leading.directions.shape[1]
     shorter = [k for k in _SHORTER if k < meta.dim and k <= known]
-    if not shorter or (meta.leading is None and meta.spectrum is None) or views[0].shape[0] < LEAST_ROWS:
+    if not shorter or (meta.leading is None and meta.spectrum is None):
         return {}
     sample = sample_rows(views[0].shape[0], corpus, _KEPT_ROWS, 1)
     if len(sample) < LEAST_ROWS:

@@ -79,18 +79,7 @@ def open_model(
         if not name.startswith(HUB):
             return open_encoder(allowed, threads=threads, progress=progress)
     except UnknownEncoderError as error:
-        folder = name.partition("?")[0]
-        if folder != name and is_model(folder):
-            raise InputError(
-                f"{name!r}: a saved model has one option, as in {folder}?truncate_dim=256, which keeps the 256 leading "
-                "dimensions"
-            ) from None
-        if name and os.path.exists(name):  # noqa: PTH110 - False if no file can have the name
-            raise ModelError(
-                f"{name} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
-                f"as in st:{name}, onnx:{name} or words:{name}"
-            ) from None
-        raise UnknownEncoderError(f"{name!r} is neither a folder with a saved model nor an encoder: {error}") from None
+        raise _no_model(name, error) from None
     from ensembed.models.hub_models import from_pretrained, parse_hub_name
 
     name, k = split_model_name(name)
@@ -100,6 +89,22 @@ def open_model(
         repo, revision=revision, encoders=encoders, threads=threads, trust=trust, offline=offline, progress=progress
     )
     return model if k is None else model.truncate(k)
+
+
+def _no_model(name: str, error: UnknownEncoderError) -> EnsembedError:
+    """Return the error for a name that is neither a saved model's nor an encoder's, with what may have been meant."""
+    folder = name.partition("?")[0]
+    if folder != name and is_model(folder):
+        return InputError(
+            f"{name!r}: a saved model has one option, as in {folder}?truncate_dim=256, which keeps the 256 leading "
+            "dimensions"
+        )
+    if name and os.path.exists(name):  # noqa: PTH110 - False if no file can have the name
+        return ModelError(
+            f"{name} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
+            f"as in st:{name}, onnx:{name} or words:{name}"
+        )
+    return UnknownEncoderError(f"{name!r} is neither a folder with a saved model nor an encoder: {error}")
 
 
 def load(
@@ -153,35 +158,15 @@ def load(
     moved = _replacements(folder, [spec.name.text for spec in saved.members], encoders) if encoders else {}
     members: list[Encoder] = []
     for spec, probes in zip(saved.members, saved.fingerprints, strict=True):
-        name, settings = spec.name.text, spec.settings
-        replacement = moved.get(name)
+        name = spec.name.text
         try:
-            if replacement is None:
-                encoder = _open_by_name(spec, threads=threads, trust=trust, progress=progress)
-            elif isinstance(replacement, SupportsEncode) and not isinstance(replacement, (str, Encoder)):
-                # Not named after its class, which two members may share. (A string has `encode`, too.)
-                encoder = ObjectEncoder(replacement, name=name, revision=settings.revision)
-            else:
-                encoder = open_encoder(replacement, threads=threads, progress=progress)
-            change = difference(encoder, settings, probes, settings=replacement is None)
-            if not change and isinstance(replacement, str) and encoder.spec.revision != settings.revision:
-                warnings.warn(
-                    f"{replacement!r} has other files than {name!r} had when the model was fitted: only "
-                    f"{len(PROBES)} sentences were compared, which have the same vectors",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+            encoder = _open_member(spec, probes, moved.get(name), threads=threads, trust=trust, progress=progress)
         except EnsembedError as error:
-            if missing == "error":
+            if missing == "error" or isinstance(error, _ChangedMemberError):
                 raise
             way = "predicting" if missing == "predict" else "going on without"
             warnings.warn(f"{way} encoder {name!r}: {error}", RuntimeWarning, stacklevel=2)
-            encoder, change = _Absent(replace(settings, name=name), str(error)), None
-        if change:
-            raise ModelError(
-                f"member {name!r} is not the encoder this model was fitted on: it {change}; fit again, or get "
-                "back what was used"
-            )
+            encoder = _Absent(replace(spec.settings, name=name), str(error))
         members.append(encoder)
     model = MetaEncoder(
         Ensemble(members),
@@ -210,24 +195,60 @@ def _replacements(folder: str | Path, names: list[str], given: Replacements) -> 
     return encoders
 
 
-def _open_by_name(spec: SavedSpec, *, threads: int | None, trust: Trust, progress: Progress) -> Encoder:
-    """Open a member by its name; an error says how to pass it as an object instead."""
-    name = spec.name.text
+class _ChangedMemberError(ModelError):
+    """A member no longer gives the vectors that it gave, which cannot be ignored."""
+
+
+def _open_member(
+    spec: SavedSpec,
+    probes: FloatArray,
+    replacement: EncoderLike | None,
+    *,
+    threads: int | None,
+    trust: Trust,
+    progress: Progress,
+) -> Encoder:
+    """Open a member by its name, or what replaces it, and compare it with the one that was saved."""
+    name, settings = spec.name.text, spec.settings
+    if replacement is None:
+        if settings.kind in ("object", "meta"):
+            raise ModelError(f"member {name!r} is an object: pass it as load(..., encoders={{{name!r}: it}})")
+        try:
+            allowed = allow(spec.name, trust)
+            encoder = open_encoder(allowed, threads=threads, progress=progress, pinned=settings.revision)
+        except (InputError, MissingError) as error:
+            raise _naming_member(error, name) from error
+    elif isinstance(replacement, SupportsEncode) and not isinstance(replacement, (str, Encoder)):
+        # Not named after its class, which two members may share. (A string has `encode`, too.)
+        encoder = ObjectEncoder(replacement, name=name, revision=settings.revision)
+    else:
+        encoder = open_encoder(replacement, threads=threads, progress=progress)
+    if change := difference(encoder, settings, probes, settings=replacement is None):
+        raise _ChangedMemberError(
+            f"member {name!r} is not the encoder this model was fitted on: it {change}; fit again, or get back what "
+            "was used"
+        )
+    if isinstance(replacement, str) and encoder.spec.revision != settings.revision:
+        warnings.warn(
+            f"{replacement!r} has other files than {name!r} had when the model was fitted: only {len(PROBES)} "
+            "sentences were compared, which have the same vectors",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return encoder
+
+
+def _naming_member(error: InputError | MissingError, name: str) -> EnsembedError:
+    """Return an error of opening a member with the member's name, which the user may never have seen, and a way out."""
     way_out = f"load(..., encoders={{{name!r}: "
-    if spec.settings.kind in ("object", "meta"):
-        raise ModelError(f"member {name!r} is an object: pass it as {way_out}it}})")
-    try:
-        allowed = allow(spec.name, trust)
-        return open_encoder(allowed, threads=threads, progress=progress, pinned=spec.settings.revision)
-    except UnknownEncoderError as error:
-        raise ModelError(
+    if isinstance(error, UnknownEncoderError):
+        return ModelError(
             f"member {name!r} is of no kind that is installed here: {error}; or pass it as {way_out}it}})"
-        ) from error
-    except (InputError, MissingError) as error:  # these name an encoder that the user may never have seen
-        raise type(error)(
-            f"member {name!r} cannot be opened: {error}. If it was moved, pass --encoder {name}=NEW (the whole name "
-            f"that it has now), in Python {way_out}NEW}})"
-        ) from error
+        )
+    return type(error)(
+        f"member {name!r} cannot be opened: {error}. If it was moved, pass --encoder {name}=NEW (the whole name that "
+        f"it has now), in Python {way_out}NEW}})"
+    )
 
 
 class _Absent(Encoder):

@@ -1,4 +1,4 @@
-"""Texts with labels: how well clusters find the labels again, and how well a few simple classifiers learn them."""
+"""Texts with labels: how well clusters match the labels, and how well simple classifiers learn them."""
 
 from __future__ import annotations
 

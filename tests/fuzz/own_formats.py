@@ -9,6 +9,7 @@ import re
 import struct
 import zlib
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -460,15 +461,14 @@ def _repair_export(files: Files) -> None:
 
 def _make_transformer(folder: Path) -> None:
     """A folder that sentence-transformers opens, with two modules of its own behind ours."""
-    from sentence_transformers.models import Dense, Normalize
-
+    models: Any = import_module("sentence_transformers.models")
     from ensembed.integrations.sentence_transformers import to_sentence_transformer
 
     transformer = to_sentence_transformer(
         Ensemble(["demo?dim=4&seed=1", "demo?dim=3&seed=2"]).fit(TEXTS * 2, GCCA(dim=3)), device="cpu"
     )
-    transformer.append(Dense(in_features=3, out_features=2))
-    transformer.append(Normalize())
+    transformer.append(models.Dense(in_features=3, out_features=2))
+    transformer.append(models.Normalize())
     transformer.save(str(folder))
 
 

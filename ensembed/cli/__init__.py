@@ -217,6 +217,6 @@ def _with_effects(arguments: Sequence[str]) -> list[str]:
 
 def _print_error(error: Exception | str) -> None:
     """Print an error; what it quotes from a file cannot move the cursor."""
-    from ensembed.cli.console import printable  # not needed by help and completion
+    from ensembed.support.text_tables import printable  # not needed by help and completion
 
     click.echo("error: " + "\n".join(map(printable, str(error).split("\n"))), err=True)

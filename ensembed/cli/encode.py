@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from ensembed.cli.completion import ENCODER, MODEL
-from ensembed.cli.console import STDIN, print_json, printable
+from ensembed.cli.console import STDIN, print_json
 from ensembed.cli.options import FILE, Columns, How, check_order, check_outputs, force_option, how_options
 from ensembed.corpora.corpus import FileKind, Lines, file_kind
 from ensembed.encoders import Encoder
@@ -22,6 +22,7 @@ from ensembed.models.opening import HUB, open_model
 from ensembed.models.saved_model import is_model
 from ensembed.support.atomic_files import write_rows
 from ensembed.support.progress import bars
+from ensembed.support.text_tables import printable
 from ensembed.support.vector_files import write_vectors
 
 _BATCH = 1024

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from ensembed.cli.completion import MODEL
-from ensembed.cli.console import STDIN, print_json, print_table, printable
+from ensembed.cli.console import STDIN, print_json, print_table
 from ensembed.cli.options import FOLDER, How, how_options
 from ensembed.corpora.corpus import read_lines
 from ensembed.errors import InputError, SearchIndexError
@@ -22,6 +22,7 @@ from ensembed.search import Hit, Index
 from ensembed.search.index_input import check_texts
 from ensembed.search.migration import SAMPLE, query_map
 from ensembed.support.progress import Progress
+from ensembed.support.text_tables import printable
 
 _SHOWN = 100
 

@@ -33,6 +33,7 @@ from ensembed.numerics.row_matrices import Views
 from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, Schedule, silent
 from ensembed.support.shown_objects import Facts, Shown
+from ensembed.support.text_tables import printable
 from ensembed.views import ViewStore
 
 if TYPE_CHECKING:
@@ -464,7 +465,7 @@ class MetaEncoder(Encoder):
         return self.meta.method
 
     def __repr__(self) -> str:
-        return f"MetaEncoder({shorten(without_password(self._name))}, dim={self.meta.dim})"
+        return printable(f"MetaEncoder({shorten(without_password(self._name))}, dim={self.meta.dim})")
 
     def _facts(self) -> Facts:
         from ensembed.models.summary import summary  # which imports this module

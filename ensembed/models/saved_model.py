@@ -14,7 +14,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from ensembed.methods.prediction import Predictor
 from ensembed.models.saved_translation import Translation
 from ensembed.support.atomic_files import finish_switch, make_folder, sync, write_all_atomically
 from ensembed.support.file_limits import CONFIG_BYTES, TENSOR_HEADER_BYTES, parse_json, read_json
+from ensembed.support.shown_objects import short_value
 from ensembed.support.version import __version__
 
 FORMAT_VERSION = 3
@@ -226,6 +227,53 @@ def _seal(facts: Mapping[str, Any], data: bytes) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\0" + data).hexdigest()
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _are_numbers(facts: object, *keys: str) -> bool:
+    """Return whether facts have these keys, each with a number."""
+    return isinstance(facts, dict) and all(_is_number(facts.get(key)) for key in keys)
+
+
+def _is_place(value: object, members: int) -> bool:
+    return type(value) is int and 0 <= value < members
+
+
+# What the facts of a method are, by their names, in a model of so many members.
+_METHOD_FACTS: dict[str, Callable[[Any, int], bool]] = {
+    "name": lambda value, _: isinstance(value, str),
+    "weights": lambda value, members: (
+        value == "equal" or (isinstance(value, list) and len(value) == members and all(map(_is_number, value)))
+    ),
+    "whitened": lambda value, members: isinstance(value, list) and all(_is_place(place, members) for place in value),
+    "weights_from": lambda value, _: isinstance(value, str),
+    "decided": lambda value, _: isinstance(value, str),
+    "trusted": _is_place,
+    "sure": lambda value, _: _is_number(value),
+    "needed": lambda value, _: value is None or _is_number(value),
+    "predicts": lambda value, _: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    "recall_10": lambda value, _: _are_numbers(value, "member", "cheap"),
+    "tuned": lambda value, _: _are_numbers(value, "gain", "error", "pairs") and "kept" in value,
+    "neighbours_kept": lambda value, _: (
+        isinstance(value, dict)
+        and all(re.fullmatch("[0-9]{1,9}", key) for key in value)
+        and _are_numbers(value, *value)
+    ),
+}
+
+
+def _check_method(method: Mapping[str, Any], members: int) -> None:
+    """Raise a ValueError if facts of the method are not what is shown, served and computed with.
+
+    Methods of other packages may have more facts, which are only shown.
+    """
+    json.dumps(method, allow_nan=False, ensure_ascii=False).encode()  # as the server sends them
+    for name, is_right in _METHOD_FACTS.items():
+        if (name in method or name == "name") and not is_right(method.get(name), members):
+            raise ValueError(f"{name} of the method is {short_value(method.get(name))}")
+
+
 def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
     if (size := int.from_bytes(data[:8], "little")) > TENSOR_HEADER_BYTES:
         raise ValueError(f"the header of {TENSORS} is said to have {size:,} bytes")
@@ -258,8 +306,7 @@ def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
         if known is not None or config["format"] == 2:
             leading = Leading(take("leading.values", known), take("leading.directions", dim, known))
     fingerprints = tuple(take(f"fingerprint.{j}", len(PROBES), spec.settings.dim) for j, spec in enumerate(members))
-    if "name" not in config["method"]:
-        raise KeyError("name")
+    _check_method(config["method"], len(members))
     meta = Meta(config["method"], dim, tuple(projections), config["normalize"], spectrum, config["rows"], leading)
     dims = tuple(spec.settings.dim for spec in members)
     if meta.view_dims != dims:

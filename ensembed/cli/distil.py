@@ -10,7 +10,7 @@ import click
 
 from ensembed.cli.completion import MODEL
 from ensembed.cli.console import print_json, print_table
-from ensembed.cli.options import FILE, FOLDER, POSITIVE, How, corpus_argument, force_option, how_options
+from ensembed.cli.options import FILE, FOLDER, POSITIVE, How, check_order, corpus_argument, force_option, how_options
 from ensembed.distil.distillation import Distilled, Plan, compare_students, save_trained
 from ensembed.distil.distillation import distil as distil_model
 from ensembed.distil.distillation import prepare as prepare_job
@@ -122,6 +122,7 @@ def distil(
     """
     if sum(map(bool, (prepare, report))) + (out is not None) != 1:
         raise click.UsageError("Give one of --out, --prepare and --report.")
+    check_order(teacher, corpus)
     if as_onnx is not None:  # before the training, and not after it
         from ensembed.integrations.onnx_bert import check_export
 

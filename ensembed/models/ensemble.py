@@ -420,6 +420,10 @@ class MetaEncoder(Encoder):
             time_limit=self.time_limit,
         )
 
+    def shorten(self, vectors: FloatArray, k: int) -> FloatArray:
+        """Return vectors [n, d] of this model in the k leading dimensions [n, k], as `truncate(k)` encodes them."""
+        return self.meta.shorten(vectors, k)
+
     def save(self, folder: str | Path) -> None:
         """Save as `config.json` and `model.safetensors`; the members are saved by name, not by weight.
 

@@ -26,7 +26,7 @@ from ensembed.support.version import __version__
 
 FAILED, MISSING, INTERRUPTED, UNREAD = 1, 3, 130, 141
 _KEPT = ": finished work is kept (of vectors, whole shards); run the same command to continue"
-_QUOTES = "Put quotes around what has spaces in it, and no space between names: -e minilm,wordllama"
+_QUOTES = "Put quotes around what has spaces or * in it, and no space between names: -e minilm,wordllama"
 _CUT = 'The name of a model takes it, in quotes: "my-model?truncate_dim=256"'
 _MODEL = "Models are arguments, not options, or encoders with -e: see the usage above"
 _FILE = "Files are arguments, not options: see the usage above"

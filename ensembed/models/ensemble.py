@@ -82,6 +82,13 @@ class Ensemble(Shown):
                 f"{twice!r} is a member twice: leave one out; two objects of one class need ObjectEncoder(it, name=...)"
             )
 
+    if not TYPE_CHECKING:  # which would take any name for one that is there
+
+        def __getattr__(self, name: str) -> object:
+            """Say what to write for a name that models have."""
+            hint = "; fit it first: ensemble.fit(sentences) returns a model" if hasattr(MetaEncoder, name) else ""
+            raise AttributeError(f"'Ensemble' object has no attribute {name!r}{hint}", name=name, obj=self)
+
     def __repr__(self) -> str:
         return f"Ensemble({[without_password(encoder.spec.name) for encoder in self.encoders]})"
 

@@ -157,7 +157,7 @@ def test_an_ensemble_that_was_not_fitted_says_so() -> None:
     for name in ("encode", "similarity", "save", "truncate"):
         with pytest.raises(AttributeError, match="fit it first"):
             getattr(ensemble, name)
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'$"):
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
         ensemble.nonsense  # type: ignore[attr-defined] # noqa: B018 - it is not there
 
 

@@ -135,12 +135,14 @@ def distil(
     start = settings.pop("start")
     plan = Plan(start=tuple(split_names(start)) if start else None, precision=precision, **settings)
     with how.open_corpus(corpus) as source, how.progress() as progress:
-        taught: Encoder | Path = Path(teacher) if teacher.endswith(".npy") else how.open_model(teacher, progress)
+        sources = (teacher, *report)
+        from_file = teacher.endswith(".npy")
+        taught: Encoder | Path = Path(teacher) if from_file else how.open_model(teacher, progress, beside=sources)
         common: dict[str, Any] = {"store": how.views, "threads": how.threads, "progress": progress}
         if report:
             if isinstance(taught, Path):
                 raise InputError("--report compares models: name the teacher, not a file of its vectors")
-            _report(taught, source, [how.open_model(name, progress) for name in report], how)
+            _report(taught, source, [how.open_model(name, progress, beside=sources) for name in report], how)
             return
         if prepare is not None:
             job = prepare_job(taught, source, plan, prepare, **common)

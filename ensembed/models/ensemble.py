@@ -82,6 +82,13 @@ class Ensemble(Shown):
                 f"{twice!r} is a member twice: leave one out; two objects of one class need ObjectEncoder(it, name=...)"
             )
 
+    if not TYPE_CHECKING:  # which would take any name for one that is there
+
+        def __getattr__(self, name: str) -> object:
+            """Say what to write for a name that models have."""
+            hint = "; fit it first: ensemble.fit(sentences) returns a model" if hasattr(MetaEncoder, name) else ""
+            raise AttributeError(f"'Ensemble' object has no attribute {name!r}{hint}", name=name, obj=self)
+
     def __repr__(self) -> str:
         return f"Ensemble({[without_password(encoder.spec.name) for encoder in self.encoders]})"
 
@@ -427,6 +434,10 @@ class MetaEncoder(Encoder):
             corpus_name=self.corpus_name,
             time_limit=self.time_limit,
         )
+
+    def shorten(self, vectors: FloatArray, k: int) -> FloatArray:
+        """Return vectors [n, d] of this model in the k leading dimensions [n, k], as `truncate(k)` encodes them."""
+        return self.meta.shorten(vectors, k)
 
     def save(self, folder: str | Path) -> None:
         """Save as `config.json` and `model.safetensors`; the members are saved by name, not by weight.

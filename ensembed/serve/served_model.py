@@ -103,10 +103,8 @@ class ServedModel:
 
     def shorten(self, vectors: FloatArray, k: int) -> FloatArray:
         """Return the model's vectors [n, d] in their k leading dimensions; an ApiError says why that cannot be."""
-        if not isinstance(self.model, MetaEncoder):
-            return vectors[:, :k]
         try:
-            return self.model.meta.shorten(vectors, k)
+            return self.model.shorten(vectors, k)
         except DimensionError as error:
             raise ApiError(400, str(error), "dimensions", "too_many_dimensions") from None
 

@@ -296,24 +296,35 @@ class MetaEncoder(Encoder):
         With missing="drop" a failing member is left out of the whole call, with a warning, so that the rows compare;
         with missing="predict" what it adds is predicted for the whole call.
         """
-        model = self
-        if not isinstance(sentences, str | list | tuple):
+        if options or isinstance(sentences, str):  # which come back here as a list without options
+            return super().encode(sentences, batch_size=batch_size, progress=progress, **options)
+        vectors, failures = self.encode_present(sentences, batch_size=batch_size, progress=progress)
+        way = "predicting" if self.missing == "predict" else "going on without"
+        for member, error in failures.items():
+            name = self.ensemble.encoders[member].spec.name
+            warnings.warn(f"{way} encoder {name!r}: {error}", RuntimeWarning, stacklevel=2)
+        return vectors
+
+    def encode_present(
+        self, sentences: Iterable[str], *, batch_size: int = BATCH, progress: Progress = silent
+    ) -> tuple[FloatArray, dict[int, EnsembedError]]:
+        """Return vectors [n, d] as `encode` does, unwarned, and the errors of missing members by their places."""
+        model, failures = self, dict[int, EnsembedError]()
+        if not isinstance(sentences, list | tuple):
             sentences = check_sentences(sentences)  # a generator can be read only once
         while True:
             try:
-                return Encoder.encode(model, sentences, batch_size=batch_size, progress=progress, **options)
+                return Encoder.encode(model, sentences, batch_size=batch_size, progress=progress), failures
             except _MemberFailedError as failure:
                 if self.missing == "error":
                     raise failure.error from failure.error.__cause__
-                name = self.ensemble.encoders[failure.member].spec.name
-                way = "predicting" if self.missing == "predict" else "going on without"
-                warnings.warn(f"{way} encoder {name!r}: {failure.error}", RuntimeWarning, stacklevel=2)
-                absent = model._absent | {failure.member}
-                if len(absent) == len(self.meta.counted):
-                    raise EncoderError(f"every member of {self._name} failed; the last: {failure.error}") from failure
+                failures[failure.member] = failure.error
+                if len(failures) == len(self.meta.counted):
+                    each = "; ".join(map(str, failures.values()))
+                    raise EncoderError(f"every member of {self._name} failed: {each}") from failure
                 model = copy(self)
-                model._absent = absent
-                model.meta = self.meta_without(absent)
+                model._absent = frozenset(failures)
+                model.meta = self.meta_without(failures)
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Combine the vectors of the members that count."""
@@ -325,13 +336,17 @@ class MetaEncoder(Encoder):
         return self.meta.transform([views.get(j) for j in range(len(self.ensemble.encoders))])
 
     def _encode_by(self, j: int, sentences: list[str], progress: Progress) -> FloatArray:
-        encoder = self.ensemble.encoders[j]
         try:
-            if self.time_limit is not None:
-                return self._encode_in_time(j, encoder, sentences)
-            return encoder.encode(sentences, progress=progress)
+            return self.encode_member(j, sentences, progress)
         except EnsembedError as error:
             raise _MemberFailedError(j, error) from error
+
+    def encode_member(self, j: int, sentences: list[str], progress: Progress = silent) -> FloatArray:
+        """Return the vectors of member j, which is an error if they take longer than the time limit."""
+        encoder = self.ensemble.encoders[j]
+        if self.time_limit is not None:
+            return self._encode_in_time(j, encoder, sentences)
+        return encoder.encode(sentences, progress=progress)
 
     @cached_property
     def query_encoder(self) -> Encoder:

@@ -43,6 +43,8 @@ def open_model(
     *,
     encoders: Replacements | None = None,
     threads: int | None = None,
+    missing: Missing = "error",
+    time_limit: float | None = None,
     trust: Trust = False,
     progress: Progress = silent,
 ) -> Encoder:
@@ -55,6 +57,8 @@ def open_model(
             `UntrustedName`, which needs `trust` as the members of a saved model do.
         encoders: members of a saved model that have moved, as in `load`.
         threads: cores per encoder; None leaves it to each encoder.
+        missing: what a saved model does when a member fails, as in `load`.
+        time_limit: seconds that a member of a saved model may take, as in `load`.
         trust: what names out of files may do: True for everything, or some of "code,network,files"; see SECURITY.md.
         progress: receives long work, such as a download.
 
@@ -70,9 +74,19 @@ def open_model(
     if isinstance(name, Path) or (
         isinstance(name, str) and name and os.path.isfile(Path(split_model_name(name)[0]) / CONFIG)  # noqa: PTH113 - see `is_model`
     ):
-        return load(name, encoders=encoders, threads=threads, trust=trust, progress=progress)
-    if encoders and not (isinstance(name, str) and name.startswith(HUB)):
-        raise InputError(f"{shorten(name)} is no saved model: it has no members that could have moved")
+        return load(
+            name,
+            encoders=encoders,
+            threads=threads,
+            missing=missing,
+            time_limit=time_limit,
+            trust=trust,
+            progress=progress,
+        )
+    may_lack = missing != "error" or time_limit is not None
+    if (encoders or may_lack) and not (isinstance(name, str) and name.startswith(HUB)):
+        how = "be missing" if may_lack else "have moved"
+        raise InputError(f"{shorten(name)} is no saved model: it has no members that could {how}")
     if not isinstance(name, str):
         return open_encoder(name, threads=threads, progress=progress)
     try:
@@ -87,7 +101,15 @@ def open_model(
     repo, revision = parse_hub_name(name)
     offline = isinstance(allowed, AllowedName) and allowed.offline
     model = from_pretrained(
-        repo, revision=revision, encoders=encoders, threads=threads, trust=trust, offline=offline, progress=progress
+        repo,
+        revision=revision,
+        encoders=encoders,
+        threads=threads,
+        missing=missing,
+        time_limit=time_limit,
+        trust=trust,
+        offline=offline,
+        progress=progress,
     )
     return model if k is None else model.truncate(k)
 
@@ -142,7 +164,6 @@ def load(
     Raises:
         ModelError: the folder is not a model, is damaged, or a member no longer gives the vectors it gave.
     """
-    plain = missing == "error" and time_limit is None
     k = truncate_dim
     if isinstance(folder, str):
         if truncate_dim is not None:
@@ -150,13 +171,22 @@ def load(
         if not folder:
             raise InputError("the name of a model is empty: give its folder, or an encoder's name such as 'minilm'")
         given, (folder, k) = folder, split_model_name(folder)
-        if not encoders and plain and not Path(folder).exists():
-            return open_model(UntrustedName(given), threads=threads, trust=trust, progress=progress)
+        has_members = encoders or missing != "error" or time_limit is not None
+        if not Path(folder).exists() and (folder.startswith(HUB) or not has_members):
+            return open_model(
+                UntrustedName(given),
+                encoders=encoders,
+                threads=threads,
+                missing=missing,
+                time_limit=time_limit,
+                trust=trust,
+                progress=progress,
+            )
     saved = read_model(Path(folder))
     if missing == "predict" and saved.predictor is None:
         raise ModelError(
             f"{folder} cannot predict a missing member: it was fitted on fewer than {LEAST_ROWS} sentences, by an "
-            "older version, or has one member; fit it again on more sentences, or take missing='drop'"
+            "older version, or has one member; fit it again on more sentences, or take missing='drop' (--missing drop)"
         )
     moved = _replacements(folder, [spec.name.text for spec in saved.members], encoders) if encoders else {}
     members: list[Encoder] = []

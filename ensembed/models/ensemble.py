@@ -315,7 +315,7 @@ class MetaEncoder(Encoder):
         while True:
             try:
                 return Encoder.encode(model, sentences, batch_size=batch_size, progress=progress), failures
-            except _MemberFailedError as failure:
+            except MemberFailedError as failure:
                 if self.missing == "error":
                     raise failure.error from failure.error.__cause__
                 failures[failure.member] = failure.error
@@ -329,24 +329,21 @@ class MetaEncoder(Encoder):
     def embed(self, sentences: list[str]) -> FloatArray:
         """Combine the vectors of the members that count."""
         present = [j for j in self.meta.counted if j not in self._absent]
-        jobs = [partial(self._encode_by, j, sentences) for j in present]
+        jobs = [partial(self.encode_member, j, sentences) for j in present]
         views = dict(zip(present, self.schedule.run(jobs, len(sentences)), strict=True))
         if self.translation is not None:
             self.translation.warn_if_unlike(views[present[0]])
         return self.meta.transform([views.get(j) for j in range(len(self.ensemble.encoders))])
 
-    def _encode_by(self, j: int, sentences: list[str], progress: Progress) -> FloatArray:
-        try:
-            return self.encode_member(j, sentences, progress)
-        except EnsembedError as error:
-            raise _MemberFailedError(j, error) from error
-
     def encode_member(self, j: int, sentences: list[str], progress: Progress = silent) -> FloatArray:
-        """Return the vectors of member j, which is an error if they take longer than the time limit."""
+        """Return the vectors of member j; a MemberFailedError if it fails or takes longer than the time limit."""
         encoder = self.ensemble.encoders[j]
-        if self.time_limit is not None:
-            return self._encode_in_time(j, encoder, sentences)
-        return encoder.encode(sentences, progress=progress)
+        try:
+            if self.time_limit is not None:
+                return self._encode_in_time(j, encoder, sentences)
+            return encoder.encode(sentences, progress=progress)
+        except EnsembedError as error:
+            raise MemberFailedError(j, error) from error
 
     @cached_property
     def query_encoder(self) -> Encoder:
@@ -499,7 +496,7 @@ class MetaEncoder(Encoder):
         return [(what, without_password(value)) for what, value in [["name", self._name], *summary(self)]]
 
 
-class _MemberFailedError(EnsembedError):
+class MemberFailedError(EnsembedError):
     """Says which member of an ensemble failed, and how."""
 
     def __init__(self, member: int, error: EnsembedError) -> None:

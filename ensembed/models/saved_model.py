@@ -227,31 +227,30 @@ def _seal(facts: Mapping[str, Any], data: bytes) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\0" + data).hexdigest()
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+_NUMBERS = (int, float)  # by `type`: True is none
 
 
 def _are_numbers(facts: object, *keys: str) -> bool:
     """Return whether facts have these keys, each with a number."""
-    return isinstance(facts, dict) and all(_is_number(facts.get(key)) for key in keys)
+    return isinstance(facts, dict) and all(type(facts.get(key)) in _NUMBERS for key in keys)
 
 
-def _is_place(value: object, members: int) -> bool:
-    return type(value) is int and 0 <= value < members
-
-
-# What the facts of a method are, by their names, in a model of so many members.
+# What the facts of a method are, by their names, in a model of so many members. Methods of other packages may have more
+# facts, which are only shown.
 _METHOD_FACTS: dict[str, Callable[[Any, int], bool]] = {
     "name": lambda value, _: isinstance(value, str),
     "weights": lambda value, members: (
-        value == "equal" or (isinstance(value, list) and len(value) == members and all(map(_is_number, value)))
+        value == "equal"
+        or (isinstance(value, list) and len(value) == members and all(type(weight) in _NUMBERS for weight in value))
     ),
-    "whitened": lambda value, members: isinstance(value, list) and all(_is_place(place, members) for place in value),
+    "whitened": lambda value, members: (
+        isinstance(value, list) and all(type(place) is int and place in range(members) for place in value)
+    ),
     "weights_from": lambda value, _: isinstance(value, str),
     "decided": lambda value, _: isinstance(value, str),
-    "trusted": _is_place,
-    "sure": lambda value, _: _is_number(value),
-    "needed": lambda value, _: value is None or _is_number(value),
+    "trusted": lambda value, members: type(value) is int and value in range(members),
+    "sure": lambda value, _: type(value) in _NUMBERS,
+    "needed": lambda value, _: value is None or type(value) in _NUMBERS,
     "predicts": lambda value, _: isinstance(value, list) and all(isinstance(name, str) for name in value),
     "recall_10": lambda value, _: _are_numbers(value, "member", "cheap"),
     "tuned": lambda value, _: _are_numbers(value, "gain", "error", "pairs") and "kept" in value,
@@ -261,17 +260,6 @@ _METHOD_FACTS: dict[str, Callable[[Any, int], bool]] = {
         and _are_numbers(value, *value)
     ),
 }
-
-
-def _check_method(method: Mapping[str, Any], members: int) -> None:
-    """Raise a ValueError if facts of the method are not what is shown, served and computed with.
-
-    Methods of other packages may have more facts, which are only shown.
-    """
-    json.dumps(method, allow_nan=False, ensure_ascii=False).encode()  # as the server sends them
-    for name, is_right in _METHOD_FACTS.items():
-        if (name in method or name == "name") and not is_right(method.get(name), members):
-            raise ValueError(f"{name} of the method is {short_value(method.get(name))}")
 
 
 def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
@@ -306,8 +294,12 @@ def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
         if known is not None or config["format"] == 2:
             leading = Leading(take("leading.values", known), take("leading.directions", dim, known))
     fingerprints = tuple(take(f"fingerprint.{j}", len(PROBES), spec.settings.dim) for j, spec in enumerate(members))
-    _check_method(config["method"], len(members))
-    meta = Meta(config["method"], dim, tuple(projections), config["normalize"], spectrum, config["rows"], leading)
+    method = config["method"]
+    json.dumps(method, allow_nan=False, ensure_ascii=False).encode()  # as the server sends it
+    for name, is_right in _METHOD_FACTS.items():
+        if (name in method or name == "name") and not is_right(method.get(name), len(members)):
+            raise ValueError(f"{name} of the method is {short_value(method.get(name))}")
+    meta = Meta(method, dim, tuple(projections), config["normalize"], spectrum, config["rows"], leading)
     dims = tuple(spec.settings.dim for spec in members)
     if meta.view_dims != dims:
         raise ValueError(f"projections take {meta.view_dims}, members give {list(dims)}")

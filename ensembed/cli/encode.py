@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -13,8 +14,17 @@ import click
 import numpy as np
 
 from ensembed.cli.completion import ENCODER, MODEL
-from ensembed.cli.console import STDIN, print_json, printable
-from ensembed.cli.options import FILE, Columns, How, check_order, check_outputs, force_option, how_options
+from ensembed.cli.console import STDIN, print_json
+from ensembed.cli.options import (
+    FILE,
+    Columns,
+    How,
+    check_model_name,
+    check_order,
+    check_outputs,
+    force_option,
+    how_options,
+)
 from ensembed.corpora.corpus import FileKind, Lines, file_kind
 from ensembed.encoders import Encoder
 from ensembed.errors import CorpusError, InputError
@@ -22,6 +32,7 @@ from ensembed.models.opening import HUB, open_model
 from ensembed.models.saved_model import is_model
 from ensembed.support.atomic_files import write_rows
 from ensembed.support.progress import bars
+from ensembed.support.text_tables import printable
 from ensembed.support.vector_files import write_vectors
 
 _BATCH = 1024
@@ -78,9 +89,12 @@ def encode(
     if model is None:
         raise click.UsageError("Say what encodes: a MODEL, or an encoder with -e.")
     path = Path(file or "-")
+    check_order(model, path)
+    check_model_name(model)
     if str(path) != "-" and not path.exists():  # better now than when the model is open
-        check_order(model, path)
-        raise CorpusError(f"there is no file {str(path)!r}")
+        text, words = shlex.quote(str(path)), shlex.join(["ensembed", "encode", model])
+        hint = f"; to encode a text, write echo {text} | {words}" if " " in text or not path.suffix else ""
+        raise CorpusError(f"there is no file {str(path)!r}{hint}")
     ending = ".npy" if out is None or (out.exists() and not out.is_file()) else out.suffix.lower()
     if ending not in _ENDINGS:
         raise InputError(f"{out} ends in none of {', '.join(_ENDINGS)}, which say how to write it: rename it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ import click
 
 from ensembed.cli.completion import MODEL
 from ensembed.cli.console import STDIN, human_bytes, print_json, print_table
-from ensembed.cli.options import FOLDER, Columns, Gathered, How, column_options, how_options, read_batches
+from ensembed.cli.options import PATH, Columns, Gathered, How, column_options, how_options, read_batches
 from ensembed.corpora.corpus import BadBytes
 from ensembed.corpora.record_files import RecordFile
 from ensembed.errors import CorpusError
@@ -70,7 +71,7 @@ adding_options = Gathered(
 
 
 @click.command()
-@click.argument("folder", type=FOLDER)
+@click.argument("folder", type=PATH)
 @click.argument("file", required=False, type=click.Path())
 @click.option(
     "--model",
@@ -131,6 +132,9 @@ def index(
       ensembed index big-index sentences.txt.gz --model minilm --dtype int8
       ensembed search my-index "how do I reset my password"
     """
+    if folder.is_file():
+        words = shlex.join([file or "my-index", str(folder)])
+        raise click.UsageError(f"FOLDER, where the index is, comes before FILE: ensembed index {words} …")
     source = None if file is None else _source(file, columns, how.errors)
     if not os.path.lexists(folder / MANIFEST) and (model is None or source is None):
         raise click.UsageError(f"There is no index in {folder}: to make one, give a FILE and --model.")

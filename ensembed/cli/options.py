@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -21,7 +22,7 @@ from click.core import ParameterSource
 from ensembed.cli.completion import ENCODER, ENSEMBLE
 from ensembed.cli.console import STDIN, human_bytes
 from ensembed.corpora import open_corpus as open_stored_corpus
-from ensembed.corpora.corpus import URL, BadBytes, Corpus, FileFormat, Lines
+from ensembed.corpora.corpus import URL, BadBytes, Corpus, FileFormat, Lines, shorten
 from ensembed.corpora.record_files import FORMS, RecordFile, form_of, new_text_file
 from ensembed.encoders import Encoder
 from ensembed.engines.engine import Local
@@ -202,6 +203,7 @@ class How:
 
         A member that has moved must be one of this model's, or of those that are opened beside it.
         """
+        check_model_name(source)
         moved = self.moved
         if moved and beside:
             moved_beside = moved_members([*beside, *moved])
@@ -386,11 +388,21 @@ def check_outputs(force: bool, /, *, file: Path | None = None, **outputs: Path |
             raise InputError(f"{path} is there already: name another file, or replace it with --force")
 
 
-def check_order(model: str, file: Path) -> None:
-    """Raise an error if FILE is given before MODEL."""
-    if Path(model).is_file() and not file.exists() and str(file) != "-":
-        command = click.get_current_context().command_path
-        raise click.UsageError(f"MODEL comes before FILE: {command} {shlex.quote(str(file))} {shlex.quote(model)}")
+def check_order(model: str, file: Path | str) -> None:
+    """Raise an error if the command's second argument, the file, is given before the first, the model."""
+    if not Path(model).is_file() or model.endswith(".npy") or str(file) == "-":
+        return
+    if is_model(str(file)) or not (URL.match(str(file)) or Path(file).exists()):
+        context = click.get_current_context()
+        first, second = (argument.make_metavar(context).strip("[]") for argument in context.command.params[:2])
+        words = shlex.join([*context.command_path.split(), str(file), model])
+        raise click.UsageError(f"{first} comes before {second}: {words}")
+
+
+def check_model_name(name: str) -> None:
+    """Raise an error if a text was given where the model's name belongs."""
+    if " " in name.strip() and not re.search("[:?]", name) and not os.path.exists(name):  # noqa: PTH110 - False for any text
+        raise click.UsageError(f"A model comes first, and {shorten(name)} is a text: see the usage above.")
 
 
 def command_line(*leave_out: str) -> str:

@@ -30,12 +30,12 @@ def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, how: 
       ensembed similarity my-model "A dog runs." "A puppy is running." "Stocks fell."
       ensembed similarity minilm --pairs pairs.tsv --json
     """
+    example = 'ensembed similarity minilm "A dog runs." "A puppy is running."'
     if (pairs is None) == (len(sentences) == 0):
         raise click.UsageError("give two or more sentences, or --pairs FILE")
     if pairs is None and len(sentences) == 1:
-        raise click.UsageError("give at least two sentences: the first is compared with each of the others")
+        raise click.UsageError(f"give a model, and at least two sentences to compare: {example}")
     if len(sentences) > 2 and not any(" " in sentence.strip() for sentence in sentences):
-        example = 'ensembed similarity MODEL "A dog runs." "A puppy is running."'
         click.echo(f"note: every sentence is one word; sentences need straight quotes: {example}", err=True)
     with how.progress() as progress:
         encoder = how.open_model(model, progress)

@@ -225,7 +225,9 @@ def _named(name: str, known: Mapping[str, Found], error: type[InputError], probl
     close = hub_names(name) or difflib.get_close_matches(name.lower(), known)
     hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
     if not close and error is UnknownEncoderError:
-        hint = f" (a model of sentence-transformers is 'st:sentence-transformers/{name}')"
+        hint = f" (a model of sentence-transformers is 'st:{'' if '/' in name else 'sentence-transformers/'}{name}')"
+        if name.startswith("text-embedding-"):
+            hint = f" (a model of OpenAI is 'openai:https://api.openai.com/v1#{name}')"
     raise error(f"{problem}{hint}; {listing}: {', '.join(known)}")
 
 

@@ -34,6 +34,7 @@ from ensembed.numerics.row_matrices import Views
 from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, Schedule, silent
 from ensembed.support.shown_objects import Facts, Shown
+from ensembed.support.text_tables import printable
 from ensembed.views import ViewStore
 
 if TYPE_CHECKING:
@@ -82,6 +83,13 @@ class Ensemble(Shown):
             raise InputError(
                 f"{twice!r} is a member twice: leave one out; two objects of one class need ObjectEncoder(it, name=...)"
             )
+
+    if not TYPE_CHECKING:  # which would take any name for one that is there
+
+        def __getattr__(self, name: str) -> object:
+            """Say what to write for a name that models have."""
+            hint = "; fit it first: ensemble.fit(sentences) returns a model" if hasattr(MetaEncoder, name) else ""
+            raise AttributeError(f"'Ensemble' object has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"Ensemble({[without_password(encoder.spec.name) for encoder in self.encoders]})"
@@ -309,7 +317,7 @@ class MetaEncoder(Encoder):
         while True:
             try:
                 return Encoder.encode(model, sentences, batch_size=batch_size, progress=progress), failures
-            except _MemberFailedError as failure:
+            except MemberFailedError as failure:
                 if self.missing == "error":
                     raise failure.error from failure.error.__cause__
                 failures[failure.member] = failure.error
@@ -323,24 +331,21 @@ class MetaEncoder(Encoder):
     def embed(self, sentences: list[str]) -> FloatArray:
         """Combine the vectors of the members that count."""
         present = [j for j in self.meta.counted if j not in self._absent]
-        jobs = [partial(self._encode_by, j, sentences) for j in present]
+        jobs = [partial(self.encode_member, j, sentences) for j in present]
         views = dict(zip(present, self.schedule.run(jobs, len(sentences)), strict=True))
         if self.translation is not None:
             self.translation.warn_if_unlike(views[present[0]])
         return self.meta.transform([views.get(j) for j in range(len(self.ensemble.encoders))])
 
-    def _encode_by(self, j: int, sentences: list[str], progress: Progress) -> FloatArray:
-        try:
-            return self.encode_member(j, sentences, progress)
-        except EnsembedError as error:
-            raise _MemberFailedError(j, error) from error
-
     def encode_member(self, j: int, sentences: list[str], progress: Progress = silent) -> FloatArray:
-        """Return the vectors of member j, which is an error if they take longer than the time limit."""
+        """Return the vectors of member j; a MemberFailedError if it fails or takes longer than the time limit."""
         encoder = self.ensemble.encoders[j]
-        if self.time_limit is not None:
-            return self._encode_in_time(j, encoder, sentences)
-        return encoder.encode(sentences, progress=progress)
+        try:
+            if self.time_limit is not None:
+                return self._encode_in_time(j, encoder, sentences)
+            return encoder.encode(sentences, progress=progress)
+        except EnsembedError as error:
+            raise MemberFailedError(j, error) from error
 
     @cached_property
     def query_encoder(self) -> Encoder:
@@ -444,6 +449,10 @@ class MetaEncoder(Encoder):
             time_limit=self.time_limit,
         )
 
+    def shorten(self, vectors: FloatArray, k: int) -> FloatArray:
+        """Return vectors [n, d] of this model in the k leading dimensions [n, k], as `truncate(k)` encodes them."""
+        return self.meta.shorten(vectors, k)
+
     def save(self, folder: str | Path) -> None:
         """Save as `config.json` and `model.safetensors`; the members are saved by name, not by weight.
 
@@ -481,7 +490,7 @@ class MetaEncoder(Encoder):
         return self.meta.method
 
     def __repr__(self) -> str:
-        return f"MetaEncoder({shorten(without_password(self._name))}, dim={self.meta.dim})"
+        return printable(f"MetaEncoder({shorten(without_password(self._name))}, dim={self.meta.dim})")
 
     def _facts(self) -> Facts:
         from ensembed.models.summary import summary  # which imports this module
@@ -489,7 +498,7 @@ class MetaEncoder(Encoder):
         return [(what, without_password(value)) for what, value in [["name", self._name], *summary(self)]]
 
 
-class _MemberFailedError(EnsembedError):
+class MemberFailedError(EnsembedError):
     """Says which member of an ensemble failed, and how."""
 
     def __init__(self, member: int, error: EnsembedError) -> None:

@@ -37,7 +37,7 @@ BELOW = 0.2
 EQUAL = 1.5
 """A member that stands as high as the best counts the same; e to this power times less for every unit below."""
 LEAST_WEIGHT = 0.005
-"""Members of less weight are left out: they change nothing, and encoding costs the same."""
+"""Members of less weight are left out: they change nothing, but encoding with them costs the same."""
 # Cosines in memory at a time: 32 MB.
 _COSINES = 1 << 23
 _PAIRS = 4096
@@ -157,8 +157,8 @@ def weight_factors(best: int, standing: Matrix64, r: Matrix64, spread: Matrix64,
       correlated with the truth by a, another's would correlate with it by r / a, and a / (1 - a^2) is the weight of a
       cosine of spread 1 in the best sum; it falls slowly with standing, and is at most `LARGEST_WEIGHT`. The other is
       1 for a member that stands as high as the best, and falls fast: members that cannot be told apart count the same,
-      which can lose least.
-    - Own: members that err alike share; what two of them say beyond the best counts once.
+      which risks the smallest loss.
+    - Own: members with the same errors share a weight; what two of them say beyond the best counts once.
     - Spread: a member whose cosines lie close together needs a larger factor.
 
     Agreement and spread are those over pairs whose cosines are spread as in text with near and far sentences
@@ -188,7 +188,7 @@ def weight_factors(best: int, standing: Matrix64, r: Matrix64, spread: Matrix64,
     below = np.maximum(standing, 0.0)
     trust = np.maximum(np.minimum(odds, LARGEST_WEIGHT) * np.exp(-BELOW * below), np.exp(-EQUAL * below))
     trust = np.where(trust < LEAST_WEIGHT, 0.0, trust)
-    # How many members, each included itself, say what a member says beyond the best.
+    # How many members say what a member says beyond the best, the member itself included.
     left = np.sqrt(np.maximum(1 - np.square(with_best), np.finfo(float).eps))
     partial = np.clip((r - np.outer(with_best, with_best)) / np.outer(left, left), 0.0, 1.0)
     partial[best] = partial[:, best] = 0.0
@@ -256,7 +256,8 @@ def near_sentences(vectors: Sequence[Matrix64], queries: NDArray[np.int64], k: i
 def roles_of(near: Near, vectors: Sequence[Matrix64], lexical: Lexical | None, rng: np.random.Generator) -> Roles:
     """Return which members are mute and which are copies.
 
-    Copies show in near pairs. Mute members need random pairs, too: on near ones alone weak members seem to disagree.
+    Copies are recognised by near pairs. Mute members need random pairs as well: on near pairs alone weak members seem
+    to disagree.
     """
     varied = list(near.neighbours)
     size, q = len(varied), len(near.queries)

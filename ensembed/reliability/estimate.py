@@ -36,7 +36,7 @@ Matrix64 = NDArray[np.float64]
 Decided: TypeAlias = Literal["lead", "words", "level", "nothing", "too few"]
 
 LEAST_ROWS = 50
-"""Fewer distinct sentences show nothing about several members."""
+"""With fewer distinct sentences members cannot be compared."""
 # Sentences for each dimension of words and of letters: with fewer, a regression on them overfits.
 _ROWS_A_DIM = 20
 _INTERVAL = (2.5, 97.5)
@@ -44,7 +44,7 @@ CONFIDENCE = 1.1
 """The log-odds, per unit of standing, that the higher member has the better cosines. Fitted on STS-B dev to pairs of
 whole and of made encoders (cut, with noise, with fewer layers): results/field.md."""
 LEVEL_BELOW = 0.6
-"""Where the best is the best with less probability than this, it is said that the members are level."""
+"""If the best member is the best with less probability than this, the members are called level."""
 # Sampled rows that lie closer together than this are read in one go.
 _BLOCK = 4096
 
@@ -71,8 +71,8 @@ class Reliability(Shown):
         agreement: [J] how a member's cosines correlate with the best one's, over pairs that are near under the best.
         correlations: [J, J] how those of every two members correlate, over near and random pairs.
         weights: [J] the weights of the members' cosines: 1 for the best, 0 for members that say next to nothing, one
-            shared by copies. Above 1 where a member's cosines have less spread: it counts for less all the same. With
-            too few sentences all members count the same, each for the spread of its cosines.
+            shared by copies. It can be above 1 for a member whose cosines have less spread, which still counts for
+            less than the best. With too few sentences all members count the same, each for the spread of its cosines.
         factors: [J, 3] the factors whose products are the weights that `Auto` takes: trust, what no other member says,
             and spread.
         whitened_weights: [J] the same for vectors of which those of `whitened` are softly whitened: what `Auto` takes.
@@ -174,8 +174,8 @@ def reliability(
         sentences: those of the rows; without them the estimate is less sure, and repeated sentences are not found.
         names: what to call the members; by default `view 0`, `view 1` and so on.
         rows: how many distinct sentences to sample; all if there are no more.
-        queries: how many of them to look for near sentences of.
-        neighbours: how many near sentences of each, under every member in turn.
+        queries: for how many of them near sentences are searched.
+        neighbours: how many near sentences each of these has, under every member.
         resamples: number of bootstrap samples.
         needed: how many distinct sentences it takes to prefer one member. None takes the dimension of the largest one:
             with a third of that the wrong member can lead in all bootstrap samples, because these share the errors of
@@ -369,8 +369,7 @@ class _Estimate:
         pairs = near_pairs(self.near, own, np.random.default_rng([self.seed, 4]))
         C = cosines(self.vectors, pairs.pairs)
         spread = C.std(axis=1)
-        # Members that say the same share one weight, each for its own spread. With too few sentences all have the
-        # weight of their spread.
+        # Copies share one weight, each in the units of its own spread. With too few sentences the spread alone decides.
         wanted = spread[roles.live].min() if roles.known and not known else spread[roles.copies]
         ratio = np.divide(wanted, spread, out=np.ones(J), where=spread > 0)
         share = roles.for_all(1 / np.bincount([roles.place[j] for j in roles.live]))

@@ -205,7 +205,7 @@ def migrate(
         opening: `trust` and `encoders` of the models, as for `Index.open`.
 
     Raises:
-        SearchIndexError: there is another index in the new folder, or the map falls short and nobody confirmed.
+        SearchIndexError: there is another index in the new folder, or a map that falls short is not confirmed.
         InputError: the index is too small to fit a map on, or has that model already.
     """
     folder, out = Path(folder), Path(out)
@@ -356,7 +356,7 @@ class _Migration:
         rows = sum(segment.rows for segment in self._old.segments[:kept])
         progress("migrate", rows, total)
         for known in self._old.segments[kept:]:
-            # Opened anew: its mapped pages leave the memory with it.
+            # It is opened again, so that its mapped pages are freed with it.
             segment = known
             with contextlib.suppress(FileNotFoundError):  # another process has replaced it: ours is still open
                 segment = segments.Segment(self._old.folder, known.facts, self._old.manifest)

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import DimensionError, EncoderError, EnsembedError
 from ensembed.fetch.catalog import catalog
-from ensembed.models.ensemble import MetaEncoder
+from ensembed.models.ensemble import MemberFailedError, MetaEncoder
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.serve.api_errors import ApiError, log, where
 
@@ -121,10 +121,8 @@ class ServedModel:
 
     def shorten(self, vectors: FloatArray, k: int) -> FloatArray:
         """Return the model's vectors [n, d] in their k leading dimensions; an ApiError says why that cannot be."""
-        if not isinstance(self.model, MetaEncoder):
-            return vectors[:, :k]
         try:
-            return self.model.meta.shorten(vectors, k)
+            return self.model.shorten(vectors, k)
         except DimensionError as error:
             raise ApiError(400, str(error), "dimensions", "too_many_dimensions") from None
 
@@ -167,10 +165,10 @@ class ServedModel:
     def _member_view(self, model: MetaEncoder, j: int, texts: list[str]) -> FloatArray | None:
         try:
             return model.encode_member(j, texts)
-        except EnsembedError as error:
+        except MemberFailedError as failure:
             if model.missing == "error":
-                raise
-            self._log_missing(j, error)
+                raise failure.error from failure.error.__cause__
+            self._log_missing(j, failure.error)
             return None
 
     def _log_missing(self, j: int, error: EnsembedError) -> None:

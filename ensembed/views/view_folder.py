@@ -163,7 +163,7 @@ class ViewFiles:
         manifest = Manifest(self.corpus, self.spec, self.rows, self.shard_rows, shards)
         with self.disk_errors():
             self._remove_others(names)
-            # Pending shards are removed before the manifest is written: later nobody would look for them.
+            # Pending shards are removed before the manifest is written: afterwards no run would look for them.
             if self.pending.exists():
                 # The folder of the corpus stays: a worker may be about to use it for another view.
                 shutil.rmtree(self.pending)

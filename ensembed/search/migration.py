@@ -309,7 +309,7 @@ class _Migration:
     def _has_texts(self, sample: bytes) -> bool:
         """Return whether the old index is the one that the sample is from: a key never belongs to another text."""
         keys, hashes = np.frombuffer(sample, "<u8").reshape(2, -1)
-        keys = keys.astype(np.int64)
+        keys = _sorted_keys(keys.astype(np.int64))
         places = np.flatnonzero(np.isin(self._old.keys, keys) & self._old.live)
         texts = [self._old.record(place)["text"] for place in places.tolist()]
         before = hashes[np.searchsorted(keys, self._old.keys[places])]
@@ -335,7 +335,7 @@ class _Migration:
         self._familiarity = Familiarity.restored(
             self._state["familiarity"], dim, lambda name, *shape: take(f"familiarity.{name}", *shape)
         )
-        self._keys = tensors["sample.keys"]
+        self._keys = _sorted_keys(tensors["sample.keys"])
         self._vectors = take("sample.vectors", len(self._keys), dim)
 
     def _write_state(self) -> None:
@@ -520,6 +520,13 @@ def _npy_batches(path: Path, rows: int, dim: int) -> Iterator[FloatArray]:
 def _sample_bytes(keys: NDArray[np.int64], texts: Sequence[str]) -> bytes:
     """Return the keys of a sample, ascending, and hashes of its texts: they say which index it is from."""
     return np.stack([keys.astype("<u8"), segments.id_hashes(texts).astype("<u8")]).tobytes()
+
+
+def _sorted_keys(keys: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the keys of a sample, in which rows are looked for by bisection; a ValueError if they are not sorted."""
+    if keys.dtype != np.int64 or keys.ndim != 1 or (np.diff(keys) <= 0).any():
+        raise ValueError("the keys of the sample are not sorted")
+    return keys
 
 
 def _check_seal(seal: object, state: Any) -> None:  # noqa: ANN401 - plain JSON

@@ -48,6 +48,7 @@ SEGMENT_ROWS = 1 << 18  # merging small segments does not make them larger than 
 _OWN_NAMES = re.compile(
     r"\.?(\d{6,}\.(vectors|keys|ids|records|places|codes|scales|blocks|deleted-\d+)\.(npy|jsonl)|graph-\d+\.usearch"
     r"|fingerprint(-\d+)?\.npy|(translated|familiar)-\d+\.npy|index\.json)(\.[0-9a-f]{8}\.tmp)?"
+    r"|\.migration\.(json|safetensors)\.[0-9a-f]{8}\.tmp"  # not the files themselves: a migration may go on
 )
 
 

@@ -91,6 +91,7 @@ def test_a_text_in_the_place_of_a_file_or_a_model_says_what_to_type(
     assert main(shlex.split(pipe)[4:]) == 0  # as the hint says
     assert "A dog's life." in capsys.readouterr().out
     assert "echo" not in fails("encode", "demo", "sentences.txt")
+    assert "'.' is a folder, not a file" in fails("encode", "demo", ".")
     assert 'ensembed similarity minilm "A dog runs."' in fails("similarity", "A dog runs.", "A cat sleeps.", code=2)
     for command in (
         ["similarity", "A dog runs.", "A cat sleeps.", "Stocks fell."],

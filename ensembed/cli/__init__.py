@@ -36,7 +36,7 @@ _INSTEAD = {  # of options that newcomers try and a command does not have
     **dict.fromkeys(("--file", "--input", "--corpus", "--texts", "--sentences"), _FILE),
     "--device": 'The name of an encoder takes it, in quotes: "st:NAME?device=cuda"',
     "--prompt": 'The name of an encoder takes it, in quotes: "NAME?prefix=query: "',
-    "--normalize": 'The name of an encoder takes it, in quotes: "NAME?normalize=true"; of a model, scale the rows yourself',
+    "--normalize": 'The name of an encoder takes it, in quotes: "NAME?normalize=true"; scale those of a model yourself',
     "--batch-size": 'Only models of sentence-transformers take it, in their names: "st:NAME?batch_size=8"',
 }
 _RESUMABLE = (
@@ -233,6 +233,6 @@ def _with_effects(arguments: Sequence[str]) -> list[str]:
 
 def _print_error(error: Exception | str) -> None:
     """Print an error; what it quotes from a file cannot move the cursor."""
-    from ensembed.cli.console import printable  # not needed by help and completion
+    from ensembed.support.text_tables import printable  # not needed by help and completion
 
     click.echo("error: " + "\n".join(map(printable, str(error).split("\n"))), err=True)

@@ -77,7 +77,7 @@ def _dimensions(_context: click.Context, _parameter: click.Parameter, value: str
     help="Make nothing: compare MODELs with the teacher on the corpus.",
 )
 @force_option
-@how_options("store", "wait", "errors", "column", "file_format", "threads", "moved", "trust", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "column", "file_format", "threads", "moved", "trust", "quiet", "as_json"])
 def distil(
     teacher: str,
     corpus: Path | str,

@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 from ensembed.cli.completion import ENCODER, MODEL
-from ensembed.cli.console import STDIN, print_json, printable
+from ensembed.cli.console import STDIN, print_json
 from ensembed.cli.options import (
     FILE,
     Columns,
@@ -32,6 +32,7 @@ from ensembed.models.opening import HUB, open_model
 from ensembed.models.saved_model import is_model
 from ensembed.support.atomic_files import write_rows
 from ensembed.support.progress import bars
+from ensembed.support.text_tables import printable
 from ensembed.support.vector_files import write_vectors
 
 _BATCH = 1024
@@ -54,7 +55,7 @@ _ENDINGS = (".npy", ".csv", ".tsv", ".jsonl", ".parquet", ".safetensors")
     "--out", "-o", type=FILE, help=f"Write the vectors to a file, in the format of its ending: {', '.join(_ENDINGS)}."
 )
 @force_option
-@how_options("errors", "column", "file_format", "threads", "trust", "quiet", "as_json")
+@how_options(["errors", "column", "file_format", "threads", "trust", "quiet", "as_json"])
 def encode(
     model: str | None, file: str | None, names: tuple[str, ...], out: Path | None, force: bool, how: How
 ) -> None:

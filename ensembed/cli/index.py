@@ -6,6 +6,7 @@ import itertools
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,7 @@ adding_options = Gathered(
 @click.option("--compact", is_flag=True, help="Write the rows again without the deleted ones.")
 @click.option("--verify", is_flag=True, help="Read every byte first and compare the checksums.")
 @click.option("--wait", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait for another writer.")
-@how_options("errors", "threads", "moved", "trust", "quiet", "as_json")
+@how_options(["errors", "threads", "moved", "trust", "quiet", "as_json"])
 def index(
     folder: Path,
     file: str | None,
@@ -168,10 +169,15 @@ def index(
     if verify and (rows := facts["without_block_checksums"]):
         problem = f"{rows} rows have no checksums of blocks, so that a search may not notice later damage"
         click.echo(f"note: {problem}; --compact adds them", err=True)
-    if how.as_json:
-        print_json(facts | {f"now_{key}": value for key, value in changes.items()})
+    _print(facts, changes, how.as_json)
+
+
+def _print(facts: Mapping[str, Any], changes: Mapping[str, Any], as_json: bool) -> None:
+    """Print what is in an index, and what the command changed in it."""
+    if as_json:
+        print_json({**facts, **{f"now_{key}": value for key, value in changes.items()}})
         return
-    shown = facts | {"bytes": human_bytes(facts["bytes"])}
+    shown = {**facts, "bytes": human_bytes(facts["bytes"])}
     shown = {key: value for key, value in shown.items() if value or key != "without_block_checksums"}
     shown |= {f"{key} now": value for key, value in changes.items() if value or key in ("added", "deleted", "embedded")}
     print_table(["what", ""], [[key, str(value)] for key, value in shown.items()], left=2)

@@ -27,6 +27,7 @@ from ensembed.corpora.record_files import FORMS, RecordFile, form_of, new_text_f
 from ensembed.encoders import Encoder
 from ensembed.engines.engine import Local
 from ensembed.errors import EFFECTS, CorpusError, InputError
+from ensembed.models.ensemble import MISSING, Missing
 from ensembed.models.named_ensembles import ENSEMBLES, named_ensemble, split_names
 from ensembed.models.opening import open_model
 from ensembed.models.saved_model import is_model, read_model, split_model_name
@@ -88,6 +89,17 @@ moved_option = click.option(
     metavar="OLD=NEW",
     help="A member of a saved model that has moved: its name in the model, and its name now.",
 )
+missing_option = click.option(
+    "--missing",
+    type=click.Choice(MISSING),
+    default="error",
+    help="When a member of a saved model fails: fail, too; drop it, or predict what it would add.",
+)
+time_limit_option = click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds that a member may take for a batch of texts; a slower one counts as failed. [default: no limit]",
+)
 column_option = click.option(
     "--text-column",
     "--column",
@@ -110,17 +122,20 @@ class Gathered:
     name: str
     make: Callable[..., object]
     options: Mapping[str, Decorator]
+    only: Sequence[str] | None = None
+    """Those of the options that the command has, in the order of its help; None for all."""
 
     def __call__(self, function: Callable[..., Any]) -> Any:  # noqa: ANN401 - click's decorators make commands
         """Return the function with these options."""
 
         @functools.wraps(function)
         def command(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401 - whatever the command takes
-            made = self.make(**{key: values.pop(key) for key in self.options})
+            made = self.make(**{key: values.pop(key) for key in keys})
             return function(*arguments, **values, **{self.name: made})
 
-        for option in reversed(list(self.options.values())):
-            command = option(command)
+        keys = list(self.options) if self.only is None else self.only
+        for key in reversed(keys):
+            command = self.options[key](command)
         return command
 
 
@@ -171,6 +186,8 @@ class How:
     file_format: FileFormat | None = None
     threads: int | None = None
     moved: tuple[str, ...] = ()  # members of saved models: OLD=NEW
+    missing: Missing = "error"
+    time_limit: float | None = None
     trust: str = ""  # some of `EFFECTS`
     quiet: bool = False
     as_json: bool = False
@@ -192,7 +209,15 @@ class How:
             moved_beside = moved_members([*beside, *moved])
             own = moved_members([source, *moved])
             moved = tuple(text for text in moved if text in own or text not in moved_beside)
-        return open_model(source, encoders=moved, threads=self.threads, progress=progress, trust=self.trust)
+        return open_model(
+            source,
+            encoders=moved,
+            threads=self.threads,
+            missing=self.missing,
+            time_limit=self.time_limit,
+            trust=self.trust,
+            progress=progress,
+        )
 
     def open_corpus(self, path: Path | str) -> AbstractContextManager[Corpus]:
         """Open a file, folder, pattern, URL or standard input."""
@@ -210,6 +235,8 @@ _HOW = {
     "file_format": format_option,
     "threads": threads_option,
     "moved": moved_option,
+    "missing": missing_option,
+    "time_limit": time_limit_option,
     "trust": trust_option,
     "quiet": quiet_option,
     "as_json": json_option,
@@ -218,9 +245,8 @@ _HOW = {
 }
 
 
-def how_options(*names: str) -> Decorator:
-    """Return those options of `How`, which a command receives as one `how`; the others keep their defaults."""
-    return Gathered("how", How, {name: _HOW[name] for name in names})
+how_options = functools.partial(Gathered, "how", How, _HOW)
+"""The options of `How` with these names, which a command receives as one `how`; the others keep their defaults."""
 
 
 class _CorpusType(click.Path):

@@ -40,7 +40,7 @@ from ensembed.support.provenance import provenance
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the samples.")
 @click.option("--plot", type=FILE, help="Draw leads and weights, as an SVG file.")
 @force_option
-@how_options("store", "wait", "errors", "column", "file_format", "threads", "trust", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "column", "file_format", "threads", "trust", "quiet", "as_json"])
 def reliability(
     corpus: Path, encoders: tuple[str, ...], rows: int, seed: int, plot: Path | None, force: bool, how: How
 ) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from ensembed.cli.completion import MODEL
-from ensembed.cli.console import STDIN, print_json, print_table, printable
+from ensembed.cli.console import STDIN, print_json, print_table
 from ensembed.cli.options import FOLDER, How, how_options
 from ensembed.corpora.corpus import read_lines
 from ensembed.errors import InputError, SearchIndexError
@@ -24,6 +24,7 @@ from ensembed.search.index_files import MANIFEST
 from ensembed.search.index_input import check_texts
 from ensembed.search.migration import SAMPLE, query_map
 from ensembed.support.progress import Progress
+from ensembed.support.text_tables import printable
 
 _SHOWN = 100
 
@@ -40,7 +41,7 @@ _SHOWN = 100
     help="Encode queries with another model, and translate them to the index's: a name, or a map of `translate`.",
 )
 @click.option("--sample", type=click.IntRange(min=LEAST_ROWS), default=SAMPLE, help="Texts to fit that map on.")
-@how_options("threads", "moved", "trust", "store", "as_json")
+@how_options(["threads", "moved", "trust", "store", "as_json"])
 def search(
     folder: Path,
     queries: tuple[str, ...],

@@ -18,7 +18,7 @@ from ensembed.sts.protocol import cosine
 @click.argument("model", type=MODEL)
 @click.argument("sentences", nargs=-1)
 @click.option("--pairs", type=INPUT, help="Read sentence1<TAB>sentence2 from a file (- for standard input) instead.")
-@how_options("threads", "moved", "trust", "as_json")
+@how_options(["threads", "moved", "trust", "as_json"])
 def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, how: How) -> None:
     """Print how alike sentences are.
 

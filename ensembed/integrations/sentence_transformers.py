@@ -24,6 +24,7 @@ from ensembed.corpora.corpus import check_sentences
 from ensembed.encoders import AdjustedEncoder, Encoder, EncoderLike, EncoderSpec, open_encoder
 from ensembed.encoders.names import Trust
 from ensembed.encoders.st_encoder import SentenceTransformerEncoder
+from ensembed.encoders.st_loading import check_declared_weights, refuse_special_files
 from ensembed.errors import EncoderError, InputError, MissingError, ModelError
 from ensembed.integrations.model_card import model_card
 from ensembed.integrations.model_source import as_meta_encoder, untrusted
@@ -256,14 +257,18 @@ def load(
     kinds = _modules(folder)  # refused before members are opened, which takes time
     model = load_model(folder, encoders=encoders, threads=threads, missing=missing, trust=trust, progress=progress)
     modules = [MetaEncoderModule(model)]
+    refuse_special_files(str(folder), folder)
     for kind, path in kinds:
-        activation = _read(folder / path / "config.json", dict, {}).get("activation_function", "torch.nn.")
+        config = _read(folder / path / "config.json", dict, {})
+        check_declared_weights(str(folder), folder / path / "config.json", config)
+        activation = config.get("activation_function", "torch.nn.")
         if not str(activation).startswith("torch.nn."):  # the library would silently replace it by another one
             raise ModelError(f"{folder / path} has the activation {activation!r}, not torch's own, and it is not run")
         try:
             modules.append(kind.load(str(folder), subfolder=path, local_files_only=True, trust_remote_code=False))
         except Exception as error:  # each module raises its own errors
             raise ModelError(f"{folder}: the module in {path} is damaged: {error}") from error
+    _check_followers(folder, modules)
     try:
         transformer = _build(modules, device=device, **settings)
     except ValueError as error:  # settings that contradict each other
@@ -271,6 +276,18 @@ def load(
     if (folder / _CARD).is_file():
         transformer._model_card_text = (folder / _CARD).read_text(encoding="utf-8", errors="replace")
     return transformer
+
+
+def _check_followers(folder: Path, modules: list[Any]) -> None:
+    """Raise a ModelError if the modules behind ours cannot take its vectors: their settings are read as they are."""
+    features: dict[str, Any] = {"sentence_embedding": torch.zeros(1, modules[0].encoder.meta.dim)}
+    try:
+        with torch.no_grad():
+            for module in modules[1:]:
+                features = module(features)
+        features["sentence_embedding"].shape[1]
+    except Exception as error:  # each module raises its own errors
+        raise ModelError(f"{folder}: a module cannot follow the meta-encoder: {error!r}") from error
 
 
 def _build(modules: list[Any], **settings: Any) -> Any:  # noqa: ANN401 - the library's arguments and class

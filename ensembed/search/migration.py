@@ -1,10 +1,10 @@
 """Make an index of one model an index of another by translating its vectors, without embedding all texts again.
 
 The new index is written to another folder; the old one is only read. A map is fitted on some texts of the index, which
-are really embedded. Then one segment after the other is translated. `migration.json` in the new folder says what is
-done: after an interruption, even by `kill -9`, the same call goes on there. Writing `index.json` makes the new index.
-Texts that were embedded for the sample, and texts without a vector that could be translated, keep vectors of the new
-model itself: the index knows which rows are which.
+are embedded with the new model. Then one segment after the other is translated. `migration.json` in the new folder says
+what is done: after an interruption, even by `kill -9`, the same call goes on there. Writing `index.json` makes the new
+index. Texts that were embedded for the sample, and texts without a vector that could be translated, keep the vectors
+that the new model gives; the index knows which rows were translated.
 """
 
 from __future__ import annotations
@@ -122,12 +122,12 @@ def fit_on_sample(
 
 @dataclass(frozen=True, eq=False)
 class QueryMap:
-    """Searches an index with another model: its vectors of the queries are translated to those of the index.
+    """Searches an index with another model, whose vectors of queries are translated to vectors of the index's model.
 
     Attributes:
         model: the other model's encoder of queries.
         fitted: the map; None if the model gives vectors of the index's model itself.
-        familiarity: the sample, as the other model sees it.
+        familiarity: where the other model's vectors of the sample lie.
     """
 
     model: Encoder
@@ -205,19 +205,14 @@ def migrate(
         opening: `trust` and `encoders` of the models, as for `Index.open`.
 
     Raises:
-        SearchIndexError: there is another index in the new folder, or the map falls short and nobody confirmed.
+        SearchIndexError: there is another index in the new folder, or a map that falls short is not confirmed.
         InputError: the index is too small to fit a map on, or has that model already.
     """
     folder, out = Path(folder), Path(out)
     old = Index.open(folder, threads=threads, progress=progress, **opening)
     encoder = old.open_other(model)
     source = str(model) if source is None and isinstance(model, str | Path) else source
-    if same_settings(old.documents_of(encoder).spec, old.manifest.spec.settings):
-        raise InputError(f"{folder} is an index of {encoder.spec.name!r} already: there is nothing to migrate")
-    if out.resolve() == folder.resolve():
-        raise InputError(f"{out} is the old index, which stays as it is: name a new folder")
-    if problem := why_not_writable(out):
-        raise SearchIndexError(f"cannot make an index in {out}: {problem}")
+    _check_folders(old, encoder, folder, out)
     make_folder(out)
     with lock_index(FileLock(out / ".lock"), out, wait):
         if os.path.lexists(out / MANIFEST) and not (out / STATE).exists():
@@ -239,6 +234,16 @@ def migrate(
     index = Index.open(out, encoder, source=source, wait=wait)
     index.maintain(progress)
     return index
+
+
+def _check_folders(old: Index, encoder: Encoder, folder: Path, out: Path) -> None:
+    """Raise an error if the index has that model already, or if there can be no new index in `out`."""
+    if same_settings(old.documents_of(encoder).spec, old.manifest.spec.settings):
+        raise InputError(f"{folder} is an index of {encoder.spec.name!r} already: there is nothing to migrate")
+    if out.resolve() == folder.resolve():
+        raise InputError(f"{out} is the old index, which stays as it is: name a new folder")
+    if problem := why_not_writable(out):
+        raise SearchIndexError(f"cannot make an index in {out}: {problem}")
 
 
 class _Migration:
@@ -302,7 +307,7 @@ class _Migration:
         )
 
     def _has_texts(self, sample: bytes) -> bool:
-        """Return whether the old index is the one that the sample is from: a key is that of one text for ever."""
+        """Return whether the old index is the one that the sample is from: a key never belongs to another text."""
         keys, hashes = np.frombuffer(sample, "<u8").reshape(2, -1)
         keys = keys.astype(np.int64)
         places = np.flatnonzero(np.isin(self._old.keys, keys) & self._old.live)
@@ -351,7 +356,7 @@ class _Migration:
         rows = sum(segment.rows for segment in self._old.segments[:kept])
         progress("migrate", rows, total)
         for known in self._old.segments[kept:]:
-            # Opened anew: its mapped pages leave the memory with it.
+            # It is opened again, so that its mapped pages are freed with it.
             segment = known
             with contextlib.suppress(FileNotFoundError):  # another process has replaced it: ours is still open
                 segment = segments.Segment(self._old.folder, known.facts, self._old.manifest)
@@ -424,7 +429,7 @@ class _Migration:
             keys = segment.keys[start : start + _BATCH]
             known = np.isin(keys, self._keys)
             Z[known] = self._vectors[np.searchsorted(self._keys, keys[known])]
-            # A vector of length zero, or one that is damaged but deleted, has no translation: its text is embedded.
+            # A vector that is zero or not finite has no translation: its text is embedded, unless it is deleted.
             lost = np.flatnonzero(((X == 0).all(axis=1) | ~np.isfinite(Z).all(axis=1)) & ~known)
             lost = lost[segment.live[start : start + _BATCH][lost]]
             Z[~np.isfinite(Z).all(axis=1)] = 0.0

@@ -35,11 +35,11 @@ def fits(value: object, layout: Any) -> bool:  # noqa: ANN401 - see below
         False
     """
     if isinstance(layout, tuple):
-        return any(fits(value, one) for one in layout)
+        return any(fits(value, choice) for choice in layout)
     if isinstance(layout, list):
         return isinstance(value, list) and all(fits(item, layout[0]) for item in value)
     if isinstance(layout, dict):
-        return isinstance(value, dict) and all(key in value and fits(value[key], one) for key, one in layout.items())
+        return isinstance(value, dict) and all(key in value and fits(value[key], part) for key, part in layout.items())
     if layout is float and isinstance(value, float | int):
         return math.isfinite(value) if isinstance(value, float) else type(value) is int and abs(value) <= 1 << 53
     return value is None if layout is None else type(value) is layout

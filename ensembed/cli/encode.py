@@ -95,6 +95,8 @@ def encode(
         text, words = shlex.quote(str(path)), shlex.join(["ensembed", "encode", model])
         hint = f"; to encode a text, write echo {text} | {words}" if " " in text or not path.suffix else ""
         raise CorpusError(f"there is no file {str(path)!r}{hint}")
+    if path.is_dir():
+        raise CorpusError(f"{str(path)!r} is a folder, not a file: name one with a sentence a line")
     ending = ".npy" if out is None or (out.exists() and not out.is_file()) else out.suffix.lower()
     if ending not in _ENDINGS:
         raise InputError(f"{out} ends in none of {', '.join(_ENDINGS)}, which say how to write it: rename it")

@@ -56,7 +56,7 @@ from ensembed.search.index_input import check_vectors
 from ensembed.search.search_index import Index, lasting_source, lock_index
 from ensembed.support.atomic_files import make_folder, npy_header, sync, why_not_writable, write_atomically
 from ensembed.support.checks import fits
-from ensembed.support.file_limits import read_json
+from ensembed.support.file_limits import open_regular, read_json
 from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
@@ -316,7 +316,8 @@ class _Migration:
         return bool((keys < self._old.manifest.next_key).all() and np.array_equal(segments.id_hashes(texts), before))
 
     def _read_map(self) -> None:
-        data = (self._out / MAP).read_bytes()
+        with open_regular(self._out / MAP) as file:
+            data = file.read()
         if hashlib.sha256(data).hexdigest() != self._state["map"]:
             raise ValueError(f"the checksum of {MAP} does not fit")
         tensors = load_tensors(data)

@@ -79,6 +79,17 @@ def record_line(id_: str, text: str, metadata: Mapping[str, Any]) -> bytes:
     return line
 
 
+def read_record(line: bytes) -> dict[str, Any]:
+    """Return the id, the text and the metadata, if there are any, of a row's line; a ValueError if it is no record."""
+    record = parse_json(line)
+    kinds = {name: type(value) for name, value in record.items()} if isinstance(record, dict) else {}
+    if kinds not in ({"id": str, "text": str}, {"id": str, "text": str, "metadata": dict}):
+        raise ValueError("it has other fields")
+    if b"\\u" in line:  # only so can a line have half of a character, which nothing prints or encodes
+        json.dumps(record, ensure_ascii=False).encode()
+    return dict(record)
+
+
 def code_layout(dtype: str, dim: int) -> tuple[str, int]:
     """Return the numpy type of a row's code and how many numbers it has. Sign bits are stored in words of 64."""
     return ("|i1", dim) if dtype == "int8" else ("<u8", -(-dim // 64))
@@ -207,13 +218,9 @@ class Segment:
     def record(self, row: int) -> dict[str, Any]:
         """Return the id, the text and the metadata, if there are any, of a row."""
         try:
-            record = parse_json(self.line(row))
-            kinds = {name: type(value) for name, value in record.items()}
-        except (ValueError, AttributeError) as error:
+            return read_record(self.line(row))
+        except ValueError as error:
             raise self._damaged(f"row {row} is no record ({error})") from error
-        if kinds not in ({"id": str, "text": str}, {"id": str, "text": str, "metadata": dict}):
-            raise self._damaged(f"row {row} is no record")
-        return dict(record)
 
     def find(self, ids: Sequence[str], hashes: NDArray[np.uint64]) -> dict[str, int]:
         """Return the rows of those ids that are in this segment and not deleted."""
@@ -345,7 +352,11 @@ def encode_again(
     done = 0
     for batch in itertools.chain.from_iterable(segment.live_batches() for segment in snapshot.segments):
         lines = list(batch.lines)
-        rows = [replace(batch, lines=lines, vectors=encode([parse_json(line)["text"] for line in lines]))]
+        try:
+            texts = [read_record(line)["text"] for line in lines]
+        except ValueError as error:
+            raise DamagedIndexError(f"{snapshot.folder} has a row that is no record ({error}); {WAY_OUT}") from error
+        rows = [replace(batch, lines=lines, vectors=encode(texts))]
         number = manifest.next_segment + len(written)
         written.append(write_segment(snapshot.folder, number, manifest, len(lines), rows.copy))
         done += len(lines)

@@ -33,7 +33,7 @@ from ensembed.support.file_limits import TEXT_LINE_BYTES, LimitError, UnpackedGz
 BadBytes: TypeAlias = Literal["strict", "replace"]
 FileFormat: TypeAlias = Literal["text", "csv", "tsv", "jsonl"]
 FileKind: TypeAlias = FileFormat | Literal["parquet"]
-WAY_OUT = (
+WAY_OUT = "convert it (Latin-1: iconv -f latin1 -t utf-8), or read it with errors='replace' (--errors replace)"
     "convert it (if it is Latin-1, with iconv -f latin1 -t utf-8), or read it with errors='replace' (--errors replace)"
 )
 

@@ -34,8 +34,6 @@ BadBytes: TypeAlias = Literal["strict", "replace"]
 FileFormat: TypeAlias = Literal["text", "csv", "tsv", "jsonl"]
 FileKind: TypeAlias = FileFormat | Literal["parquet"]
 WAY_OUT = "convert it (Latin-1: iconv -f latin1 -t utf-8), or read it with errors='replace' (--errors replace)"
-    "convert it (if it is Latin-1, with iconv -f latin1 -t utf-8), or read it with errors='replace' (--errors replace)"
-)
 
 Mark: TypeAlias = tuple[int, int]
 """Where a sentence is, or the blank ones before it: the part of the corpus, and the position in that part."""

@@ -44,7 +44,8 @@ suite-rest: .venv/dev
 # New failures are added to tests/fuzz/past_failures.json, which the tests replay. REPORT=results writes the table there.
 fuzz: .venv/dev
 	PYTHONPATH=.:tests:tests/encoders:tests/paper $(BIN)/python -m fuzz $(FORMATS) --keep --seed $(or $(SEED),0) \
-		$(if $(INPUTS),--inputs $(INPUTS),--seconds $(or $(SECONDS),600)) $(if $(REPORT),--report $(REPORT))
+		$(if $(INPUTS),--inputs $(INPUTS),--seconds $(or $(SECONDS),600)) $(if $(REPORT),--report $(REPORT)) \
+		$(if $(ADD),--add)
 
 # The same, with the lines that the tests reach: this makes them a fifth slower.
 coverage: .venv/dev system

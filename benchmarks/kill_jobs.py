@@ -193,7 +193,8 @@ def epochs(folder: Path) -> int:
 # Students
 
 TEACHER = DemoEncoder(16)
-STUDENT_FILES = {"README.md", "config.json", "model.safetensors", "tokenizer.json"}
+STUDENT_FILES = {"config.json", "model.safetensors", "tokenizer.json"}
+STUDENT_FILES |= {"README.md", "config_sentence_transformers.json", "modules.json"}
 
 
 def prepare_distilling(folder: Path) -> None:

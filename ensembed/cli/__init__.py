@@ -38,7 +38,7 @@ _INSTEAD = {  # of options that newcomers try and a command does not have
     **dict.fromkeys(("--file", "--input", "--corpus", "--texts", "--sentences"), _FILE),
     "--device": 'The name of an encoder takes it, in quotes: "st:NAME?device=cuda"',
     "--prompt": 'The name of an encoder takes it, in quotes: "NAME?prefix=query: "',
-    "--normalize": 'The name of an encoder takes it, in quotes: "NAME?normalize=true"; cosines are the same without it',
+    "--normalize": 'The name of an encoder takes it, in quotes: "NAME?normalize=true"; scale those of a model yourself',
     "--batch-size": 'Only models of sentence-transformers take it, in their names: "st:NAME?batch_size=8"',
 }
 _RESUMABLE = (

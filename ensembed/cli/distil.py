@@ -169,7 +169,8 @@ def _print(student: Distilled, out: Path, as_onnx: Path | None, how: How) -> Non
     about = student.result["facts"]
     trained = f"trained on {about['sentences']:,} sentences in {about['seconds']:g} s"
     click.echo(
-        f"\n{out}: {student.facts['dim']} dimensions, {trained}; figures on {about['held_out']:,} held-out ones."
+        f"\n{out}: {student.facts['dim']} dimensions, {trained}; figures on {about['held_out']:,} held-out ones. "
+        f"Every command takes it by the name {'model2vec' if student.facts['student'] == 'static' else 'st'}:{out}."
     )
 
 

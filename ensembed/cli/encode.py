@@ -27,7 +27,7 @@ from ensembed.cli.options import (
 )
 from ensembed.corpora.corpus import FileKind, Lines, file_kind
 from ensembed.encoders import Encoder
-from ensembed.errors import CorpusError, InputError
+from ensembed.errors import CorpusError, InputError, UnknownEncoderError
 from ensembed.models.opening import HUB, open_model
 from ensembed.models.saved_model import is_model
 from ensembed.support.atomic_files import write_rows
@@ -89,19 +89,25 @@ def encode(
     if model is None:
         raise click.UsageError("Say what encodes: a MODEL, or an encoder with -e.")
     path = Path(file or "-")
-    check_order(model, path)
-    check_model_name(model)
+    if Path(model).is_file():
+        check_order(model, path)
     if str(path) != "-" and not path.exists():  # better now than when the model is open
         text, words = shlex.quote(str(path)), shlex.join(["ensembed", "encode", model])
         hint = f"; to encode a text, write echo {text} | {words}" if " " in text or not path.suffix else ""
         raise CorpusError(f"there is no file {str(path)!r}{hint}")
+    if path.is_dir():
+        raise CorpusError(f"{str(path)!r} is a folder, not a file: name one with a sentence a line")
     ending = ".npy" if out is None or (out.exists() and not out.is_file()) else out.suffix.lower()
     if ending not in _ENDINGS:
         raise InputError(f"{out} ends in none of {', '.join(_ENDINGS)}, which say how to write it: rename it")
     if out is not None and not (out.parent.is_dir() and not out.exists()):
         check_outputs(force, file=path, out=out)
     with bars(enabled=False if how.quiet else None) as progress:
-        encoder = open_model(model, encoders=moved, threads=how.threads, progress=progress, trust=how.trust)
+        try:
+            encoder = open_model(model, encoders=moved, threads=how.threads, progress=progress, trust=how.trust)
+        except UnknownEncoderError:
+            check_model_name(model)
+            raise
     shown = STDIN if str(path) == "-" else str(path)
     # A pipe can be opened only once.
     source = sys.stdin.buffer if shown == STDIN else path if path.is_file() else path.open("rb")

@@ -71,6 +71,8 @@ def search(
     if queries and not folder.exists() and (Path(queries[-1]) / MANIFEST).is_file():
         words = shlex.join([queries[-1], str(folder), *queries[:-1]])
         raise click.UsageError(f"FOLDER comes before the queries: ensembed search {words}")
+    if len(queries) > 1 and not any(" " in query.strip() for query in queries):
+        click.echo('note: every query is one word; one of several words needs quotes: "interest rates rise"', err=True)
     with how.progress() as progress:
         index = Index.open(folder, model, encoders=how.moved, threads=how.threads, trust=how.trust, progress=progress)
         if not len(index):

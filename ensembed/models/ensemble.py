@@ -19,7 +19,7 @@ from ensembed.corpora.corpus import Corpus, ListCorpus, check_sentences, shorten
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import BATCH, PROBES, Encoder, EncoderSpec, FloatArray, without_password
 from ensembed.engines.engine import Engine, Local
-from ensembed.errors import EncoderError, EnsembedError, InputError
+from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError
 from ensembed.fetch.catalog import require_pulled
 from ensembed.methods import Auto, Meta, Method, make_method
 from ensembed.methods.method import SAMPLE
@@ -70,10 +70,13 @@ class Ensemble(Shown):
         if isinstance(encoders, str):
             members = ENSEMBLES.get(encoders, split_names(encoders))
             raise InputError(f"an ensemble is a list of encoders: write {list(members)!r}")
-        require_pulled(encoders)  # names all that are not here, and not only the first
-        self.encoders: tuple[Encoder, ...] = tuple(
-            open_encoder(encoder, threads=threads, progress=progress) for encoder in encoders
-        )
+        try:
+            self.encoders: tuple[Encoder, ...] = tuple(
+                open_encoder(encoder, threads=threads, progress=progress) for encoder in encoders
+            )
+        except MissingError:
+            require_pulled(encoders)  # names all that are not here, and not only the first
+            raise
         if not self.encoders:
             raise InputError("an ensemble needs at least one encoder")
         self.dims = [encoder.spec.dim for encoder in self.encoders]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -35,6 +34,7 @@ from ensembed.errors import (
 from ensembed.methods.prediction import LEAST_ROWS
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
 from ensembed.models.saved_model import CONFIG, is_model, read_model, split_model_name
+from ensembed.support.checks import did_you_mean
 from ensembed.support.progress import Progress, silent
 
 ModelLike: TypeAlias = EncoderLike | Path
@@ -135,8 +135,7 @@ def _no_model(name: str, error: UnknownEncoderError) -> EnsembedError:
             f"{name} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
             f"as in st:{name}, onnx:{name} or words:{name}"
         )
-    similar = " or ".join(map(repr, _similar_models(name)))
-    hint = f" (did you mean {similar}?)" if similar else ""
+    hint = did_you_mean(split_model_name(name)[0], CONFIG)
     return UnknownEncoderError(f"{name!r} is neither a folder with a saved model nor an encoder{hint}: {error}")
 
 
@@ -220,17 +219,6 @@ def load(
         time_limit=time_limit,
     )
     return model if k is None else model.truncate(k)
-
-
-def _similar_models(name: str) -> list[str]:
-    """Return the folders of saved models that are beside a name and called nearly the same."""
-    try:
-        folder = Path(split_model_name(name)[0])
-        beside = {path.name: path for path in folder.parent.iterdir()}
-    except (OSError, ValueError):  # there is no such place
-        return []
-    close = difflib.get_close_matches(folder.name, beside, n=3, cutoff=0.7)
-    return [str(beside[match]) for match in close if is_model(str(beside[match]))]
 
 
 def _replacements(folder: str | Path, names: list[str], given: Replacements) -> Mapping[str, EncoderLike]:

@@ -171,6 +171,13 @@ def is_model(name: str | Path) -> bool:
     return bool(str(folder)) and os.path.isfile(Path(folder) / CONFIG)  # noqa: PTH113 - False if no file can have the name
 
 
+def _as_encoder(folder: Path, config: object) -> str:
+    """Return what to call a folder of another library, such as a student of `distil`; empty if that is not known."""
+    is_static = isinstance(config, dict) and config.get("model_type") == "model2vec"
+    kind = "model2vec" if is_static else "st" if (folder / "modules.json").is_file() else ""
+    return f"; as an encoder it is called {kind}:{folder}" if kind else ""
+
+
 def read_model(folder: Path) -> SavedModel[SavedSpec]:
     """Read a saved model, or raise a ModelError that says what is wrong with it."""
     try:
@@ -187,7 +194,7 @@ def read_model(folder: Path) -> SavedModel[SavedSpec]:
         raise ModelError(f"{folder} cannot be read: {error}") from error
     layout = config.get("format") if isinstance(config, dict) else None
     if layout is None:
-        raise ModelError(f"{folder} is not a saved model: its {CONFIG} is of another kind")
+        raise ModelError(f"{folder} is not a saved model: its {CONFIG} is of another kind{_as_encoder(folder, config)}")
     if layout not in range(1, FORMAT_VERSION + 1):
         raise ModelError(
             f"{folder} has model format {layout!r}; ensembed {__version__} reads 1 to {FORMAT_VERSION}: upgrade "

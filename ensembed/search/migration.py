@@ -56,7 +56,7 @@ from ensembed.search.index_input import check_vectors
 from ensembed.search.search_index import Index, lasting_source, lock_index
 from ensembed.support.atomic_files import make_folder, npy_header, sync, why_not_writable, write_atomically
 from ensembed.support.checks import fits
-from ensembed.support.file_limits import read_json
+from ensembed.support.file_limits import open_regular, read_json
 from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
@@ -309,14 +309,15 @@ class _Migration:
     def _has_texts(self, sample: bytes) -> bool:
         """Return whether the old index is the one that the sample is from: a key never belongs to another text."""
         keys, hashes = np.frombuffer(sample, "<u8").reshape(2, -1)
-        keys = keys.astype(np.int64)
+        keys = _sorted_keys(keys.astype(np.int64))
         places = np.flatnonzero(np.isin(self._old.keys, keys) & self._old.live)
         texts = [self._old.record(place)["text"] for place in places.tolist()]
         before = hashes[np.searchsorted(keys, self._old.keys[places])]
         return bool((keys < self._old.manifest.next_key).all() and np.array_equal(segments.id_hashes(texts), before))
 
     def _read_map(self) -> None:
-        data = (self._out / MAP).read_bytes()
+        with open_regular(self._out / MAP) as file:
+            data = file.read()
         if hashlib.sha256(data).hexdigest() != self._state["map"]:
             raise ValueError(f"the checksum of {MAP} does not fit")
         tensors = load_tensors(data)
@@ -335,7 +336,7 @@ class _Migration:
         self._familiarity = Familiarity.restored(
             self._state["familiarity"], dim, lambda name, *shape: take(f"familiarity.{name}", *shape)
         )
-        self._keys = tensors["sample.keys"]
+        self._keys = _sorted_keys(tensors["sample.keys"])
         self._vectors = take("sample.vectors", len(self._keys), dim)
 
     def _write_state(self) -> None:
@@ -520,6 +521,13 @@ def _npy_batches(path: Path, rows: int, dim: int) -> Iterator[FloatArray]:
 def _sample_bytes(keys: NDArray[np.int64], texts: Sequence[str]) -> bytes:
     """Return the keys of a sample, ascending, and hashes of its texts: they say which index it is from."""
     return np.stack([keys.astype("<u8"), segments.id_hashes(texts).astype("<u8")]).tobytes()
+
+
+def _sorted_keys(keys: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the keys of a sample, in which rows are looked for by bisection; a ValueError if they are not sorted."""
+    if keys.dtype != np.int64 or keys.ndim != 1 or (np.diff(keys) <= 0).any():
+        raise ValueError("the keys of the sample are not sorted")
+    return keys
 
 
 def _check_seal(seal: object, state: Any) -> None:  # noqa: ANN401 - plain JSON

@@ -78,6 +78,7 @@ def test_an_index_behind_what_is_searched_or_indexed_is_put_before_it(
     assert "FOLDER comes before the queries: ensembed search my-index 'sentence 3'" in said
     said = fails("index", corpus, "my-index", "--model", "demo", code=2)
     assert f"comes before FILE: ensembed index my-index {corpus}" in said
+    assert "my-indx is not a search index (did you mean 'my-index'?)" in fails("search", "my-indx", "sentence 3")
 
 
 def test_a_text_in_the_place_of_a_file_or_a_model_says_what_to_type(
@@ -90,6 +91,7 @@ def test_a_text_in_the_place_of_a_file_or_a_model_says_what_to_type(
     assert main(shlex.split(pipe)[4:]) == 0  # as the hint says
     assert "A dog's life." in capsys.readouterr().out
     assert "echo" not in fails("encode", "demo", "sentences.txt")
+    assert "'.' is a folder, not a file" in fails("encode", "demo", ".")
     assert 'ensembed similarity minilm "A dog runs."' in fails("similarity", "A dog runs.", "A cat sleeps.", code=2)
     for command in (
         ["similarity", "A dog runs.", "A cat sleeps.", "Stocks fell."],
@@ -364,9 +366,16 @@ def test_all_encoders_that_are_not_here_are_named_at_once(
         assert "ensembed pull minilm use-lite wordllama" in fails(*words, code=3)
 
 
-def test_sentences_without_quotes_say_how_to_write_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sentences_without_quotes_say_how_to_write_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["similarity", "demo?dim=8", "A", "dog", "runs."]) == 0
     assert '"A dog runs." "A puppy is running."' in capsys.readouterr().err
+    (tmp_path / "corpus.txt").write_text("sentence 3\nsentence 4\n")
+    index = str(tmp_path / "index")
+    assert main(["index", index, str(tmp_path / "corpus.txt"), "--model", "demo", "-q"]) == 0
+    for queries, note in ((["rates", "rise"], True), (["rates rise"], False), (["rates"], False)):
+        capsys.readouterr()
+        assert main(["search", index, *queries]) == 0
+        assert ('needs quotes: "interest rates rise"' in capsys.readouterr().err) is note
     for sentences in (["dog", "puppy"], ["A dog runs.", "puppy", "cat"]):
         assert main(["similarity", "demo?dim=8", *sentences]) == 0
         assert capsys.readouterr().err == ""

@@ -200,6 +200,8 @@ def _change_index(folder: Path) -> object:
     index.compact()
     index = Index.open(folder, verify=True)
     hits = index.search(["text number 7"], k=20)
+    index.change_model("demo?dim=3")
+    hits += Index.open(folder, verify=True).search(["text number 7"], k=20)
     return [[(hit.id, hit.score, hit.text, hit.metadata) for hit in some] for some in hits], len(index)
 
 

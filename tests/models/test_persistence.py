@@ -328,7 +328,10 @@ def test_another_format_version_is_refused_by_name(dense: Path, version: Any) ->
 
 def test_a_configuration_of_another_kind_is_no_model(dense: Path) -> None:
     (dense / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ModelError, match=r"is not a saved model: its config.json is of another kind"):
+    with pytest.raises(ModelError, match=r"is not a saved model: its config.json is of another kind$"):
+        load(dense)
+    (dense / "modules.json").write_text("[]")
+    with pytest.raises(ModelError, match=f"is of another kind; as an encoder it is called st:{dense}"):
         load(dense)
 
 

@@ -62,7 +62,8 @@ class BertNetwork:
         for i in range(self._layers):
             layer = f"encoder.layer.{i}"
             QKV = self._linear(f"{layer}.{FUSED}", X).view(b, length, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
-            A = functional.scaled_dot_product_attention(QKV[0], QKV[1], QKV[2], attn_mask=allowed)
+            Q, K, V = QKV.unbind(0)  # one gradient for all three, where indices make three to be filled and added
+            A = functional.scaled_dot_product_attention(Q, K, V, attn_mask=allowed)
             A = self._linear(f"{layer}.attention.output.dense", A.transpose(1, 2).reshape(b, length, -1))
             X = self._norm(f"{layer}.attention.output.LayerNorm", X + A)
             H = self._linear(f"{layer}.output.dense", functional.gelu(self._linear(f"{layer}.intermediate.dense", X)))

@@ -44,7 +44,8 @@ suite-rest: .venv/dev
 # New failures are added to tests/fuzz/past_failures.json, which the tests replay. REPORT=results writes the table there.
 fuzz: .venv/dev
 	PYTHONPATH=.:tests:tests/encoders:tests/paper $(BIN)/python -m fuzz $(FORMATS) --keep --seed $(or $(SEED),0) \
-		$(if $(INPUTS),--inputs $(INPUTS),--seconds $(or $(SECONDS),600)) $(if $(REPORT),--report $(REPORT))
+		$(if $(INPUTS),--inputs $(INPUTS),--seconds $(or $(SECONDS),600)) $(if $(REPORT),--report $(REPORT)) \
+		$(if $(ADD),--add)
 
 # The same, with the lines that the tests reach: this makes them a fifth slower.
 coverage: .venv/dev system
@@ -95,25 +96,29 @@ postgres:
 # Every version is pinned in constraints.txt; the stamps make a change of either file reinstall. The demo needs the light
 # core, torch to train an autoencoder, and what tables are made with; the tests need every extra: TensorFlow is another
 # gigabyte. Python compiles what is imported: compiling everything beforehand takes longer than all other steps.
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+INSTALL = $(PIP) --editable
+
+# The pip that comes with Python 3.11 takes three times as long to find out what to install.
+VENV = $(PYTHON) -m venv .venv && $(PIP) --upgrade pip
 
 .venv/ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
+	$(VENV)
 	$(INSTALL) '.[ae,report]'
 	touch $@
 
 .venv/dev: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
+	$(VENV)
 	$(INSTALL) '.[all,dev,docs]'
 	touch .venv/ready .venv/docs $@
 
 .venv/docs: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
+	$(VENV)
 	$(INSTALL) '.[docs]'
 	touch $@
 
 .venv/release: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
+	$(VENV)
 	$(INSTALL) '.[release]'
 	touch $@
 

@@ -10,7 +10,7 @@ from ensembed.fetch.fetcher import pull
 from ensembed.methods import Concat
 from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.support.machine import available_cores
-from ensembed.views.schedule import Schedule
+from ensembed.support.progress import Schedule
 
 ENCODERS = ("minilm", "gte-small", "use-lite", "wordllama")
 

@@ -26,6 +26,9 @@ from unittest.mock import patch
 
 import numpy as np
 from safetensors import safe_open
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from ensembed import Ensemble, ListCorpus, ViewStore, load
 from ensembed.cli import main as command
@@ -113,6 +116,7 @@ def counting(tell: Tell) -> Callable[[], object]:
 
 WORDS = ["dog", "cat", "fox", "man", "red", "old", "blue", "runs", "eats"]
 SENTENCES = [f"{a} {b} {c}" for a in WORDS for b in WORDS[:4] for c in WORDS[4:]]
+COMBINED = [f"{a} {b} {c} {d}" for a in WORDS for b in WORDS for c in WORDS[:3] for d in WORDS[5:8]]
 MEMBERS = ["demo?dim=24&seed=1", "demo?dim=16&seed=2"]
 METHOD = Autoencoder(dim=4, loss="mse", epochs=12, batch_size=32, device="cpu")
 
@@ -184,6 +188,61 @@ def epochs(folder: Path) -> int:
         return 0
     with safe_open(checkpoints[0], "numpy") as file:
         return int(json.loads(file.metadata()["facts"])["epoch"])
+
+
+# Students
+
+TEACHER = DemoEncoder(16)
+STUDENT_FILES = {"config.json", "model.safetensors", "tokenizer.json"}
+STUDENT_FILES |= {"README.md", "config_sentence_transformers.json", "modules.json"}
+
+
+def prepare_distilling(folder: Path) -> None:
+    for name in ("distillation", "static_student", "student_training"):
+        importlib.import_module(f"ensembed.distil.{name}")  # with torch, which starts no thread yet
+    words = Tokenizer(WordLevel({word: i for i, word in enumerate(["[UNK]", *WORDS])}, unk_token="[UNK]"))  # noqa: S106 - a token of no secret
+    words.pre_tokenizer = Whitespace()
+    words.save(str(folder / "tokenizer.json"))
+    store(folder).embed(ListCorpus(COMBINED), TEACHER)
+
+
+def distil(folder: Path, tell: Tell) -> None:
+    from ensembed.distil import distillation, student_training
+    from ensembed.support.training_checkpoint import Checkpoint
+
+    if (folder / "student" / "config.json").exists():
+        return  # it is done, and would be an error
+    student_training._KEEP_EVERY = 0.0
+    plan = distillation.Plan(start=("none",), tokenizer=folder / "tokenizer.json", dim=4, epochs=30, batch_size=64)
+    with watched(Checkpoint, "write", after=lambda: tell(distilled(folder))):
+        how: dict[str, Any] = {"store": store(folder), "device": "cpu", "threads": 1}
+        distillation.distil(TEACHER, ListCorpus(COMBINED), plan, folder / "student", **how)
+    tell(ALL)
+
+
+def distilled(folder: Path) -> int:
+    """Return the steps in the checkpoint; a student, which must be whole, counts for all of them and itself."""
+    if (folder / "student").exists():
+        names = {path.name for path in (folder / "student").iterdir() if path.name[0] != "."}
+        json.loads((folder / "student" / "config.json").read_bytes())
+        with safe_open(folder / "student" / "model.safetensors", "numpy"):
+            if names != STUDENT_FILES:
+                raise LostError(f"the student has the files {sorted(names)}")
+        return ALL
+    if list(folder.rglob("result.json")):  # it is trained
+        return ALL - 1
+    checkpoints = list(folder.rglob("training.safetensors"))
+    if not checkpoints:
+        return 0
+    with safe_open(checkpoints[0], "numpy") as file:
+        return int(json.loads(file.metadata()["facts"])["step"])
+
+
+def student_files(folder: Path) -> dict[str, str]:
+    """Return the hashes of the student's files, but for those that say how long the training took."""
+    return {
+        name: digest for name, digest in tree(folder / "student").items() if name not in ("config.json", "README.md")
+    }
 
 
 SAVES = 6
@@ -308,8 +367,8 @@ def compacted(folder: Path) -> int:
 def build_large_index(folder: Path) -> None:
     """Make an index of several segments, and the vectors of the sample by the new model."""
     index = Index.create(folder / "index", ENCODER, source="demo?dim=16")
-    for start in range(0, len(MIGRATED), 120):
-        index.add(MIGRATED[start : start + 120], [f"id{i}" for i in range(start, min(start + 120, len(MIGRATED)))])
+    for start in range(0, len(COMBINED), 60):
+        index.add(COMBINED[start : start + 60], [f"id{i}" for i in range(start, min(start + 60, len(COMBINED)))])
     index.delete(["id3", "id200"])
     (folder / "before.json").write_text(json.dumps(tree(folder / "index")))
 
@@ -324,7 +383,7 @@ def migrate(folder: Path, tell: Tell) -> None:
             NEW_ENCODER,
             source="demo?dim=12&seed=1",
             kinds=[Ridge()],
-            store=store(folder),
+            store=ViewStore(folder / "store"),
             least=0.0,
         )
     tell(ALL)
@@ -338,13 +397,12 @@ def migrated(folder: Path) -> int:
     if (new / "index.json").exists():
         index = Index.open(new, NEW_ENCODER, verify=True)
         texts = {hit.id: hit.text for hit in index.search(["a dog"], k=10_000)[0]}
-        if texts != {f"id{i}": text for i, text in enumerate(MIGRATED) if i not in (3, 200)}:
+        if texts != {f"id{i}": text for i, text in enumerate(COMBINED) if i not in (3, 200)}:
             raise LostError("rows are lost")
         return ALL
     return len(json.loads((new / migration.STATE).read_text())["done"]) if (new / migration.STATE).exists() else 0
 
 
-MIGRATED = [f"{a} {b} {c} {d}" for a in WORDS for b in WORDS for c in WORDS[:3] for d in WORDS[5:8]]
 NEW_ENCODER = DemoEncoder(12, seed=1)
 
 
@@ -492,5 +550,6 @@ JOBS: dict[str, Job] = {
         pull_another, pull, pulled, lambda folder: tree(folder / "cache" / "encoders"), goes_on=False, share=0.7
     ),
     "data fetch": Job(lambda _: address(), fetch, fetched, tree, goes_on=False, share=0.8),
-    "train": Job(prepare_training, train, epochs, tree, goes_on=True),  # the last one: it imports torch
+    "train": Job(prepare_training, train, epochs, tree, goes_on=True),  # the last ones: they import torch
+    "distil": Job(prepare_distilling, distil, distilled, student_files, goes_on=True),
 }

@@ -24,6 +24,7 @@ from ensembed.methods import GCCA, SVD, Average, Concat
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.reliability import sufficiency
 from ensembed.reliability.agreement import (
+    Near,
     NearPairs,
     cosines,
     dependence,
@@ -130,8 +131,9 @@ class Evidence:
 
     def pairs(self, names: Sequence[str]) -> NearPairs:
         """Return the pairs that are near under any of these encoders, and random ones."""
-        n = len(self.field.texts[TRAIN])
-        return near_pairs([self.near(name) for name in names], self.queries, n, np.random.default_rng(4))
+        neighbours = {place: self.near(name) for place, name in enumerate(names)}
+        near = Near(self.queries, neighbours, len(self.field.texts[TRAIN]))
+        return near_pairs(near, neighbours, np.random.default_rng(4))
 
     @cached_property
     def surface(self) -> Surface:

@@ -307,11 +307,22 @@ def build_old(folder: Path) -> None:
     index.add(TEXTS[120:])
 
 
-def move(folder: Path) -> None:
+def move(folder: Path, sample: int = 5000) -> None:
     store = ViewStore(tempfile.mkdtemp(dir=folder.parent))  # outside: only the new index counts
-    migrate(
-        folder / "old", folder / "new" / "index", INDEXED, source="demo?dim=4", kinds=[Ridge()], least=0, store=store
-    )
+    how: dict[str, Any] = {"source": "demo?dim=4", "kinds": [Ridge()], "least": 0, "store": store}
+    migrate(folder / "old", folder / "new" / "index", INDEXED, sample=sample, **how)
+
+
+def migrated(folder: Path) -> None:
+    build_old(folder)
+    move(folder, sample=200)  # a few rows are translated
+
+
+def own_rows(folder: Path) -> list[str]:
+    """Return the rows of the index, as the model that it names finds them."""
+    index = Index.open(folder / "new" / "index", verify=True)
+    [hits] = index.search(["a dog"], k=1000)
+    return sorted(f"{hit.id} {hit.text} {hit.metadata} {hit.score:.9f}" for hit in hits)
 
 
 def make_student(folder: Path, seed: int) -> None:
@@ -368,6 +379,12 @@ CASES = {
         lambda folder: map_to(folder, "demo?dim=4&seed=1"), model, lambda folder: map_to(folder, "demo?dim=3&seed=1")
     ),
     "migrate": Case(move, rows, build_old),
+    "embed translated rows": Case(
+        lambda folder: Index.open(folder / "new" / "index").embed_translated(10_000), own_rows, migrated
+    ),
+    "change of the model": Case(
+        lambda folder: Index.open(folder / "new" / "index").change_model("demo?dim=3"), own_rows, create
+    ),
     "first student": Case(lambda folder: make_student(folder, 0), student),
     "over a student": Case(lambda folder: make_student(folder, 1), student, lambda folder: make_student(folder, 0)),
     "checkpoint": Case(lambda folder: train(folder, 5), trained, lambda folder: train(folder, 3)),

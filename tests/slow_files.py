@@ -99,6 +99,7 @@ SLOW_FILES = {
     "test_persistence.py": 10,
     "test_serve_clients.py": 15,
     "test_serve_command.py": 10,
+    "test_serve_missing_members.py": 15,
     "test_serve_openapi.py": 10,
     "test_serve_shutdown.py": 10,
     "test_index_crashes.py": 40,

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 import pytest
 from full_disk import full_disk
+from power_cut_points import pull_entry, pulled
 from served_data import by_member, described, serving, year_files, zipped
 
 from ensembed import Ensemble, load
 from ensembed.cli import main
 from ensembed.encoders.demo_encoder import DemoEncoder
-from ensembed.errors import CorruptViewError, DatasetError, DiskFullError, InputError, ModelError, StoreError
+from ensembed.errors import CorruptViewError, DatasetError, DiskFullError, InputError, ModelError, PullError, StoreError
 from ensembed.methods import SVD
 from ensembed.paper.notebook import Notebook
 from ensembed.search import Index
@@ -129,6 +130,7 @@ class Command:
 
 INDEX = ["index", "index", "corpus.txt", "--model", "demo?dim=4", "--batch", "30"]
 FIT = ["fit", "corpus.txt", *MEMBERS, "--store", "store", "--out", "model", "--force", "--method"]
+ENCODE = ["encode", "corpus.txt", "--force", "-e"]
 EMBED = ["embed", "corpus.txt", "--store", "store", "-e"]
 TUNE = ["auto", "--tune", "pairs.tsv"]
 STORE = ["--store", "store"]
@@ -158,13 +160,19 @@ COMMANDS = {
     "delete": Command(
         ["index", "index", *itertools.chain(*(["--delete", str(i)] for i in (0, 1, 2, 20)))], rows, [INDEX]
     ),
+    "change the model": Command(["index", "index", "--model", "demo?dim=3", "--change-model"], rows, [INDEX]),
     "compact": Command(["index", "index", "--compact"], rows, [INDEX, ["index", "index", "--delete", "3"]]),
-    "encode": Command(["encode", "-e", "demo?dim=4", "corpus.txt", "--out", "v.npy", "--force"], written("v.npy")),
     "encode over a file": Command(
-        ["encode", "-e", "demo?dim=4", "corpus.txt", "--out", "v.npy", "--force"],
-        written("v.npy"),
-        [["encode", "-e", "demo?dim=3", "corpus.txt", "--out", "v.npy", "--force"]],
+        [*ENCODE, "demo?dim=4", "--out", "v.npy"], written("v.npy"), [[*ENCODE, "demo?dim=3", "--out", "v.npy"]]
     ),
+    **{
+        f"encode as .{form}": Command(
+            [*ENCODE, "demo?dim=4", "--out", f"v.{form}"],
+            written(f"v.{form}"),
+            library="pyarrow" if form == "parquet" else "ensembed",
+        )
+        for form in ("npy", "csv", "tsv", "jsonl", "parquet", "safetensors")
+    },
     "dedupe": Command(
         [
             "dedupe",
@@ -200,6 +208,12 @@ COMMANDS = {
     "cluster": Command(
         ["cluster", "demo?dim=4", "corpus.txt", "-k", "2", "--out", "c.jsonl", *FORCED],
         written("c.jsonl"),
+        [["cluster", "demo?dim=4", "corpus.txt", "-k", "2", *STORE]],
+        library="sklearn",
+    ),
+    "cluster to a page": Command(
+        ["cluster", "demo?dim=4", "corpus.txt", "-k", "2", "--html", "c.html", *FORCED],
+        written("c.html"),
         [["cluster", "demo?dim=4", "corpus.txt", "-k", "2", *STORE]],
         library="sklearn",
     ),
@@ -338,7 +352,7 @@ def check_every_write(
             assert now == after
         else:
             assert "cannot" in told or "could not" in told
-            assert str(work) in told or any(name in told for name in ("v.npy", "g.csv", "k.txt", "c.jsonl")), told
+            assert str(work) in told or any(name in told for name in after), told
             assert "free space" in told or "make room" in told, told
             for key in before.keys() | after.keys() if commits else ():
                 assert now.get(key) in (before.get(key), after.get(key)), (n, key, told)
@@ -367,6 +381,17 @@ def test_a_disk_that_becomes_full_while_data_is_fetched(tmp_path: Path, monkeypa
             return None
 
         check_every_write(tmp_path, lambda _: None, run, written(*(f"data/{folder}/{name}" for name in files)))
+
+
+def test_a_disk_that_becomes_full_during_a_pull(tmp_path: Path) -> None:
+    def run(work: Path) -> str | None:
+        try:
+            pull_entry(work)
+        except PullError as error:
+            return str(error)
+        return None
+
+    check_every_write(tmp_path, lambda _: None, run, pulled)
 
 
 def test_a_disk_that_becomes_full_during_an_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,21 @@ from ensembed.support.version import __version__
 
 FAILED, MISSING, INTERRUPTED, UNREAD = 1, 3, 130, 141
 _KEPT = ": finished work is kept (of vectors, whole shards); run the same command to continue"
-_QUOTES = "Put quotes around what has spaces in it, and no space between names: -e minilm,wordllama"
+# A shell ends the command at an &, and runs what follows it as another one.
+_NAMES_IN_QUOTES = 'Put names with ? or & in quotes: -e "st:intfloat/e5-small-v2?prefix=query: &device=cpu"'
+_QUOTES = "Put quotes around what has spaces or * in it, and no space between names: -e minilm,wordllama"
+_CUT = 'The name of a model takes it, in quotes: "my-model?truncate_dim=256"'
+_MODEL = "Models are arguments, not options, or encoders with -e: see the usage above"
+_FILE = "Files are arguments, not options: see the usage above"
+_INSTEAD = {  # of options that newcomers try and a command does not have
+    **dict.fromkeys(("--truncate-dim", "--dim", "--dimensions", "--truncate"), _CUT),
+    **dict.fromkeys(("--model", "--model-name", "--model-name-or-path", "--models"), _MODEL),
+    **dict.fromkeys(("--file", "--input", "--corpus", "--texts", "--sentences"), _FILE),
+    "--device": 'The name of an encoder takes it, in quotes: "st:NAME?device=cuda"',
+    "--prompt": 'The name of an encoder takes it, in quotes: "NAME?prefix=query: "',
+    "--normalize": 'The name of an encoder takes it, in quotes: "NAME?normalize=true"; scale those of a model yourself',
+    "--batch-size": 'Only models of sentence-transformers take it, in their names: "st:NAME?batch_size=8"',
+}
 _RESUMABLE = (
     "demo",
     "pull",
@@ -168,6 +182,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         if "unexpected extra argument" in error.format_message():
             click.echo(_QUOTES, err=True)
+        if isinstance(error, click.MissingParameter) and any("?" in word for word in arguments):
+            click.echo(_NAMES_IN_QUOTES, err=True)
+        if isinstance(error, click.NoSuchOption):
+            name = error.option_name.replace("_", "-").removesuffix("-embeddings")
+            if instead := _INSTEAD.get(name):
+                click.echo(f"{instead}.", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         resumable = bool(arguments) and arguments[0] in _RESUMABLE
@@ -217,6 +237,6 @@ def _with_effects(arguments: Sequence[str]) -> list[str]:
 
 def _print_error(error: Exception | str) -> None:
     """Print an error; what it quotes from a file cannot move the cursor."""
-    from ensembed.cli.console import printable  # not needed by help and completion
+    from ensembed.support.text_tables import printable  # not needed by help and completion
 
     click.echo("error: " + "\n".join(map(printable, str(error).split("\n"))), err=True)

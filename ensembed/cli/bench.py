@@ -17,7 +17,7 @@ from ensembed.support.provenance import provenance
 @click.argument("file", required=False, type=INPUT)
 @members_options
 @click.option("--sentences", "-n", "count", type=POSITIVE, default=2000, help="Encode at most this many lines of FILE.")
-@how_options("errors", "column", "file_format", "threads", "quiet", "as_json")
+@how_options(["errors", "column", "file_format", "threads", "quiet", "as_json"])
 def bench(file: Path | None, encoders: tuple[str, ...], count: int, how: How) -> None:
     """Measure what the members of an ensemble cost on this machine.
 
@@ -25,10 +25,10 @@ def bench(file: Path | None, encoders: tuple[str, ...], count: int, how: How) ->
     messages to a help desk are encoded; your own sentences tell more, since longer ones take longer. Repeated and blank
     lines are left out.
 
-    Shown are, for each member: its speed and its share of the time, how long it takes to open it, to encode its first
-    sentence and a sentence by itself (the median, and what 95% stay under), and by how much the process grew. Then the
-    ensemble with its members one after the other and side by side, what combining their vectors adds to it, and the
-    speed of looking up sentences that are in the view store. Nothing is kept.
+    The table has, for each member: its speed and its share of the time, how long it takes to open it, to encode its
+    first sentence and a sentence by itself (the median, and what 95% stay under), and by how much the process grew.
+    Then the ensemble with its members one after the other and side by side, what combining their vectors adds to it,
+    and the speed of looking up sentences that are in the view store. Nothing is kept.
 
     \b
     Examples:

@@ -47,12 +47,12 @@ def _milliseconds(_: click.Context, __: click.Parameter, value: str | None) -> f
     "--encoder", "-e", "encoders", multiple=True, metavar="NAME", type=ENCODER,
     help="An encoder to choose from; several times, or with commas. [default: all of the catalogue that are here]",
 )  # fmt: skip
-@click.option("--budget", callback=_milliseconds, help="The most time of an ensemble a sentence, as in 3ms.")
-@click.option("--dims", type=POSITIVE, help="The dimension that the vectors shall have at most.")
+@click.option("--budget", callback=_milliseconds, help="The most time of an ensemble for a sentence, as in 3ms.")
+@click.option("--dims", type=POSITIVE, help="The most dimensions of the vectors.")
 @click.option("--members", type=POSITIVE, default=3, help="The most members of an ensemble.")
 @click.option("--rows", type=click.IntRange(min=LEAST_ROWS), default=3000, help="Distinct sentences to look at.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the samples.")
-@how_options("store", "wait", "errors", "column", "file_format", "threads", "trust", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "column", "file_format", "threads", "trust", "quiet", "as_json"])
 def choose(
     corpus: Path,
     encoders: tuple[str, ...],
@@ -65,9 +65,9 @@ def choose(
 ) -> None:
     """Choose encoders, and an ensemble of them, for the unlabelled sentences of CORPUS. No label is read.
 
-    Shown are the encoders, the best first: how far each stands below the first (`ensembed reliability` explains it),
-    how probable it is that it is better than the next, its time a sentence on this machine, and what it adds to the
-    others of the chosen ensemble, in points of correlation with people's judgements of similarity. Then whether an
+    The table has the encoders, the best first: how far each stands below the first (`ensembed reliability` explains
+    it), how probable it is that it is better than the next, its time a sentence on this machine, and what it adds to
+    the others of the chosen ensemble, in points of correlation with people's judgements of similarity. Then whether an
     ensemble helps at all, the best ensembles, and the command that fits the chosen one.
 
     The expectations are rough: they come from encoders and pairs of STS-B dev, and say which ensemble is likely to be

@@ -9,6 +9,8 @@ import click
 
 from ensembed.cli.completion import MODEL
 from ensembed.cli.console import print_json, print_sentence
+
+# The same names as in `dedupe`: both read FILE, open MODEL and write records.
 from ensembed.cli.options import (
     FILE,
     INPUT,
@@ -47,7 +49,7 @@ from ensembed.support.atomic_files import write_output
 @click.option("--html", "page", type=FILE, help="Write a page with a map, to browse the clusters (.html).")
 @force_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of all random choices.")
-@how_options("store", "wait", "errors", "threads", "moved", "trust", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "threads", "moved", "trust", "quiet", "as_json"])
 def cluster(
     model: str,
     corpus: Path,

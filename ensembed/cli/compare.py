@@ -48,7 +48,7 @@ _DEFAULT = "the distinct sentences of STS-B train"
 @click.option("--svg", type=FILE, help="Write the heat maps to this file.")
 @click.option("--markdown", type=FILE, help="Write a page with everything to this file.")
 @force_option
-@how_options("store", "wait", "errors", "column", "file_format", "threads", "moved", "trust", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "column", "file_format", "threads", "moved", "trust", "quiet", "as_json"])
 def compare(
     encoders: tuple[str, ...],
     path: Path | None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,21 +10,9 @@ from typing import Any
 
 import click
 
-from ensembed.support.text_tables import text_table
+from ensembed.support.text_tables import printable, text_table
 
 STDIN = "standard input"
-# Characters that a terminal obeys instead of showing them: C0, DEL, C1, and those that turn the direction of a line.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def printable(text: str) -> str:
-    r"""Return a text that cannot move the cursor or change the colours: control characters as JSON escapes them.
-
-    Example:
-        >>> print(printable("a\x1b[31mb"))
-        a\u001b[31mb
-    """
-    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401 - anything that JSON can hold

@@ -56,7 +56,7 @@ from ensembed.search.groups import FALSE_PAIRS, find_duplicates, write_groups, w
     "--show", type=click.IntRange(min=0), default=10, help="Largest groups, and nearest candidates, to print."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the sample for the threshold.")
-@how_options("store", "wait", "errors", "threads", "moved", "trust", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "threads", "moved", "trust", "quiet", "as_json"])
 def dedupe(model: str, corpus: Path, columns: Columns, out: Out, how: How, **settings: Any) -> None:  # noqa: ANN401 - the options above
     """Find sentences of FILE that say the same.
 

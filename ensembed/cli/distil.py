@@ -10,7 +10,7 @@ import click
 
 from ensembed.cli.completion import MODEL
 from ensembed.cli.console import print_json, print_table
-from ensembed.cli.options import FILE, FOLDER, POSITIVE, How, corpus_argument, force_option, how_options
+from ensembed.cli.options import FILE, FOLDER, POSITIVE, How, check_order, corpus_argument, force_option, how_options
 from ensembed.distil.distillation import Distilled, Plan, compare_students, save_trained
 from ensembed.distil.distillation import distil as distil_model
 from ensembed.distil.distillation import prepare as prepare_job
@@ -77,7 +77,7 @@ def _dimensions(_context: click.Context, _parameter: click.Parameter, value: str
     help="Make nothing: compare MODELs with the teacher on the corpus.",
 )
 @force_option
-@how_options("store", "wait", "errors", "column", "file_format", "threads", "moved", "trust", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "column", "file_format", "threads", "moved", "trust", "quiet", "as_json"])
 def distil(
     teacher: str,
     corpus: Path | str,
@@ -122,6 +122,7 @@ def distil(
     """
     if sum(map(bool, (prepare, report))) + (out is not None) != 1:
         raise click.UsageError("Give one of --out, --prepare and --report.")
+    check_order(teacher, corpus)
     if as_onnx is not None:  # before the training, and not after it
         from ensembed.integrations.onnx_bert import check_export
 
@@ -134,12 +135,14 @@ def distil(
     start = settings.pop("start")
     plan = Plan(start=tuple(split_names(start)) if start else None, precision=precision, **settings)
     with how.open_corpus(corpus) as source, how.progress() as progress:
-        taught: Encoder | Path = Path(teacher) if teacher.endswith(".npy") else how.open_model(teacher, progress)
+        sources = (teacher, *report)
+        from_file = teacher.endswith(".npy")
+        taught: Encoder | Path = Path(teacher) if from_file else how.open_model(teacher, progress, beside=sources)
         common: dict[str, Any] = {"store": how.views, "threads": how.threads, "progress": progress}
         if report:
             if isinstance(taught, Path):
                 raise InputError("--report compares models: name the teacher, not a file of its vectors")
-            _report(taught, source, [how.open_model(name, progress) for name in report], how)
+            _report(taught, source, [how.open_model(name, progress, beside=sources) for name in report], how)
             return
         if prepare is not None:
             job = prepare_job(taught, source, plan, prepare, **common)
@@ -166,7 +169,8 @@ def _print(student: Distilled, out: Path, as_onnx: Path | None, how: How) -> Non
     about = student.result["facts"]
     trained = f"trained on {about['sentences']:,} sentences in {about['seconds']:g} s"
     click.echo(
-        f"\n{out}: {student.facts['dim']} dimensions, {trained}; figures on {about['held_out']:,} held-out ones."
+        f"\n{out}: {student.facts['dim']} dimensions, {trained}; figures on {about['held_out']:,} held-out ones. "
+        f"Every command takes it by the name {'model2vec' if student.facts['student'] == 'static' else 'st'}:{out}."
     )
 
 

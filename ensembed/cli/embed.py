@@ -28,7 +28,7 @@ from ensembed.views import ViewStore
 @click.option("--shard-rows", type=click.IntRange(min=1), default=4096, help="Rows per shard.")
 @click.option("--verify", is_flag=True, help="Check every byte first and encode damaged shards again.")
 @engine_options
-@how_options("store", "wait", "errors", "column", "file_format", "threads", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "column", "file_format", "threads", "quiet", "as_json"])
 def embed(
     corpus: Path | str, encoders: tuple[str, ...], shard_rows: int, verify: bool, engine: EngineChoice, how: How
 ) -> None:
@@ -37,10 +37,10 @@ def embed(
     CORPUS is text (a sentence a line), CSV or TSV with a header, JSON Lines, plain or gzipped, or Parquet; - is
     standard input. It may be a folder or a pattern ('news/*.parquet'), whose files are read in the order of their
     names, and a URL of any protocol that fsspec knows (s3://bucket/news). Blank lines are left out and each distinct
-    sentence is encoded once. The command can be interrupted at any time, even by kill -9: run it again and it goes on,
-    at most one shard behind.
+    sentence is encoded once. The command can be interrupted at any time, even by kill -9: run it again and it goes on;
+    at most one shard is lost.
 
-    With --engine ray a cluster encodes, and what one engine began the other can finish. CORPUS and --store must be
+    With --engine ray a cluster encodes. Either engine can finish what the other began. CORPUS and --store must be
     places that all machines of the cluster reach by the same name. What each stage took goes to standard error; with
     --json, an object holds the views and the stages.
 

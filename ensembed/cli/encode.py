@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -13,15 +14,25 @@ import click
 import numpy as np
 
 from ensembed.cli.completion import ENCODER, MODEL
-from ensembed.cli.console import STDIN, print_json, printable
-from ensembed.cli.options import FILE, Columns, How, check_order, check_outputs, force_option, how_options
+from ensembed.cli.console import STDIN, print_json
+from ensembed.cli.options import (
+    FILE,
+    Columns,
+    How,
+    check_model_name,
+    check_order,
+    check_outputs,
+    force_option,
+    how_options,
+)
 from ensembed.corpora.corpus import FileKind, Lines, file_kind
 from ensembed.encoders import Encoder
-from ensembed.errors import CorpusError, InputError
+from ensembed.errors import CorpusError, InputError, UnknownEncoderError
 from ensembed.models.opening import HUB, open_model
 from ensembed.models.saved_model import is_model
 from ensembed.support.atomic_files import write_rows
 from ensembed.support.progress import bars
+from ensembed.support.text_tables import printable
 from ensembed.support.vector_files import write_vectors
 
 _BATCH = 1024
@@ -44,7 +55,7 @@ _ENDINGS = (".npy", ".csv", ".tsv", ".jsonl", ".parquet", ".safetensors")
     "--out", "-o", type=FILE, help=f"Write the vectors to a file, in the format of its ending: {', '.join(_ENDINGS)}."
 )
 @force_option
-@how_options("errors", "column", "file_format", "threads", "trust", "quiet", "as_json")
+@how_options(["errors", "column", "file_format", "threads", "trust", "quiet", "as_json"])
 def encode(
     model: str | None, file: str | None, names: tuple[str, ...], out: Path | None, force: bool, how: How
 ) -> None:
@@ -78,16 +89,25 @@ def encode(
     if model is None:
         raise click.UsageError("Say what encodes: a MODEL, or an encoder with -e.")
     path = Path(file or "-")
-    if str(path) != "-" and not path.exists():  # better now than when the model is open
+    if Path(model).is_file():
         check_order(model, path)
-        raise CorpusError(f"there is no file {str(path)!r}")
+    if str(path) != "-" and not path.exists():  # better now than when the model is open
+        text, words = shlex.quote(str(path)), shlex.join(["ensembed", "encode", model])
+        hint = f"; to encode a text, write echo {text} | {words}" if " " in text or not path.suffix else ""
+        raise CorpusError(f"there is no file {str(path)!r}{hint}")
+    if path.is_dir():
+        raise CorpusError(f"{str(path)!r} is a folder, not a file: name one with a sentence a line")
     ending = ".npy" if out is None or (out.exists() and not out.is_file()) else out.suffix.lower()
     if ending not in _ENDINGS:
         raise InputError(f"{out} ends in none of {', '.join(_ENDINGS)}, which say how to write it: rename it")
     if out is not None and not (out.parent.is_dir() and not out.exists()):
         check_outputs(force, file=path, out=out)
     with bars(enabled=False if how.quiet else None) as progress:
-        encoder = open_model(model, encoders=moved, threads=how.threads, progress=progress, trust=how.trust)
+        try:
+            encoder = open_model(model, encoders=moved, threads=how.threads, progress=progress, trust=how.trust)
+        except UnknownEncoderError:
+            check_model_name(model)
+            raise
     shown = STDIN if str(path) == "-" else str(path)
     # A pipe can be opened only once.
     source = sys.stdin.buffer if shown == STDIN else path if path.is_file() else path.open("rb")

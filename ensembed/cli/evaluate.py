@@ -46,7 +46,7 @@ _MTEB = "mteb:"
 @click.option(
     "--resamples", type=click.IntRange(min=0), default=2000, help="Resamples for the intervals and tests of tasks."
 )
-@how_options("threads", "moved", "trust", "quiet", "as_json", "store", "wait")
+@how_options(["threads", "moved", "trust", "quiet", "as_json", "store", "wait"])
 def evaluate(
     models: tuple[str, ...],
     names: tuple[str, ...],
@@ -131,16 +131,16 @@ def _score_tasks(
 
 def _print_json(results: dict[str, list[Result]], protocol: Protocol, scored: TaskResults | None) -> None:
     models = {source: [result.to_json() for result in scores] for source, scores in results.items()}
-    found = scored.to_json() if scored is not None else {"models": {}}
-    both = {source: [*models.get(source, []), *found["models"].get(source, [])] for source in models | found["models"]}
-    compared = {"comparisons": found["comparisons"]} if scored is not None else {}
+    tasks = scored.to_json() if scored is not None else {"models": {}}
+    both = {source: [*models.get(source, []), *tasks["models"].get(source, [])] for source in models | tasks["models"]}
+    compared = {"comparisons": tasks["comparisons"]} if scored is not None else {}
     print_json({"provenance": provenance(), "protocol": protocol, "models": both, **compared})
 
 
 def _print_tasks(scored: TaskResults, parts: bool) -> None:
-    some = next(iter(scored.results.values()))
-    means = len(some) > 1
-    headers = ["model", *(f"{result.task} {result.main}" for result in some), *(["mean"] if means else [])]
+    first = next(iter(scored.results.values()))
+    means = len(first) > 1
+    headers = ["model", *(f"{result.task} {result.main}" for result in first), *(["mean"] if means else [])]
     rows = []
     for model, results in scored.results.items():
         cells = [f"{100 * result.figures[result.main].value:.1f}" for result in results]
@@ -152,19 +152,19 @@ def _print_tasks(scored: TaskResults, parts: bool) -> None:
     comparisons = scored.comparisons()
     if comparisons:
         click.echo("\nAgainst the best single encoder, by a paired bootstrap test:\n")
-        main = {(result.task, result.main) for result in some} | {("mean", "mean")}
-        shown = [found for found in comparisons if parts or (found.task, found.figure) in main]
+        main = {(result.task, result.main) for result in first} | {("mean", "mean")}
         lines = [
             [
-                found.model,
-                found.task,
-                found.figure,
-                found.member,
-                f"{100 * found.difference:+.1f}",
-                f"{100 * found.low:+.1f} to {100 * found.high:+.1f}",
-                f"{found.p_holm:.3f}",
+                comparison.model,
+                comparison.task,
+                comparison.figure,
+                comparison.member,
+                f"{100 * comparison.difference:+.1f}",
+                f"{100 * comparison.low:+.1f} to {100 * comparison.high:+.1f}",
+                f"{comparison.p_holm:.3f}",
             ]
-            for found in shown
+            for comparison in comparisons
+            if parts or (comparison.task, comparison.figure) in main
         ]
         print_table(["model", "task", "figure", "best", "gain", "95%", "p"], lines, left=4)
     click.echo("\nFigures x 100; p by Holm's correction for the number of ensembles.")

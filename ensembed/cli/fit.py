@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,7 +26,7 @@ from ensembed.cli.options import (
 )
 from ensembed.errors import ModelError
 from ensembed.methods import Method
-from ensembed.models.ensemble import Ensemble
+from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.models.saved_model import CONFIG, is_own_folder
 from ensembed.models.summary import spectrum, summary
 from ensembed.sts import read_pairs
@@ -32,6 +34,9 @@ from ensembed.support.atomic_files import why_not_writable
 from ensembed.support.progress import bars
 from ensembed.support.text_tables import text_table
 from ensembed.views import ViewStore
+
+if TYPE_CHECKING:
+    from ensembed.engines import Stage
 
 
 @click.command()
@@ -55,7 +60,7 @@ from ensembed.views import ViewStore
     "[default: encode with all members]",
 )
 @training_engine_options
-@how_options("store", "wait", "errors", "column", "file_format", "threads", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "column", "file_format", "threads", "quiet", "as_json"])
 def fit(
     corpus: Path | str,
     encoders: tuple[str, ...],
@@ -134,17 +139,19 @@ def fit(
                 threads=how.threads,
                 progress=progress,
             )
-    if cheap is not None:
-        model = model.cheap(cheap)
-        ensemble = model.ensemble
+    model = model if cheap is None else model.cheap(cheap)
     model.save(out)
     if how.as_json:
-        meta = model.meta
-        members = [encoder.spec.name for encoder in ensemble.encoders]
-        facts = {"method": dict(meta.method), "members": members, "dim": meta.dim, "rows": meta.rows}
-        took = {"stages": stages_json(chosen.stages)} if chosen.stages else {}
-        print_json({"model": str(out), **facts, "spectrum": spectrum(meta), **took})
+        _print_json(model, out, chosen.stages)
         return
     click.echo(text_table(["what", ""], [["model", str(out)], *summary(model)], left=2))
     if chosen.stages and not how.quiet:
         print_stages(chosen.stages)
+
+
+def _print_json(model: MetaEncoder, out: Path, stages: Sequence[Stage]) -> None:
+    meta = model.meta
+    members = [encoder.spec.name for encoder in model.ensemble.encoders]
+    facts = {"method": dict(meta.method), "members": members, "dim": meta.dim, "rows": meta.rows}
+    took = {"stages": stages_json(stages)} if stages else {}
+    print_json({"model": str(out), **facts, "spectrum": spectrum(meta), **took})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import click
 
 from ensembed.cli.completion import MODEL
 from ensembed.cli.console import STDIN, human_bytes, print_json, print_table
-from ensembed.cli.options import FOLDER, Columns, Gathered, How, column_options, how_options, read_batches
+from ensembed.cli.options import PATH, Columns, Gathered, How, column_options, how_options, read_batches
 from ensembed.corpora.corpus import BadBytes
 from ensembed.corpora.record_files import RecordFile
 from ensembed.errors import CorpusError
@@ -69,7 +71,7 @@ adding_options = Gathered(
 
 
 @click.command()
-@click.argument("folder", type=FOLDER)
+@click.argument("folder", type=PATH)
 @click.argument("file", required=False, type=click.Path())
 @click.option(
     "--model",
@@ -95,7 +97,7 @@ adding_options = Gathered(
 @click.option("--compact", is_flag=True, help="Write the rows again without the deleted ones.")
 @click.option("--verify", is_flag=True, help="Read every byte first and compare the checksums.")
 @click.option("--wait", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait for another writer.")
-@how_options("errors", "threads", "moved", "trust", "quiet", "as_json")
+@how_options(["errors", "threads", "moved", "trust", "quiet", "as_json"])
 def index(
     folder: Path,
     file: str | None,
@@ -130,6 +132,9 @@ def index(
       ensembed index big-index sentences.txt.gz --model minilm --dtype int8
       ensembed search my-index "how do I reset my password"
     """
+    if folder.is_file():
+        words = shlex.join([file or "my-index", str(folder)])
+        raise click.UsageError(f"FOLDER, where the index is, comes before FILE: ensembed index {words} …")
     source = None if file is None else _source(file, columns, how.errors)
     if not os.path.lexists(folder / MANIFEST) and (model is None or source is None):
         raise click.UsageError(f"There is no index in {folder}: to make one, give a FILE and --model.")
@@ -164,10 +169,15 @@ def index(
     if verify and (rows := facts["without_block_checksums"]):
         problem = f"{rows} rows have no checksums of blocks, so that a search may not notice later damage"
         click.echo(f"note: {problem}; --compact adds them", err=True)
-    if how.as_json:
-        print_json(facts | {f"now_{key}": value for key, value in changes.items()})
+    _print(facts, changes, how.as_json)
+
+
+def _print(facts: Mapping[str, Any], changes: Mapping[str, Any], as_json: bool) -> None:
+    """Print what is in an index, and what the command changed in it."""
+    if as_json:
+        print_json({**facts, **{f"now_{key}": value for key, value in changes.items()}})
         return
-    shown = facts | {"bytes": human_bytes(facts["bytes"])}
+    shown = {**facts, "bytes": human_bytes(facts["bytes"])}
     shown = {key: value for key, value in shown.items() if value or key != "without_block_checksums"}
     shown |= {f"{key} now": value for key, value in changes.items() if value or key in ("added", "deleted", "embedded")}
     print_table(["what", ""], [[key, str(value)] for key, value in shown.items()], left=2)

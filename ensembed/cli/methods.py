@@ -145,9 +145,8 @@ method_options = Gathered(
     {
         "method": click.option(
             "--method",
-            type=click.Choice(
-                list({**all_methods(), **UNUSABLE})
-            ),  # those that cannot be used are refused with a reason
+            # Those that cannot be used are refused with a reason.
+            type=click.Choice(list({**all_methods(), **UNUSABLE}), case_sensitive=False),
             metavar=f"[{'|'.join(all_methods())}]",
             default="auto",
             help="How the members are combined. auto is recommended: it finds out which members can be trusted.",

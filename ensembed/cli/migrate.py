@@ -33,17 +33,17 @@ from ensembed.search.migration import migrate as migrate_index
     help="Ask before going on with less of the ten nearest than this.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Go on without asking.")
-@how_options("store", "wait", "threads", "moved", "trust", "quiet", "as_json")
+@how_options(["store", "wait", "threads", "moved", "trust", "quiet", "as_json"])
 def migrate(
     folder: Path, model: str, out: Path, sample: int, kind: str | None, least: float, yes: bool, how: How
 ) -> None:
     """Make the index in FOLDER one of another model by translating its vectors; the texts are not embedded again.
 
     A sample of the texts is embedded with the new model, and a map from the old vectors to the new ones is fitted on
-    it. The figures (`ensembed translate` explains them) come first; if less is to be expected than --least, it asks
-    before it goes on. FOLDER is only read. The new index is complete or absent: interrupted, even by kill -9, the same
-    command goes on. It is searched with the new model, and new texts are embedded with it. It knows which rows were
-    translated: `ensembed index OUT --embed-translated 100000` embeds some of them, at any time.
+    it. The figures (`ensembed translate` explains them) are printed first; if they promise less than --least, the
+    command asks before it goes on. FOLDER is only read. The new index is complete or absent: interrupted, even by kill
+    -9, the same command goes on. It is searched with the new model, and new texts are embedded with it. It knows which
+    rows were translated: `ensembed index OUT --embed-translated 100000` embeds some of them, at any time.
 
     \b
     Examples:

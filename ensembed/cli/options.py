@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -21,11 +22,12 @@ from click.core import ParameterSource
 from ensembed.cli.completion import ENCODER, ENSEMBLE
 from ensembed.cli.console import STDIN, human_bytes
 from ensembed.corpora import open_corpus as open_stored_corpus
-from ensembed.corpora.corpus import URL, BadBytes, Corpus, FileFormat, Lines
+from ensembed.corpora.corpus import URL, BadBytes, Corpus, FileFormat, Lines, shorten
 from ensembed.corpora.record_files import FORMS, RecordFile, form_of, new_text_file
 from ensembed.encoders import Encoder
 from ensembed.engines.engine import Local
 from ensembed.errors import EFFECTS, CorpusError, InputError
+from ensembed.models.ensemble import MISSING, Missing
 from ensembed.models.named_ensembles import ENSEMBLES, named_ensemble, split_names
 from ensembed.models.opening import open_model
 from ensembed.models.saved_model import is_model, read_model, split_model_name
@@ -87,6 +89,17 @@ moved_option = click.option(
     metavar="OLD=NEW",
     help="A member of a saved model that has moved: its name in the model, and its name now.",
 )
+missing_option = click.option(
+    "--missing",
+    type=click.Choice(MISSING),
+    default="error",
+    help="When a member of a saved model fails: fail, too; drop it, or predict what it would add.",
+)
+time_limit_option = click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds that a member may take for a batch of texts; a slower one counts as failed. [default: no limit]",
+)
 column_option = click.option(
     "--text-column",
     "--column",
@@ -109,17 +122,20 @@ class Gathered:
     name: str
     make: Callable[..., object]
     options: Mapping[str, Decorator]
+    only: Sequence[str] | None = None
+    """Those of the options that the command has, in the order of its help; None for all."""
 
     def __call__(self, function: Callable[..., Any]) -> Any:  # noqa: ANN401 - click's decorators make commands
         """Return the function with these options."""
 
         @functools.wraps(function)
         def command(*arguments: Any, **values: Any) -> Any:  # noqa: ANN401 - whatever the command takes
-            made = self.make(**{key: values.pop(key) for key in self.options})
+            made = self.make(**{key: values.pop(key) for key in keys})
             return function(*arguments, **values, **{self.name: made})
 
-        for option in reversed(list(self.options.values())):
-            command = option(command)
+        keys = list(self.options) if self.only is None else self.only
+        for key in reversed(keys):
+            command = self.options[key](command)
         return command
 
 
@@ -170,6 +186,8 @@ class How:
     file_format: FileFormat | None = None
     threads: int | None = None
     moved: tuple[str, ...] = ()  # members of saved models: OLD=NEW
+    missing: Missing = "error"
+    time_limit: float | None = None
     trust: str = ""  # some of `EFFECTS`
     quiet: bool = False
     as_json: bool = False
@@ -185,12 +203,21 @@ class How:
 
         A member that has moved must be one of this model's, or of those that are opened beside it.
         """
+        check_model_name(source)
         moved = self.moved
         if moved and beside:
             moved_beside = moved_members([*beside, *moved])
             own = moved_members([source, *moved])
             moved = tuple(text for text in moved if text in own or text not in moved_beside)
-        return open_model(source, encoders=moved, threads=self.threads, progress=progress, trust=self.trust)
+        return open_model(
+            source,
+            encoders=moved,
+            threads=self.threads,
+            missing=self.missing,
+            time_limit=self.time_limit,
+            trust=self.trust,
+            progress=progress,
+        )
 
     def open_corpus(self, path: Path | str) -> AbstractContextManager[Corpus]:
         """Open a file, folder, pattern, URL or standard input."""
@@ -208,6 +235,8 @@ _HOW = {
     "file_format": format_option,
     "threads": threads_option,
     "moved": moved_option,
+    "missing": missing_option,
+    "time_limit": time_limit_option,
     "trust": trust_option,
     "quiet": quiet_option,
     "as_json": json_option,
@@ -216,9 +245,8 @@ _HOW = {
 }
 
 
-def how_options(*names: str) -> Decorator:
-    """Return those options of `How`, which a command receives as one `how`; the others keep their defaults."""
-    return Gathered("how", How, {name: _HOW[name] for name in names})
+how_options = functools.partial(Gathered, "how", How, _HOW)
+"""The options of `How` with these names, which a command receives as one `how`; the others keep their defaults."""
 
 
 class _CorpusType(click.Path):
@@ -360,11 +388,21 @@ def check_outputs(force: bool, /, *, file: Path | None = None, **outputs: Path |
             raise InputError(f"{path} is there already: name another file, or replace it with --force")
 
 
-def check_order(model: str, file: Path) -> None:
-    """Raise an error if FILE is given before MODEL."""
-    if Path(model).is_file() and not file.exists() and str(file) != "-":
-        command = click.get_current_context().command_path
-        raise click.UsageError(f"MODEL comes before FILE: {command} {shlex.quote(str(file))} {shlex.quote(model)}")
+def check_order(model: str, file: Path | str) -> None:
+    """Raise an error if the command's second argument, the file, is given before the first, the model."""
+    if not Path(model).is_file() or model.endswith(".npy") or str(file) == "-":
+        return
+    if is_model(str(file)) or not (URL.match(str(file)) or Path(file).exists()):
+        context = click.get_current_context()
+        first, second = (argument.make_metavar(context).strip("[]") for argument in context.command.params[:2])
+        words = shlex.join([*context.command_path.split(), str(file), model])
+        raise click.UsageError(f"{first} comes before {second}: {words}")
+
+
+def check_model_name(name: str) -> None:
+    """Raise an error if a text was given where the model's name belongs."""
+    if " " in name.strip() and not re.search("[:?]", name) and not os.path.exists(name):  # noqa: PTH110 - False for any text
+        raise click.UsageError(f"A model comes first, and {shorten(name)} is a text: see the usage above.")
 
 
 def command_line(*leave_out: str) -> str:
@@ -441,8 +479,8 @@ _ENGINE: dict[str, Decorator] = {
         "--resources",
         multiple=True,
         metavar="[NAME:]KEY=VALUE,…",
-        help="What an encoder's actors get, as in minilm:num_cpus=2,num_gpus=1,actors=2-8,shards=4,batch_size=64; "
-        "without a name, what all others get.",
+        help="What an encoder's actors get, as in minilm:num_cpus=2,actors=2-8,shards=4 or "
+        "st:BAAI/bge-base-en-v1.5:num_gpus=1,batch_size=64; without a name, what all others get.",
     ),
 }
 _train_workers = click.option(

@@ -21,6 +21,7 @@ from ensembed.cli.options import (
 )
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.errors import InputError, MissingError
+from ensembed.fetch.catalog import require_pulled
 from ensembed.models.model_vectors import model_vectors
 from ensembed.reliability import reliability as estimate_reliability
 from ensembed.reliability.estimate import LEAST_ROWS, sample_rows, sample_sentences
@@ -40,7 +41,7 @@ from ensembed.support.provenance import provenance
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of the samples.")
 @click.option("--plot", type=FILE, help="Draw leads and weights, as an SVG file.")
 @force_option
-@how_options("store", "wait", "errors", "column", "file_format", "threads", "trust", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "column", "file_format", "threads", "trust", "quiet", "as_json"])
 def reliability(
     corpus: Path, encoders: tuple[str, ...], rows: int, seed: int, plot: Path | None, force: bool, how: How
 ) -> None:
@@ -88,6 +89,7 @@ def reliability(
                 f"{source} holds {len(sample)} distinct sentences: it takes at least {LEAST_ROWS} to find out which of "
                 f"{len(sources)} members to trust"
             )
+        require_pulled(sources)
         members = [how.open_model(name, progress, beside=sources) for name in sources]
         looked_at: Corpus = source
         try:

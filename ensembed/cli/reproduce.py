@@ -48,7 +48,7 @@ from ensembed.support.machine import cache_dir
 @click.option(
     "--fresh", is_flag=True, help="Run all experiments again; views are kept. Omit it to go on after an interruption."
 )
-@how_options("store", "wait", "errors", "column", "threads", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "column", "threads", "quiet", "as_json"])
 def reproduce(
     encoders: tuple[str, ...],
     corpora: tuple[str, ...],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -12,16 +13,18 @@ from pathlib import Path
 import click
 
 from ensembed.cli.completion import MODEL
-from ensembed.cli.console import STDIN, print_json, print_table, printable
+from ensembed.cli.console import STDIN, print_json, print_table
 from ensembed.cli.options import FOLDER, How, how_options
 from ensembed.corpora.corpus import read_lines
 from ensembed.errors import InputError, SearchIndexError
 from ensembed.models.translation import verdict
 from ensembed.reliability.search_agreement import LEAST_ROWS
 from ensembed.search import Hit, Index
+from ensembed.search.index_files import MANIFEST
 from ensembed.search.index_input import check_texts
 from ensembed.search.migration import SAMPLE, query_map
 from ensembed.support.progress import Progress
+from ensembed.support.text_tables import printable
 
 _SHOWN = 100
 
@@ -38,7 +41,7 @@ _SHOWN = 100
     help="Encode queries with another model, and translate them to the index's: a name, or a map of `translate`.",
 )
 @click.option("--sample", type=click.IntRange(min=LEAST_ROWS), default=SAMPLE, help="Texts to fit that map on.")
-@how_options("threads", "moved", "trust", "store", "as_json")
+@how_options(["threads", "moved", "trust", "store", "as_json"])
 def search(
     folder: Path,
     queries: tuple[str, ...],
@@ -65,6 +68,11 @@ def search(
     """
     if model is not None and query_model is not None:
         raise click.UsageError("Give --model, the index's own one, or --query-model, another one.")
+    if queries and not folder.exists() and (Path(queries[-1]) / MANIFEST).is_file():
+        words = shlex.join([queries[-1], str(folder), *queries[:-1]])
+        raise click.UsageError(f"FOLDER comes before the queries: ensembed search {words}")
+    if len(queries) > 1 and not any(" " in query.strip() for query in queries):
+        click.echo('note: every query is one word; one of several words needs quotes: "interest rates rise"', err=True)
     with how.progress() as progress:
         index = Index.open(folder, model, encoders=how.moved, threads=how.threads, trust=how.trust, progress=progress)
         if not len(index):

@@ -50,7 +50,7 @@ _MB = 1 << 20
 @click.option("--timeout", type=click.FloatRange(0.001), default=60.0, help="Seconds for a request.")
 @click.option("--drain", type=click.FloatRange(0), default=0.0, help="Seconds to go on after SIGTERM.")
 @click.option("--log-requests", is_flag=True, help="Log a line per request, without its texts.")
-@how_options("threads", "moved", "trust", "quiet")
+@how_options(["threads", "moved", "missing", "time_limit", "trust", "quiet"])
 def serve(how: How, **given: Any) -> None:  # noqa: ANN401 - the options above
     """Serve MODEL (a saved model's folder, an encoder's name) over HTTP.
 
@@ -61,6 +61,7 @@ def serve(how: How, **given: Any) -> None:  # noqa: ANN401 - the options above
     Examples:
       ensembed serve my-model
       ensembed serve my-model --index my-index --port 9000
+      ensembed serve my-model --missing drop --time-limit 2
       ENSEMBED_API_KEYS="$(cat key)" ensembed serve my-model --host 0.0.0.0 --name text-embedding-3-small
     """
     from ensembed.serve import Settings, create_app

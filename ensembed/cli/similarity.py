@@ -18,7 +18,7 @@ from ensembed.sts.protocol import cosine
 @click.argument("model", type=MODEL)
 @click.argument("sentences", nargs=-1)
 @click.option("--pairs", type=INPUT, help="Read sentence1<TAB>sentence2 from a file (- for standard input) instead.")
-@how_options("threads", "moved", "trust", "as_json")
+@how_options(["threads", "moved", "trust", "as_json"])
 def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, how: How) -> None:
     """Print how alike sentences are.
 
@@ -30,12 +30,12 @@ def similarity(model: str, sentences: tuple[str, ...], pairs: Path | None, how: 
       ensembed similarity my-model "A dog runs." "A puppy is running." "Stocks fell."
       ensembed similarity minilm --pairs pairs.tsv --json
     """
+    example = 'ensembed similarity minilm "A dog runs." "A puppy is running."'
     if (pairs is None) == (len(sentences) == 0):
         raise click.UsageError("give two or more sentences, or --pairs FILE")
     if pairs is None and len(sentences) == 1:
-        raise click.UsageError("give at least two sentences: the first is compared with each of the others")
+        raise click.UsageError(f"give a model, and at least two sentences to compare: {example}")
     if len(sentences) > 2 and not any(" " in sentence.strip() for sentence in sentences):
-        example = 'ensembed similarity MODEL "A dog runs." "A puppy is running."'
         click.echo(f"note: every sentence is one word; sentences need straight quotes: {example}", err=True)
     with how.progress() as progress:
         encoder = how.open_model(model, progress)

@@ -27,9 +27,9 @@ from ensembed.support.atomic_files import why_not_writable
 @click.option("--sample", type=click.IntRange(min=LEAST_ROWS), default=SAMPLE, help="Sentences of CORPUS to fit on.")
 @click.option("--kind", type=click.Choice(NAMES), help="The kind of map. [default: the one that finds most]")
 @click.option(
-    "--rows", type=click.IntRange(min=1), help="Texts of the index that you have in mind. [default: CORPUS's]"
+    "--rows", type=click.IntRange(min=1), help="Number of texts in the index that you plan. [default: CORPUS's]"
 )
-@how_options("store", "wait", "errors", "column", "file_format", "threads", "moved", "trust", "quiet", "as_json")
+@how_options(["store", "wait", "errors", "column", "file_format", "threads", "moved", "trust", "quiet", "as_json"])
 def translate(
     source: str,
     target: str,
@@ -47,12 +47,12 @@ def translate(
     will be translated. No labels are needed. The map is saved as a model, which encodes with SOURCE: whatever takes a
     model takes it.
 
-    The figures are those of searches: what is found among translated texts, of what is found if all texts are embedded
-    with TARGET. recall@10: the part of the ten nearest; recall@1: how often the nearest is the same; MRR: the mean of
-    1 / the rank of the nearest; itself: how often a sentence finds its own translated text first; cosines: Pearson's r
-    of the cosines. In brackets are intervals of 95%. Every sentence is translated by a map that was fitted without it,
-    in the last line without its whole region of texts, too. In a larger index there is more to mix up: what to expect
-    there is said at the end, for texts and queries unlike the sample and for those like it.
+    The figures are those of searches: how much of what is found if all texts are embedded with TARGET is found among
+    translated texts. recall@10: the part of the ten nearest; recall@1: how often the nearest is the same; MRR: the mean
+    of 1 / the rank of the nearest; itself: how often a sentence finds its own translated text first; cosines: Pearson's
+    r of the cosines. In brackets are intervals of 95%. Every sentence is translated by a map that was fitted without
+    it, in the last line without its whole region of texts, too. In a larger index more texts can be confused. The last
+    line says what to expect there, for texts and queries unlike the sample and for those like it.
 
     \b
     Examples:

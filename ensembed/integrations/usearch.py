@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
 from ensembed.encoders.names import Trust
-from ensembed.errors import StoreError
+from ensembed.errors import InputError, StoreError
 from ensembed.integrations.vector_stores import Allowed, FolderStore, Hits, IdArray, StoreFacts, checked_settings
 from ensembed.models.opening import ModelLike
 from ensembed.search.graph_files import check_graph_file
@@ -69,6 +69,8 @@ class UsearchStore(FolderStore):
         """
         values = (dtype, connectivity, expansion_add, expansion_search)
         settings = checked_settings(dict(zip(_ALLOWED, values, strict=True)), _ALLOWED)
+        if connectivity < 2:
+            raise InputError("connectivity must be at least 2: nothing could be found in a graph with fewer links")
         return cls._created(folder, model, settings, trust)
 
     @classmethod
@@ -108,8 +110,8 @@ class UsearchStore(FolderStore):
     @classmethod
     def _read_index(cls, facts: StoreFacts, file: Path, *, read_only: bool) -> Any:  # noqa: ANN401 - usearch is optional
         checked_settings(facts.settings, _ALLOWED, str(file.parent))
-        index = cls._empty_index(facts)  # `Index.restore` does not restore the breadth of the search
         try:
+            index = cls._empty_index(facts)  # `Index.restore` does not restore the breadth of the search
             check_graph_file(file, index)
             index.view(str(file)) if read_only else index.load(str(file))
         except (RuntimeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The methods: how views are combined into one meta-embedding. May import `reliability` and all below it."""
+"""The methods: how views are combined into one meta-embedding. May import `reliability`, `views` and all below them."""
 
 from __future__ import annotations
 

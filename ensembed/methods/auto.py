@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ensembed.errors import InputError, ViewError
 from ensembed.methods.meta import Layer, Meta, MetaRows, Network, Projection
 from ensembed.methods.method import MomentMethod
 from ensembed.methods.passes import Passes
-from ensembed.methods.weights import CountedMembers, Weights, concatenation, scales
+from ensembed.methods.weights import CountedMembers, Weights, concatenation
 from ensembed.numerics.eigen import fix_signs, supported_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
@@ -88,7 +87,9 @@ class Auto(MomentMethod):
 
     def build(self, dims: Sequence[int]) -> Meta:
         """Return the whole concatenation of views of these dimensions, where the weights are numbers."""
-        return super().build(dims) if self.needs_rows else self._side_by_side(dims, {})
+        if self.needs_rows:
+            return super().build(dims)
+        return Meta(self.to_json(), *concatenation(self.weights, dims), self.normalize)
 
     def combine(self, views: Views, how: Pass, passes: Passes) -> Meta:
         """Estimate whitenings on a sample of the rows, and then the leading directions, if `dim` asks for them."""
@@ -102,38 +103,31 @@ class Auto(MomentMethod):
 
         if self.whitened[-1] >= len(views):
             raise InputError(f"whitened has place {self.whitened[-1]}, but there are {len(views)} members")
-        factors = scales(self.weights, len(views))
+        dim, placements = concatenation(self.weights, dims)
+        projections: list[Projection] = list(placements)
         rows = sample_rows(views[0].shape[0], None, _ROWS, 0)
-        whitenings: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
         for j in self.whitened:
-            if factors[j]:
+            if placements[j].scale:
                 whitening = SoftWhitening.of(sample_vectors(views[j], rows, j))
                 matrix = whitening.matrix.astype(np.float32)
-                whitenings[j] = (matrix, -(whitening.mean @ matrix.astype(np.float64)).astype(np.float32))
-        meta = self._side_by_side(dims, whitenings)
+                first = Layer(matrix, -(whitening.mean @ matrix.astype(np.float64)).astype(np.float32))
+                scale = np.eye(dims[j], dtype=np.float32) * np.float32(placements[j].scale)
+                last = Layer(scale, np.zeros(dims[j], np.float32))
+                projections[j] = Network((first, last), "unit", placements[j].start)
+        meta = Meta(self.to_json(), dim, tuple(projections), self.normalize)
         return meta if self.dim is None else self._shortened(meta, passes.moments([MetaRows(meta, views)], how))
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
         """Return the meta-embedding of views whose concatenation has these moments; without whitening."""
         if self.whitened:
             raise InputError("whitened vectors have moments of their own: call `fit`")
-        meta = self._side_by_side(dims, {})
+        meta = Meta(self.to_json(), *concatenation(self.weights, dims), self.normalize)
         if self.dim is None:
             return meta
         counted = CountedMembers.of(self.weights, dims)
         moments = counted.moments(moments)
         mean, scatter = moments.mean * counted.column_scales, counted.scaled(moments.scatter)
         return self._shortened(meta, replace(moments, mean=mean, scatter=scatter))
-
-    def _side_by_side(self, dims: Sequence[int], whitenings: dict[int, tuple[NDArray[Any], NDArray[Any]]]) -> Meta:
-        """Return the concatenation of the members whose weight is not 0, each scaled, some whitened."""
-        dim, placements = concatenation(self.weights, dims)
-        projections: list[Projection] = list(placements)
-        for j, whitening in whitenings.items():
-            start, columns, scale = placements[j].start, dims[j], np.float32(placements[j].scale)
-            last = Layer(np.eye(columns, dtype=np.float32) * scale, np.zeros(columns, np.float32))
-            projections[j] = Network((Layer(*whitening), last), "unit", start)
-        return Meta(self.to_json(), dim, tuple(projections), self.normalize)
 
     def _shortened(self, meta: Meta, moments: Moments) -> Meta:
         """Return the concatenation with these moments, projected on the leading directions of its second moment."""

@@ -1,4 +1,4 @@
-"""Fit a map between two views: the kind that finds most on sentences it was not fitted on, and how much that is."""
+"""Fit a map between two views: choose the kind with the highest recall on sentences that it was not fitted on."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Translated: TypeAlias = Literal["texts", "queries"]
 """What is translated in the search that a map is judged by: an index's texts, or the queries."""
 
 _FOLDS = 5
-_UNLIKE = 4  # regions, each of which is translated by a map that never saw it
+_UNLIKE = 4  # regions, each of which is translated by a map that was fitted without it
 _NOISE = 0.002  # differences of recall below this: the simpler kind is taken
-# Columns of both views from which on regions have no maps of their own: their moments would need gigabytes.
+# The most columns of both views for which regions have maps of their own: with more their moments need gigabytes.
 _WIDE = 2048
 
 
 @dataclass(frozen=True, eq=False)
 class FittedMap:
-    """A map from a source's rows to a target's, and what it is worth.
+    """A map from a source's rows to a target's, and how good it is.
 
     Attributes:
         projection: the map.
@@ -75,7 +75,7 @@ def fit_map(
     how: Pass = Pass(),
     seed: int = 0,
 ) -> FittedMap:
-    """Fit the map from rows X [n, d] to rows Y [n, d'] of the same, distinct sentences that finds most.
+    """Fit the map from rows X [n, d] to rows Y [n, d'] of the same, distinct sentences that has the highest recall.
 
     Every sentence is translated by a map that was fitted without it (cross-fitting in five parts). The kind is chosen
     on one half of the queries, and the figures are those of the other half.
@@ -125,7 +125,7 @@ def fit_map(
 
 
 class _Crossed:
-    """The moments of every fold and region, by which each fold is translated without its own rows."""
+    """The moments of every fold and region, from which a map for each fold is fitted without its own rows."""
 
     def __init__(
         self, X: Array, Y: Array, folds: NDArray[np.int64], regions: int, passes: Passes, how: Pass, seed: int

@@ -474,8 +474,9 @@ class Meta(Shown):
                 return None
             raise DimensionError(
                 f"cannot truncate to {k} dimensions: the first {k} of {self.dim} are not the best ones, and this model "
-                "does not know its leading directions, because it was fitted without sentences or by ensembed 0.1; "
-                f"fit it again on some thousand sentences, or with dim={k}, which svd, gcca and auto take"
+                "does not know its leading directions, because it was fitted without sentences or by ensembed 0.1, or "
+                f"because it predicts members; fit it again on some thousand sentences, or with dim={k}, which svd, "
+                "gcca and auto take"
             )
         known = self.leading.directions.shape[1]
         if k > known:

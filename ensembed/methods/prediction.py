@@ -1,9 +1,9 @@
-"""Go on without a member: what it adds to a meta-embedding is predicted from what the others add.
+"""Predict what a missing member would add to a meta-embedding from what the other members add.
 
-The mean and the covariance of what all members add, of one pass over some sentences, give the best linear prediction of
-any of them from any others. So a few megabytes serve whichever members are missing. The prediction is folded into the
-projections of the members that are there: the result is an ordinary meta-embedding, in which the missing members do not
-count.
+One pass over some sentences gives the mean and the covariance of what all members add. From these follows the best
+linear prediction of any members from any others, so that a few megabytes serve whichever members are missing. The
+prediction becomes part of the projections of the members that are there: the result is an ordinary meta-embedding, in
+which the missing members do not count.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ensembed.reliability.search_agreement import Trial
 Array64 = NDArray[np.float64]
 
 LEAST_ROWS = 1000
-"""Fewer sentences do not say how one member follows from the others."""
-_ROWS = 8000  # sentences that are looked at: more hardly improve a covariance of a thousand columns
+"""With fewer sentences a prediction is not reliable."""
+_ROWS = 8000  # sentences in the sample: more hardly improve a covariance of a thousand columns
 _HELD_OUT, _MOST_HELD_OUT = 1 / 5, 1500
 _STRENGTHS = (0.01, 0.1, 0.5)
 MOST_COLUMNS = 4096
-"""Columns from which on the covariance would be no small file any more (32 MB): such models keep none."""
+"""The most columns of a covariance that is saved (32 MB); models with more have no predictor."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Alone:
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """How what each member adds to a meta-embedding goes with what the others add.
+    """Mean and covariance of what the members add to a meta-embedding, and how well they predict each other.
 
     Attributes:
         mean: [K] the mean of what the members add, side by side, in the order of the ensemble.
@@ -80,7 +80,7 @@ class Predictor:
 
         Raises:
             InputError: no member is left.
-            ModelError: the mean and the covariance are none of any sentences, as in a damaged model.
+            ModelError: the mean and the covariance cannot be those of any sentences, as in a damaged model.
         """
         present = [j for j in meta.counted if j not in absent]
         missing = [j for j in meta.counted if j in absent]
@@ -99,7 +99,7 @@ class Predictor:
         try:
             solved = _ridge(whole[np.ix_(known, known)], self.strength)
         except LinAlgError as error:
-            raise _damaged(f"its covariance is none ({error})") from error
+            raise _damaged(f"its covariance is not positive definite ({error})") from error
         onto = np.eye(meta.dim)
         changes = {j: np.zeros((meta.dim, meta.dim)) for j in present}
         constant = np.zeros(meta.dim)
@@ -125,7 +125,7 @@ class Predictor:
             "strength": self.strength,
             "gains": list(self.gains),
             "agreements": [list(pair) for pair in self.agreements],
-            "alone": [[one.gain, one.member, one.cheap] for one in self.alone],
+            "alone": [[alone.gain, alone.member, alone.cheap] for alone in self.alone],
             "rows": self.rows,
         }
         return facts, {"mean": self.mean, "covariance": self.covariance}
@@ -153,7 +153,7 @@ class Predictor:
             float(facts["strength"]),
             tuple(map(float, gains)),
             tuple((float(dropped), float(predicted)) for dropped, predicted in agreements),
-            tuple(Alone(*map(float, one)) for one in alone),
+            tuple(Alone(*map(float, numbers)) for numbers in alone),
             int(facts["rows"]),
         )
 
@@ -194,8 +194,8 @@ def fit_predictor(
     """Fit a predictor on a sample of the rows; None where there are too few rows, too many columns, or one member.
 
     The strength is the one that keeps most of the neighbours of the whole model on held-out sentences. A prediction is
-    shrunk to the part that it explains there: a larger one keeps more neighbours, but leads from members that are
-    better than the whole model, as the best one alone may be, farther to that model.
+    multiplied by the part of the variance that it explains there. Without that factor more neighbours are kept, but
+    vectors of members that are better than the whole model, as the best one alone may be, move further towards it.
 
     Args:
         meta: the meta-embedding.
@@ -242,7 +242,7 @@ def fit_predictor(
 
 @dataclass(frozen=True, eq=False)
 class _Check:
-    """Held-out sentences: how many of the whole model's neighbours a model without a member keeps."""
+    """Held-out sentences, on which a model without some members is compared with the whole model."""
 
     meta: Meta
     views: list[NDArray[np.float32]]
@@ -260,8 +260,8 @@ class _Check:
         truth, guess = self.whole - dropped, self.predicted(predictor, *absent) - dropped
         variance = np.square(truth - truth.mean(axis=0)).sum()
         gain = float(np.clip(1 - np.square(truth - guess).sum() / variance, 0, 1)) if variance > 0 else 0.0
-        without, with_it = self.recall(dropped), self.recall(dropped + np.float32(gain) * guess)
-        return (gain, without, with_it) if with_it > without else (0.0, without, without)
+        without, predicted = self.recall(dropped), self.recall(dropped + np.float32(gain) * guess)
+        return (gain, without, predicted) if predicted > without else (0.0, without, without)
 
     def dropped(self, *absent: int) -> NDArray[np.float32]:
         return self.meta.transform([None if i in absent else view for i, view in enumerate(self.views)])

@@ -84,8 +84,8 @@ class Ridge(MapKind):
 class Procrustes(MapKind):
     """`W = s U V'` with `C_xy = U S V'`: the best rotation and one factor (Schönemann 1966).
 
-    Where the dimensions differ, U V' keeps as many directions as the smaller one has, those in which both views go
-    together most: it truncates or pads in these, not in the first columns.
+    Where the dimensions differ, U V' keeps as many directions as the smaller view has: those in which both views agree
+    most, not the first columns.
     """
 
     name: ClassVar[str] = "procrustes"
@@ -98,11 +98,11 @@ class Procrustes(MapKind):
 
 @dataclass(frozen=True)
 class Blend(MapKind):
-    """Between `Procrustes` and `Ridge`: a rotation keeps the source's own distances, ridge what the target says of it.
+    """A weighted mean of `Procrustes`, which keeps the source's own distances, and `Ridge`, which predicts the target.
 
     Args:
-        strength: as of `Ridge`.
-        part: the part of the ridge map.
+        strength: that of `Ridge`.
+        part: the weight of the ridge map, from 0 to 1.
     """
 
     strength: float = 0.03
@@ -120,7 +120,7 @@ class Blend(MapKind):
 class Canonical(MapKind):
     """A rotation between both views whitened (CCA): `W = C_xx^(-1/2) U R^p V' C_yy^(1/2)`, R the correlations.
 
-    With p = 1 it is ridge regression; below it, directions in which the views agree less are made less short.
+    With p = 1 it is ridge regression; with p < 1 directions in which the views agree less are shortened less.
 
     Args:
         strength: what is added to the variances before they are whitened, as a part of their mean.
@@ -147,7 +147,7 @@ class ReducedRank(MapKind):
     """`W = W_ridge V V'`, V being the leading directions of what ridge predicts (Izenman 1975; Mukherjee, Zhu 2011).
 
     Args:
-        strength: as of `Ridge`.
+        strength: that of `Ridge`.
         rank: the number of directions that are kept.
     """
 
@@ -167,12 +167,12 @@ class ReducedRank(MapKind):
 
 @dataclass(frozen=True)
 class LocalRidge(MapKind):
-    """A ridge map for each region of the source's space, drawn to the common one; rows between regions take of both.
+    """A ridge map for each region of the source's space, shrunk towards the common map; between regions they are mixed.
 
     Args:
-        strength: as of `Ridge`, of the common map.
-        own: the penalty on the difference from the common map, in rows: what a region with fewer rows says counts less.
-        regions: the number of regions.
+        strength: that of `Ridge`, for the common map.
+        own: the penalty on the difference from the common map, in rows: a region with fewer rows differs less from it.
+        count: the number of regions.
     """
 
     strength: float = 0.01
@@ -199,7 +199,7 @@ class LocalRidge(MapKind):
             penalty = self.own * np.trace(whole.source) / columns
             difference = own.source * part.n + penalty * np.eye(columns)
             W = common + cho_solve(cho_factor(difference), (own.cross - own.source @ common) * part.n)
-            # A region of few rows has no mean of its own either.
+            # The mean of a region with few rows is shrunk towards the common map's as well.
             sure = part.n / (part.n + self.own / 10)
             target = sure * own.target_mean + (1 - sure) * (
                 whole.target_mean + (own.source_mean - whole.source_mean) @ common

@@ -19,7 +19,8 @@ from ensembed.corpora.corpus import Corpus, ListCorpus, check_sentences, shorten
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import BATCH, PROBES, Encoder, EncoderSpec, FloatArray, without_password
 from ensembed.engines.engine import Engine, Local
-from ensembed.errors import EncoderError, EnsembedError, InputError
+from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError
+from ensembed.fetch.catalog import require_pulled
 from ensembed.methods import Auto, Meta, Method, make_method
 from ensembed.methods.method import SAMPLE
 from ensembed.methods.prediction import LEAST_ROWS, Predictor, fit_predictor
@@ -31,10 +32,10 @@ from ensembed.models.tuning import LabelledPairs, Labels, tune_method
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Views
 from ensembed.support.machine import blas_threads
-from ensembed.support.progress import Progress, silent
+from ensembed.support.progress import Progress, Schedule, silent
 from ensembed.support.shown_objects import Facts, Shown
+from ensembed.support.text_tables import printable
 from ensembed.views import ViewStore
-from ensembed.views.schedule import Schedule
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -69,9 +70,13 @@ class Ensemble(Shown):
         if isinstance(encoders, str):
             members = ENSEMBLES.get(encoders, split_names(encoders))
             raise InputError(f"an ensemble is a list of encoders: write {list(members)!r}")
-        self.encoders: tuple[Encoder, ...] = tuple(
-            open_encoder(encoder, threads=threads, progress=progress) for encoder in encoders
-        )
+        try:
+            self.encoders: tuple[Encoder, ...] = tuple(
+                open_encoder(encoder, threads=threads, progress=progress) for encoder in encoders
+            )
+        except MissingError:
+            require_pulled(encoders)  # names all that are not here, and not only the first
+            raise
         if not self.encoders:
             raise InputError("an ensemble needs at least one encoder")
         self.dims = [encoder.spec.dim for encoder in self.encoders]
@@ -81,6 +86,13 @@ class Ensemble(Shown):
             raise InputError(
                 f"{twice!r} is a member twice: leave one out; two objects of one class need ObjectEncoder(it, name=...)"
             )
+
+    if not TYPE_CHECKING:  # which would take any name for one that is there
+
+        def __getattr__(self, name: str) -> object:
+            """Say what to write for a name that models have."""
+            hint = "; fit it first: ensemble.fit(sentences) returns a model" if hasattr(MetaEncoder, name) else ""
+            raise AttributeError(f"'Ensemble' object has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"Ensemble({[without_password(encoder.spec.name) for encoder in self.encoders]})"
@@ -118,30 +130,17 @@ class Ensemble(Shown):
             InputError: the method does not suit the members, or the pairs cannot be tuned on. Nothing is encoded yet.
             StoreBusyError: another process is encoding or training the same.
         """
-        if method is None or isinstance(method, str):
-            method = make_method(method or Auto.name, **parameters)
-        elif not isinstance(method, Method):
-            raise InputError(f"a method is a name such as 'gcca' or an object such as GCCA(dim=512), not {method!r}")
-        elif parameters:
-            given = ", ".join(f"{name}=…" for name in parameters)
-            raise InputError(
-                f"the parameters of a method that is an object are its own: {type(method).__name__}({given})"
-            )
+        if not isinstance(method, Method) or parameters:
+            method = _method_of(method, parameters)
         method.check(self.dims)
         corpus = sentences if isinstance(sentences, Corpus) else as_corpus(sentences)
         pairs = None if tune is None else LabelledPairs.of(tune)
         if pairs is None and not method.needs_rows:
             if isinstance(sentences, Sequence) and not sentences:
                 return MetaEncoder(self, method.build(self.dims))
-            from ensembed.reliability.estimate import sample_rows, sample_sentences  # most fits do without
-
-            if len(corpus) > SAMPLE:  # all that rows are for is the leading directions
-                sample = sample_rows(len(corpus), corpus, SAMPLE, 0)
-                corpus = ListCorpus(sample_sentences(corpus, sample))
-        store = store or ViewStore()
-        engine = engine or Local()
+            corpus = _sample(corpus) if len(corpus) > SAMPLE else corpus  # rows are for the leading directions only
+        store, engine = store or ViewStore(), engine or Local()
         views = engine.embed_all(store, corpus, self.encoders, progress=progress)
-
         names = [encoder.spec.name for encoder in self.encoders]
 
         def fit(weighted: Method) -> Meta:
@@ -160,7 +159,7 @@ class Ensemble(Shown):
                     method, views, pairs, pair_views, fit=fit, sentences=corpus, names=names, how=how, passes=engine
                 )
             predictor = fit_predictor(meta, views, corpus, how=how) if meta.rows >= LEAST_ROWS else None
-            if kept := _neighbours_kept(meta, views, corpus):
+            if len(corpus) >= LEAST_ROWS and (kept := _neighbours_kept(meta, views, corpus)):
                 meta = replace(meta, method={**meta.method, "neighbours_kept": kept})
         name = "" if isinstance(corpus, ListCorpus) else str(corpus)
         return MetaEncoder(self, meta, corpus=corpus.key if meta.rows else "", corpus_name=name, predictor=predictor)
@@ -173,6 +172,27 @@ class Ensemble(Shown):
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def _method_of(method: object, parameters: Mapping[str, Any]) -> Method:
+    """Return the method of that name, `Auto` for None, with these parameters; a method that is an object has its own.
+
+    Raises:
+        InputError: it is no method, or an object with parameters beside it.
+    """
+    if method is None or isinstance(method, str):
+        return make_method(method or Auto.name, **parameters)
+    if not isinstance(method, Method):
+        raise InputError(f"a method is a name such as 'gcca' or an object such as GCCA(dim=512), not {method!r}")
+    given = ", ".join(f"{name}=…" for name in parameters)
+    raise InputError(f"the parameters of a method that is an object are its own: {type(method).__name__}({given})")
+
+
+def _sample(corpus: Corpus) -> Corpus:
+    """Return `SAMPLE` of the sentences, chosen at random."""
+    from ensembed.reliability.estimate import sample_rows, sample_sentences  # most fits do without
+
+    return ListCorpus(sample_sentences(corpus, sample_rows(len(corpus), corpus, SAMPLE, 0)))
+
+
 def _neighbours_kept(meta: Meta, views: Views, corpus: Corpus) -> dict[str, float]:
     """Return the part of each sentence's ten nearest that truncated vectors keep, by dimension; {} if it is unknown."""
     from ensembed.reliability.estimate import sample_rows, sample_vectors
@@ -180,7 +200,7 @@ def _neighbours_kept(meta: Meta, views: Views, corpus: Corpus) -> dict[str, floa
 
     known = meta.dim if meta.leading is None else meta.leading.directions.shape[1]
     shorter = [k for k in _SHORTER if k < meta.dim and k <= known]
-    if not shorter or (meta.leading is None and meta.spectrum is None) or views[0].shape[0] < LEAST_ROWS:
+    if not shorter or (meta.leading is None and meta.spectrum is None):
         return {}
     sample = sample_rows(views[0].shape[0], corpus, _KEPT_ROWS, 1)
     if len(sample) < LEAST_ROWS:
@@ -281,42 +301,54 @@ class MetaEncoder(Encoder):
         With missing="drop" a failing member is left out of the whole call, with a warning, so that the rows compare;
         with missing="predict" what it adds is predicted for the whole call.
         """
-        model = self
-        if not isinstance(sentences, str | list | tuple):
+        if options or isinstance(sentences, str):  # which come back here as a list without options
+            return super().encode(sentences, batch_size=batch_size, progress=progress, **options)
+        vectors, failures = self.encode_present(sentences, batch_size=batch_size, progress=progress)
+        way = "predicting" if self.missing == "predict" else "going on without"
+        for member, error in failures.items():
+            name = self.ensemble.encoders[member].spec.name
+            warnings.warn(f"{way} encoder {name!r}: {error}", RuntimeWarning, stacklevel=2)
+        return vectors
+
+    def encode_present(
+        self, sentences: Iterable[str], *, batch_size: int = BATCH, progress: Progress = silent
+    ) -> tuple[FloatArray, dict[int, EnsembedError]]:
+        """Return vectors [n, d] as `encode` does, unwarned, and the errors of missing members by their places."""
+        model, failures = self, dict[int, EnsembedError]()
+        if not isinstance(sentences, list | tuple):
             sentences = check_sentences(sentences)  # a generator can be read only once
         while True:
             try:
-                return Encoder.encode(model, sentences, batch_size=batch_size, progress=progress, **options)
-            except _MemberFailedError as failure:
+                return Encoder.encode(model, sentences, batch_size=batch_size, progress=progress), failures
+            except MemberFailedError as failure:
                 if self.missing == "error":
                     raise failure.error from failure.error.__cause__
-                name = self.ensemble.encoders[failure.member].spec.name
-                way = "predicting" if self.missing == "predict" else "going on without"
-                warnings.warn(f"{way} encoder {name!r}: {failure.error}", RuntimeWarning, stacklevel=2)
-                absent = model._absent | {failure.member}
-                if len(absent) == len(self.meta.counted):
-                    raise EncoderError(f"every member of {self._name} failed; the last: {failure.error}") from failure
+                failures[failure.member] = failure.error
+                if len(failures) == len(self.meta.counted):
+                    each = "; ".join(map(str, failures.values()))
+                    raise EncoderError(f"every member of {self._name} failed: {each}") from failure
                 model = copy(self)
-                model._absent = absent
-                model.meta = self.meta_without(absent)
+                model._absent = frozenset(failures)
+                model.meta = self.meta_without(failures)
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Combine the vectors of the members that count."""
         present = [j for j in self.meta.counted if j not in self._absent]
-        jobs = [partial(self._encode_by, j, sentences) for j in present]
+        jobs = [partial(self.encode_member, j, sentences) for j in present]
         views = dict(zip(present, self.schedule.run(jobs, len(sentences)), strict=True))
         if self.translation is not None:
             self.translation.warn_if_unlike(views[present[0]])
         return self.meta.transform([views.get(j) for j in range(len(self.ensemble.encoders))])
 
-    def _encode_by(self, j: int, sentences: list[str], progress: Progress) -> FloatArray:
+    def encode_member(self, j: int, sentences: list[str], progress: Progress = silent) -> FloatArray:
+        """Return the vectors of member j; a MemberFailedError if it fails or takes longer than the time limit."""
         encoder = self.ensemble.encoders[j]
         try:
             if self.time_limit is not None:
                 return self._encode_in_time(j, encoder, sentences)
             return encoder.encode(sentences, progress=progress)
         except EnsembedError as error:
-            raise _MemberFailedError(j, error) from error
+            raise MemberFailedError(j, error) from error
 
     @cached_property
     def query_encoder(self) -> Encoder:
@@ -420,6 +452,10 @@ class MetaEncoder(Encoder):
             time_limit=self.time_limit,
         )
 
+    def shorten(self, vectors: FloatArray, k: int) -> FloatArray:
+        """Return vectors [n, d] of this model in the k leading dimensions [n, k], as `truncate(k)` encodes them."""
+        return self.meta.shorten(vectors, k)
+
     def save(self, folder: str | Path) -> None:
         """Save as `config.json` and `model.safetensors`; the members are saved by name, not by weight.
 
@@ -457,7 +493,7 @@ class MetaEncoder(Encoder):
         return self.meta.method
 
     def __repr__(self) -> str:
-        return f"MetaEncoder({shorten(without_password(self._name))}, dim={self.meta.dim})"
+        return printable(f"MetaEncoder({shorten(without_password(self._name))}, dim={self.meta.dim})")
 
     def _facts(self) -> Facts:
         from ensembed.models.summary import summary  # which imports this module
@@ -465,7 +501,7 @@ class MetaEncoder(Encoder):
         return [(what, without_password(value)) for what, value in [["name", self._name], *summary(self)]]
 
 
-class _MemberFailedError(EnsembedError):
+class MemberFailedError(EnsembedError):
     """Says which member of an ensemble failed, and how."""
 
     def __init__(self, member: int, error: EnsembedError) -> None:

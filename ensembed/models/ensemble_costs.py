@@ -25,9 +25,8 @@ from ensembed.errors import DimensionError, InputError, ViewError
 from ensembed.methods import GCCA, SVD, Auto, Concat, Meta, Method
 from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.support.machine import available_cores
-from ensembed.support.progress import Progress, silent
+from ensembed.support.progress import Progress, Schedule, silent
 from ensembed.views import ViewStore
-from ensembed.views.schedule import Schedule
 
 MOST_SENTENCES = 2048
 """The number of made-up sentences."""

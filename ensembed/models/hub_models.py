@@ -52,6 +52,7 @@ def from_pretrained(
     encoders: Replacements | None = None,
     threads: int | None = None,
     missing: Missing = "error",
+    time_limit: float | None = None,
     trust: Trust = False,
     offline: bool = False,
     progress: Progress = silent,
@@ -66,6 +67,7 @@ def from_pretrained(
         encoders: members that have moved or cannot be opened by name, as in `ensembed.load`.
         threads: cores per encoder; None leaves it to each encoder.
         missing: as in `ensembed.load`.
+        time_limit: as in `ensembed.load`.
         trust: what the members may do, as in `ensembed.load`.
         offline: open it from the cache only.
         progress: receives bytes, and long work that opening a member takes.
@@ -86,7 +88,15 @@ def from_pretrained(
     _check_config(folder / CONFIG, repo, commit)
     folder = fetched(commit, CONFIG, TENSORS)
     try:
-        model = load(folder, encoders=encoders, threads=threads, missing=missing, trust=trust, progress=progress)
+        model = load(
+            folder,
+            encoders=encoders,
+            threads=threads,
+            missing=missing,
+            time_limit=time_limit,
+            trust=trust,
+            progress=progress,
+        )
     except ModelError as error:
         raise type(error)(f"{repo} at {commit[:7]}, from the hub: {error}") from error
     return HubModel(model, repo, commit)

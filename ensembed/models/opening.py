@@ -22,10 +22,19 @@ from ensembed.encoders.base import (
     difference,
 )
 from ensembed.encoders.names import AllowedName, Trust, allow, is_plain
-from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError, ModelError, UnknownEncoderError
+from ensembed.errors import (
+    ConsentError,
+    EncoderError,
+    EnsembedError,
+    InputError,
+    MissingError,
+    ModelError,
+    UnknownEncoderError,
+)
 from ensembed.methods.prediction import LEAST_ROWS
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
 from ensembed.models.saved_model import CONFIG, is_model, read_model, split_model_name
+from ensembed.support.checks import did_you_mean
 from ensembed.support.progress import Progress, silent
 
 ModelLike: TypeAlias = EncoderLike | Path
@@ -42,6 +51,8 @@ def open_model(
     *,
     encoders: Replacements | None = None,
     threads: int | None = None,
+    missing: Missing = "error",
+    time_limit: float | None = None,
     trust: Trust = False,
     progress: Progress = silent,
 ) -> Encoder:
@@ -54,6 +65,8 @@ def open_model(
             `UntrustedName`, which needs `trust` as the members of a saved model do.
         encoders: members of a saved model that have moved, as in `load`.
         threads: cores per encoder; None leaves it to each encoder.
+        missing: what a saved model does when a member fails, as in `load`.
+        time_limit: seconds that a member of a saved model may take, as in `load`.
         trust: what names out of files may do: True for everything, or some of "code,network,files"; see SECURITY.md.
         progress: receives long work, such as a download.
 
@@ -69,9 +82,19 @@ def open_model(
     if isinstance(name, Path) or (
         isinstance(name, str) and name and os.path.isfile(Path(split_model_name(name)[0]) / CONFIG)  # noqa: PTH113 - see `is_model`
     ):
-        return load(name, encoders=encoders, threads=threads, trust=trust, progress=progress)
-    if encoders and not (isinstance(name, str) and name.startswith(HUB)):
-        raise InputError(f"{shorten(name)} is no saved model: it has no members that could have moved")
+        return load(
+            name,
+            encoders=encoders,
+            threads=threads,
+            missing=missing,
+            time_limit=time_limit,
+            trust=trust,
+            progress=progress,
+        )
+    may_lack = missing != "error" or time_limit is not None
+    if (encoders or may_lack) and not (isinstance(name, str) and name.startswith(HUB)):
+        how = "be missing" if may_lack else "have moved"
+        raise InputError(f"{shorten(name)} is no saved model: it has no members that could {how}")
     if not isinstance(name, str):
         return open_encoder(name, threads=threads, progress=progress)
     try:
@@ -79,27 +102,41 @@ def open_model(
         if not name.startswith(HUB):
             return open_encoder(allowed, threads=threads, progress=progress)
     except UnknownEncoderError as error:
-        folder = name.partition("?")[0]
-        if folder != name and is_model(folder):
-            raise InputError(
-                f"{name!r}: a saved model has one option, as in {folder}?truncate_dim=256, which keeps the 256 leading "
-                "dimensions"
-            ) from None
-        if name and os.path.exists(name):  # noqa: PTH110 - False if no file can have the name
-            raise ModelError(
-                f"{name} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
-                f"as in st:{name}, onnx:{name} or words:{name}"
-            ) from None
-        raise UnknownEncoderError(f"{name!r} is neither a folder with a saved model nor an encoder: {error}") from None
+        raise _no_model(name, error) from None
     from ensembed.models.hub_models import from_pretrained, parse_hub_name
 
     name, k = split_model_name(name)
     repo, revision = parse_hub_name(name)
     offline = isinstance(allowed, AllowedName) and allowed.offline
     model = from_pretrained(
-        repo, revision=revision, encoders=encoders, threads=threads, trust=trust, offline=offline, progress=progress
+        repo,
+        revision=revision,
+        encoders=encoders,
+        threads=threads,
+        missing=missing,
+        time_limit=time_limit,
+        trust=trust,
+        offline=offline,
+        progress=progress,
     )
     return model if k is None else model.truncate(k)
+
+
+def _no_model(name: str, error: UnknownEncoderError) -> EnsembedError:
+    """Return the error for a name that is neither a saved model's nor an encoder's, with what may have been meant."""
+    folder = name.partition("?")[0]
+    if folder != name and is_model(folder):
+        return InputError(
+            f"{name!r}: a saved model has one option, as in {folder}?truncate_dim=256, which keeps the 256 leading "
+            "dimensions"
+        )
+    if name and os.path.exists(name):  # noqa: PTH110 - False if no file can have the name
+        return ModelError(
+            f"{name} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
+            f"as in st:{name}, onnx:{name} or words:{name}"
+        )
+    hint = did_you_mean(split_model_name(name)[0], CONFIG)
+    return UnknownEncoderError(f"{name!r} is neither a folder with a saved model nor an encoder{hint}: {error}")
 
 
 def load(
@@ -124,7 +161,7 @@ def load(
             mapping, or strings OLD=NEW.
         threads: cores per encoder; None leaves it to each encoder.
         missing: "error" stops when a member fails; "drop" warns and goes on; "predict" warns and predicts from the
-            others what it would add. A changed member is always an error.
+            others what it would add. A changed member, and one that needs more `trust`, are always an error.
         time_limit: seconds that a member may take for a batch of sentences; a slower one counts as failed.
         trust: what the members may do, since anybody may have written the folder: run "code", use the "network" (except
             for servers on this machine or whose key is set), read "files" that are no plain ones. True allows all,
@@ -134,7 +171,6 @@ def load(
     Raises:
         ModelError: the folder is not a model, is damaged, or a member no longer gives the vectors it gave.
     """
-    plain = missing == "error" and time_limit is None
     k = truncate_dim
     if isinstance(folder, str):
         if truncate_dim is not None:
@@ -142,46 +178,35 @@ def load(
         if not folder:
             raise InputError("the name of a model is empty: give its folder, or an encoder's name such as 'minilm'")
         given, (folder, k) = folder, split_model_name(folder)
-        if not encoders and plain and not Path(folder).exists():
-            return open_model(UntrustedName(given), threads=threads, trust=trust, progress=progress)
+        has_members = encoders or missing != "error" or time_limit is not None
+        if not Path(folder).exists() and (folder.startswith(HUB) or not has_members):
+            return open_model(
+                UntrustedName(given),
+                encoders=encoders,
+                threads=threads,
+                missing=missing,
+                time_limit=time_limit,
+                trust=trust,
+                progress=progress,
+            )
     saved = read_model(Path(folder))
     if missing == "predict" and saved.predictor is None:
         raise ModelError(
             f"{folder} cannot predict a missing member: it was fitted on fewer than {LEAST_ROWS} sentences, by an "
-            "older version, or has one member; fit it again on more sentences, or take missing='drop'"
+            "older version, or has one member; fit it again on more sentences, or take missing='drop' (--missing drop)"
         )
     moved = _replacements(folder, [spec.name.text for spec in saved.members], encoders) if encoders else {}
     members: list[Encoder] = []
     for spec, probes in zip(saved.members, saved.fingerprints, strict=True):
-        name, settings = spec.name.text, spec.settings
-        replacement = moved.get(name)
+        name = spec.name.text
         try:
-            if replacement is None:
-                encoder = _open_by_name(spec, threads=threads, trust=trust, progress=progress)
-            elif isinstance(replacement, SupportsEncode) and not isinstance(replacement, (str, Encoder)):
-                # Not named after its class, which two members may share. (A string has `encode`, too.)
-                encoder = ObjectEncoder(replacement, name=name, revision=settings.revision)
-            else:
-                encoder = open_encoder(replacement, threads=threads, progress=progress)
-            change = difference(encoder, settings, probes, settings=replacement is None)
-            if not change and isinstance(replacement, str) and encoder.spec.revision != settings.revision:
-                warnings.warn(
-                    f"{replacement!r} has other files than {name!r} had when the model was fitted: only "
-                    f"{len(PROBES)} sentences were compared, which have the same vectors",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+            encoder = _open_member(spec, probes, moved.get(name), threads=threads, trust=trust, progress=progress)
         except EnsembedError as error:
-            if missing == "error":
+            if missing == "error" or isinstance(error, (_ChangedMemberError, ConsentError)):  # neither is down
                 raise
             way = "predicting" if missing == "predict" else "going on without"
             warnings.warn(f"{way} encoder {name!r}: {error}", RuntimeWarning, stacklevel=2)
-            encoder, change = _Absent(replace(settings, name=name), str(error)), None
-        if change:
-            raise ModelError(
-                f"member {name!r} is not the encoder this model was fitted on: it {change}; fit again, or get "
-                "back what was used"
-            )
+            encoder = _Absent(replace(spec.settings, name=name), str(error))
         members.append(encoder)
     model = MetaEncoder(
         Ensemble(members),
@@ -210,24 +235,63 @@ def _replacements(folder: str | Path, names: list[str], given: Replacements) -> 
     return encoders
 
 
-def _open_by_name(spec: SavedSpec, *, threads: int | None, trust: Trust, progress: Progress) -> Encoder:
-    """Open a member by its name; an error says how to pass it as an object instead."""
-    name = spec.name.text
+class _ChangedMemberError(ModelError):
+    """A member no longer gives the vectors that it gave, which cannot be ignored."""
+
+
+def _open_member(
+    spec: SavedSpec,
+    probes: FloatArray,
+    replacement: EncoderLike | None,
+    *,
+    threads: int | None,
+    trust: Trust,
+    progress: Progress,
+) -> Encoder:
+    """Open a member by its name, or what replaces it, and compare it with the one that was saved."""
+    name, settings = spec.name.text, spec.settings
+    if replacement is None:
+        if settings.kind in ("object", "meta"):
+            raise ModelError(
+                f"member {name!r} is an object: pass it as load(..., encoders={{{name!r}: it}}), or name an encoder "
+                f"that gives the same vectors: --encoder {name}=NAME"
+            )
+        try:
+            allowed = allow(spec.name, trust)
+            encoder = open_encoder(allowed, threads=threads, progress=progress, pinned=settings.revision)
+        except (InputError, MissingError) as error:
+            raise _naming_member(error, name) from error
+    elif isinstance(replacement, SupportsEncode) and not isinstance(replacement, (str, Encoder)):
+        # Not named after its class, which two members may share. (A string has `encode`, too.)
+        encoder = ObjectEncoder(replacement, name=name, revision=settings.revision)
+    else:
+        encoder = open_encoder(replacement, threads=threads, progress=progress)
+    if change := difference(encoder, settings, probes, settings=replacement is None):
+        raise _ChangedMemberError(
+            f"member {name!r} is not the encoder this model was fitted on: it {change}; fit again, or get back what "
+            "was used"
+        )
+    if isinstance(replacement, str) and encoder.spec.revision != settings.revision:
+        warnings.warn(
+            f"{replacement!r} has other files than {name!r} had when the model was fitted: only {len(PROBES)} "
+            "sentences were compared, which have the same vectors",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return encoder
+
+
+def _naming_member(error: InputError | MissingError, name: str) -> EnsembedError:
+    """Return an error of opening a member with the member's name, which the user may never have seen, and a way out."""
     way_out = f"load(..., encoders={{{name!r}: "
-    if spec.settings.kind in ("object", "meta"):
-        raise ModelError(f"member {name!r} is an object: pass it as {way_out}it}})")
-    try:
-        allowed = allow(spec.name, trust)
-        return open_encoder(allowed, threads=threads, progress=progress, pinned=spec.settings.revision)
-    except UnknownEncoderError as error:
-        raise ModelError(
+    if isinstance(error, UnknownEncoderError):
+        return ModelError(
             f"member {name!r} is of no kind that is installed here: {error}; or pass it as {way_out}it}})"
-        ) from error
-    except (InputError, MissingError) as error:  # these name an encoder that the user may never have seen
-        raise type(error)(
-            f"member {name!r} cannot be opened: {error}. If it was moved, pass --encoder {name}=NEW (the whole name "
-            f"that it has now), in Python {way_out}NEW}})"
-        ) from error
+        )
+    return type(error)(
+        f"member {name!r} cannot be opened: {error}. If it was moved, pass --encoder {name}=NEW (the whole name that "
+        f"it has now), in Python {way_out}NEW}})"
+    )
 
 
 class _Absent(Encoder):

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from ensembed.methods.prediction import Predictor
 from ensembed.models.saved_translation import Translation
 from ensembed.support.atomic_files import finish_switch, make_folder, sync, write_all_atomically
 from ensembed.support.file_limits import CONFIG_BYTES, TENSOR_HEADER_BYTES, parse_json, read_json
+from ensembed.support.shown_objects import short_value
 from ensembed.support.version import __version__
 
 FORMAT_VERSION = 3
@@ -170,6 +171,13 @@ def is_model(name: str | Path) -> bool:
     return bool(str(folder)) and os.path.isfile(Path(folder) / CONFIG)  # noqa: PTH113 - False if no file can have the name
 
 
+def _as_encoder(folder: Path, config: object) -> str:
+    """Return what to call a folder of another library, such as a student of `distil`; empty if that is not known."""
+    is_static = isinstance(config, dict) and config.get("model_type") == "model2vec"
+    kind = "model2vec" if is_static else "st" if (folder / "modules.json").is_file() else ""
+    return f"; as an encoder it is called {kind}:{folder}" if kind else ""
+
+
 def read_model(folder: Path) -> SavedModel[SavedSpec]:
     """Read a saved model, or raise a ModelError that says what is wrong with it."""
     try:
@@ -186,7 +194,7 @@ def read_model(folder: Path) -> SavedModel[SavedSpec]:
         raise ModelError(f"{folder} cannot be read: {error}") from error
     layout = config.get("format") if isinstance(config, dict) else None
     if layout is None:
-        raise ModelError(f"{folder} is not a saved model: its {CONFIG} is of another kind")
+        raise ModelError(f"{folder} is not a saved model: its {CONFIG} is of another kind{_as_encoder(folder, config)}")
     if layout not in range(1, FORMAT_VERSION + 1):
         raise ModelError(
             f"{folder} has model format {layout!r}; ensembed {__version__} reads 1 to {FORMAT_VERSION}: upgrade "
@@ -226,6 +234,41 @@ def _seal(facts: Mapping[str, Any], data: bytes) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\0" + data).hexdigest()
 
 
+_NUMBERS = (int, float)  # by `type`: True is none
+
+
+def _are_numbers(facts: object, *keys: str) -> bool:
+    """Return whether facts have these keys, each with a number."""
+    return isinstance(facts, dict) and all(type(facts.get(key)) in _NUMBERS for key in keys)
+
+
+# What the facts of a method are, by their names, in a model of so many members. Methods of other packages may have more
+# facts, which are only shown.
+_METHOD_FACTS: dict[str, Callable[[Any, int], bool]] = {
+    "name": lambda value, _: isinstance(value, str),
+    "weights": lambda value, members: (
+        value == "equal"
+        or (isinstance(value, list) and len(value) == members and all(type(weight) in _NUMBERS for weight in value))
+    ),
+    "whitened": lambda value, members: (
+        isinstance(value, list) and all(type(place) is int and place in range(members) for place in value)
+    ),
+    "weights_from": lambda value, _: isinstance(value, str),
+    "decided": lambda value, _: isinstance(value, str),
+    "trusted": lambda value, members: type(value) is int and value in range(members),
+    "sure": lambda value, _: type(value) in _NUMBERS,
+    "needed": lambda value, _: value is None or type(value) in _NUMBERS,
+    "predicts": lambda value, _: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    "recall_10": lambda value, _: _are_numbers(value, "member", "cheap"),
+    "tuned": lambda value, _: _are_numbers(value, "gain", "error", "pairs") and "kept" in value,
+    "neighbours_kept": lambda value, _: (
+        isinstance(value, dict)
+        and all(re.fullmatch("[0-9]{1,9}", key) for key in value)
+        and _are_numbers(value, *value)
+    ),
+}
+
+
 def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
     if (size := int.from_bytes(data[:8], "little")) > TENSOR_HEADER_BYTES:
         raise ValueError(f"the header of {TENSORS} is said to have {size:,} bytes")
@@ -258,9 +301,12 @@ def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
         if known is not None or config["format"] == 2:
             leading = Leading(take("leading.values", known), take("leading.directions", dim, known))
     fingerprints = tuple(take(f"fingerprint.{j}", len(PROBES), spec.settings.dim) for j, spec in enumerate(members))
-    if "name" not in config["method"]:
-        raise KeyError("name")
-    meta = Meta(config["method"], dim, tuple(projections), config["normalize"], spectrum, config["rows"], leading)
+    method = config["method"]
+    json.dumps(method, allow_nan=False, ensure_ascii=False).encode()  # as the server sends it
+    for name, is_right in _METHOD_FACTS.items():
+        if (name in method or name == "name") and not is_right(method.get(name), len(members)):
+            raise ValueError(f"{name} of the method is {short_value(method.get(name))}")
+    meta = Meta(method, dim, tuple(projections), config["normalize"], spectrum, config["rows"], leading)
     dims = tuple(spec.settings.dim for spec in members)
     if meta.view_dims != dims:
         raise ValueError(f"projections take {meta.view_dims}, members give {list(dims)}")

@@ -1,4 +1,4 @@
-"""What a model that stands for another one knows about that: which one, how well it does, and on what texts."""
+"""What a translating model knows: whose vectors it gives, how well, and what texts it was fitted on."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FIGURES = ("translated", "kept", "unlike")
 
 @dataclass(frozen=True, eq=False)
 class Translation:
-    """A model's claim to give the vectors of another.
+    """Says that a model gives the vectors of another one, its target.
 
     Attributes:
         target: the spec of that other model; its name is only shown, never opened.
-        figures: how much of its searches is found, by `FIGURES`.
+        figures: how much of what the target finds is found, by the names in `FIGURES`.
         kind: the kind of map, and its settings.
-        familiarity: the sample, as the first member's vectors see it.
+        familiarity: where the first member's vectors of the sample lie.
     """
 
     target: SavedSpec

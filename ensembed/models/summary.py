@@ -11,6 +11,7 @@ from ensembed.models.tuning import describe
 _ROUNDING = 1e-12
 # How weights by reliability were decided on.
 _TRUST = {
+    "found": "by reliability, without labels",  # by a version that says no more, or in other words
     "lead": "by reliability, without labels: {best} leads ({sure} sure)",
     "words": "by reliability, without labels: {best} is nearly first and depends less on shared words ({sure} sure)",
     "level": "by reliability, without labels: the first ones are level; {best} is ahead by a little ({sure} sure)",
@@ -38,7 +39,9 @@ def summary(model: MetaEncoder) -> list[list[str]]:
         rows.append(["member", f"{encoder.spec.name} ({encoder.spec.dim}){weight}{whitened}"])
     if "weights_from" in facts:
         best, sure = encoders[facts.get("trusted", 0)].spec.name, f"{facts.get('sure', 0):.0%}"
-        trust = _TRUST[facts["decided"]].format(best=best, sure=sure, needed=facts.get("needed"))
+        trust = _TRUST.get(facts.get("decided", ""), _TRUST["found"]).format(
+            best=best, sure=sure, needed=facts.get("needed")
+        )
         rows.append(["weights", trust if len(encoders) > 1 else "one member: there is nothing to weigh"])
     if "predicts" in facts:
         recalls = facts["recall_10"]

@@ -33,13 +33,13 @@ from ensembed.views import ViewStore
 SAMPLE = 20_000
 """Sentences that a map is fitted on at most, by default."""
 LEAST = 0.9
-"""The expected recall@10 below which a map is said to fall short."""
+"""The default of the least expected recall@10: a map below it falls short."""
 WAYS = {
     "translated": "translate",
     "kept": "keep the old model",
     "unlike": "translate text unlike the sample",
 }
-"""What the rows of a table of figures are, by the names of the figures."""
+"""The names of the rows in a table of figures, by the names of the figures."""
 
 
 def translate(
@@ -94,17 +94,18 @@ def translate(
         corpus = ListCorpus(sample_sentences(corpus, rows))
     source_view, target_view = model_vectors(corpus, [given, wanted], store or ViewStore(), progress=progress)
     X, Y = np.asarray(source_view[:]), np.asarray(target_view[:])
-    members = given if isinstance(given, MetaEncoder) else None
     with blas_threads(threads):
         how = Pass(threads=threads, device=device, progress=progress)
-        # A meta-encoder's vectors are translated as they are: then the map and its projections are one matrix each.
-        linear = [kind for kind in kinds if kind.regions == 1]
-        fitted = (
-            fit_map(unit_rows(X), Y, kinds=kinds, how=how) if members is None else fit_map(X, Y, kinds=linear, how=how)
-        )
+        if isinstance(given, MetaEncoder):
+            # Its vectors are not scaled to length one, and the map is linear: then both are one matrix for each member.
+            fitted = fit_map(X, Y, kinds=[kind for kind in kinds if kind.regions == 1], how=how)
+        else:
+            fitted = fit_map(unit_rows(X), Y, kinds=kinds, how=how)
     ensemble, meta = _composed(given, fitted, wanted)
-    first = ensemble.encoders[meta.counted[0]]
-    seen = X if members is None else np.asarray(model_vectors(corpus, [first], store or ViewStore())[0][:])
+    seen = X  # what texts unlike the sample are told by; for a meta-encoder, the vectors of its first member
+    if isinstance(given, MetaEncoder):
+        first = ensemble.encoders[meta.counted[0]]
+        seen = np.asarray(model_vectors(corpus, [first], store or ViewStore())[0][:])
     figures = dict(zip(FIGURES, (fitted.translated, fitted.kept, fitted.unlike), strict=True))
     translation = Translation(SavedSpec.of(wanted.spec), figures, fitted.kind.to_json(), Familiarity.of(seen))
     name = f"{given.spec.name} as {wanted.spec.name}"
@@ -134,9 +135,9 @@ class Verdict:
 
     Attributes:
         rows: the number of texts in the index.
-        expected: the recall@10 that can be promised: that on text unlike the sample, because queries seldom come from
-            where the texts come from, less the width of its interval.
-        most: the recall@10 where all of them are like the sample.
+        expected: the recall@10 that can be promised: that on text unlike the sample, because queries are seldom of the
+            same kind as the texts, minus the width of its interval.
+        most: the recall@10 where queries and texts are like the sample.
         least: the recall@10 that was asked for.
     """
 

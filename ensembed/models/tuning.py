@@ -18,6 +18,7 @@ from ensembed.methods.weights import scales
 from ensembed.models.cross_validation import Candidates, Choice, check_direction, decide
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
+from ensembed.support.progress import Progress
 
 LEAST = 10
 """The smallest number of pairs: the five folds of fewer have one pair each, or none."""
@@ -198,19 +199,7 @@ def tune_method(
         True
     """
     fit = fit or (lambda method: method.fit(views, passes=passes, threads=how.threads, progress=how.progress))
-    from ensembed.reliability.estimate import reliability  # only here: it loads scipy.sparse
-
-    first = method
-    try:
-        estimate = reliability(views, sentences=sentences, names=names, progress=how.progress)
-        weights = tuple(float(weight) for weight in estimate.weights)
-        if method.weighting == "reliability":
-            first = replace(method.trusting(estimate), origin=estimate.origin)
-    except InputError:
-        if method.weighting == "reliability":
-            raise
-        # Nothing can be estimated, for example from a few sentences. Labels can still choose.
-        weights = (1.0,) * len(views) if isinstance(method.weighting, str) else method.weighting
+    first, weights = _without_labels(method, views, sentences, names, how.progress)
     vectors = [np.asarray(view[: len(pairs.texts)]) for view in pair_views]
     offered = offer(first, views, vectors, pairs, weights, fit=fit, how=how, passes=passes)
     check_direction(offered.candidates, pairs.scores)
@@ -221,6 +210,31 @@ def tune_method(
     note = {"pairs": len(pairs), "kept": kept, **gain, "shrinkage": verdict.choice.shrinkage, "seed": seed}
     # The sentences were used, even where the chosen method itself needs none.
     return replace(meta, method={**meta.method, "tuned": note}, rows=views[0].shape[0])
+
+
+def _without_labels(
+    method: Method,
+    views: Sequence[Any],
+    sentences: Corpus | Sequence[str] | None,
+    names: Sequence[str] | None,
+    progress: Progress,
+) -> tuple[Method, Weighting]:
+    """Return the method that would be fitted without labels, and the members' weights by reliability.
+
+    They are equal, or those of the method, where nothing can be estimated, for example from a few sentences: labels can
+    still choose.
+    """
+    from ensembed.reliability.estimate import reliability  # only here: it loads scipy.sparse
+
+    try:
+        estimate = reliability(views, sentences=sentences, names=names, progress=progress)
+    except InputError:
+        if method.weighting == "reliability":
+            raise
+        return method, (1.0,) * len(views) if isinstance(method.weighting, str) else method.weighting
+    if method.weighting == "reliability":
+        method = replace(method.trusting(estimate), origin=estimate.origin)
+    return method, tuple(float(weight) for weight in estimate.weights)
 
 
 def describe(note: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ensembed.errors import InputError
 from ensembed.support.atomic_files import alone, write_atomically
 from ensembed.support.extras import import_extra
+from ensembed.support.file_limits import JSON_BYTES, open_regular
 from ensembed.support.progress import Progress, silent
 from ensembed.support.version import __version__
 
@@ -48,7 +49,10 @@ class Notebook:
             if not self.fresh and (known := _read(kind, path)) is not None:
                 return known
             record = compute()
-            write_atomically(path, to_json(kind, record))
+            try:
+                write_atomically(path, to_json(kind, record))
+            except (IsADirectoryError, NotADirectoryError) as error:
+                raise InputError(f"{path} cannot be written: {error.strerror}; remove what is there") from error
         return record
 
 
@@ -73,6 +77,7 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
 
 def _read(kind: type[T], path: Path) -> T | None:
     try:
-        return from_json(kind, path.read_bytes())
+        with open_regular(path) as file:
+            return from_json(kind, file.read(JSON_BYTES))
     except (OSError, InputError):
         return None

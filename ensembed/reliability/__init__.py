@@ -1,4 +1,4 @@
-"""Estimates of encoders' reliability and likeness, without labels. May import `views` and all below it."""
+"""Estimates of encoders' reliability and likeness, without labels. May import `encoders` and all below it."""
 
 from __future__ import annotations
 

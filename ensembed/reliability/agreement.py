@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +37,7 @@ BELOW = 0.2
 EQUAL = 1.5
 """A member that stands as high as the best counts the same; e to this power times less for every unit below."""
 LEAST_WEIGHT = 0.005
-"""Members of less weight are left out: they change nothing, and encoding costs the same."""
+"""Members of less weight are left out: they change nothing, but encoding with them costs the same."""
 # Cosines in memory at a time: 32 MB.
 _COSINES = 1 << 23
 _PAIRS = 4096
@@ -62,33 +62,40 @@ class NearPairs:
     near: int
 
 
-def near_pairs(
-    near: Sequence[NDArray[np.int64]], queries: NDArray[np.int64], n: int, rng: np.random.Generator | None = None
-) -> NearPairs:
+@dataclass(frozen=True, eq=False)
+class Near:
+    """The neighbours [q, k] of query rows [q], of n rows, under each member that tells sentences apart."""
+
+    queries: NDArray[np.int64]
+    neighbours: dict[int, NDArray[np.int64]]
+    n: int
+
+
+def near_pairs(near: Near, members: Iterable[int], rng: np.random.Generator | None = None) -> NearPairs:
     """Return the pairs of queries and their neighbours, and random pairs if there is a generator for them.
 
     Args:
-        near: the neighbours [q, k] of the queries under several members.
-        queries: [q] rows.
-        n: the number of rows.
+        near: the neighbours of the queries.
+        members: those under which pairs are near.
         rng: draws, for each query, as many random pairs as it has neighbours of one member: text has near and far ones.
     """
+    queries, n = near.queries, near.n
     places = np.arange(len(queries))[:, None]
     # Row, row and query as one number: sorted, a pair's first query comes first, in whatever order the members are.
     keys = []
-    for rows in near:
+    for rows in map(near.neighbours.__getitem__, members):
         low, high = np.minimum(queries[:, None], rows), np.maximum(queries[:, None], rows)
         keys.append(((low * n + high) * len(queries) + places).ravel())
     numbers, owner = np.divmod(np.unique(np.concatenate(keys)), len(queries))
     first = np.r_[True, numbers[1:] != numbers[:-1]]
-    near_ones, owner = np.stack(np.divmod(numbers[first], n), axis=1), owner[first]
+    near_rows, owner = np.stack(np.divmod(numbers[first], n), axis=1), owner[first]
     if rng is None:
-        return NearPairs(near_ones, owner, len(owner))
+        return NearPairs(near_rows, owner, len(owner))
     others = np.tile(np.arange(len(queries)), _RANDOM)
     random = np.stack([rng.integers(0, n, len(others)), queries[others]], axis=1)
     distinct = random[:, 0] != random[:, 1]
-    everyone = np.concatenate([owner, others[distinct]])
-    return NearPairs(np.vstack([near_ones, random[distinct]]), everyone, len(owner))
+    owners = np.concatenate([owner, others[distinct]])
+    return NearPairs(np.vstack([near_rows, random[distinct]]), owners, len(owner))
 
 
 def cosines(views: Sequence[Matrix64], pairs: Pairs) -> Matrix64:
@@ -150,8 +157,8 @@ def weight_factors(best: int, standing: Matrix64, r: Matrix64, spread: Matrix64,
       correlated with the truth by a, another's would correlate with it by r / a, and a / (1 - a^2) is the weight of a
       cosine of spread 1 in the best sum; it falls slowly with standing, and is at most `LARGEST_WEIGHT`. The other is
       1 for a member that stands as high as the best, and falls fast: members that cannot be told apart count the same,
-      which can lose least.
-    - Own: members that err alike share; what two of them say beyond the best counts once.
+      which risks the smallest loss.
+    - Own: members with the same errors share a weight; what two of them say beyond the best counts once.
     - Spread: a member whose cosines lie close together needs a larger factor.
 
     Agreement and spread are those over pairs whose cosines are spread as in text with near and far sentences
@@ -181,7 +188,7 @@ def weight_factors(best: int, standing: Matrix64, r: Matrix64, spread: Matrix64,
     below = np.maximum(standing, 0.0)
     trust = np.maximum(np.minimum(odds, LARGEST_WEIGHT) * np.exp(-BELOW * below), np.exp(-EQUAL * below))
     trust = np.where(trust < LEAST_WEIGHT, 0.0, trust)
-    # How many members, each included itself, say what a member says beyond the best.
+    # How many members say what a member says beyond the best, the member itself included.
     left = np.sqrt(np.maximum(1 - np.square(with_best), np.finfo(float).eps))
     partial = np.clip((r - np.outer(with_best, with_best)) / np.outer(left, left), 0.0, 1.0)
     partial[best] = partial[:, best] = 0.0
@@ -193,14 +200,6 @@ def weight_factors(best: int, standing: Matrix64, r: Matrix64, spread: Matrix64,
 
 
 @dataclass(frozen=True, eq=False)
-class Near:
-    """The neighbours [q, k] of query rows [q] under each member that tells sentences apart."""
-
-    queries: NDArray[np.int64]
-    neighbours: dict[int, NDArray[np.int64]]
-
-
-@dataclass(frozen=True, eq=False)
 class Roles:
     """Which members are used.
 
@@ -208,11 +207,24 @@ class Roles:
         live: the members that are not mute.
         copies: for each of all members the first that says the same.
         known: whether anything tells which member to trust.
+        distinct: the live members that are no copies of another.
+        place: for each of all members its place, or that of the one it copies, in `distinct`; behind the last for a
+            mute one.
     """
 
     live: list[int]
     copies: list[int]
     known: bool
+    distinct: list[int]
+    place: list[int]
+
+    def for_all(self, values: Matrix64, axes: int = 1) -> Matrix64:
+        """Return values of the distinct members [..., D] as those of all members [..., J], 0 for mute ones.
+
+        With 2 `axes` they are values of pairs of members [..., D, D].
+        """
+        values = np.pad(values, [*[(0, 0)] * (values.ndim - axes), *[(0, 1)] * axes])
+        return values[..., self.place] if axes == 1 else values[..., self.place, :][..., self.place]
 
 
 def near_sentences(vectors: Sequence[Matrix64], queries: NDArray[np.int64], k: int, progress: Progress) -> Near:
@@ -238,18 +250,19 @@ def near_sentences(vectors: Sequence[Matrix64], queries: NDArray[np.int64], k: i
             S[np.arange(len(block)), block] = -np.inf
             rows[start : start + size] = np.argpartition(-S, k - 1, axis=1)[:, :k]
         progress("near sentences", done, len(varied))
-    return Near(queries, neighbours)
+    return Near(queries, neighbours, len(vectors[0]))
 
 
 def roles_of(near: Near, vectors: Sequence[Matrix64], lexical: Lexical | None, rng: np.random.Generator) -> Roles:
     """Return which members are mute and which are copies.
 
-    Copies show in near pairs. Mute members need random pairs, too: on near ones alone weak members seem to disagree.
+    Copies are recognised by near pairs. Mute members need random pairs as well: on near pairs alone weak members seem
+    to disagree.
     """
     varied = list(near.neighbours)
-    n, size, q = len(vectors[0]), len(varied), len(near.queries)
-    pairs = near_pairs(list(near.neighbours.values()), near.queries, n)
-    others = np.stack([rng.integers(0, n, len(pairs.pairs)), near.queries[pairs.owner]], axis=1)
+    size, q = len(varied), len(near.queries)
+    pairs = near_pairs(near, varied)
+    others = np.stack([rng.integers(0, near.n, len(pairs.pairs)), near.queries[pairs.owner]], axis=1)
     mixed = np.vstack([pairs.pairs, others[others[:, 0] != others[:, 1]]])
     owner = np.concatenate([pairs.owner, pairs.owner[others[:, 0] != others[:, 1]]])
     C = cosines([vectors[j] for j in varied], mixed)
@@ -277,4 +290,6 @@ def roles_of(near: Near, vectors: Sequence[Matrix64], lexical: Lexical | None, r
     for k, j in enumerate(varied):
         if j in live:
             copies[j] = varied[first[k]]
-    return Roles(live, copies, known)
+    distinct = [j for j in live if copies[j] == j]
+    place = [distinct.index(copies[j]) if j in live else len(distinct) for j in range(len(vectors))]
+    return Roles(live, copies, known, distinct, place)

@@ -1,4 +1,4 @@
-"""Which encoders, and which subset of them, suit a text, without labels: expected gains from an estimate and costs."""
+"""Choose encoders for a text without labels: the subset with the largest expected gain for its cost."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ensembed.reliability.estimate import CONFIDENCE, Reliability
 Matrix64 = NDArray[np.float64]
 
 TRUTH = 0.85
-"""The assumed correlation of the best member's cosines with the truth: about that of good encoders on STS."""
+"""The assumed correlation of the best member's cosines with the truth: about what good encoders reach on STS."""
 POINTS = 0.02
-"""By how much that falls for every unit of standing. Fitted on STS-B dev."""
+"""By how much this correlation falls for every unit of standing. Fitted on STS-B dev."""
 NARROW = 0.2
-"""Cosines of pairs that people compare disagree by this part of what those of a corpus do. Fitted on STS-B dev."""
+"""Members disagree less on pairs that people compare than on those of a corpus: by this factor. Fitted on STS-B dev."""
 WORTH = 0.002
 """A gain below this is not worth another encoder: it is noise."""
 MOST_SUBSETS = 20_000

@@ -16,7 +16,6 @@ from ensembed.errors import InputError, ViewError
 from ensembed.numerics.row_matrices import Matrix, check_views, non_finite, unit_rows
 from ensembed.reliability.agreement import (
     Near,
-    NearPairs,
     Roles,
     correlations,
     cosines,
@@ -37,7 +36,7 @@ Matrix64 = NDArray[np.float64]
 Decided: TypeAlias = Literal["lead", "words", "level", "nothing", "too few"]
 
 LEAST_ROWS = 50
-"""Fewer distinct sentences show nothing about several members."""
+"""With fewer distinct sentences members cannot be compared."""
 # Sentences for each dimension of words and of letters: with fewer, a regression on them overfits.
 _ROWS_A_DIM = 20
 _INTERVAL = (2.5, 97.5)
@@ -45,7 +44,7 @@ CONFIDENCE = 1.1
 """The log-odds, per unit of standing, that the higher member has the better cosines. Fitted on STS-B dev to pairs of
 whole and of made encoders (cut, with noise, with fewer layers): results/field.md."""
 LEVEL_BELOW = 0.6
-"""Where the best is the best with less probability than this, it is said that the members are level."""
+"""If the best member is the best with less probability than this, the members are called level."""
 # Sampled rows that lie closer together than this are read in one go.
 _BLOCK = 4096
 
@@ -72,8 +71,8 @@ class Reliability(Shown):
         agreement: [J] how a member's cosines correlate with the best one's, over pairs that are near under the best.
         correlations: [J, J] how those of every two members correlate, over near and random pairs.
         weights: [J] the weights of the members' cosines: 1 for the best, 0 for members that say next to nothing, one
-            shared by copies. Above 1 where a member's cosines have less spread: it counts for less all the same. With
-            too few sentences all members count the same, each for the spread of its cosines.
+            shared by copies. It can be above 1 for a member whose cosines have less spread, which still counts for
+            less than the best. With too few sentences all members count the same, each for the spread of its cosines.
         factors: [J, 3] the factors whose products are the weights that `Auto` takes: trust, what no other member says,
             and spread.
         whitened_weights: [J] the same for vectors of which those of `whitened` are softly whitened: what `Auto` takes.
@@ -175,8 +174,8 @@ def reliability(
         sentences: those of the rows; without them the estimate is less sure, and repeated sentences are not found.
         names: what to call the members; by default `view 0`, `view 1` and so on.
         rows: how many distinct sentences to sample; all if there are no more.
-        queries: how many of them to look for near sentences of.
-        neighbours: how many near sentences of each, under every member in turn.
+        queries: for how many of them near sentences are searched.
+        neighbours: how many near sentences each of these has, under every member.
         resamples: number of bootstrap samples.
         needed: how many distinct sentences it takes to prefer one member. None takes the dimension of the largest one:
             with a third of that the wrong member can lead in all bootstrap samples, because these share the errors of
@@ -238,6 +237,18 @@ class _Weighted:
 
 
 @dataclass(frozen=True, eq=False)
+class _Weights:
+    """Agreement [J] and weights [1 + resamples, J] of all members, and the pairs of sentences that they come from."""
+
+    agreement: Matrix64
+    plain: Matrix64
+    whitened: Matrix64
+    factors: Matrix64
+    correlations: Matrix64
+    pairs: int
+
+
+@dataclass(frozen=True, eq=False)
 class _Estimate:
     """The data of one estimate.
 
@@ -257,87 +268,55 @@ class _Estimate:
 
     def reliability(self, names: tuple[str, ...], resamples: int, needed: int, progress: Progress) -> Reliability:
         """Return the order and the weights of the members, with intervals."""
-        J, live, copies = len(self.vectors), self.roles.live, self.roles.copies
-        own = [j for j in live if copies[j] == j]
-        place = np.array([own.index(copies[j]) for j in live])
-        rng = np.random.default_rng([self.seed, 2])
-        whitenings = [SoftWhitening.of(self.vectors[j]) for j in own]
-        R = self._sufficiency(own, whitenings, resamples, rng, progress)
-        queries = len(self.near.queries)
+        roles, queries, rng = self.roles, len(self.near.queries), np.random.default_rng([self.seed, 2])
+        whitenings = [SoftWhitening.of(self.vectors[j]) for j in roles.distinct]
+        R, parts = self._standing_parts(whitenings, resamples, rng, progress)
         counts = np.vstack([np.ones(queries), rng.poisson(1.0, (resamples, queries))])
-        surface = None
-        if self.lexical is not None:
-            surface = Surface(*np.array([dependence(self.vectors[j], self.lexical, self._pairs([j])) for j in own]).T)
-        parts = standing_parts(R, np.array([whitening.dimensions for whitening in whitenings]), surface)
-        standing = parts.sum(axis=1)
-        leads, heights = lead(R), lead(standing, antisymmetric=True)
-        best = heights.argmax(axis=1)
-        whitened_vectors = [whitening.apply(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
-        by_best = {b: self._beside(own, int(b), whitened_vectors, standing[:, b], counts) for b in np.unique(best)}
-        weighted, plain, whitened = by_best[best[0]], *np.ones((2, len(best), len(own)))
-        factors = np.ones((len(own), 3))
-        known = self.roles.known and len(self.vectors[0]) >= needed
-        if known:
-            factors = weighted.factors
-            plain = np.stack([by_best[b].plain[i] for i, b in enumerate(best)])
-            whitened = np.stack([by_best[b].whitened[i] for i, b in enumerate(best)])
-        pairs = self._pairs(own)
-        spreads, narrowness, correlation_of = self._spreads(own, place, pairs)
+        standing, leads = parts.sum(axis=1), roles.for_all(lead(R))
+        heights = lead(standing, antisymmetric=True)
+        best, first = heights.argmax(axis=1), roles.distinct[int(heights[0].argmax())]
+        known = roles.known and len(self.vectors[0]) >= needed
+        weights = self._weights(whitenings, standing, best, counts, known)
         # The strongest rival of each member; its own place if it is the only one.
-        rivals = np.where(np.eye(len(own), dtype=bool), np.inf, standing[0]).argmin(axis=1)
-        parts = parts[0, :, np.arange(len(own)), rivals].T
-        # Values of the distinct members [..., own] become those of all [..., J]; mute ones have a column of zeros.
-        column = [own.index(copies[j]) if j in live else len(own) for j in range(J)]
-        leads, height, parts, agreement, plain, whitened, share, factors = (
-            np.concatenate([values, np.zeros((*values.shape[:-1], 1))], axis=-1)[..., column]
-            for values in (
-                *(leads, heights[0], parts, weighted.agreement[0], plain, whitened),
-                *(1 / np.bincount(place, minlength=len(own)), factors.T),
-            )
+        alone = np.eye(len(roles.distinct), dtype=bool)
+        rivals = np.where(alone, np.inf, standing[0]).argmin(axis=1)
+        (lead_low, lead_high), (low, high) = (
+            np.percentile(of[1:], _INTERVAL, axis=0) for of in (leads, weights.whitened)
         )
-        # Members that say the same share one weight, each for its own spread.
-        if self.roles.known and not known:
-            spreads = narrowness
-        plain, whitened = plain * (share * spreads), whitened * (share * spreads)
-        factors[1] *= share
-        factors[2] *= spreads
-        sufficiency, standing_of, correlation = np.eye(J), np.zeros((J, J)), np.eye(J)
-        spread_out = ((sufficiency, R[0]), (standing_of, standing[0]), (correlation, correlation_of))
-        for matrix, values in spread_out:
-            matrix[np.ix_(live, live)] = values[np.ix_(place, place)]
-        first = own[int(best[0])]
-        (lead_low, lead_high), (low, high) = (np.percentile(of[1:], _INTERVAL, axis=0) for of in (leads, whitened))
-        others = [j for j in range(J) if copies[j] != first and known]
-        sure = float(np.mean(1 / (1 + np.exp(-CONFIDENCE * heights[1:, best[0]])))) if len(own) > 1 else 1.0
-        decided: Decided = "lead" if leads[0][first] >= leads[0][live].max() else "words"
+        sure = float(np.mean(1 / (1 + np.exp(-CONFIDENCE * heights[1:, best[0]])))) if len(alone) > 1 else 1.0
+        decided: Decided = "lead" if leads[0][first] >= leads[0][roles.live].max() else "words"
         if sure < LEVEL_BELOW:
             decided = "level"
         if not known:
-            decided = "too few" if self.roles.known else "nothing"
+            decided = "too few" if roles.known else "nothing"
         sure = 0.0 if decided == "too few" else sure
         facts = {"needed": needed} if decided == "too few" else {"trusted": first, "sure": round(sure, 3)}
+        sufficiency = roles.for_all(R[0], axes=2)
+        np.fill_diagonal(sufficiency, 1.0)
         return Reliability(
             names=names,
             sufficiency=sufficiency,
             lead=leads[0],
             lead_low=lead_low,
             lead_high=lead_high,
-            standing=height,
-            standing_parts=parts.T,
-            standings=standing_of,
-            correlations=correlation,
-            agreement=agreement,
-            weights=plain[0],
-            factors=factors.T,
+            standing=roles.for_all(heights[0]),
+            standing_parts=roles.for_all(parts[0, :, np.arange(len(alone)), rivals].T).T,
+            standings=roles.for_all(standing[0], axes=2),
+            correlations=weights.correlations,
+            agreement=weights.agreement,
+            weights=weights.plain[0],
+            factors=weights.factors,
             weights_low=low,
             weights_high=high,
-            whitened_weights=whitened[0],
-            whitened=tuple(j for j in others if whitened[0][j]),
-            mute=tuple(name for j, name in enumerate(names) if j not in live),
-            copies=tuple(copies),
+            whitened_weights=weights.whitened[0],
+            whitened=tuple(
+                j for j, copied in enumerate(roles.copies) if known and copied != first and weights.whitened[0][j]
+            ),
+            mute=tuple(name for j, name in enumerate(names) if j not in roles.live),
+            copies=tuple(roles.copies),
             sentences=len(self.vectors[0]),
             needed=needed,
-            pairs=len(pairs.pairs),
+            pairs=weights.pairs,
             lexical=self.lexical is not None,
             seed=self.seed,
             sure=sure,
@@ -346,38 +325,73 @@ class _Estimate:
             origin={**_ORIGIN, "decided": decided, **facts},
         )
 
-    def _sufficiency(
-        self,
-        own: Sequence[int],
-        whitenings: Sequence[SoftWhitening],
-        resamples: int,
-        rng: np.random.Generator,
-        progress: Progress,
-    ) -> Matrix64:
-        """Return what each distinct member predicts of each [1 + resamples, own, own]."""
+    def _standing_parts(
+        self, whitenings: Sequence[SoftWhitening], resamples: int, rng: np.random.Generator, progress: Progress
+    ) -> tuple[Matrix64, Matrix64]:
+        """Return what each distinct member predicts of each [1 + resamples, D, D], and the parts of their standings."""
+        own = self.roles.distinct
         leading = [whitening.leading(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
-        rows = len(leading[0])
-        features = None if self.lexical is None else self.lexical.features(self.seed, min(DIM, rows // _ROWS_A_DIM))
-        return explained(leading, features, resamples, rng, progress)
+        features = surface = None
+        if self.lexical is not None:
+            features = self.lexical.features(self.seed, min(DIM, len(leading[0]) // _ROWS_A_DIM))
+            pairs = [near_pairs(self.near, [j], np.random.default_rng([self.seed, 4])) for j in own]
+            both = [dependence(self.vectors[j], self.lexical, near) for j, near in zip(own, pairs, strict=True)]
+            surface = Surface(*np.array(both).T)
+        R = explained(leading, features, resamples, rng, progress)
+        return R, standing_parts(R, np.array([whitening.dimensions for whitening in whitenings]), surface)
 
-    def _pairs(self, own: Sequence[int]) -> NearPairs:
-        """Return the pairs that are near under any distinct member, and random ones."""
-        rng = np.random.default_rng([self.seed, 4])
-        return near_pairs([self.near.neighbours[j] for j in own], self.near.queries, len(self.vectors[0]), rng)
+    def _weights(
+        self,
+        whitenings: Sequence[SoftWhitening],
+        standing: Matrix64,
+        best: NDArray[np.int64],
+        counts: Matrix64,
+        known: bool,
+    ) -> _Weights:
+        """Return the weights of all members.
 
-    def _beside(
-        self, own: Sequence[int], b: int, whole: Sequence[Matrix64], standing: Matrix64, counts: Matrix64
-    ) -> _Weighted:
+        Args:
+            whitenings: those of the distinct members.
+            standing: [1 + resamples, D, D] how far each of them stands above each.
+            best: [1 + resamples] the place of the best among them.
+            counts: [1 + resamples, q] how often each query counts.
+            known: whether it is known which member to trust; if not, all count the same.
+        """
+        roles, own, J = self.roles, self.roles.distinct, len(self.vectors)
+        whole = [whitening.apply(self.vectors[j]) for whitening, j in zip(whitenings, own, strict=True)]
+        by_best = {b: self._beside(int(b), whole, standing[:, b], counts) for b in np.unique(best)}
+        weighted = by_best[best[0]]
+        plain, whitened, factors = (np.ones((rows, len(own))) for rows in (len(best), len(best), 3))
+        if known:
+            plain = np.stack([by_best[b].plain[i] for i, b in enumerate(best)])
+            whitened = np.stack([by_best[b].whitened[i] for i, b in enumerate(best)])
+            factors = weighted.factors.T
+        pairs = near_pairs(self.near, own, np.random.default_rng([self.seed, 4]))
+        C = cosines(self.vectors, pairs.pairs)
+        spread = C.std(axis=1)
+        # Copies share one weight, each in the units of its own spread. With too few sentences the spread alone decides.
+        wanted = spread[roles.live].min() if roles.known and not known else spread[roles.copies]
+        ratio = np.divide(wanted, spread, out=np.ones(J), where=spread > 0)
+        share = roles.for_all(1 / np.bincount([roles.place[j] for j in roles.live]))
+        plain, whitened = (roles.for_all(weights) * (share * ratio) for weights in (plain, whitened))
+        factors = roles.for_all(factors) * np.stack([np.ones(J), share, ratio])
+        [r], _ = correlations(C[own], pairs.owner, np.ones((1, len(self.near.queries))))
+        r = roles.for_all(r, axes=2)
+        np.fill_diagonal(r, 1.0)
+        agreement = roles.for_all(weighted.agreement[0])
+        return _Weights(agreement, plain, whitened, factors.T, r, len(pairs.pairs))
+
+    def _beside(self, b: int, whole: Sequence[Matrix64], standing: Matrix64, counts: Matrix64) -> _Weighted:
         """Return the weights of the members if the one at place b is the best, in every bootstrap sample.
 
         Args:
-            own: the distinct members.
-            b: the place of the best among them.
+            b: the place of the best among the distinct members.
             whole: their whitened vectors.
-            standing: [1 + resamples, own] how far the best stands above each.
+            standing: [1 + resamples, D] how far the best stands above each.
             counts: [1 + resamples, q] how often each query counts.
         """
-        pairs, X = self._pairs([own[b]]), [self.vectors[j] for j in own]
+        X = [self.vectors[j] for j in self.roles.distinct]
+        pairs = near_pairs(self.near, [self.roles.distinct[b]], np.random.default_rng([self.seed, 4]))
         near, owner = pairs.pairs[: pairs.near], pairs.owner[: pairs.near]
         level = float(cosines([X[b]], pairs.pairs[pairs.near :]).mean())
         plain, whitened = cosines(X, near), cosines(whole, near)
@@ -389,22 +403,6 @@ class _Estimate:
             weighed.append((r[:, b], np.array([weight_factors(b, *sample, level) for sample in samples])))
         (agreement, by_plain), (_, by_whitened) = weighed
         return _Weighted(agreement, by_plain.prod(axis=2), by_whitened.prod(axis=2), by_whitened[0])
-
-    def _spreads(
-        self, own: Sequence[int], place: NDArray[Any], pairs: NearPairs
-    ) -> tuple[Matrix64, Matrix64, Matrix64]:
-        """Return three facts about the cosines of pairs.
-
-        They are [J] the spread of a member's first copy in parts of the member's own spread, the least spread in parts
-        of it, and how the distinct members' cosines correlate [own, own].
-        """
-        live = self.roles.live
-        C = cosines([self.vectors[j] for j in live], pairs.pairs)
-        spread, firsts, ratios = C.std(axis=1), [live.index(j) for j in own], np.ones((2, len(self.vectors)))
-        ratios[0, live] = np.divide(spread[firsts][place], spread, out=np.ones_like(spread), where=spread > 0)
-        ratios[1, live] = np.divide(spread.min(), spread, out=np.ones_like(spread), where=spread > 0)
-        [r], _ = correlations(C[firsts], pairs.owner, np.ones((1, len(self.near.queries))))
-        return ratios[0], ratios[1], r
 
 
 def sample_rows(n: int, sentences: Corpus | Sequence[str] | None, rows: int, seed: int) -> NDArray[np.int64]:

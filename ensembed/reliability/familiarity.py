@@ -1,4 +1,4 @@
-"""Does a text look like the sentences that something was fitted on? Figures found on those may not hold for others."""
+"""Whether texts look like the sentences that a map was fitted on: its figures may not hold for other texts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Array = NDArray[Any]
 _CENTRES = 64
 _ROWS_A_CENTRE = 8
 _HELD_OUT = 1 / 4
-_LOW, _LOWEST = 0.05, 0.005  # parts of the sample's own sentences that lie lower
-_FEW = 20  # texts of which single ones are judged, not their share
-_SHARE = 0.2  # of texts in the lowest twentieth, from which on they are said to be unlike the sample
-_ERRORS = 4.0  # standard errors that the share must be above the twentieth
+_LOW, _LOWEST = 0.05, 0.005  # parts of the sample's own sentences that are below `low` and `lowest`
+_FEW = 20  # with fewer texts than this every one of them must be unlike the sample
+_SHARE = 0.2  # if more than this part of the texts is below `low`, they are unlike the sample
+_ERRORS = 4.0  # and the part is above the expected one by at least so many standard errors
 
 
 @dataclass(frozen=True, eq=False)
 class Familiarity:
-    """Where a sample's vectors lie: a text is as familiar as its cosine with the nearest of some centres.
+    """Where a sample's vectors lie. The familiarity of a text is its cosine with the nearest of some centres.
 
     Attributes:
         mean: [d] the sample's mean vector of length one, which is subtracted first.

@@ -1,8 +1,7 @@
 """How good a map between encoders is, measured without labels on sentences that it was not fitted on.
 
-The question is a search: the texts of an index, and queries, by the model that is wanted. Truth is what that model
-finds if all texts are really embedded with it. Translated texts find a part of that, and so does the old model, with
-its own texts and queries.
+A map is judged by search. The truth is what the wanted model finds if all texts are embedded with it. The figures say
+how much of that is found in translated texts, and how much by the old model with its own vectors.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ Array = NDArray[Any]
 NEAREST = 10
 """Hits per query that are compared."""
 LEAST_ROWS = 200
-"""Fewer sentences show nothing about a map."""
-_QUERIES = 1000  # more do not make the figures surer than the pool of texts does
+"""With fewer sentences the figures of a map are not reliable."""
+_QUERIES = 1000  # more do not make the intervals narrower: the texts that are searched limit them
 _BOOTSTRAP = 500
 _INTERVAL = (2.5, 97.5)
 _POOLS = (8, 4, 2, 1)  # parts of the texts, by which the fall with the size of an index is measured
@@ -43,13 +42,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Figure:
-    """What a way to search finds of what re-embedding everything finds.
+    """How much of what the wanted model finds another way to search finds.
 
     Attributes:
         recall_1: how often the first hit is the same.
         recall_10: the part of the ten nearest that is among its own ten nearest.
-        mrr: the mean of 1 / (its rank of the true first hit).
-        itself: how often a sentence's own text is the first hit of all; a map that mixes up texts fails here.
+        mrr: the mean of 1 / (the rank that it gives the true first hit).
+        itself: how often a sentence, as a query, finds its own text first; a map that confuses texts fails here.
         correlation: Pearson's r between its cosines and the true ones, over all pairs of query and text.
         rows: the number of texts that were searched.
         falls: the change of `recall_10` when the number of texts doubles.
@@ -69,7 +68,7 @@ class Figure:
         return float(np.clip(self.recall_10.value + self.falls * doublings, 0.0, 1.0))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data for `from_json`, rounded to what is sure."""
+        """Return plain data for `from_json`, rounded to the digits that are significant."""
         facts: dict[str, Any] = {}
         for name, value in asdict(self).items():
             facts[name] = {key: round(number, 4) for key, number in value.items()} if isinstance(value, dict) else value
@@ -85,7 +84,7 @@ class Figure:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """Really embedded rows of sentences, by which ways to search the same sentences are judged.
+    """The wanted model's own vectors of sentences, by which other ways to search the same sentences are judged.
 
     Attributes:
         rows: [n, d] the wanted model's vectors of the sentences, of length one.
@@ -164,9 +163,9 @@ class Trial:
             if count < 5 * NEAREST:
                 continue
             texts = np.sort(chance.choice(len(self.rows), count, replace=False))
-            found, wanted = nearest(scores[:, texts], NEAREST), nearest(true[:, texts], NEAREST)
+            hits, wanted = nearest(scores[:, texts], NEAREST), nearest(true[:, texts], NEAREST)
             sizes.append(np.log2(count))
-            recalls.append(_overlap(found, wanted).mean())
+            recalls.append(_overlap(hits, wanted).mean())
         return float(min(np.polyfit(sizes, recalls, 1)[0], 0.0)) if len(sizes) > 1 else 0.0
 
 
@@ -197,15 +196,14 @@ def _bootstrapped(values: NDArray[np.float64], seed: int) -> Estimate:
 
 def _correlation(scores: Array, cosines: Array, queries: NDArray[np.int64], seed: int) -> Estimate:
     """Return Pearson's r of the cosines of the same query, pooled over the queries, which the bootstrap draws."""
-    found, true = (cosine - cosine.mean(axis=1, keepdims=True) for cosine in (scores, cosines))
-    for own in (found, true):
-        own[np.arange(len(queries)), queries] = 0.0
-    scores = found
+    scores, true = (values - values.mean(axis=1, keepdims=True) for values in (scores, cosines))
+    for values in (scores, true):
+        values[np.arange(len(queries)), queries] = 0.0
     sums = np.stack([(scores * true).sum(axis=1), np.square(scores).sum(axis=1), np.square(true).sum(axis=1)])
     drawn = np.random.default_rng(seed).integers(len(scores), size=(_BOOTSTRAP, len(scores)))
 
-    def pearson(cross: Array, one: Array, other: Array) -> Array:
-        return np.asarray(cross / np.sqrt(np.maximum(one * other, 1e-30)))
+    def pearson(products: Array, squares: Array, true_squares: Array) -> Array:
+        return np.asarray(products / np.sqrt(np.maximum(squares * true_squares, 1e-30)))
 
     low, high = np.percentile(pearson(*sums[:, drawn].sum(axis=2, dtype=np.float64)), _INTERVAL)
     return Estimate(float(pearson(*sums.sum(axis=1, dtype=np.float64))), float(low), float(high))

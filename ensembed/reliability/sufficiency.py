@@ -50,14 +50,15 @@ WORDS = 0.1
 MOST_WORDS = 1.0
 """The largest part of a standing that words decide. To follow them more than good encoders do is a bad sign; to follow
 them less is none, as weak encoders do both."""
-# What two members predict of each other counts as at least this much: a lead of nothing over nothing is none.
+# What two members predict of each other counts as at least this much: without it, noise would decide between two
+# members that predict nothing of each other.
 _LEAST_KNOWN = 0.02
 
 
 def lead(R: Matrix64, *, antisymmetric: bool = False) -> Matrix64:
     """Return how much more each member predicts of its strongest rival than that of it [..., J], from R^2 [..., J, J].
 
-    A rival is any other member. (In the mean over all a weak member with a still weaker relative would seem to lead.)
+    A rival is any other member. (With the mean over all rivals, a weak member with a still weaker copy would lead.)
     `antisymmetric` values are differences already, such as standings.
 
     Example:

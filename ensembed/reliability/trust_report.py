@@ -13,7 +13,7 @@ from ensembed.reliability.estimate import LEVEL_BELOW, Reliability
 HEADERS = ["member", "standing", "lead", "dims", "length", "words", "agrees", "weight", "95%", "weight is"]
 _PARTS = ("lead", "dimensions", "length", "words")
 _NAMES = ("trust", "own", "spread")
-# From this probability on, the best member is said to be certain.
+# With at least this probability the report calls the best member certain.
 _SURE = 0.9
 _STANDING = (
     "standing = lead + dims + length + words, against the strongest rival. lead: predicts more of the rival than the "

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import SavedSpec, UntrustedName
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
 from ensembed.support.atomic_files import new_file, npy_header
-from ensembed.support.checks import sha256_of
+from ensembed.support.checks import did_you_mean, sha256_of
 from ensembed.support.file_limits import LARGEST_DIM, read_json
 from ensembed.support.version import __version__
 
@@ -260,8 +260,9 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = Manifest.from_json(facts)
         manifest.check()
     except (FileNotFoundError, NotADirectoryError):
-        problem = f"there is no {MANIFEST} in it; make one with ensembed index"
-        raise SearchIndexError(f"{folder} is not a search index: {problem}") from None
+        hint = did_you_mean(folder, MANIFEST)
+        problem = f"there is no {MANIFEST} in it; make one: `ensembed index {folder} FILE --model MODEL`"
+        raise SearchIndexError(f"{folder} is not a search index{hint}: {problem}") from None
     except PermissionError as error:
         raise SearchIndexError(f"{path} cannot be read: {error}") from error
     except OSError as error:

@@ -1,10 +1,10 @@
 """Make an index of one model an index of another by translating its vectors, without embedding all texts again.
 
 The new index is written to another folder; the old one is only read. A map is fitted on some texts of the index, which
-are really embedded. Then one segment after the other is translated. `migration.json` in the new folder says what is
-done: after an interruption, even by `kill -9`, the same call goes on there. Writing `index.json` makes the new index.
-Texts that were embedded for the sample, and texts without a vector that could be translated, keep vectors of the new
-model itself: the index knows which rows are which.
+are embedded with the new model. Then one segment after the other is translated. `migration.json` in the new folder says
+what is done: after an interruption, even by `kill -9`, the same call goes on there. Writing `index.json` makes the new
+index. Texts that were embedded for the sample, and texts without a vector that could be translated, keep the vectors
+that the new model gives; the index knows which rows were translated.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from ensembed.search.index_input import check_vectors
 from ensembed.search.search_index import Index, lasting_source, lock_index
 from ensembed.support.atomic_files import make_folder, npy_header, sync, why_not_writable, write_atomically
 from ensembed.support.checks import fits
-from ensembed.support.file_limits import read_json
+from ensembed.support.file_limits import open_regular, read_json
 from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
@@ -122,12 +122,12 @@ def fit_on_sample(
 
 @dataclass(frozen=True, eq=False)
 class QueryMap:
-    """Searches an index with another model: its vectors of the queries are translated to those of the index.
+    """Searches an index with another model, whose vectors of queries are translated to vectors of the index's model.
 
     Attributes:
         model: the other model's encoder of queries.
         fitted: the map; None if the model gives vectors of the index's model itself.
-        familiarity: the sample, as the other model sees it.
+        familiarity: where the other model's vectors of the sample lie.
     """
 
     model: Encoder
@@ -205,19 +205,14 @@ def migrate(
         opening: `trust` and `encoders` of the models, as for `Index.open`.
 
     Raises:
-        SearchIndexError: there is another index in the new folder, or the map falls short and nobody confirmed.
+        SearchIndexError: there is another index in the new folder, or a map that falls short is not confirmed.
         InputError: the index is too small to fit a map on, or has that model already.
     """
     folder, out = Path(folder), Path(out)
     old = Index.open(folder, threads=threads, progress=progress, **opening)
     encoder = old.open_other(model)
     source = str(model) if source is None and isinstance(model, str | Path) else source
-    if same_settings(old.documents_of(encoder).spec, old.manifest.spec.settings):
-        raise InputError(f"{folder} is an index of {encoder.spec.name!r} already: there is nothing to migrate")
-    if out.resolve() == folder.resolve():
-        raise InputError(f"{out} is the old index, which stays as it is: name a new folder")
-    if problem := why_not_writable(out):
-        raise SearchIndexError(f"cannot make an index in {out}: {problem}")
+    _check_folders(old, encoder, folder, out)
     make_folder(out)
     with lock_index(FileLock(out / ".lock"), out, wait):
         if os.path.lexists(out / MANIFEST) and not (out / STATE).exists():
@@ -239,6 +234,16 @@ def migrate(
     index = Index.open(out, encoder, source=source, wait=wait)
     index.maintain(progress)
     return index
+
+
+def _check_folders(old: Index, encoder: Encoder, folder: Path, out: Path) -> None:
+    """Raise an error if the index has that model already, or if there can be no new index in `out`."""
+    if same_settings(old.documents_of(encoder).spec, old.manifest.spec.settings):
+        raise InputError(f"{folder} is an index of {encoder.spec.name!r} already: there is nothing to migrate")
+    if out.resolve() == folder.resolve():
+        raise InputError(f"{out} is the old index, which stays as it is: name a new folder")
+    if problem := why_not_writable(out):
+        raise SearchIndexError(f"cannot make an index in {out}: {problem}")
 
 
 class _Migration:
@@ -302,16 +307,17 @@ class _Migration:
         )
 
     def _has_texts(self, sample: bytes) -> bool:
-        """Return whether the old index is the one that the sample is from: a key is that of one text for ever."""
+        """Return whether the old index is the one that the sample is from: a key never belongs to another text."""
         keys, hashes = np.frombuffer(sample, "<u8").reshape(2, -1)
-        keys = keys.astype(np.int64)
+        keys = _sorted_keys(keys.astype(np.int64))
         places = np.flatnonzero(np.isin(self._old.keys, keys) & self._old.live)
         texts = [self._old.record(place)["text"] for place in places.tolist()]
         before = hashes[np.searchsorted(keys, self._old.keys[places])]
         return bool((keys < self._old.manifest.next_key).all() and np.array_equal(segments.id_hashes(texts), before))
 
     def _read_map(self) -> None:
-        data = (self._out / MAP).read_bytes()
+        with open_regular(self._out / MAP) as file:
+            data = file.read()
         if hashlib.sha256(data).hexdigest() != self._state["map"]:
             raise ValueError(f"the checksum of {MAP} does not fit")
         tensors = load_tensors(data)
@@ -330,7 +336,7 @@ class _Migration:
         self._familiarity = Familiarity.restored(
             self._state["familiarity"], dim, lambda name, *shape: take(f"familiarity.{name}", *shape)
         )
-        self._keys = tensors["sample.keys"]
+        self._keys = _sorted_keys(tensors["sample.keys"])
         self._vectors = take("sample.vectors", len(self._keys), dim)
 
     def _write_state(self) -> None:
@@ -351,7 +357,7 @@ class _Migration:
         rows = sum(segment.rows for segment in self._old.segments[:kept])
         progress("migrate", rows, total)
         for known in self._old.segments[kept:]:
-            # Opened anew: its mapped pages leave the memory with it.
+            # It is opened again, so that its mapped pages are freed with it.
             segment = known
             with contextlib.suppress(FileNotFoundError):  # another process has replaced it: ours is still open
                 segment = segments.Segment(self._old.folder, known.facts, self._old.manifest)
@@ -424,7 +430,7 @@ class _Migration:
             keys = segment.keys[start : start + _BATCH]
             known = np.isin(keys, self._keys)
             Z[known] = self._vectors[np.searchsorted(self._keys, keys[known])]
-            # A vector of length zero, or one that is damaged but deleted, has no translation: its text is embedded.
+            # A vector that is zero or not finite has no translation: its text is embedded, unless it is deleted.
             lost = np.flatnonzero(((X == 0).all(axis=1) | ~np.isfinite(Z).all(axis=1)) & ~known)
             lost = lost[segment.live[start : start + _BATCH][lost]]
             Z[~np.isfinite(Z).all(axis=1)] = 0.0
@@ -515,6 +521,13 @@ def _npy_batches(path: Path, rows: int, dim: int) -> Iterator[FloatArray]:
 def _sample_bytes(keys: NDArray[np.int64], texts: Sequence[str]) -> bytes:
     """Return the keys of a sample, ascending, and hashes of its texts: they say which index it is from."""
     return np.stack([keys.astype("<u8"), segments.id_hashes(texts).astype("<u8")]).tobytes()
+
+
+def _sorted_keys(keys: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the keys of a sample, in which rows are looked for by bisection; a ValueError if they are not sorted."""
+    if keys.dtype != np.int64 or keys.ndim != 1 or (np.diff(keys) <= 0).any():
+        raise ValueError("the keys of the sample are not sorted")
+    return keys
 
 
 def _check_seal(seal: object, state: Any) -> None:  # noqa: ANN401 - plain JSON

@@ -48,6 +48,7 @@ SEGMENT_ROWS = 1 << 18  # merging small segments does not make them larger than 
 _OWN_NAMES = re.compile(
     r"\.?(\d{6,}\.(vectors|keys|ids|records|places|codes|scales|blocks|deleted-\d+)\.(npy|jsonl)|graph-\d+\.usearch"
     r"|fingerprint(-\d+)?\.npy|(translated|familiar)-\d+\.npy|index\.json)(\.[0-9a-f]{8}\.tmp)?"
+    r"|\.migration\.(json|safetensors)\.[0-9a-f]{8}\.tmp"  # not the files themselves: a migration may go on
 )
 
 
@@ -76,6 +77,17 @@ def record_line(id_: str, text: str, metadata: Mapping[str, Any]) -> bytes:
     except LimitError as error:
         raise LimitError(f"the row with the id {shorten(id_)} cannot be kept: {error}; split it") from None
     return line
+
+
+def read_record(line: bytes) -> dict[str, Any]:
+    """Return the id, the text and the metadata, if there are any, of a row's line; a ValueError if it is no record."""
+    record = parse_json(line)
+    kinds = {name: type(value) for name, value in record.items()} if isinstance(record, dict) else {}
+    if kinds not in ({"id": str, "text": str}, {"id": str, "text": str, "metadata": dict}):
+        raise ValueError("it has other fields")
+    if b"\\u" in line:  # only so can a line have half of a character, which nothing prints or encodes
+        json.dumps(record, ensure_ascii=False).encode()
+    return dict(record)
 
 
 def code_layout(dtype: str, dim: int) -> tuple[str, int]:
@@ -206,13 +218,9 @@ class Segment:
     def record(self, row: int) -> dict[str, Any]:
         """Return the id, the text and the metadata, if there are any, of a row."""
         try:
-            record = parse_json(self.line(row))
-            kinds = {name: type(value) for name, value in record.items()}
-        except (ValueError, AttributeError) as error:
+            return read_record(self.line(row))
+        except ValueError as error:
             raise self._damaged(f"row {row} is no record ({error})") from error
-        if kinds not in ({"id": str, "text": str}, {"id": str, "text": str, "metadata": dict}):
-            raise self._damaged(f"row {row} is no record")
-        return dict(record)
 
     def find(self, ids: Sequence[str], hashes: NDArray[np.uint64]) -> dict[str, int]:
         """Return the rows of those ids that are in this segment and not deleted."""
@@ -344,7 +352,11 @@ def encode_again(
     done = 0
     for batch in itertools.chain.from_iterable(segment.live_batches() for segment in snapshot.segments):
         lines = list(batch.lines)
-        rows = [replace(batch, lines=lines, vectors=encode([parse_json(line)["text"] for line in lines]))]
+        try:
+            texts = [read_record(line)["text"] for line in lines]
+        except ValueError as error:
+            raise DamagedIndexError(f"{snapshot.folder} has a row that is no record ({error}); {WAY_OUT}") from error
+        rows = [replace(batch, lines=lines, vectors=encode(texts))]
         number = manifest.next_segment + len(written)
         written.append(write_segment(snapshot.folder, number, manifest, len(lines), rows.copy))
         done += len(lines)

@@ -20,7 +20,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import EnsembedError
@@ -80,6 +80,7 @@ class EmbeddingsReply(TypedDict):
     data: list[Embedding]
     model: str
     usage: Usage
+    missing: NotRequired[list[str]]  # members that the vectors lack; not there if they lack none
 
 
 class ModelEntry(TypedDict):
@@ -111,6 +112,7 @@ class SearchReply(TypedDict):
     """The nearest texts of the index, the nearest first."""
 
     hits: list[HitFacts]
+    missing: NotRequired[list[str]]  # members that the query's vector lacks
 
 
 class Status(TypedDict):
@@ -222,11 +224,12 @@ class Endpoints:
         self._served.shorten(np.empty((0, self._served.dim), np.float32), k)  # refuses before anything is encoded
         role = "document" if query.input_type == "passage" else query.input_type
         rows = await self._vectors.rows(self._served.kind_of(role), texts, request)
-        vectors = np.array(rows)  # a row may be a view of a whole batch
+        vectors, missing = self._served.complete(rows)
         if k < self._served.dim:
             vectors = await asyncio.to_thread(self._served.shorten, vectors, k)
         words = sum(len(text.split()) for text in texts)
-        parts = _embeddings_json(vectors, query.encoding_format == "base64", query.model, words)
+        facts = {"model": query.model, "usage": Usage(prompt_tokens=words, total_tokens=words)}
+        parts = _embeddings_json(vectors, query.encoding_format == "base64", facts | _missing_facts(missing))
         if vectors.size <= _NUMBERS_AT_ONCE:
             return self._reserved(request, Response(b"".join(parts), media_type="application/json"))
         one_by_one = in_turn(parts, self._turn)
@@ -260,9 +263,10 @@ class Endpoints:
             message = "this server has no index: start it with --index FOLDER, which `ensembed index` makes"
             raise ApiError(404, message, code="no_index")
         kind = self._served.kind_of("query" if self._index.has_roles else None)
-        vectors = np.array(await self._vectors.rows(kind, [query.query], request))
+        vectors, missing = self._served.complete(await self._vectors.rows(kind, [query.query], request))
         hits = await self._index.nearest(vectors, query.k)
-        return self._reserved(request, json_reply(SearchReply(hits=[_hit_facts(hit) for hit in hits])))
+        facts = {"hits": [_hit_facts(hit) for hit in hits]} | _missing_facts(missing)
+        return self._reserved(request, json_reply(facts))
 
     async def card(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's signature
         """Describe what the model is made of."""
@@ -332,14 +336,19 @@ def _hit_facts(hit: Hit) -> HitFacts:
     return {"id": hit.id, "score": score, "text": hit.text, "metadata": hit.metadata}
 
 
-def _embeddings_json(vectors: FloatArray, packed: bool, model: str, words: int) -> Iterator[bytes]:
+def _missing_facts(names: list[str]) -> dict[str, Any]:
+    """Return what a reply says about members that its vectors lack; nothing if they lack none."""
+    return {"missing": names} if names else {}
+
+
+def _embeddings_json(vectors: FloatArray, packed: bool, facts: dict[str, Any]) -> Iterator[bytes]:
     """Write an `EmbeddingsReply` of vectors [n, d] in parts. They are finite: the batcher checks them."""
     at_once, lead = max(_NUMBERS_AT_ONCE // vectors.shape[1], 1), b'{"object":"list","data":['
     for start in range(0, len(vectors), at_once):
         rows = enumerate(vectors[start : start + at_once], start)
         yield lead + b",".join(_embedding_json(i, row, packed) for i, row in rows)
         lead = b","
-    yield b'],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % (json.dumps(model).encode(), words, words)
+    yield b"]," + json.dumps(facts, separators=(",", ":")).encode()[1:]
 
 
 def _embedding_json(i: int, row: FloatArray, packed: bool) -> bytes:

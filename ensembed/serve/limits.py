@@ -218,75 +218,79 @@ class _CountingTransport:
 _Base: Any = AutoHTTPProtocol  # one of two classes, depending on what is installed
 
 
-def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol, refusing extra connections and dropping slow or large heads and slow readers."""
+class _LimitedProtocol(_Base):  # type: ignore[misc] # a class that is chosen at run time
+    """Uvicorn's protocol with limits: refuses extra connections and drops slow or large heads and slow readers."""
 
-    class LimitedProtocol(_Base):  # type: ignore[misc] # a class that is chosen at run time
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(_CountingTransport(transport))
-            if len(self.connections) > settings.connections:
-                log.warning("more than %d connections: new ones are refused", settings.connections)
-                self.app = _refuse_connection
-            self._head_bytes = 0
-            self._head_timer: asyncio.TimerHandle | None = None
-            self._write_timer: asyncio.TimerHandle | None = None
-            self._end_timer: asyncio.TimerHandle | None = None
-            self._paused_at, self._counted, self._seconds_left = 0.0, 0, settings.read_seconds
+    _settings: Settings
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(_CountingTransport(transport))
+        if len(self.connections) > self._settings.connections:
+            log.warning("more than %d connections: new ones are refused", self._settings.connections)
+            self.app = _refuse_connection
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._end_timer: asyncio.TimerHandle | None = None
+        self._paused_at, self._counted, self._seconds_left = 0.0, 0, self._settings.read_seconds
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop(self._head_timer)
+            self._head_bytes, self._head_timer = 0, None
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > _HEAD_BYTES:
+            self.transport.abort()
+        elif self._head_timer is None:
             self._await_head()
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._stop(self._head_timer)
-                self._head_bytes, self._head_timer = 0, None
-                return
-            self._head_bytes += len(data)
-            if self._head_bytes > _HEAD_BYTES:
-                self.transport.abort()
-            elif self._head_timer is None:
-                self._await_head()
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._head_timer, self._write_timer, self._end_timer):
+            self._stop(timer)
+        super().connection_lost(exc)
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            for timer in (self._head_timer, self._write_timer, self._end_timer):
-                self._stop(timer)
-            super().connection_lost(exc)
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._paused_at = self.loop.time()
+        self._write_timer = self.loop.call_later(self._seconds_left, self.transport.abort)
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self._paused_at = self.loop.time()
-            self._write_timer = self.loop.call_later(self._seconds_left, self.transport.abort)
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop(self._write_timer)
+        # The time that a client has left grows with the bytes that it takes: one that reads every part just in
+        # time would hold its place in the budget for hours.
+        written, self._counted = self.transport.written - self._counted, self.transport.written
+        left = self._seconds_left - (self.loop.time() - self._paused_at) + written / self._settings.least_rate
+        self._seconds_left = min(max(left, 0.0), self._settings.read_seconds)
 
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self._stop(self._write_timer)
-            # The time that a client has left grows with the bytes that it takes: one that reads every part just in
-            # time would hold its place in the budget for hours.
-            written, self._counted = self.transport.written - self._counted, self.transport.written
-            left = self._seconds_left - (self.loop.time() - self._paused_at) + written / settings.least_rate
-            self._seconds_left = min(max(left, 0.0), settings.read_seconds)
-
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            if self.transport.is_closing():
-                self._await_end()
-
-        def timeout_keep_alive_handler(self) -> None:
-            super().timeout_keep_alive_handler()
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
             self._await_end()
 
-        def _await_end(self) -> None:
-            """Limit the time for the end of the last reply: the transport waits for it before it closes."""
-            self._end_timer = self._end_timer or self.loop.call_later(settings.read_seconds, self.transport.abort)
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._await_end()
 
-        def _await_head(self) -> None:
-            self._head_timer = self.loop.call_later(settings.header_seconds, self.transport.abort)
+    def _await_end(self) -> None:
+        """Limit the time for the end of the last reply: the transport waits for it before it closes."""
+        self._end_timer = self._end_timer or self.loop.call_later(self._settings.read_seconds, self.transport.abort)
 
-        @staticmethod
-        def _stop(timer: asyncio.TimerHandle | None) -> None:
-            if timer is not None:
-                timer.cancel()
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(self._settings.header_seconds, self.transport.abort)
 
-    return LimitedProtocol
+    @staticmethod
+    def _stop(timer: asyncio.TimerHandle | None) -> None:
+        if timer is not None:
+            timer.cancel()
+
+
+def limited_protocol(settings: Settings) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol with the limits of these settings: uvicorn makes an object of it per connection."""
+    return type("LimitedProtocol", (_LimitedProtocol,), {"_settings": settings})
 
 
 async def _refuse_connection(scope: Scope, receive: Receive, send: Send) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import DimensionError, EncoderError, EnsembedError
 from ensembed.fetch.catalog import catalog
-from ensembed.models.ensemble import MetaEncoder
+from ensembed.models.ensemble import MemberFailedError, MetaEncoder
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.serve.api_errors import ApiError, log, where
 
@@ -81,32 +81,48 @@ class ServedModel:
         return VECTORS
 
     def queries(self, texts: list[str]) -> FloatArray:
-        """Return the model's vectors of queries [n, d]."""
+        """Return the model's vectors of queries, as `vectors` does."""
         return self._encoded(self.model.query_encoder, texts)
 
     def documents(self, texts: list[str]) -> FloatArray:
-        """Return the model's vectors of documents [n, d]."""
+        """Return the model's vectors of documents, as `vectors` does."""
         return self._encoded(self.model.document_encoder, texts)
 
     def vectors(self, texts: list[str]) -> FloatArray:
-        """Return the model's vectors [n, d]."""
+        """Return for `complete` the model's vectors; if members may be missing, with flags of who answered."""
         return self._encoded(self.model, texts)
 
     def _encoded(self, model: Encoder, texts: list[str]) -> FloatArray:
         if model.concurrent:  # it does not warn, and only one thread can catch warnings
             return model.encode(texts)
-        with warnings.catch_warnings(record=True) as caught:  # a warning about a member may quote a text
-            rows = model.encode(texts)
+        with warnings.catch_warnings(record=True) as caught:  # a warning may quote a text
+            if not isinstance(model, MetaEncoder) or model.missing == "error":
+                rows = model.encode(texts)
+            else:
+                rows, failures = model.encode_present(texts)
+                for j, error in failures.items():
+                    self._log_missing(j, error)
+                rows = np.concatenate([rows, self._flags(len(texts), failures)], axis=1)
         if caught:
-            log.warning("the model warned %d times: a member may be down", len(caught))
+            log.warning("the model warned %d times", len(caught))
         return rows
+
+    def _flags(self, count: int, absent: Collection[int]) -> FloatArray:
+        """Return 0 for absent members, 1 for others, in every row: the rows of a request may be of several batches."""
+        flags = np.ones((count, len(self.members)), np.float32)
+        flags[:, list(absent)] = 0.0
+        return flags
+
+    def complete(self, rows: Sequence[FloatArray]) -> tuple[FloatArray, list[str]]:
+        """Return the vectors [n, d] of `vectors`, `queries` or `documents`, and the names of members that some lack."""
+        vectors, flags = np.split(np.array(rows), [self.dim], axis=1)
+        names = self.member_names if flags.size else []
+        return vectors, [name for name, answered in zip(names, flags.T, strict=True) if not answered.all()]
 
     def shorten(self, vectors: FloatArray, k: int) -> FloatArray:
         """Return the model's vectors [n, d] in their k leading dimensions; an ApiError says why that cannot be."""
-        if not isinstance(self.model, MetaEncoder):
-            return vectors[:, :k]
         try:
-            return self.model.meta.shorten(vectors, k)
+            return self.model.shorten(vectors, k)
         except DimensionError as error:
             raise ApiError(400, str(error), "dimensions", "too_many_dimensions") from None
 
@@ -114,16 +130,15 @@ class ServedModel:
         """Return for `split` members' vectors, the model's, and flags of who answered: [n, d_1 + … + d_J + d + J]."""
         if not isinstance(self.model, MetaEncoder):
             return self.vectors(texts)
-        views = [self._member_view(encoder, texts) for encoder in self.members]
+        views = [self._member_view(self.model, j, texts) for j in range(len(self.members))]
         if all(view is None for view in views):
             raise EncoderError("every member failed")
-        fitted = self.model.meta_without([j for j, view in enumerate(views) if view is None])
+        absent = [j for j, view in enumerate(views) if view is None]
+        fitted = self.model.meta_without(absent)
         meta = fitted.transform([view if j in fitted.counted else None for j, view in enumerate(views)])
         empty = [np.zeros((len(texts), encoder.spec.dim), np.float32) for encoder in self.members]
         filled = [zeros if view is None else view for zeros, view in zip(empty, views, strict=True)]
-        # Every row has the flags, because the rows of a request may come from several batches.
-        answered = np.tile(np.array([view is not None for view in views], np.float32), (len(texts), 1))
-        return np.concatenate([*filled, meta, answered], axis=1)
+        return np.concatenate([*filled, meta, self._flags(len(texts), absent)], axis=1)
 
     def split(self, rows: NDArray[Any]) -> tuple[list[NDArray[Any] | None], NDArray[Any]]:
         """Split `views` into the members' parts (None for one that did not answer for every row) and the model's."""
@@ -147,14 +162,17 @@ class ServedModel:
             "index": index,
         }
 
-    def _member_view(self, encoder: Encoder, texts: list[str]) -> FloatArray | None:
+    def _member_view(self, model: MetaEncoder, j: int, texts: list[str]) -> FloatArray | None:
         try:
-            return encoder.encode(texts)
-        except EnsembedError as error:
-            if isinstance(self.model, MetaEncoder) and self.model.missing != "error":
-                log.warning("going on without %s: %s", encoder.spec.name, where(error))
-                return None
-            raise
+            return model.encode_member(j, texts)
+        except MemberFailedError as failure:
+            if model.missing == "error":
+                raise failure.error from failure.error.__cause__
+            self._log_missing(j, failure.error)
+            return None
+
+    def _log_missing(self, j: int, error: EnsembedError) -> None:
+        log.warning("going on without %s: %s", self.member_names[j], where(error))
 
     def _member_card(self, j: int) -> MemberCard:
         spec = self.members[j].spec

@@ -114,7 +114,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(first: Path, second: Path) -> bool:
     """Let two folders change their names in one step; False if the system cannot: Linux can, on most file systems."""
     import ctypes
 
@@ -122,7 +122,7 @@ def _exchange(one: Path, other: Path) -> bool:
         exchange = ctypes.CDLL(None).renameat2
     except (OSError, AttributeError, TypeError):  # another system, or an old one
         return False
-    return bool(exchange(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
+    return bool(exchange(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _EXCHANGE) == 0)
 
 
 def finish_switch(folder: Path, names: str, digests: Mapping[str, str]) -> None:

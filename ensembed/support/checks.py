@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import math
 from pathlib import Path
@@ -34,11 +35,11 @@ def fits(value: object, layout: Any) -> bool:  # noqa: ANN401 - see below
         False
     """
     if isinstance(layout, tuple):
-        return any(fits(value, one) for one in layout)
+        return any(fits(value, choice) for choice in layout)
     if isinstance(layout, list):
         return isinstance(value, list) and all(fits(item, layout[0]) for item in value)
     if isinstance(layout, dict):
-        return isinstance(value, dict) and all(key in value and fits(value[key], one) for key, one in layout.items())
+        return isinstance(value, dict) and all(key in value and fits(value[key], part) for key, part in layout.items())
     if layout is float and isinstance(value, float | int):
         return math.isfinite(value) if isinstance(value, float) else type(value) is int and abs(value) <= 1 << 53
     return value is None if layout is None else type(value) is layout
@@ -51,3 +52,15 @@ def sha256_of(path: Path, prefix: bytes = b"") -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def did_you_mean(name: str | Path, file: str) -> str:
+    """Return " (did you mean …?)" of the folders beside a name that are called nearly the same and hold the file."""
+    try:
+        path = Path(name)
+        beside = {other.name: other for other in path.parent.iterdir() if other.name != path.name}
+    except (OSError, ValueError):  # there is no such place
+        return ""
+    close = [beside[match] for match in difflib.get_close_matches(path.name, beside, n=3, cutoff=0.7)]
+    similar = " or ".join(repr(str(other)) for other in close if (other / file).is_file())
+    return f" (did you mean {similar}?)" if similar else ""

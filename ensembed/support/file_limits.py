@@ -28,6 +28,7 @@ JSON_BYTES = 32 << 20
 JSON_DEPTH = 100
 JSON_VALUES = 2_000_000
 CONFIG_BYTES = 4 << 20
+SETTINGS_VALUES = 20_000
 MANIFEST_BYTES = 12 << 20
 STREAMED_VALUE = 16 << 20
 GZIP_FREE = 8 << 20
@@ -55,6 +56,7 @@ MEANINGS = {
     "JSON_DEPTH": "levels of lists and objects within each other in JSON",
     "JSON_VALUES": "values in a JSON file or a line of JSON Lines, or lines and cells of one record in a table",
     "CONFIG_BYTES": "bytes of the `config.json` of a saved model",
+    "SETTINGS_VALUES": "values in the `config.json` of a sentence-transformers model, which the library copies often",
     "MANIFEST_BYTES": "bytes of the `manifest.json` of a view",
     "STREAMED_VALUE": "characters of one value in a JSON file of word vectors, which is read piece by piece",
     "GZIP_FREE": "bytes that any gzipped corpus or file of word vectors may unpack to",
@@ -82,10 +84,10 @@ class LimitError(InputError):
     """A file exceeds a bound. Readers turn it, as any ValueError, into an error of their own that names the file."""
 
 
-def read_json(path: Path) -> Any:  # noqa: ANN401 - whatever the file holds
-    """Read a JSON file within the bounds; an OSError or a ValueError says what is wrong with it."""
+def read_json(path: Path, *, most_values: int | None = None) -> Any:  # noqa: ANN401 - whatever the file holds
+    """Read a JSON file within the bounds of `parse_json`; an OSError or a ValueError says what is wrong with it."""
     with open_regular(path) as file:
-        return parse_json(file.read(JSON_BYTES + 1))
+        return parse_json(file.read(JSON_BYTES + 1), most_values=most_values)
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ensembed.support.text_tables import printable
+
 Facts = list[tuple[str, str]]
 
 # A table has at most so many rows, and a value so many lines of so many characters.
@@ -27,7 +29,7 @@ class Shown:
         return field_facts(self)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._facts())})"
+        return printable(f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._facts())})")
 
     def __str__(self) -> str:
         facts = _cut(self._facts())
@@ -58,7 +60,9 @@ def html_table(title: str, facts: Facts) -> str:
 
 def _lines(value: str) -> list[str]:
     """Return a value in lines; what does not fit in `_LINES` of them is left out."""
-    return textwrap.wrap(value, _WIDTH, max_lines=_LINES, placeholder=" …", break_on_hyphens=False) or [""]
+    beginning = value[: 8 * _LINES * _WIDTH]  # wrapping megabytes, which a file may hold, takes seconds
+    lines = textwrap.wrap(beginning, _WIDTH, max_lines=_LINES, placeholder=" …", break_on_hyphens=False)
+    return [printable(line) for line in lines] or [""]
 
 
 def _cut(facts: Facts) -> Facts:

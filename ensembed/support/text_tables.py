@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -9,6 +10,19 @@ from collections.abc import Sequence
 
 # Columns of text become no narrower than this to make a table fit; it is printed as records instead.
 _NARROW = 12
+
+# Characters that a terminal obeys instead of showing them: C0, DEL, C1, and those that turn the direction of a line.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    r"""Return a text that cannot move the cursor or change the colours: control characters as JSON escapes them.
+
+    Example:
+        >>> print(printable("a\x1b[31mb"))
+        a\u001b[31mb
+    """
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:

@@ -109,7 +109,8 @@ def _parquet(path: Path, dim: int) -> Iterator[VectorWriter]:
     pyarrow = import_extra("pyarrow", "parquet", "writing Parquet")
     parquet = import_extra("pyarrow.parquet", "parquet", "writing Parquet")
     columns = pyarrow.schema({"sentence": pyarrow.string(), "vector": pyarrow.list_(pyarrow.float32(), dim)})
-    with parquet.ParquetWriter(path, columns) as file:
+    # Through a file of Python's own, whose errors say what the system said, such as that the disk is full.
+    with path.open("wb") as binary, parquet.ParquetWriter(binary, columns) as file:
         yield _Parquet(pyarrow, file, columns)
 
 

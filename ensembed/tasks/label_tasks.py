@@ -1,15 +1,17 @@
-"""Texts with labels: how well clusters find the labels again, and how well a few simple classifiers learn them."""
+"""Texts with labels: how well clusters match the labels, and how well simple classifiers learn them."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ensembed.corpora.corpus import shorten
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DatasetError, InputError
 from ensembed.numerics.row_matrices import unit_rows
@@ -72,7 +74,7 @@ class Clustering(_LabelTask):
         """Return the V-measure of either partition."""
         U = vectors["texts"]
         learn = import_extra("sklearn.cluster", *_EXTRA)
-        classes = np.unique(self.labels, return_inverse=True)[1]
+        classes = class_numbers(self.labels, sorted(set(self.labels)))
         if measure == "own":
             try:
                 return v_measure(classes, kmeans_partition(U, choose_number(U)[0]).labels)
@@ -107,7 +109,7 @@ class Classification(_LabelTask):
         if len(self.train) != len(self.train_labels):
             raise DatasetError(f"{self.name}: {len(self.train)} texts to learn from, {len(self.train_labels)} labels")
         if unknown := set(self._known) - set(self._learned):
-            raise DatasetError(f"{self.name}: no text to learn from has the label {str(min(unknown))!r}")
+            raise DatasetError(f"{self.name}: no text to learn from has the label {shorten(min(unknown))}")
         if not self.items:
             raise DatasetError(f"{self.name}: no label has two texts, one to learn from and one to judge")
 
@@ -124,12 +126,12 @@ class Classification(_LabelTask):
         return np.array(judged)
 
     @property
-    def _known(self) -> NDArray[Any]:
-        return np.array(self.labels)[self._split]
+    def _known(self) -> list[str]:
+        return list(compress(self.labels, self._split))
 
     @property
-    def _learned(self) -> NDArray[Any]:
-        return np.array(self.train_labels) if self.train else np.array(self.labels)[~self._split]
+    def _learned(self) -> list[str]:
+        return list(self.train_labels if self.train else compress(self.labels, ~self._split))
 
     @property
     def items(self) -> int:
@@ -150,10 +152,19 @@ class Classification(_LabelTask):
         judged = self._split
         X = vectors["texts"][judged]
         learned = vectors["train"] if self.train else vectors["texts"][~judged]
-        names, labels = np.unique(self._learned, return_inverse=True)
-        truth = np.searchsorted(names, self._known)
+        names = sorted(set(self._learned))
+        labels, truth = class_numbers(self._learned, names), class_numbers(self._known, names)
         classify = {"centroid": nearest_centroid, "knn": nearest_neighbours, "logistic": logistic_probe}[measure]
         return mean_of(classify(learned, labels, X) == truth)
+
+
+def class_numbers(labels: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
+    """Return the place of each label among the names.
+
+    An array of texts would not do: each of its items takes as much memory as the longest.
+    """
+    places = {name: place for place, name in enumerate(names)}
+    return np.array([places[label] for label in labels], np.int64)
 
 
 def nearest_centroid(T: FloatArray, labels: NDArray[np.int64], X: FloatArray) -> NDArray[np.int64]:

@@ -90,7 +90,7 @@ class Ranking(Task):
         seed: int,
         measures: Sequence[str] | None = None,
     ) -> dict[str, Figure]:
-        """Do the same, ranking the documents once."""
+        """Measure the vectors as `Task.figures` does, but rank the documents only once for all measures."""
         rankings = self.rank(vectors["queries"], vectors["documents"])
         wanted = self.measures if measures is None else measures
         statistics = {name: self.measure_rankings(name, rankings) for name in wanted}
@@ -155,7 +155,7 @@ class Ranking(Task):
 
 @dataclass(frozen=True, eq=False)
 class Reranking(Ranking):
-    """The same where each query has candidates of its own."""
+    """A `Ranking` in which each query has candidates of its own."""
 
     kind: ClassVar[str] = "reranking"
     measures: ClassVar[tuple[str, ...]] = ("map", "mrr")

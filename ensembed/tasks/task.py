@@ -79,7 +79,7 @@ class Task(ABC):
 
     @abstractmethod
     def texts(self) -> Mapping[str, Texts]:
-        """Return the texts whose vectors `statistics` needs."""
+        """Return the texts whose vectors `statistic` needs, by the name that it knows them by."""
 
     @abstractmethod
     def statistic(self, measure: str, vectors: Mapping[str, FloatArray]) -> Statistic:
@@ -92,7 +92,7 @@ class Task(ABC):
     @property
     def fingerprint(self) -> str:
         """The hash of all texts and of what is known about them; results carry it."""
-        facts = [self.kind, {name: some.texts for name, some in self.texts().items()}, self.gold()]
+        facts = [self.kind, {name: group.texts for name, group in self.texts().items()}, self.gold()]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
     def score(

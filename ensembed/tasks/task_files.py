@@ -86,7 +86,7 @@ def read_tasks(place: Path, split: str | None = None) -> list[Task]:
 
 
 def _readings(name: str) -> Iterator[tuple[str, str | None]]:
-    """Yield how a name can be meant: as it is, and with its last part as a split."""
+    """Yield the readings of a name: as it is, and with its last part as a split."""
     yield name, None
     text, colon, split = name.rpartition(":")
     if colon and text and split and "/" not in split and "\\" not in split:
@@ -146,7 +146,7 @@ def _rows(path: Path, columns: int, what: str) -> Iterator[tuple[int, list[str]]
 
 
 def _texts_by_id(path: Path) -> dict[str, str]:
-    """Return the texts of a file of ids and texts; a text that is blank is left out, as nothing can be said of it."""
+    """Return the texts of a file of ids and texts; a blank text is left out, because it says nothing."""
     texts: dict[str, str] = {}
     for number, (id_, text) in _rows(path, 2, "id, text"):
         if id_ in texts:

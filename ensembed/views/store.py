@@ -23,8 +23,7 @@ from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.errors import CorruptViewError, StoreBusyError, StoreError
 from ensembed.support.atomic_files import disk_error, make_folder
 from ensembed.support.machine import available_cores, cache_dir
-from ensembed.support.progress import Progress, part_of, silent
-from ensembed.views.schedule import Schedule
+from ensembed.support.progress import Progress, Schedule, part_of, silent
 from ensembed.views.view_folder import (
     MANIFEST,
     REPAIR,

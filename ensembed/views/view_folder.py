@@ -78,7 +78,7 @@ class ViewFiles:
         rows = len(corpus)
         written = _written_shard_rows(folder, spec.dim, rows)
         files = cls(folder.absolute(), corpus.key, spec, rows, written or shard_rows)
-        # A store that a stranger made may lead to a folder of the user's, in which nothing is to be changed.
+        # In a store from an unknown source, a link may point to a folder of the user's, where nothing may be changed.
         for place in (files.folder, files.pending):
             if place.is_symlink():
                 raise StoreError(
@@ -88,11 +88,11 @@ class ViewFiles:
 
     @property
     def pending(self) -> Path:
-        """The folder of shards with open rows."""
+        """The folder of shards some of whose rows are not filled yet."""
         return self.folder.parent.parent / "pending" / self.folder.parent.name / self.folder.name
 
     def stop(self, start: int) -> int:
-        """Return the row behind the shard that begins at `start`."""
+        """Return the row after the last one of the shard that begins at `start`."""
         return min(start + self.shard_rows, self.rows)
 
     def origin(self, row: int) -> int:
@@ -144,7 +144,7 @@ class ViewFiles:
         return self._write(self.folder, start, shard)
 
     def keep_pending(self, start: int, shard: FloatArray) -> str:
-        """Write a shard with open rows and return its name."""
+        """Write a shard some of whose rows are not filled yet, and return its name."""
         with self.disk_errors():
             make_folder(self.pending)
         return self._write(self.pending, start, shard)
@@ -163,7 +163,7 @@ class ViewFiles:
         manifest = Manifest(self.corpus, self.spec, self.rows, self.shard_rows, shards)
         with self.disk_errors():
             self._remove_others(names)
-            # Pending shards are removed before the manifest is written: later nobody would look for them.
+            # Pending shards are removed before the manifest is written: afterwards no run would look for them.
             if self.pending.exists():
                 # The folder of the corpus stays: a worker may be about to use it for another view.
                 shutil.rmtree(self.pending)
@@ -318,7 +318,7 @@ class Manifest:
             fits = fits and manifest.rows > 0 and manifest.shard_rows > 0 and 0 < spec.dim <= LARGEST_DIM
             fits = fits and len(manifest.shards) == -(-manifest.rows // manifest.shard_rows)
             written = manifest.to_bytes()
-            # So that none leads out of the folder, and none stands for many.
+            # A name must not lead out of the folder, and no shard may be listed twice.
             fits = fits and all(
                 _SHARD_NAME.fullmatch(name) and name.startswith(f"shard-{k * manifest.shard_rows:09d}-")
                 for k, name in enumerate(manifest.shards)

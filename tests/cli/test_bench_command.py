@@ -16,7 +16,7 @@ from ensembed.cli import main
 from ensembed.encoders import DemoEncoder
 from ensembed.errors import InputError
 from ensembed.models.ensemble_costs import MOST_SENTENCES, default_sentences, measure
-from ensembed.views.schedule import Schedule
+from ensembed.support.progress import Schedule
 
 MEMBERS = ["-e", "demo?dim=8&seed=1", "-e", "demo?dim=4&seed=2"]
 

@@ -34,6 +34,11 @@ def test_a_student_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureF
     again = tmp_path / "again"
     assert main(["distil", *common, "--trained", job, "--out", str(again), "--precision", "int8", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["best"] == made["best"]
+    assert main(["distil", *common, "--trained", job, "--out", str(again), "--force"]) == 0
+    assert f"by the name model2vec:{again}." in capsys.readouterr().out
+    assert main(["similarity", f"model2vec:{again}", "a dog", "a cat"]) == 0
+    assert main(["similarity", str(again), "a dog", "a cat"]) == 1
+    assert f"as an encoder it is called model2vec:{again}" in capsys.readouterr().err
     models = ["--report", f"model2vec:{out}", "--report", "demo?dim=3"]
     assert main(["distil", *common, *models, "--json"]) == 0
     teacher, student, other = json.loads(capsys.readouterr().out)["models"]

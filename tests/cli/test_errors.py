@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 import warnings
@@ -16,8 +17,10 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
+from ensembed import Ensemble, load
 from ensembed.cli import main
 from ensembed.cli.similarity import _read_pairs
+from ensembed.errors import UnknownEncoderError
 from ensembed.views import ViewStore
 
 TORN = gzip.compress(b"a sentence\n", mtime=0)[:5]
@@ -54,9 +57,76 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["encode", "dedupe", "cluster"])
-def test_a_file_before_the_model_is_put_behind_it(fails: Callable[..., str], corpus: Path, command: str) -> None:
-    assert f"MODEL comes before FILE: ensembed {command} demo {corpus}" in fails(command, corpus, "demo", code=2)
+@pytest.mark.parametrize("command", ["encode", "dedupe", "cluster", "distil"])
+def test_a_file_before_the_model_is_put_behind_it(
+    fails: Callable[..., str], corpus: Path, tmp_path: Path, command: str
+) -> None:
+    folder = tmp_path / "model"
+    Ensemble(["demo?dim=8"]).fit(["a dog", "a cat"], "conc").save(folder)
+    names = "TEACHER comes before CORPUS" if command == "distil" else "MODEL comes before FILE"
+    out = ["--out", tmp_path / "out.npy"] if command in ("encode", "distil") else []
+    for model in ("demo", folder):
+        assert f"{names}: ensembed {command} {model} {corpus}" in fails(command, corpus, model, *out, code=2)
+
+
+def test_an_index_behind_what_is_searched_or_indexed_is_put_before_it(
+    fails: Callable[..., str], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["index", "my-index", str(corpus), "--model", "demo", "-q"]) == 0
+    said = fails("search", "sentence 3", "my-index", code=2)
+    assert "FOLDER comes before the queries: ensembed search my-index 'sentence 3'" in said
+    said = fails("index", corpus, "my-index", "--model", "demo", code=2)
+    assert f"comes before FILE: ensembed index my-index {corpus}" in said
+    assert "my-indx is not a search index (did you mean 'my-index'?)" in fails("search", "my-indx", "sentence 3")
+
+
+def test_a_text_in_the_place_of_a_file_or_a_model_says_what_to_type(
+    fails: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = fails("encode", "demo", "A dog's life.")
+    pipe = said.partition("; to encode a text, write ")[2]
+    assert shlex.split(pipe) == ["echo", "A dog's life.", "|", "ensembed", "encode", "demo"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A dog's life.\n")))
+    assert main(shlex.split(pipe)[4:]) == 0  # as the hint says
+    assert "A dog's life." in capsys.readouterr().out
+    assert "echo" not in fails("encode", "demo", "sentences.txt")
+    assert "'.' is a folder, not a file" in fails("encode", "demo", ".")
+    assert 'ensembed similarity minilm "A dog runs."' in fails("similarity", "A dog runs.", "A cat sleeps.", code=2)
+    for command in (
+        ["similarity", "A dog runs.", "A cat sleeps.", "Stocks fell."],
+        ["encode", "A dog runs."],
+        ["cluster", "A dog runs.", "-"],
+        ["serve", "A dog runs.", "--port", "0"],
+    ):
+        assert "A model comes first, and 'A dog runs.' is a text" in fails(*command, code=2)
+
+
+def test_options_of_other_programs_are_answered_by_what_to_type(fails: Callable[..., str], corpus: Path) -> None:
+    for option, instead in (
+        ("--truncate-dim", '"my-model?truncate_dim=256"'),
+        ("--truncate_dim", '"my-model?truncate_dim=256"'),
+        ("--model", "Models are arguments"),
+        ("--normalize-embeddings", "NAME?normalize=true"),
+        ("--device", "st:NAME?device=cuda"),
+        ("--batch-size", "st:NAME?batch_size=8"),
+        ("--input", "Files are arguments"),
+    ):
+        assert instead in fails("encode", "demo", corpus, option, "64", code=2)
+    assert "NAME?" not in fails("encode", "demo", corpus, "--nonsense", "64", code=2)
+
+
+def test_a_misspelt_folder_of_a_model_is_recognised(
+    fails: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Ensemble(["demo?dim=8"]).fit(["a dog", "a cat"], "conc").save("my-model")
+    (tmp_path / "my-mode").mkdir()  # no model
+    for command in (["serve", "my-modl", "--port", "0"], ["similarity", "my-modl?truncate_dim=3", "a", "b"]):
+        assert "(did you mean 'my-model'?)" in fails(*command)
+    assert f"(did you mean '{tmp_path}/my-model'?)" in fails("encode", f"{tmp_path}/my_model", "-")
+    with pytest.raises(UnknownEncoderError, match="did you mean 'my-model'"):
+        load("my-modl")
 
 
 # Text that cannot be read
@@ -279,9 +349,33 @@ def test_names_with_a_space_between_them_say_how_to_write_them(fails: Callable[.
     assert said.endswith("no space between names: -e minilm,wordllama\n")
 
 
-def test_sentences_without_quotes_say_how_to_write_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unquoted_ampersand_says_to_quote_names(fails: Callable[..., str], corpus: Path) -> None:
+    # What a shell passes of `-e demo?dim=5&seed=2 --out model`.
+    said = fails("fit", corpus, "-e", "demo?dim=5", code=2)
+    assert "Missing option '--out'" in said
+    assert "Put names with ? or & in quotes" in said
+
+
+def test_all_encoders_that_are_not_here_are_named_at_once(
+    fails: Callable[..., str], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENSEMBED_CACHE", str(tmp_path / "empty"))
+    corpus.write_text("".join(f"sentence {i}\n" for i in range(60)))
+    members = "minilm?max_length=64,demo,use-lite,wordllama"
+    for words in (("fit", corpus, "-e", members, "--out", "model"), ("reliability", corpus, "-e", members)):
+        assert "ensembed pull minilm use-lite wordllama" in fails(*words, code=3)
+
+
+def test_sentences_without_quotes_say_how_to_write_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["similarity", "demo?dim=8", "A", "dog", "runs."]) == 0
     assert '"A dog runs." "A puppy is running."' in capsys.readouterr().err
+    (tmp_path / "corpus.txt").write_text("sentence 3\nsentence 4\n")
+    index = str(tmp_path / "index")
+    assert main(["index", index, str(tmp_path / "corpus.txt"), "--model", "demo", "-q"]) == 0
+    for queries, note in ((["rates", "rise"], True), (["rates rise"], False), (["rates"], False)):
+        capsys.readouterr()
+        assert main(["search", index, *queries]) == 0
+        assert ('needs quotes: "interest rates rise"' in capsys.readouterr().err) is note
     for sentences in (["dog", "puppy"], ["A dog runs.", "puppy", "cat"]):
         assert main(["similarity", "demo?dim=8", *sentences]) == 0
         assert capsys.readouterr().err == ""

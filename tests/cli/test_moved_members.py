@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 
 from ensembed import load
-from ensembed.cli import main
+from ensembed.cli import SUMMARIES, cli, main
 from ensembed.errors import InputError
 from ensembed.models.opening import open_model
 from ensembed.search import Index
+from ensembed.serve import uvicorn_server
 
-SENTENCES = [f"the {i} sentences of {i % 7} others" for i in range(80)]
+SENTENCES = [f"the {i} sentences of {i % 7} others" for i in range(240)]
 VECTORS = "".join(
     f"{word} {i} {i % 3} {i % 5}\n" for i, word in enumerate(["the", "sentences", "of", "others", "dog"], 1)
 )
@@ -20,7 +22,7 @@ VECTORS = "".join(
 
 @pytest.fixture
 def moved(tmp_path: Path) -> tuple[Path, str]:
-    """Return a folder with a corpus, a model, an index and pairs, and the OLD=NEW of a member that is elsewhere now."""
+    """Return a folder with a corpus, a model, two indexes and pairs, and the OLD=NEW of a member that has moved."""
     old, new = tmp_path / "old.txt", tmp_path / "new.txt"
     old.write_text(VECTORS)
     (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES))
@@ -29,38 +31,52 @@ def moved(tmp_path: Path) -> tuple[Path, str]:
     corpus, model = str(tmp_path / "corpus.txt"), str(tmp_path / "model")
     assert main(["fit", corpus, *members, "--method", "conc", "-o", model, "-q"]) == 0
     assert main(["index", str(tmp_path / "index"), corpus, "--model", model, "-q"]) == 0
+    assert main(["index", str(tmp_path / "other"), corpus, "--model", "demo", "-q"]) == 0
     old.rename(new)
     return tmp_path, f"words:{old}?pooling=mean=words:{new}?pooling=mean"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["encode", "MODEL", "CORPUS", "--json"],
-        ["similarity", "MODEL", "a dog", "the others"],
-        ["evaluate", "MODEL", "demo", "--pairs", "PAIRS"],
-        ["dedupe", "MODEL", "CORPUS", "--threshold", "0.9"],
-        ["cluster", "MODEL", "CORPUS", "-k", "2"],
-        ["compare", "MODEL", "demo", "--corpus", "CORPUS", "--rows", "60"],
-        ["reliability", "CORPUS", "-e", "MODEL", "-e", "demo"],
-        ["index", "INDEX", "CORPUS", "--again"],
-        ["index", "INDEX", "CORPUS", "--again", "--model", "MODEL"],
-        ["search", "INDEX", "a dog"],
-        ["search", "INDEX", "a dog", "--model", "MODEL"],
-    ],
-    ids=" ".join,
+COMMANDS = (
+    ["encode", "MODEL", "CORPUS", "--json"],
+    ["similarity", "MODEL", "a dog", "the others"],
+    ["evaluate", "MODEL", "demo", "--pairs", "PAIRS"],
+    ["dedupe", "MODEL", "CORPUS", "--threshold", "0.9"],
+    ["cluster", "MODEL", "CORPUS", "-k", "2"],
+    ["compare", "MODEL", "demo", "--corpus", "CORPUS", "--rows", "60"],
+    ["reliability", "CORPUS", "-e", "MODEL", "-e", "demo"],
+    ["index", "INDEX", "CORPUS", "--again"],
+    ["index", "INDEX", "CORPUS", "--again", "--model", "MODEL"],
+    ["search", "INDEX", "a dog"],
+    ["search", "INDEX", "a dog", "--model", "MODEL"],
+    ["translate", "MODEL", "demo", "CORPUS", "--out", "OUT"],
+    ["migrate", "OTHER", "--to", "MODEL", "--out", "OUT", "--yes"],
+    ["distil", "MODEL", "CORPUS", "--report", "demo"],
+    ["serve", "MODEL", "--port", "0"],
 )
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_moved_member_is_opened_by_its_new_name(
-    capsys: pytest.CaptureFixture[str], moved: tuple[Path, str], command: list[str]
+    capsys: pytest.CaptureFixture[str], moved: tuple[Path, str], command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, replacement = moved
-    places = {"MODEL": "model", "CORPUS": "corpus.txt", "PAIRS": "pairs.tsv", "INDEX": "index"}
+    monkeypatch.setattr(uvicorn_server, "run", lambda *_arguments, **_settings: 0)  # the server stops at once
+    places = {"MODEL": "model", "CORPUS": "corpus.txt", "PAIRS": "pairs.tsv", "INDEX": "index", "OTHER": "other"}
+    places["OUT"] = "out"
     words = [str(folder / places[word]) if word in places else word for word in command]
     capsys.readouterr()
     assert main(words) != 0
     old = replacement.partition("=mean=")[0]
     assert f"If it was moved, pass --encoder {old}=mean=NEW" in capsys.readouterr().err
     assert main([*words, "--encoder", replacement]) == 0
+
+
+def test_every_command_that_takes_a_moved_member_is_tried() -> None:
+    context = click.Context(cli)
+    commands = {name: cli.get_command(context, name) for name in SUMMARIES}
+    metavars = {name: [str(one.metavar) for one in command.params] for name, command in commands.items() if command}
+    takes = {name for name, words in metavars.items() if any("OLD=NEW" in word for word in words)}
+    assert takes | {"reliability"} == {command[0] for command in COMMANDS}
 
 
 def test_python_takes_the_same(moved: tuple[Path, str]) -> None:

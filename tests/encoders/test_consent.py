@@ -316,6 +316,7 @@ def from_the_hub(folder: Path, trust: Trust) -> object:
 
 ENTRIES = {
     "load": Entry("model", lambda folder, trust: load(folder, trust=trust)),
+    "load, going on without a member": Entry("model", lambda folder, trust: load(folder, missing="drop", trust=trust)),
     "open_model": Entry("model", lambda folder, trust: open_model(folder, trust=trust)),
     "from_pretrained": Entry("model", from_the_hub),
     "Index.create": Entry("model", lambda folder, trust: Index.create(folder / "new", folder, trust=trust)),

@@ -37,6 +37,19 @@ def add_dense(folder: Path, **settings: Any) -> None:  # noqa: ANN401 - whatever
     write_modules(folder, ["", "1_Pooling", "2_Dense"])
 
 
+def test_settings_that_the_library_would_copy_for_seconds_are_refused(folder: Path) -> None:
+    settings = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", settings | {"architectures": [[{}] * 30_000]})
+    with pytest.raises(EncoderError, match=r"config\.json .*more than 20,000 values"):
+        open_encoder(f"st:{folder}")
+
+
+def test_layers_that_are_larger_than_their_files_are_refused(folder: Path) -> None:
+    add_dense(folder, out_features=20_000)
+    with pytest.raises(EncoderError, match=r"says in_features=\d+, out_features=20000: the files beside it"):
+        open_encoder(f"st:{folder}")
+
+
 # --- files that other systems open under another spelling -------------------------------------------------------------
 
 SPELLINGS = ["router_config.json", "Router_Config.JSON", "ROUTER_CONFIG.json", "router_config.js\u200don"]

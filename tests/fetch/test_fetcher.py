@@ -214,8 +214,11 @@ def test_sources_are_tried_in_order_and_every_failure_is_reported(world: World, 
 def test_pull_without_npm_says_how_to_get_it(world: World, npm: Path) -> None:
     world.install(make_entry("one", npm_source()))
     (npm / "npm").unlink()
-    with pytest.raises(PullError, match=r"could not pull one:\n  npm demo 1.0.0: there is no npm on the PATH"):
+    with pytest.raises(
+        PullError, match=r"could not pull one:\n  npm demo 1.0.0: there is no npm on the PATH"
+    ) as failure:
         pull(["one"])
+    assert "\ninstall npm, and then: ensembed pull one;" in str(failure.value)
     assert not world.stored()
 
 

@@ -54,6 +54,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=2, help="Children at the same time.")
     parser.add_argument("--short", action="store_true", help="Leave out formats whose libraries are slow.")
     parser.add_argument("--report", type=Path, help="Write the table to fuzz.json and fuzz.md in this folder.")
+    parser.add_argument("--add", action="store_true", help="Add to the figures that the table has of these formats.")
     parser.add_argument("--keep", action="store_true", help="Add new failures to past_failures.json.")
     return parser.parse_args(arguments)
 
@@ -81,8 +82,9 @@ def _run(formats: dict[str, Format], artefacts: dict[str, Files], root: Path, op
     if options.report:
         words = [f"{name}={value}" for name, value in (("INPUTS", options.inputs), ("SEED", options.seed)) if value]
         words += [f"FORMATS='{' '.join(formats)}'"] if len(formats) < len(FORMATS) else []
+        words += ["ADD=1"] if options.add else []
         words = ["make fuzz", *words, f"REPORT={options.report}", *interrupted]
-        write_report(options.report, rows, " ".join(words), list(FORMATS))
+        write_report(options.report, rows, " ".join(words), list(FORMATS), add=options.add)
     return 1 if failures else 0
 
 

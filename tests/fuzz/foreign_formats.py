@@ -127,9 +127,14 @@ def _make_use_lite(folder: Path) -> None:
 
 
 def _make_st(folder: Path) -> None:
-    from make_st import write_st
+    from make_st import HIDDEN, write_json, write_modules, write_st
 
-    write_st(folder / "model")
+    model = write_st(folder / "model")
+    dense = {"in_features": HIDDEN, "out_features": 4, "bias": False, "activation_function": "torch.nn.Tanh"}
+    write_json(model / "2_Dense" / "config.json", dense)
+    weight = np.random.default_rng(0).standard_normal((4, HIDDEN), np.float32)
+    save_file({"linear.weight": weight}, model / "2_Dense" / "model.safetensors")
+    write_modules(model, ["", "1_Pooling", "2_Dense"])
 
 
 def _read_saved_model(folder: Path) -> object:

@@ -79,6 +79,7 @@ def edit(data: bytes, layers: list[str], change: Callable[[bytes], bytes]) -> by
         tarfile.TarError,
         RecursionError,
         MemoryError,
+        NotImplementedError,  # a way of packing that zipfile does not know
     ):
         return data
 

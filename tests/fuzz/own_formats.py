@@ -8,6 +8,8 @@ import os
 import re
 import struct
 import zlib
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from ensembed.encoders.model_files import remembered
 from ensembed.errors import InputError
 from ensembed.methods import GCCA
 from ensembed.methods.meta import Layer, Meta, Network, Placement
+from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.saved_model import SavedModel, write_model
 from ensembed.search import Index
 from ensembed.support.file_limits import read_json
@@ -37,6 +40,9 @@ TEXTS = [
     "so",
     "12 cats",
 ]
+
+
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def sha256_of(data: bytes) -> str:
@@ -60,8 +66,26 @@ def content_of(files: Files, name: str) -> bytes:
 # --- Saved models -----------------------------------------------------------------------------------------------------
 
 
+# Everything that a model may tell about its method.
+_TOLD = {
+    "weights": [1.0, 0.5],
+    "whitened": [1],
+    "weights_from": "reliability",
+    "decided": "lead",
+    "trusted": 0,
+    "sure": 0.9,
+    "needed": 100,
+    "predicts": ["demo"],
+    "recall_10": {"member": 0.5, "cheap": 0.6},
+    "tuned": {"pairs": 40, "kept": False, "gain": 0.03, "error": 0.01},
+    "neighbours_kept": {"2": 0.7},
+}
+
+
 def _make_model(folder: Path) -> None:
-    Ensemble(["demo?dim=4&seed=1", "demo?dim=3&seed=2"]).fit(TEXTS * 2, GCCA(dim=3)).save(folder)
+    model = Ensemble(["demo?dim=4&seed=1", "demo?dim=3&seed=2"]).fit(TEXTS * 2, GCCA(dim=3))
+    meta = replace(model.meta, method={**model.meta.method, **_TOLD})
+    MetaEncoder(model.ensemble, meta, corpus=model.corpus).save(folder)
 
 
 def _make_network(folder: Path) -> None:
@@ -79,7 +103,20 @@ def _make_network(folder: Path) -> None:
 
 def _read_model(folder: Path) -> object:
     model = load(folder)
-    return model.encode(TEXTS).tobytes(), model.spec.key, model.similarity(TEXTS[:1], TEXTS[1:2]).tobytes()
+    vectors = model.encode(TEXTS).tobytes(), model.similarity(TEXTS[:1], TEXTS[1:2]).tobytes()
+    return vectors, model.spec.key, shown(model, folder)
+
+
+def shown(model: MetaEncoder, folder: Path) -> object:
+    """Return what notebooks, the server and the hub show of a model."""
+    from ensembed.integrations.model_card import model_card
+    from ensembed.serve.served_model import ServedModel
+
+    texts = repr(model), str(model), model._repr_html_(), model_card(folder)
+    if any(CONTROL.search(text) for text in texts[:2]):
+        raise AssertionError("print(model) writes control characters")
+    card = json.dumps(ServedModel(model, ["model"]).card(None), allow_nan=False, ensure_ascii=False).encode()
+    return [text.replace(str(folder), "") for text in texts], card, model.weights
 
 
 def repair_model(files: Files) -> None:
@@ -163,6 +200,8 @@ def _change_index(folder: Path) -> object:
     index.compact()
     index = Index.open(folder, verify=True)
     hits = index.search(["text number 7"], k=20)
+    index.change_model("demo?dim=3")
+    hits += Index.open(folder, verify=True).search(["text number 7"], k=20)
     return [[(hit.id, hit.score, hit.text, hit.metadata) for hit in some] for some in hits], len(index)
 
 
@@ -422,6 +461,45 @@ def _repair_export(files: Files) -> None:
     files["config.json"] = json.dumps(config | {"seal": seal}).encode()
 
 
+def _make_transformer(folder: Path) -> None:
+    """A folder that sentence-transformers opens, with two modules of its own behind ours."""
+    models: Any = import_module("sentence_transformers.models")
+    from ensembed.integrations.sentence_transformers import to_sentence_transformer
+
+    transformer = to_sentence_transformer(
+        Ensemble(["demo?dim=4&seed=1", "demo?dim=3&seed=2"]).fit(TEXTS * 2, GCCA(dim=3)), device="cpu"
+    )
+    transformer.append(models.Dense(in_features=3, out_features=2))
+    transformer.append(models.Normalize())
+    transformer.save(str(folder))
+
+
+def _read_transformer(folder: Path) -> object:
+    from ensembed.integrations.sentence_transformers import load as load_transformer
+
+    return load_transformer(folder, device="cpu", threads=1).encode(TEXTS, show_progress_bar=False).tobytes()
+
+
+@dataclass(frozen=True)
+class _Note:
+    """What an experiment writes down."""
+
+    scores: dict[str, list[float]]
+    corpus: str | None
+
+
+def _take_note(folder: Path) -> object:
+    """Ask for the record of an experiment, which is computed again if what is there is damaged."""
+    from ensembed.paper.notebook import Notebook
+
+    return Notebook(folder / "notes").record(_Note, ["facts"], lambda: _Note({"sts12": [0.5, 0.25]}, "corpus"))
+
+
+def _make_note(folder: Path) -> None:
+    _take_note(folder)
+    (folder / "notes" / ".lock").unlink(missing_ok=True)
+
+
 def _make_scores(folder: Path) -> None:
     score = {"dataset": "stsb-dev", "protocol": "mean", "pearson": 0.5, "spearman": 0.4}
     scores = {"models": {"m": [score], "demo": [score]}, "provenance": {"ensembed": "0.1"}}
@@ -455,12 +533,13 @@ def _read_findings(folder: Path) -> object:
     return sorted(tables)
 
 
+SHOWING = ("ensembed.integrations.model_card", "ensembed.serve.served_model", "huggingface_hub.repocard_data")
 # A model with huge weights opens, and fails when it is used; a member may be another file, which is named.
 MODEL_NAMES = ("artefact", "values too large", "NaN or Inf", "outside/")
 
 FORMATS: dict[str, Format] = {
-    "model": Format(_make_model, _read_model, repair_model, sealed=True, names=MODEL_NAMES),
-    "model-network": Format(_make_network, _read_model, repair_model, sealed=True, names=MODEL_NAMES),
+    "model": Format(_make_model, _read_model, repair_model, sealed=True, names=MODEL_NAMES, modules=SHOWING),
+    "model-network": Format(_make_network, _read_model, repair_model, sealed=True, names=MODEL_NAMES, modules=SHOWING),
     "view": Format(_make_view, _read_view, _repair_view, sealed=True),
     "view-embed": Format(_make_view, _embed_view, _repair_view, sealed=True),
     "index": Format(_make_index, _read_index, repair_index, sealed=True),
@@ -526,6 +605,15 @@ FORMATS: dict[str, Format] = {
     "remembered": Format(_make_entry, _remember, sealed=True),
     "onnx-export": Format(
         _make_export, _read_export, _repair_export, sealed=True, modules=("onnxruntime", "tokenizers")
+    ),
+    "notes": Format(_make_note, _take_note, modules=("pydantic",)),
+    "transformer": Format(
+        _make_transformer,
+        _read_transformer,
+        repair_model,
+        names=MODEL_NAMES,
+        modules=("ensembed.integrations.sentence_transformers", *SHOWING),
+        slow=True,
     ),
     "findings": Format(_make_findings, _read_findings, modules=("ensembed.paper.report.page",)),
 }

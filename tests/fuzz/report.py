@@ -61,11 +61,21 @@ def total(rows: Mapping[str, Row]) -> Row:
     return whole
 
 
-def write_report(folder: Path, rows: Mapping[str, Row], command: str, names: list[str]) -> None:
-    """Write the table of a run; what the file has of formats, of all `names`, that were not run stays."""
+def write_report(folder: Path, rows: Mapping[str, Row], command: str, names: list[str], *, add: bool = False) -> None:
+    """Write the table of a run; what the file has of formats, of all `names`, that were not run stays.
+
+    With `add`, a run of the same version on other inputs is added to what the file has.
+    """
     file, made = folder / "fuzz.json", provenance()
-    known: dict[str, Any] = json.loads(file.read_bytes())["formats"] if file.exists() and len(rows) < len(names) else {}
-    known |= {name: asdict(row) | {"command": command, "measured": made["time"]} for name, row in rows.items()}
+    kept = file.exists() and (add or len(rows) < len(names))
+    known: dict[str, Any] = json.loads(file.read_bytes())["formats"] if kept else {}
+    for name, row in rows.items():
+        before, whole = known.get(name) if add else None, Row()
+        whole.add(row)
+        if before is not None:
+            whole.add(Row(**{field: before[field] for field in Row.__dataclass_fields__}))
+        commands = f"{before['command']}; {command}" if before is not None else command
+        known[name] = asdict(whole) | {"command": commands, "measured": made["time"]}
     facts = {"formats": {name: known[name] for name in names if name in known}, "provenance": made}
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(file, (json.dumps(facts, indent=1) + "\n").encode())
@@ -77,7 +87,7 @@ def page(facts: Mapping[str, Any]) -> str:
     fields = Row.__dataclass_fields__
     rows = {name: Row(**{f: known[f] for f in fields}) for name, known in facts["formats"].items()}
     measured = {name: known["measured"] for name, known in facts["formats"].items()}
-    commands = dict.fromkeys(known["command"] for known in facts["formats"].values())
+    commands = dict.fromkeys(command for known in facts["formats"].values() for command in known["command"].split("; "))
     table = [[name, *row.cells(), measured[name]] for name, row in rows.items()]
     lines = [
         "# Mutated files",

@@ -11,6 +11,7 @@ from typing import Any
 
 from fuzz.__main__ import FORMATS, PAST
 from fuzz.mutations import Files, Kind, Mutator, Recipe, apply
+from fuzz.report import Row, write_report
 
 TESTS = Path(__file__).parents[1]
 
@@ -47,3 +48,16 @@ def test_steps_change_parts_of_files() -> None:
     files: Files = {"config.json": b'{"a": [1, 2], "b": "text"}', "rows.txt": b"one\ntwo\n"}
     steps: list[Any] = [["json", "config.json", ["a", 1], "set", "NaN"], ["kind", "rows.txt", "pipe"]]
     assert apply(files, Recipe(steps), None) == {"config.json": b'{"a": [1, NaN], "b": "text"}', "rows.txt": Kind.PIPE}
+
+
+def test_a_table_keeps_other_formats_and_adds_to_those_that_are_run_again(tmp_path: Path) -> None:
+    names = ["view", "index"]
+    write_report(tmp_path, {"view": Row(10, 4, 6, 0, 0.5, 3.0), "index": Row(5, 5)}, "first", names)
+    write_report(tmp_path, {"view": Row(7, 3, 3, 1, 0.1, 9.0)}, "second", names, add=True)
+    page = (tmp_path / "fuzz.md").read_text()
+    assert "| view | 17 | 7 | 9 | 1 | 0.50 | 9 |" in page
+    assert "| all | 22 | 12 | 9 | 1 | 0.50 | 9 |" in page
+    assert "`first`" in page
+    assert "`second`" in page
+    write_report(tmp_path, {"view": Row(2, 2)}, "third", names)
+    assert "| all | 7 | 7 | 0 | 0 | 0.00 | 0 |" in (tmp_path / "fuzz.md").read_text()

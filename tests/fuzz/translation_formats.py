@@ -22,6 +22,7 @@ from ensembed.views import ViewStore
 from fuzz.mutations import Files
 from fuzz.own_formats import (
     MODEL_NAMES,
+    SHOWING,
     TEXTS,
     content_of,
     json_seal,
@@ -29,6 +30,7 @@ from fuzz.own_formats import (
     repair_index,
     repair_model,
     sha256_of,
+    shown,
 )
 from fuzz.workers import Format
 
@@ -54,13 +56,13 @@ def _read_translation(folder: Path) -> object:
     vectors = model.encode(TEXTS).tobytes()
     known = model.translation
     if known is None:
-        return vectors, model.spec.key, repr(model)
+        return vectors, model.spec.key, shown(model, folder)
     told = (
         figure_rows(known.figures),
         str(verdict(known.figures["translated"], known.figures["unlike"], 1000)),
         dict(known.kind),
     )
-    return vectors, model.spec.key, repr(model), told, known.is_for(SavedSpec.of(DemoEncoder(6, seed=1).spec))
+    return vectors, model.spec.key, shown(model, folder), told, known.is_for(SavedSpec.of(DemoEncoder(6, seed=1).spec))
 
 
 def _make_predictor(folder: Path) -> None:
@@ -72,11 +74,16 @@ def _read_predictor(folder: Path) -> object:
     """Encode with all members, and with the first one alone."""
     model = load(folder)
     if model.predictor is None:
-        return model.encode(TEXTS).tobytes(), repr(model)
+        return model.encode(TEXTS).tobytes(), shown(model, folder)
     cheap = model.cheap(model.members[model.meta.counted[0]].spec.name)
     without = model.predictor.complete(model.meta, [model.meta.counted[0]])
     views = [encoder.encode(TEXTS) for encoder in model.members]
-    return model.encode(TEXTS).tobytes(), cheap.encode(TEXTS).tobytes(), without.transform(views).tobytes(), repr(model)
+    return (
+        model.encode(TEXTS).tobytes(),
+        cheap.encode(TEXTS).tobytes(),
+        without.transform(views).tobytes(),
+        shown(model, folder),
+    )
 
 
 # --- Indexes ----------------------------------------------------------------------------------------------------------
@@ -167,12 +174,24 @@ _REGIONS = [kind for kind in KINDS if kind.regions > 1]
 
 FORMATS: dict[str, Format] = {
     "translation": Format(
-        partial(_make_translation, [Ridge()]), _read_translation, repair_model, sealed=True, names=MODEL_NAMES
+        partial(_make_translation, [Ridge()]),
+        _read_translation,
+        repair_model,
+        sealed=True,
+        names=MODEL_NAMES,
+        modules=SHOWING,
     ),
     "translation-regions": Format(
-        partial(_make_translation, _REGIONS), _read_translation, repair_model, sealed=True, names=MODEL_NAMES
+        partial(_make_translation, _REGIONS),
+        _read_translation,
+        repair_model,
+        sealed=True,
+        names=MODEL_NAMES,
+        modules=SHOWING,
     ),
-    "model-predictor": Format(_make_predictor, _read_predictor, repair_model, sealed=True, names=MODEL_NAMES),
+    "model-predictor": Format(
+        _make_predictor, _read_predictor, repair_model, sealed=True, names=MODEL_NAMES, modules=SHOWING
+    ),
     "index-translated": Format(_make_migrated, _read_migrated, repair_index, sealed=True),
     "index-embed": Format(_make_migrated, _embed_migrated, repair_index, sealed=True),
     "migration": Format(_make_migration, _finish_migration, _repair_migration, sealed=True),

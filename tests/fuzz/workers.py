@@ -143,21 +143,19 @@ class Place:
         for name in ("cache", "tmp"):
             for path in (self.root / name).iterdir():
                 _remove(path)
-        present = {}
-        for folder, folders, names in os.walk(self.artefact):
-            for name in (*names, *folders):
-                path = Path(folder, name)
-                present[str(path.relative_to(self.artefact))] = path
-        for name, path in present.items():
-            if name not in files and not (
-                path.is_dir() and not path.is_symlink() and any(f.startswith(f"{name}/") for f in files)
-            ):
-                _remove(path)
+        artefact = str(self.artefact)
+        folders = {name[:i] for name in files for i, letter in enumerate(name) if letter == "/"}
+        for place, below, names in os.walk(artefact):
+            prefix = place[len(artefact) + 1 :] + "/" if place != artefact else ""
+            for name in (*names, *below):
+                known = prefix + name in files or (prefix + name in folders and not os.path.islink(f"{place}/{name}"))  # noqa: PTH114 - for speed
+                if not known:
+                    _remove(Path(place, name))
         for name, content in files.items():
-            if _state(self.artefact / name) != states.get(name):
+            if _state(f"{artefact}/{name}") != states.get(name):
                 _remove(self.artefact / name)
                 self.write(name, content)
-                states[name] = _state(self.artefact / name)
+                states[name] = _state(f"{artefact}/{name}")
 
     def outside(self) -> list[str]:
         """Return what is where nothing may change."""
@@ -173,9 +171,9 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _state(path: Path) -> tuple[int, ...]:
+def _state(path: str) -> tuple[int, ...]:
     try:
-        status = path.lstat()
+        status = os.lstat(path)
     except OSError:
         return ()
     return status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
@@ -274,7 +272,7 @@ class Judge:
         guard.noted.clear()
         Path("/proc/self/clear_refs").write_text("5")  # the peak of memory begins anew
         before = _pages("resident")
-        faulthandler.dump_traceback_later(_HANG, exit=True)
+        signal.setitimer(signal.ITIMER_REAL, _HANG)
         error: BaseException | None = None
         answer: object = None
         start = time.perf_counter() - _waited()
@@ -285,7 +283,7 @@ class Judge:
             error = raised
         guard.active = False
         seconds = time.perf_counter() - _waited() - start
-        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0)
         megabytes = max(0.0, (_peak() - before) / 1e6)
         outcome, problem = self._verdict(recipe, different, answer, error)
         if outcome in ("ok", "refused") and megabytes > MEGABYTES:
@@ -414,7 +412,7 @@ class Pool:
             return None
         text = child.log.read_text(errors="replace")
         frames = [line.strip() for line in text.splitlines() if "/ensembed/" in line][:1]
-        if "Timeout" in text:
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
             return Result("hang", _HANG, 0.0, f"no end within {_HANG:.0f} s {frames}")
         reason = (
             signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
@@ -432,6 +430,8 @@ def _work(form: Format, files: Files, place: Place, inputs: Sequence[Any], write
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends, and then the pipe
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.enable()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        faulthandler.register(signal.SIGALRM, chain=True)  # prints where it hangs; then the signal ends the process
         warnings.simplefilter("ignore")
         judge = Judge(form, files, place)
         for what in inputs:

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 
 import ensembed
 from ensembed import Ensemble
-from ensembed.encoders import open_encoder
-from ensembed.errors import InputError, MissingError, ModelError
+from ensembed.encoders import AdjustedEncoder, open_encoder
+from ensembed.errors import DimensionError, InputError, MissingError, ModelError
 from ensembed.integrations.onnx import OnnxModel, export_meta, export_model
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Meta, UpProjection
 from ensembed.models.ensemble import MetaEncoder
@@ -294,6 +294,22 @@ def test_operations_with_axes_as_inputs_are_supported(tmp_path: Path) -> None:
     for merged in (False, True):
         export_model(model, tmp_path / "out", merged=merged)
         assert largest_gap(OnnxModel(tmp_path / "out").encode(TEXTS), model.encode(TEXTS)) < 1e-5
+
+
+def test_an_export_is_not_cut_to_its_first_member(tmp_path: Path) -> None:
+    names = [f"onnx:{write_onnx(tmp_path / f'encoder{j}')}" for j in range(2)]
+    export_model(Ensemble(names).fit(TEXTS, Concat()), tmp_path / "out")
+    exported = OnnxModel(tmp_path / "out")
+    vectors = exported.encode(TEXTS)
+    np.testing.assert_array_equal(exported.shorten(vectors, exported.dim), vectors)
+    cuts: list[Callable[[], object]] = [
+        lambda: exported.truncate(3),
+        lambda: exported.shorten(vectors, 3),
+        lambda: AdjustedEncoder(exported, truncate_dim=3),
+    ]
+    for cut in cuts:
+        with pytest.raises(DimensionError, match=r"export_model\(model.truncate\(3\), FOLDER\)"):
+            cut()
 
 
 def test_settings_beside_a_graph_are_exported(tmp_path: Path) -> None:

@@ -134,6 +134,14 @@ def test_truncation_keeps_all_members_of_a_concatenation(tmp_path: Path) -> None
 
     stock = SentenceTransformer(str(tmp_path), trust_remote_code=True, local_files_only=True)
     np.testing.assert_allclose(stock.encode(TEXTS), shorter, atol=1e-6)
+    np.testing.assert_allclose(stock.encode(TEXTS, truncate_dim=3), model.truncate(3).encode(TEXTS), atol=1e-6)
+    whole = stock.encode(TEXTS, truncate_dim=14, convert_to_tensor=True)
+    np.testing.assert_allclose(whole.numpy(), model.encode(TEXTS), atol=1e-6)
+    assert whole[..., :3].tolist() == whole.numpy()[:, :3].tolist()  # what is returned is a plain tensor
+    from sentence_transformers.base.modules import Normalize
+
+    stock.append(Normalize())
+    np.testing.assert_allclose(unit_rows(stock.encode(TEXTS)), unit_rows(shorter), atol=1e-6)
     unknown = to_sentence_transformer(Ensemble(["demo?dim=8&seed=1", "demo?dim=6&seed=2"]).fit([], Concat()))
     with pytest.raises(DimensionError, match="does not know its leading directions"):
         unknown.encode(TEXTS, truncate_dim=5)

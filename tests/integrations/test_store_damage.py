@@ -139,3 +139,8 @@ def test_invalid_settings_are_refused_at_creation(wrong: Any) -> None:  # noqa: 
         UsearchStore.create(None, MODEL, connectivity=wrong)
     with pytest.raises(InputError, match="ef_search is a whole number from 1 to 1,000,000, not"):
         FaissStore.create(None, MODEL, kind="hnsw", ef_search=wrong)
+
+
+def test_a_graph_of_single_links_is_refused() -> None:
+    with pytest.raises(InputError, match="connectivity must be at least 2"):
+        UsearchStore.create(None, MODEL, connectivity=1)

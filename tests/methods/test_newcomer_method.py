@@ -116,7 +116,7 @@ def test_one_file_adds_a_method_with_its_options(place: str, tmp_path: Path) -> 
 
 def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "guides" / "plugins.md").read_text()
-    [code] = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    [_, code] = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert 'boosted = "ensembed_boosted:Boosted"' in page
     _install(tmp_path / "site", "ensembed-boosted", "boosted", code, "Boosted")
     use = (

@@ -34,6 +34,7 @@ TEXTS = ["a dog barks", "a cat sleeps", "the dog sleeps", "the cat barks"]
         ("all-distilroberta-v1", ["'st:sentence-transformers/all-distilroberta-v1'"]),
         ("org/model", ["st:org/model"]),
         ("minlm", ["'minilm'"]),
+        ("text-embedding-3-small", ["'openai:https://api.openai.com/v1#text-embedding-3-small'"]),
         ("MiniLM", ["'minilm'"]),
         ("Use-M3", ["'use-m3'"]),
     ],
@@ -74,7 +75,7 @@ def test_commas_divide_names_and_nothing_else(text: str, names: list[str]) -> No
 def test_members_with_commas_are_fitted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("\n".join(TEXTS))
     command = ["fit", str(tmp_path / "corpus.txt"), "-e", "demo?seed=1,demo?seed=2", "-e", "demo?seed=3"]
-    assert main([*command, "--method", "conc", "--out", str(tmp_path / "m"), "--json"]) == 0
+    assert main([*command, "--method", "CONC", "--out", str(tmp_path / "m"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["members"] == ["demo?seed=1", "demo?seed=2", "demo?seed=3"]
     with pytest.raises(InputError, match=r"write \['minilm', 'wordllama'\]"):
         Ensemble("minilm,wordllama")
@@ -144,6 +145,20 @@ def test_load_takes_the_dimensions_to_keep(tmp_path: Path, monkeypatch: pytest.M
         load("model", truncate_dim=15)
     with pytest.raises(InputError, match="name of a model is empty"):
         load("")
+
+
+def test_pull_of_a_model_of_the_hub_says_its_whole_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pull", "BAAI/bge-small-en-v1.5"]) == 1
+    assert "'st:BAAI/bge-small-en-v1.5'" in capsys.readouterr().err
+
+
+def test_an_ensemble_that_was_not_fitted_says_so() -> None:
+    ensemble = Ensemble(["demo"])
+    for name in ("encode", "similarity", "save", "truncate"):
+        with pytest.raises(AttributeError, match="fit it first"):
+            getattr(ensemble, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
+        ensemble.nonsense  # type: ignore[attr-defined] # noqa: B018 - it is not there
 
 
 def test_names_of_the_rooms_say_where_they_are() -> None:

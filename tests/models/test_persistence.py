@@ -114,7 +114,9 @@ def test_leading_directions_are_saved_and_a_model_without_any_is_of_format_1(tmp
 
 def test_truncating_a_concatenation_that_knows_no_directions_says_what_to_do() -> None:
     model = load(GOLDEN / "model-format-1" / "conc")
-    with pytest.raises(DimensionError, match=r"fitted without sentences or by ensembed 0.1; fit it again .*dim=3"):
+    with pytest.raises(
+        DimensionError, match=r"fitted without sentences or by ensembed 0.1, or .*; fit it again .*dim=3"
+    ):
         model.truncate(3)
     assert model.truncate(model.meta.dim).spec.dim == model.meta.dim
 
@@ -326,7 +328,10 @@ def test_another_format_version_is_refused_by_name(dense: Path, version: Any) ->
 
 def test_a_configuration_of_another_kind_is_no_model(dense: Path) -> None:
     (dense / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ModelError, match=r"is not a saved model: its config.json is of another kind"):
+    with pytest.raises(ModelError, match=r"is not a saved model: its config.json is of another kind$"):
+        load(dense)
+    (dense / "modules.json").write_text("[]")
+    with pytest.raises(ModelError, match=f"is of another kind; as an encoder it is called st:{dense}"):
         load(dense)
 
 
@@ -342,6 +347,54 @@ def test_facts_that_are_missing_or_wrong_are_refused(dense: Path, key: str, valu
         _rewrite(dense, lambda config, _: config.update({key: value}))
     with pytest.raises(ModelError, match="is damaged"):
         load(dense)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("name", None),
+        ("name", ["gcca"]),
+        ("weights", [1.0]),
+        ("weights", [1.0, "2"]),
+        ("weights", None),
+        ("whitened", [2]),
+        ("whitened", "1"),
+        ("weights_from", {}),
+        ("decided", []),
+        ("trusted", 2),
+        ("trusted", True),
+        ("sure", "yes"),
+        ("needed", "many"),
+        ("predicts", [1]),
+        ("recall_10", {"member": 0.5}),
+        ("tuned", {"pairs": 3, "gain": 1, "error": 1}),
+        ("neighbours_kept", [0.5]),
+        ("neighbours_kept", {"half": 0.5}),
+        ("neighbours_kept", {"2": "most"}),
+        ("seed", float("nan")),
+        ("note", "\ud800"),
+    ],
+)
+def test_facts_of_a_method_that_could_not_be_shown_are_refused(dense: Path, key: str, value: object) -> None:
+    _rewrite(dense, lambda config, _: config["method"].update({key: value}))
+    with pytest.raises(ModelError, match=str(dense)):
+        load(dense)
+
+
+def test_facts_of_a_method_that_another_version_writes_are_shown(dense: Path) -> None:
+    facts = {"neighbours_kept": {"2": 0.5}, "weights_from": "reliability", "decided": "in a new way", "more": [{}]}
+    _rewrite(dense, lambda config, _: config["method"].update(facts))
+    told = str(load(dense))
+    assert "0.50 at 2" in told
+    assert "by reliability" in told
+
+
+def test_a_model_of_a_stranger_shows_no_escape_sequences(dense: Path) -> None:
+    _rewrite(dense, lambda config, _: config["method"].update({"name": "a\x1b[31m\u202eb"}))
+    model = load(dense)
+    for text in (str(model), repr(model.meta), model._repr_html_()):
+        assert "\\u001b[31m" in text or "\\x1b[31m" in text
+        assert not {"\x1b", "\u202e"} & set(text + repr(model))
 
 
 def _set(tensors: dict[str, Any], name: str, change: Callable[[Any], Any]) -> None:

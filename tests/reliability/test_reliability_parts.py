@@ -135,8 +135,7 @@ def test_near_pairs_are_those_of_a_plain_search(monkeypatch: pytest.MonkeyPatch)
                 pair = (min(int(q), other), max(int(q), other))
                 expected[pair] = min(place, expected.get(pair, place))
     monkeypatch.setattr(agreement, "_COSINES", 40 * 5)  # several blocks
-    neighbours = agreement.near_sentences(views, queries, 3, silent).neighbours
-    near = agreement.near_pairs(list(neighbours.values()), queries, 40)
+    near = agreement.near_pairs(agreement.near_sentences(views, queries, 3, silent), [0, 1])
     assert {
         tuple(pair): owner for pair, owner in zip(near.pairs.tolist(), near.owner.tolist(), strict=True)
     } == expected
@@ -221,9 +220,9 @@ def test_standings_add_up_leads_dimensions_length_and_words() -> None:
 
 def test_random_pairs_are_added_for_every_query() -> None:
     queries = np.arange(0, 40, 3)
-    rows = list(agreement.near_sentences([_unit(_normal(0, 40, 6))], queries, 3, silent).neighbours.values())
-    near = agreement.near_pairs(rows, queries, 40)
-    both = agreement.near_pairs(rows, queries, 40, np.random.default_rng(0))
+    rows = agreement.near_sentences([_unit(_normal(0, 40, 6))], queries, 3, silent)
+    near = agreement.near_pairs(rows, [0])
+    both = agreement.near_pairs(rows, [0], np.random.default_rng(0))
     np.testing.assert_array_equal(both.pairs[: len(near.pairs)], near.pairs)
     assert near.near == both.near == len(near.pairs)
     random, owner = both.pairs[both.near :], both.owner[both.near :]

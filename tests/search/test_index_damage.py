@@ -18,6 +18,7 @@ from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
 from ensembed.search import Hit, Index
 from ensembed.search.index_files import CheckedArray, block_sums, map_npy, write_npy
+from ensembed.search.segments import read_record
 
 ENCODER = DemoEncoder(8)
 ROWS = 1200
@@ -319,3 +320,13 @@ def test_a_graph_of_other_rows_is_refused(tmp_path: Path) -> None:
     seal(indexes[64].folder, lambda facts: facts.update(graph=graph))
     with pytest.raises(DamagedIndexError, match="it is the graph of other rows"):
         Index.open(indexes[64].folder, DemoEncoder(64)).search(np.ones((1, 64), np.float32), 2)
+
+
+@pytest.mark.parametrize("line", [b"[]", b'{"id": "a"}', b'{"id": "a", "text": 3}', b'{"id": "a", "text": "\\ud800"}'])
+def test_a_line_that_is_no_record_or_no_text_is_refused(line: bytes) -> None:
+    with pytest.raises(ValueError, match=r"other fields|surrogates"):
+        read_record(line)
+
+
+def test_a_character_that_is_written_as_two_halves_is_text() -> None:
+    assert read_record(b'{"id": "a", "text": "\\ud83d\\ude00"}')["text"] == "\U0001f600"

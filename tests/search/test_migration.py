@@ -108,6 +108,8 @@ def test_an_interrupted_migration_goes_on_and_notices_that_the_old_index_has_cha
         Index.open(tmp_path / "new")
     with pytest.raises(SearchIndexError, match="another index or to another model"):
         migrate(tmp_path / "old", tmp_path / "new", "demo?dim=8", sample=SAMPLE, store=store, least=0.1)
+    for name in (migration.STATE, migration.MAP):  # as a killed process leaves them
+        (tmp_path / "new" / f".{name}.0123abcd.tmp").write_bytes(b"half")
     monkeypatch.setattr(migration, "fit_map", None)  # the map is kept
     new = migrate(tmp_path / "old", tmp_path / "new", NEW, sample=SAMPLE, store=store, least=0.1)
     assert len(calls) == 2 + 1 + len(old.manifest.segments) - 2

@@ -20,6 +20,7 @@ from served_child import Odd
 from starlette.testclient import TestClient
 
 from ensembed import Ensemble, MetaEncoder, ObjectEncoder, open_encoder
+from ensembed.encoders import AdjustedEncoder
 from ensembed.methods import GCCA, Auto, Concat
 from ensembed.search import Index
 from ensembed.serve import Settings, create_app
@@ -81,6 +82,11 @@ def test_dimensions_of_a_concatenation_are_the_best_ones_or_refused() -> None:
     with TestClient(create_app(model, name="tiny")) as client:
         rows = [item["embedding"] for item in embed(client, input=TEXTS, dimensions=3)["data"]]
     np.testing.assert_allclose(np.array(rows), model.truncate(3).encode(TEXTS), atol=1e-6)
+    prefixed = AdjustedEncoder(model, prefix="a ")
+    with TestClient(create_app(prefixed, name="tiny")) as client:
+        rows = [item["embedding"] for item in embed(client, input=TEXTS, dimensions=3)["data"]]
+    expected = model.truncate(3).encode([f"a {text}" for text in TEXTS])
+    np.testing.assert_allclose(np.array(rows), expected, atol=1e-6)
     with TestClient(create_app(ensemble.fit([], Concat()), name="tiny")) as client:
         reply = client.post("/v1/embeddings", json={"input": "a dog", "model": "tiny", "dimensions": 3})
     assert reply.status_code == 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -162,3 +163,19 @@ def test_neighbours_and_centroids_are_those_of_scikit_learn() -> None:
     assert (voted == theirs).mean() > 0.85  # equal votes are decided by distance here, by the label's number there
     centres = unit_rows(np.array([U[:200][y[:200] == label].mean(axis=0) for label in range(5)]))
     assert np.array_equal(nearest_centroid(U[:200], y[:200], U[200:]), (U[200:] @ centres.T).argmax(axis=1))
+
+
+def test_a_long_label_takes_no_memory_for_the_other_texts() -> None:
+    labels = (*["a", "b"] * 20, "c" * 1_000_000, "c" * 1_000_000)
+    texts = tuple(f"text {i}" for i in range(len(labels)))
+    vectors = {"texts": unit_rows(np.random.default_rng(0).standard_normal((len(labels), 4)).astype(np.float32))}
+    tracemalloc.start()
+    try:
+        for task, measure in (
+            (Classification("long", texts, labels), "centroid"),
+            (Clustering("long", texts, labels), "v-measure"),
+        ):
+            task.statistic(measure, vectors)
+        assert tracemalloc.get_traced_memory()[1] < 50e6  # 42 texts of a million characters take 168 MB as an array
+    finally:
+        tracemalloc.stop()

@@ -82,7 +82,7 @@ def test_every_command_and_option_of_a_page_exists(page: Path) -> None:
         assert set(re.findall(r"(?<= )--[a-z][a-z-]*", code)) <= options
 
 
-@pytest.mark.parametrize("name", ["start/faq.md", "reference/errors.md"])
+@pytest.mark.parametrize("name", ["start/faq.md", "reference/errors.md", "guides/plugins.md"])
 def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = _BLOCK.findall((ROOT / "docs" / name).read_text())

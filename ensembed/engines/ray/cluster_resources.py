@@ -9,7 +9,7 @@ from typing import Any
 
 from ensembed.errors import EngineError, InputError
 
-_WAY_OUT = "write it as in minilm:num_cpus=2,num_gpus=1,actors=2-8,shards=4,batch_size=64"
+_WAY_OUT = "write it as in minilm:num_cpus=2,actors=2-8,shards=4 or st:NAME:num_gpus=1,batch_size=64"
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster, for a person.
+    """A cluster as it is shown to people.
 
     Attributes:
         number: the largest cluster is 0.
@@ -171,7 +171,7 @@ def find_clusters(
     store: ViewStore | None = None,
     progress: Progress = silent,
 ) -> Clusters:
-    """Find out what the sentences of a corpus are about; repeats go where their first occurrence goes.
+    """Find out what the sentences of a corpus are about; repeated sentences are in the same cluster.
 
     Args:
         sentences: a list, the path of a text file with a sentence a line, or a corpus.
@@ -180,7 +180,7 @@ def find_clusters(
         method: "kmeans", or "hdbscan", which leaves out what belongs to no cluster, for up to 20,000 sentences.
         least: with hdbscan, the number of sentences of the smallest cluster.
         representatives: how many sentences describe a cluster.
-        words: how many words do.
+        words: how many words describe a cluster.
         seed: seed of all random choices.
         store: where the vectors are stored; by default the user's cache.
         progress: receives the number of rows.
@@ -264,7 +264,7 @@ def choose_number(
     """Return the number of clusters of U [m, d] with the largest mean silhouette (Rousseeuw 1987), and all of those.
 
     Silhouettes are of the leading `directions` of the centred rows, scaled to length one; None takes the whole rows. In
-    all dimensions distances between sentences are nearly the same, and two clusters win whatever the text is about.
+    all dimensions distances between sentences are nearly the same, and two clusters always have the largest silhouette.
     """
     metrics = import_extra("sklearn.metrics", "cluster", "choosing the number of clusters")
     if len(U) < LEAST_ROWS:

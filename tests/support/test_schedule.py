@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ensembed.support.progress import Progress
-from ensembed.views.schedule import Schedule
+from ensembed.support.progress import Progress, Schedule
 
 
 def _in_main_thread() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 HEAD = "head.weight"
 HEAD_BIAS = "head.bias"
+FUSED = "attention.self.qkv"
+_PARTS = tuple(f"attention.self.{part}" for part in ("query", "key", "value"))
+_MULTIPLE = 8  # of which the length of padded sentences is one on CUDA: a graph for each, and rows that begin aligned
 _RIDGE_SENTENCES = 4096
 _RIDGE = 1e-3  # of the mean variance of the pooled states
 _DECAY = 0.01
@@ -33,46 +36,40 @@ _SAME = 0.9999  # the least cosine of vectors that are the same but for rounding
 
 
 class BertNetwork:
-    """BERT and the mean over the tokens, from weights by transformers' names.
+    """BERT and the mean over the tokens, from weights by transformers' names, `fused` ones.
 
     Args:
         config: transformers' configuration.
         parameters: the weights.
-        device: where they are.
     """
 
-    def __init__(self, config: Mapping[str, Any], parameters: Mapping[str, Tensor], device: Any) -> None:  # noqa: ANN401 - torch's own type
+    def __init__(self, config: Mapping[str, Any], parameters: Mapping[str, Tensor]) -> None:
         self._heads, self._layers = int(config["num_attention_heads"]), int(config["num_hidden_layers"])
         self._epsilon = float(config["layer_norm_eps"])
-        self._parameters, self._device = parameters, device
+        self._parameters = parameters
 
-    def pooled(self, rows: Rows) -> Tensor:
-        """Return the mean hidden states [b, h] of sentences."""
+    def pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Return the mean hidden states [b, h] of sentences: token numbers [b, l], and which of them are tokens."""
         P = self._parameters
-        ids, mask = padded(rows)
-        ids, mask = torch.from_numpy(ids).to(self._device), torch.from_numpy(mask).to(self._device)
         b, length = ids.shape
-        X = P["embeddings.word_embeddings.weight"][ids] + P["embeddings.position_embeddings.weight"][:length]
+        X = functional.embedding(ids, P["embeddings.word_embeddings.weight"])
+        X = X + P["embeddings.position_embeddings.weight"][:length]
         X = self._norm("embeddings.LayerNorm", X + P["embeddings.token_type_embeddings.weight"][0])
-        allowed = mask[:, None, None, :]
+        X = X.to(P[f"encoder.layer.0.{FUSED}.weight"].dtype)
+        # Made once, as numbers to add: a mask of truth values is turned into them in every layer.
+        allowed = torch.zeros(mask.shape, dtype=X.dtype, device=X.device).masked_fill_(~mask, -math.inf)
+        allowed = allowed[:, None, None, :].expand(b, self._heads, length, length)
         for i in range(self._layers):
             layer = f"encoder.layer.{i}"
-            Q, K, V = (
-                self._linear(f"{layer}.attention.self.{part}", X).view(b, length, self._heads, -1).transpose(1, 2)
-                for part in ("query", "key", "value")
-            )
-            A = (
-                functional.scaled_dot_product_attention(Q, K, V, attn_mask=allowed)
-                .transpose(1, 2)
-                .reshape(b, length, -1)
-            )
-            X = self._norm(
-                f"{layer}.attention.output.LayerNorm", X + self._linear(f"{layer}.attention.output.dense", A)
-            )
+            QKV = self._linear(f"{layer}.{FUSED}", X).view(b, length, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
+            Q, K, V = QKV.unbind(0)  # one gradient for all three, where indices make three to be filled and added
+            A = functional.scaled_dot_product_attention(Q, K, V, attn_mask=allowed)
+            A = self._linear(f"{layer}.attention.output.dense", A.transpose(1, 2).reshape(b, length, -1))
+            X = self._norm(f"{layer}.attention.output.LayerNorm", X + A)
             H = self._linear(f"{layer}.output.dense", functional.gelu(self._linear(f"{layer}.intermediate.dense", X)))
             X = self._norm(f"{layer}.output.LayerNorm", X + H)
         counts = mask.sum(dim=1, keepdim=True).clamp(min=1)
-        return (X.float() * mask[:, :, None]).sum(dim=1) / counts
+        return (X * mask[:, :, None]).sum(dim=1, dtype=torch.float32) / counts
 
     def _linear(self, name: str, X: Tensor) -> Tensor:
         return functional.linear(X, self._parameters[f"{name}.weight"], self._parameters[f"{name}.bias"])
@@ -82,79 +79,177 @@ class BertNetwork:
         return functional.layer_norm(X, weight.shape, weight, bias, self._epsilon)
 
 
+def fused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights with those of queries, keys and values of a layer in one matrix: one product, not three."""
+    result = {}
+    for name, tensor in tensors.items():
+        layer, part, kind = name.rpartition(f".{_PARTS[0]}.") if f".{_PARTS[0]}." in name else ("", "", "")
+        if part:
+            result[f"{layer}.{FUSED}.{kind}"] = torch.cat([tensors[f"{layer}.{part}.{kind}"] for part in _PARTS])
+        elif not any(f".{part}." in name for part in _PARTS):
+            result[name] = tensor
+    return result
+
+
+def separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return views of fused weights by transformers' names."""
+    result = {}
+    for name, tensor in tensors.items():
+        layer, part, kind = name.rpartition(f".{FUSED}.")
+        if part:
+            result |= {f"{layer}.{part}.{kind}": t for part, t in zip(_PARTS, tensor.chunk(3), strict=True)}
+        else:
+            result[name] = tensor
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class _Graph:
+    """The recorded kernels of a step, where they read its batch, and where they write its loss."""
+
+    graph: Any
+    inputs: tuple[Tensor, ...]
+    loss: Tensor
+
+
 class BertStudent(Student):
     """A BERT whose hidden states are averaged over the tokens and mapped to the teacher's space.
 
     The head starts as the ridge regression of the teacher's vectors on the averages, over some thousand sentences.
+    On CUDA the layers compute with copies of the weights in bfloat16, made anew in every step; embeddings, head, sums
+    over tokens, Adam and the weights themselves stay float32. A step there is one graph of all its kernels, recorded
+    for each length of padded sentences: to launch them one by one takes longer than they do.
     """
 
     by_length = True
 
     def __init__(self, job: Job, device: Any) -> None:  # noqa: ANN401 - torch's own type
         self._device = device
-        tensors = {name: torch.from_numpy(array.copy()).float().to(device) for name, array in job.start().items()}
-        self._parameters = {name: tensor.requires_grad_() for name, tensor in tensors.items()}
-        self._network = BertNetwork(job.facts["bert"], self._parameters, device)
-        if HEAD not in self._parameters:
-            weight, bias = self._ridge(job)
-            self._parameters.update({HEAD: weight.requires_grad_(), HEAD_BIAS: bias.requires_grad_()})
-        self._first = {name: torch.zeros_like(tensor) for name, tensor in self._parameters.items()}
-        self._second = {name: torch.zeros_like(tensor) for name, tensor in self._parameters.items()}
-        self._steps = torch.zeros(1)
+        self._most = int(job.facts["bert"]["max_position_embeddings"])
+        start = {name: torch.from_numpy(array.copy()).float() for name, array in job.start().items()}
+        self._masters = {name: tensor.to(device).requires_grad_() for name, tensor in fused(start).items()}
+        self._copies: dict[str, Tensor] = {}
+        if device.type == "cuda":
+            layers = {name: tensor for name, tensor in self._masters.items() if name.startswith("encoder.")}
+            self._copies = {name: tensor.detach().bfloat16().requires_grad_() for name, tensor in layers.items()}
+        self._parameters = self._masters | self._copies
+        self._network = BertNetwork(job.facts["bert"], self._parameters)
+        if HEAD not in self._masters:
+            for name, tensor in zip((HEAD, HEAD_BIAS), self._ridge(job), strict=True):
+                self._masters[name] = self._parameters[name] = tensor.requires_grad_()
+        self._first = {name: torch.zeros_like(tensor) for name, tensor in self._masters.items()}
+        self._second = {name: torch.zeros_like(tensor) for name, tensor in self._masters.items()}
+        self._steps = torch.zeros(1, device=device)
+        self._rate = torch.zeros((), device=device)
+        self._batch_size = int(job.facts["training"]["batch_size"])
+        self._graphs: dict[int, _Graph] = {}
 
     def step(self, rows: Rows, rate: float, leading: Sequence[int]) -> Tensor:
         """Take one step of AdamW, with gradients of bounded length."""
-        with self._precision():
-            pooled = self._network.pooled(rows)
-        Y = functional.linear(pooled.float(), self._parameters[HEAD], self._parameters[HEAD_BIAS])
-        loss = cosine_loss(Y, torch.from_numpy(rows.targets).to(self._device), leading)
-        names = list(self._parameters)
-        gradients = list(torch.autograd.grad(loss, [self._parameters[name] for name in names]))
-        self._steps += 1
-        shares = [1 - beta ** float(self._steps) for beta in _BETAS]
+        inputs = self._inputs(rows)
+        self._rate.fill_(rate)
+        if self._device.type != "cuda" or len(rows.targets) != self._batch_size:
+            return self._update(*(tensor.to(self._device, non_blocking=True) for tensor in inputs), leading)
+        length = inputs[0].shape[1]
+        if length not in self._graphs:
+            self._graphs[length] = self._recorded(inputs, leading)
+        graph = self._graphs[length]
+        for place, tensor in zip(graph.inputs, inputs, strict=True):
+            place.copy_(tensor, non_blocking=True)
+        graph.graph.replay()
+        return graph.loss
+
+    def _inputs(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """Return token numbers, mask and targets: for CUDA in memory that is copied while the device computes."""
+        multiple = _MULTIPLE if self._device.type == "cuda" else 1
+        arrays = (*padded(rows, multiple, self._most), rows.targets)
+        ids, mask, targets = (torch.from_numpy(array) for array in arrays)
+        if self._device.type == "cuda":
+            ids, mask, targets = ids.pin_memory(), mask.pin_memory(), targets.pin_memory()
+        return ids, mask, targets
+
+    def _recorded(self, inputs: Sequence[Tensor], leading: Sequence[int]) -> _Graph:
+        """Record the kernels of a step for batches of this shape; nothing is computed yet."""
+        places = tuple(tensor.to(self._device) for tensor in inputs)
+        stream = torch.cuda.Stream(self._device)
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(stream):
+            self._gradients(*places, leading)  # libraries allocate at their first call, which a recording cannot
+        torch.cuda.current_stream(self._device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        pool = next((known.graph.pool() for known in self._graphs.values()), None)
+        with torch.cuda.graph(graph, pool=pool):
+            loss = self._update(*places, leading)
+        return _Graph(graph, places, loss)
+
+    def _gradients(
+        self, ids: Tensor, mask: Tensor, targets: Tensor, leading: Sequence[int]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss, and its gradients in float32, in the order of the masters."""
+        self._copy()
+        Y = functional.linear(self._network.pooled(ids, mask), self._parameters[HEAD], self._parameters[HEAD_BIAS])
+        loss = cosine_loss(Y, targets, leading)
+        names = list(self._masters)
+        gradients = torch.autograd.grad(loss, [self._parameters[name] for name in names])
+        whole = [torch.empty_like(g, dtype=torch.float32) if g.dtype != torch.float32 else g for g in gradients]
+        halves = [k for k, gradient in enumerate(gradients) if gradient is not whole[k]]
+        if halves:
+            torch._foreach_copy_([whole[k] for k in halves], [gradients[k] for k in halves])
+        return loss.detach(), whole
+
+    def _update(self, ids: Tensor, mask: Tensor, targets: Tensor, leading: Sequence[int]) -> Tensor:
+        """Change the weights by one step, and return the loss."""
+        loss, gradients = self._gradients(ids, mask, targets, leading)
         with torch.no_grad():
+            self._steps += 1
             length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-            torch._foreach_mul_(gradients, (_CLIP / (length + 1e-6)).clamp(max=1.0))
-            weights = [self._parameters[name] for name in names]
-            first, second = ([part[name] for name in names] for part in (self._first, self._second))
-            torch._foreach_lerp_(first, gradients, 1 - _BETAS[0])
-            torch._foreach_mul_(second, _BETAS[1])
-            torch._foreach_addcmul_(second, gradients, gradients, 1 - _BETAS[1])
-            roots = torch._foreach_sqrt(second)
-            torch._foreach_div_(roots, math.sqrt(shares[1]))
-            torch._foreach_add_(roots, _EPSILON)
-            matrices = [weight for weight in weights if weight.ndim > 1]
-            torch._foreach_mul_(matrices, 1 - rate * _DECAY)
-            torch._foreach_addcdiv_(weights, first, roots, -rate / shares[0])
-        return loss.detach()
+            scale = (length / _CLIP).clamp(min=1.0)  # gradients are divided by it
+            by_name = dict(zip(self._masters, gradients, strict=True))
+            for decay in (_DECAY, 0.0):
+                names = [name for name, tensor in self._masters.items() if (tensor.ndim > 1) == bool(decay)]
+                torch._fused_adamw_(
+                    *([part[name] for name in names] for part in (self._masters, by_name, self._first, self._second)),
+                    [],
+                    [self._steps] * len(names),
+                    lr=self._rate,
+                    beta1=_BETAS[0],
+                    beta2=_BETAS[1],
+                    weight_decay=decay,
+                    eps=_EPSILON,
+                    amsgrad=False,
+                    maximize=False,
+                    grad_scale=scale,
+                )
+        return loss
+
+    def _copy(self) -> None:
+        """Make the copies that the layers compute with."""
+        if self._copies:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self._copies.values()), [self._masters[name] for name in self._copies])
 
     def vectors(self, rows: Rows) -> Tensor:
         """Return the head's output."""
-        with torch.no_grad(), self._precision():
-            pooled = self._network.pooled(rows)
-            return functional.linear(pooled.float(), self._parameters[HEAD], self._parameters[HEAD_BIAS])
+        ids, mask, _ = (tensor.to(self._device) for tensor in self._inputs(rows))
+        with torch.no_grad():
+            self._copy()
+            pooled = self._network.pooled(ids, mask)
+            return functional.linear(pooled, self._parameters[HEAD], self._parameters[HEAD_BIAS])
 
     def scale(self, factors: Tensor) -> None:
         """Scale the head."""
         with torch.no_grad():
-            self._parameters[HEAD] *= factors[:, None]
-            self._parameters[HEAD_BIAS] *= factors
+            self._masters[HEAD] *= factors[:, None]
+            self._masters[HEAD_BIAS] *= factors
 
     def weights(self) -> dict[str, Tensor]:
         """Return all weights, by the names that transformers gives them, and the head's."""
-        return {name: tensor.detach() for name, tensor in self._parameters.items()}
+        return separate({name: tensor.detach() for name, tensor in self._masters.items()})
 
     def moments(self) -> dict[str, Tensor]:
         """Return Adam's moments and the number of steps."""
         first = {f"first.{name}": tensor for name, tensor in self._first.items()}
         return first | {f"second.{name}": tensor for name, tensor in self._second.items()} | {"steps": self._steps}
-
-    def _precision(self) -> AbstractContextManager[Any]:
-        """Compute products in bfloat16 on CUDA; weights, sums and Adam stay float32."""
-        if self._device.type != "cuda":
-            return nullcontext()
-        cast: AbstractContextManager[Any] = torch.autocast("cuda", torch.bfloat16)
-        return cast
 
     def _ridge(self, job: Job) -> tuple[Tensor, Tensor]:
         """Return the head [d, h] and its bias that predict the teacher's vectors best."""
@@ -162,10 +257,11 @@ class BertStudent(Student):
         order = np.random.default_rng(0).permutation(to_train)[:_RIDGE_SENTENCES]
         order = order[np.argsort(job.lengths[order], kind="stable")]
         X, T = [], []
-        with torch.no_grad(), self._precision():
+        with torch.no_grad():
             for numbers in np.array_split(order, -(-len(order) // 64)):
                 rows = job.rows(numbers)
-                X.append(self._network.pooled(rows).double().cpu())
+                ids, mask, _ = (tensor.to(self._device) for tensor in self._inputs(rows))
+                X.append(self._network.pooled(ids, mask).double().cpu())
                 T.append(torch.from_numpy(rows.targets).double())
         pooled, targets = torch.cat(X), torch.cat(T)
         mean = pooled.mean(0)
@@ -179,10 +275,16 @@ class BertStudent(Student):
         return M.T.contiguous().float().to(self._device), bias.float().to(self._device)
 
 
-def padded(rows: Rows) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.bool_]]]:
-    """Return token numbers [b, l], zero where a sentence is shorter, and a mask of the tokens."""
+def padded(
+    rows: Rows, multiple: int = 1, most: int | None = None
+) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.bool_]]]:
+    """Return token numbers [b, l], zero where a sentence is shorter, and a mask of the tokens.
+
+    The length l is that of the longest sentence, rounded up to a multiple, but to no more than `most`.
+    """
     lengths = np.diff(rows.offsets)
-    mask = np.arange(max(1, int(lengths.max(initial=1)))) < lengths[:, None]
+    length = -(-max(1, int(lengths.max(initial=1))) // multiple) * multiple
+    mask = np.arange(length if most is None else min(length, most)) < lengths[:, None]
     ids = np.zeros(mask.shape, np.int64)
     ids[mask] = rows.tokens
     return ids, mask
@@ -198,9 +300,9 @@ def same_vectors(bert: Bert, encoder: Encoder) -> bool:
         ids = [encoding.ids for encoding in tokenizer.encode_batch(PROBES)]
     offsets = np.cumsum([0, *map(len, ids)])
     tokens = np.concatenate([np.array(row, np.int64) for row in ids])
-    parameters = {name: torch.from_numpy(array) for name, array in bert.tensors.items()}
+    parameters = fused({name: torch.from_numpy(array) for name, array in bert.tensors.items()})
+    rows = padded(Rows(tokens, offsets, np.empty((0, 0), np.float32)))
     with torch.no_grad():
-        network = BertNetwork(bert.config, parameters, torch.device("cpu"))
-        vectors = network.pooled(Rows(tokens, offsets, np.empty((0, 0), np.float32))).numpy()
+        vectors = BertNetwork(bert.config, parameters).pooled(*(torch.from_numpy(array) for array in rows)).numpy()
     cosines = np.einsum("ij,ij->i", unit_rows(vectors), unit_rows(encoder.encode(PROBES)))
     return bool(cosines.min() > _SAME)

@@ -268,10 +268,10 @@ class Encoder(Shown, ABC):
         return result[[row[sentence] for sentence in checked]]
 
     def shorten(self, vectors: FloatArray, k: int) -> FloatArray:
-        """Return vectors [n, d] of this encoder in k dimensions [n, k]: the first, where the encoder knows no better.
+        """Return vectors [n, d] of this encoder cut to k dimensions: the first k, unless the encoder knows better ones.
 
         Raises:
-            DimensionError: the encoder knows that the first k dimensions are not the best ones, and no others.
+            DimensionError: the first k dimensions are not the best ones, and the best ones are not known.
         """
         return vectors[:, :k]
 

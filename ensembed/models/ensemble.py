@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 Missing: TypeAlias = Literal["error", "drop", "predict"]
 MISSING: tuple[Missing, ...] = get_args(Missing)
+WITHOUT: Mapping[Missing, str] = {"drop": "going on without", "predict": "predicting"}
+"""What a warning says, before the name of a missing member, that the model does."""
 _SHORTER = (32, 64, 128, 256, 512, 768)  # dimensions at which a fit says what truncated vectors keep
 _KEPT_ROWS = 2000  # sentences among which the nearest are looked for
 
@@ -272,10 +274,13 @@ class MetaEncoder(Encoder):
         self.corpus = corpus
         self.corpus_name = corpus_name
         self.schedule = Schedule()
-        # With missing="drop" or "predict" vectors may lack a member, and warnings are given.
-        self.cacheable = missing == "error" and time_limit is None
+        # With missing="drop" or "predict", here or in a member, vectors may lack a member, and warnings are given.
+        self.cacheable = missing == "error" and all(encoder.cacheable for encoder in ensemble.encoders)
         self.concurrent = (
-            self.cacheable and translation is None and all(encoder.concurrent for encoder in ensemble.encoders)
+            self.cacheable
+            and time_limit is None
+            and translation is None
+            and all(encoder.concurrent for encoder in ensemble.encoders)
         )
         members = ", ".join(encoder.spec.name for encoder in ensemble.encoders)
         self._name = name or f"{meta.method['name']}({members})"
@@ -305,16 +310,15 @@ class MetaEncoder(Encoder):
         if self.missing == "error" or options or isinstance(sentences, str):
             return super().encode(sentences, batch_size=batch_size, progress=progress, **options)
         vectors, failures = self.encode_present(sentences, batch_size=batch_size, progress=progress)
-        way = "predicting" if self.missing == "predict" else "going on without"
         for member, error in failures.items():
             name = self.ensemble.encoders[member].spec.name
-            warnings.warn(f"{way} encoder {name!r}: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{WITHOUT[self.missing]} encoder {name!r}: {error}", RuntimeWarning, stacklevel=2)
         return vectors
 
     def encode_present(
         self, sentences: Iterable[str], *, batch_size: int = BATCH, progress: Progress = silent
     ) -> tuple[FloatArray, dict[int, EnsembedError]]:
-        """Return vectors [n, d] as `encode` does, unwarned, and the errors of missing members by their places."""
+        """Return vectors [n, d] as `encode` does, and the error of each missing member by its place, instead of warnings."""
         model, failures = self, dict[int, EnsembedError]()
         if not isinstance(sentences, list | tuple):
             sentences = check_sentences(sentences)  # a generator can be read only once
@@ -329,6 +333,8 @@ class MetaEncoder(Encoder):
                 model = copy(self)
                 model._absent = frozenset(failures)
                 model.meta = self.meta_without(failures)
+                if self.meta.counted[0] in failures:
+                    model.translation = None  # it knows the texts by the vectors of the first member
 
     def embed(self, sentences: list[str]) -> FloatArray:
         """Combine the vectors of the members that count."""
@@ -364,7 +370,7 @@ class MetaEncoder(Encoder):
     def _with_members(self, members: Sequence[Encoder]) -> MetaEncoder:
         if all(new is old for new, old in zip(members, self.members, strict=True)):
             return self
-        return MetaEncoder(
+        model = MetaEncoder(
             Ensemble(members),
             self.meta,
             name=self._name,
@@ -375,6 +381,8 @@ class MetaEncoder(Encoder):
             translation=self.translation,
             time_limit=self.time_limit,
         )
+        model._late = self._late  # a member that is late for one of the two is busy for both
+        return model
 
     def _encode_in_time(self, j: int, encoder: Encoder, sentences: list[str]) -> FloatArray:
         """Encode in a thread that is left alone when its time is over: nothing can stop a library from outside."""
@@ -443,7 +451,7 @@ class MetaEncoder(Encoder):
         """Return the meta-encoder of the k leading dimensions, see `Meta.truncate`; it cannot predict members."""
         if self.missing == "predict":
             raise InputError("a shortened model cannot predict missing members: load it with missing='drop'")
-        return MetaEncoder(
+        model = MetaEncoder(
             self.ensemble,
             self.meta.truncate(k),
             name=f"{self._name}?truncate_dim={k}",
@@ -452,6 +460,8 @@ class MetaEncoder(Encoder):
             corpus_name=self.corpus_name,
             time_limit=self.time_limit,
         )
+        model._late = self._late
+        return model
 
     def shorten(self, vectors: FloatArray, k: int) -> FloatArray:
         """Return vectors [n, d] of this model in the k leading dimensions [n, k], as `truncate(k)` encodes them."""

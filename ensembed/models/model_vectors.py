@@ -50,6 +50,7 @@ def _encoders_behind(model: Encoder, corpus: Corpus, store: ViewStore) -> list[E
     if (
         isinstance(model, MetaEncoder)
         and model.cacheable
+        and model.time_limit is None  # the model keeps to it, the members alone would not
         and not (store.folder(corpus, model.spec) / MANIFEST).exists()
     ):
         members = [model.ensemble.encoders[j] for j in model.meta.counted]

@@ -32,7 +32,7 @@ from ensembed.errors import (
     UnknownEncoderError,
 )
 from ensembed.methods.prediction import LEAST_ROWS
-from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
+from ensembed.models.ensemble import WITHOUT, Ensemble, MetaEncoder, Missing
 from ensembed.models.saved_model import CONFIG, is_model, read_model, split_model_name
 from ensembed.support.checks import did_you_mean
 from ensembed.support.progress import Progress, silent
@@ -94,7 +94,9 @@ def open_model(
     may_lack = missing != "error" or time_limit is not None
     if (encoders or may_lack) and not (isinstance(name, str) and name.startswith(HUB)):
         how = "be missing" if may_lack else "have moved"
-        raise InputError(f"{shorten(name)} is no saved model: it has no members that could {how}")
+        folder = split_model_name(name)[0] if isinstance(name, str) else ""
+        hint = did_you_mean(folder, CONFIG) if folder and not os.path.exists(folder) else ""  # noqa: PTH110 - as below
+        raise InputError(f"{shorten(name)} is no saved model: it has no members that could {how}{hint}")
     if not isinstance(name, str):
         return open_encoder(name, threads=threads, progress=progress)
     try:
@@ -202,10 +204,10 @@ def load(
         try:
             encoder = _open_member(spec, probes, moved.get(name), threads=threads, trust=trust, progress=progress)
         except EnsembedError as error:
-            if missing == "error" or isinstance(error, (_ChangedMemberError, ConsentError)):  # neither is down
+            # a changed member and a refused one are not down: going on would hide a mistake
+            if missing == "error" or isinstance(error, (_ChangedMemberError, ConsentError)):
                 raise
-            way = "predicting" if missing == "predict" else "going on without"
-            warnings.warn(f"{way} encoder {name!r}: {error}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{WITHOUT[missing]} encoder {name!r}: {error}", RuntimeWarning, stacklevel=2)
             encoder = _Absent(replace(spec.settings, name=name), str(error))
         members.append(encoder)
     model = MetaEncoder(

@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.errors import DimensionError, EncoderError, EnsembedError
 from ensembed.fetch.catalog import catalog
-from ensembed.models.ensemble import MemberFailedError, MetaEncoder
+from ensembed.models.ensemble import WITHOUT, MemberFailedError, MetaEncoder
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.serve.api_errors import ApiError, log, where
 
@@ -89,7 +89,9 @@ class ServedModel:
         return self._encoded(self.model.document_encoder, texts)
 
     def vectors(self, texts: list[str]) -> FloatArray:
-        """Return for `complete` the model's vectors; if members may be missing, with flags of who answered."""
+        """Return rows for `complete`: the model's vectors, followed by a flag per member (1 if it answered) if members may
+        be missing.
+        """
         return self._encoded(self.model, texts)
 
     def _encoded(self, model: Encoder, texts: list[str]) -> FloatArray:
@@ -101,7 +103,7 @@ class ServedModel:
             else:
                 rows, failures = model.encode_present(texts)
                 for j, error in failures.items():
-                    self._log_missing(j, error)
+                    self._log_missing(model, j, error)
                 rows = np.concatenate([rows, self._flags(len(texts), failures)], axis=1)
         if caught:
             log.warning("the model warned %d times", len(caught))
@@ -166,11 +168,11 @@ class ServedModel:
         try:
             return model.encode_member(j, texts)
         except MemberFailedError as failure:
-            self._log_missing(j, failure.error)
+            self._log_missing(model, j, failure.error)
             return None
 
-    def _log_missing(self, j: int, error: EnsembedError) -> None:
-        log.warning("going on without %s: %s", self.member_names[j], where(error))
+    def _log_missing(self, model: MetaEncoder, j: int, error: EnsembedError) -> None:
+        log.warning("%s %s: %s", WITHOUT[model.missing], self.member_names[j], where(error))
 
     def _member_card(self, j: int) -> MemberCard:
         spec = self.members[j].spec

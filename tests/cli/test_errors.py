@@ -124,6 +124,9 @@ def test_a_misspelt_folder_of_a_model_is_recognised(
     (tmp_path / "my-mode").mkdir()  # no model
     for command in (["serve", "my-modl", "--port", "0"], ["similarity", "my-modl?truncate_dim=3", "a", "b"]):
         assert "(did you mean 'my-model'?)" in fails(*command)
+    for command in (["my-modl", "--missing", "drop"], ["my-modl?truncate_dim=3", "--time-limit", "2"]):
+        assert "(did you mean 'my-model'?)" in fails("serve", *command, "--port", "0")
+    assert "did you mean" not in fails("serve", "my-mode", "--missing", "drop", "--port", "0")  # the folder exists
     assert f"(did you mean '{tmp_path}/my-model'?)" in fails("encode", f"{tmp_path}/my_model", "-")
     with pytest.raises(UnknownEncoderError, match="did you mean 'my-model'"):
         load("my-modl")

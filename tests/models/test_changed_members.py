@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ensembed import Ensemble, ListCorpus, MetaEncoder, ObjectEncoder, ViewStore, load
 from ensembed.encoders import DemoEncoder
 from ensembed.errors import ModelError, StoreError
-from ensembed.methods import GCCA, SVD
+from ensembed.methods import GCCA, SVD, Concat
 
 SENTENCES = [f"sentence {i} has word{i % 11} and word{i % 7}" for i in range(1200)]
 OTHER = "demo?dim=6&seed=2"
@@ -51,6 +51,17 @@ def test_a_model_that_may_drop_members_is_not_cached_but_the_same_one_that_may_n
     with pytest.raises(StoreError, match="not always the same"):
         store.embed(corpus, MetaEncoder(fitted.ensemble, fitted.meta, missing="drop"))
     assert store.embed(corpus, fitted).shape == (1200, 4)
+
+
+def test_a_model_is_cacheable_only_if_its_members_are() -> None:
+    fitted = Ensemble([Flaky(), OTHER]).fit(SENTENCES, SVD(dim=4))
+    dropping = MetaEncoder(fitted.ensemble, fitted.meta, name="inner", missing="drop")
+    outer = Ensemble([dropping, "demo?dim=5&seed=9"])
+    assert not MetaEncoder(outer, Concat().build(outer.dims)).cacheable
+    assert MetaEncoder(fitted.ensemble, fitted.meta).cacheable
+    limited = MetaEncoder(fitted.ensemble, fitted.meta, time_limit=60)  # a late member is an error: no vector lacks it
+    assert limited.cacheable
+    assert not limited.concurrent
 
 
 class Scaled:

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from ensembed import Ensemble, MetaEncoder, load
 from ensembed.encoders.base import Encoder
 from ensembed.encoders.demo_encoder import DemoEncoder
+from ensembed.encoders.wrappers import AdjustedEncoder
 from ensembed.errors import EncoderError, InputError, ModelError
 from ensembed.methods import SVD, Concat
 from ensembed.methods.view_maps import named_kinds
+from ensembed.models.ensemble import Missing
 from ensembed.models.saved_model import CONFIG
 from ensembed.models.translation import translate, verdict
 from ensembed.reliability.familiarity import Familiarity
@@ -72,6 +74,37 @@ def test_a_meta_encoder_is_translated_through_its_own_projections(model: MetaEnc
     assert projection.columns == 24
     assert made.translation is not None
     assert made.translation.figures["translated"].recall_10.value > 0.8  # the member is in the model
+
+
+@pytest.mark.parametrize("missing", ["drop", "predict"])
+def test_a_translated_model_goes_on_without_its_first_member(
+    missing: Missing, model: MetaEncoder, store: ViewStore, tmp_path: Path
+) -> None:
+    model.save(tmp_path / "model")
+    member = Failing(24, 1)
+    original = load(tmp_path / "model", encoders={MEMBERS[0]: member})
+    made = translate(original, "demo?dim=20&seed=7", TEXTS[:800], store=store, kinds=named_kinds("ridge"))
+    settings: Any = {"predictor": model.predictor, "translation": made.translation, "missing": missing}
+    translated = MetaEncoder(original.ensemble, model.meta, **settings)
+    member.problem = "it is down"
+    with pytest.warns(RuntimeWarning) as caught:
+        assert translated.encode(TEXTS[:50]).shape == (50, model.dim)
+    assert ["it is down" in str(warning.message) for warning in caught] == [True]  # none about texts unlike the sample
+
+
+def test_a_late_member_is_busy_for_queries_and_documents_too(model: MetaEncoder) -> None:
+    member = Failing(24, 1)
+    roles = AdjustedEncoder(member, query_prefix="query: ", document_prefix="text: ")
+    ensemble = Ensemble([roles, *MEMBERS[1:]])
+    late = MetaEncoder(ensemble, model.meta, missing="drop", time_limit=0.2)
+    others = [late.query_encoder, late.document_encoder, late.truncate(4), late]
+    assert late.query_encoder is not late
+    member.problem = 3.0
+    with pytest.warns(RuntimeWarning, match="took longer than 0.2 seconds"):
+        late.encode(TEXTS[:3])
+    for other in others:
+        with pytest.warns(RuntimeWarning, match="still busy"):
+            other.encode(TEXTS[:3])
 
 
 def test_what_is_promised_holds_for_text_unlike_the_sample_less_an_interval() -> None:

@@ -30,6 +30,7 @@ export function startSearch(index, add) {
       status.textContent = answer.hits.length
         ? `${many(answer.hits.length, "hit")} of ${many(index.texts, "text")}.`
         : "Nothing was found.";
+      if (answer.missing?.length) status.textContent += ` No answer from ${answer.missing.join(", ")}.`;
       hits.replaceChildren(...answer.hits.map((hit) => shown(hit, add)));
     },
   });

@@ -318,7 +318,7 @@ class MetaEncoder(Encoder):
     def encode_present(
         self, sentences: Iterable[str], *, batch_size: int = BATCH, progress: Progress = silent
     ) -> tuple[FloatArray, dict[int, EnsembedError]]:
-        """Return vectors [n, d] as `encode` does, and the error of each missing member by its place, instead of warnings."""
+        """Return vectors [n, d] as `encode` does, and the error of each missing member by its place; do not warn."""
         model, failures = self, dict[int, EnsembedError]()
         if not isinstance(sentences, list | tuple):
             sentences = check_sentences(sentences)  # a generator can be read only once

@@ -53,7 +53,7 @@ from ensembed.search.index_files import (
     read_manifest,
 )
 from ensembed.search.index_input import check_vectors
-from ensembed.search.search_index import Index, lasting_source, lock_index
+from ensembed.search.search_index import Index, check_constant, lasting_source, lock_index
 from ensembed.support.atomic_files import make_folder, npy_header, sync, why_not_writable, write_atomically
 from ensembed.support.checks import fits
 from ensembed.support.file_limits import open_regular, read_json
@@ -205,12 +205,14 @@ def migrate(
         opening: `trust` and `encoders` of the models, as for `Index.open`.
 
     Raises:
-        SearchIndexError: there is another index in the new folder, or a map that falls short is not confirmed.
+        SearchIndexError: there is another index in the new folder, a map that falls short is not confirmed, or the new
+            model does not always give the same vectors.
         InputError: the index is too small to fit a map on, or has that model already.
     """
     folder, out = Path(folder), Path(out)
     old = Index.open(folder, threads=threads, progress=progress, **opening)
     encoder = old.open_other(model)
+    check_constant(encoder)
     source = str(model) if source is None and isinstance(model, str | Path) else source
     _check_folders(old, encoder, folder, out)
     make_folder(out)

@@ -20,6 +20,7 @@ from ensembed.corpora.corpus import shorten
 from ensembed.encoders.base import PROBES, Encoder, FloatArray, SavedSpec, UntrustedName, difference, same_settings
 from ensembed.encoders.names import Trust
 from ensembed.errors import DamagedIndexError, IndexBusyError, InputError, MissingError, SearchIndexError
+from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import ModelLike, Replacements, open_model
 from ensembed.models.saved_model import is_model
 from ensembed.reliability.familiarity import Familiarity
@@ -115,7 +116,8 @@ class Index(Shown):
             wait: seconds to wait for another process that writes to the index.
 
         Raises:
-            SearchIndexError: there is an index in the folder already, or the folder cannot be written to.
+            SearchIndexError: there is an index in the folder already, the folder cannot be written to, or the model
+                does not always give the same vectors.
             InputError: a setting is not one of those above.
             IndexBusyError: another process is writing to the folder.
         """
@@ -124,6 +126,7 @@ class Index(Shown):
         if kind == "hnsw":
             hnsw_graph.usearch()  # fail now and not when the rows have been encoded
         encoder = open_model(model, trust=trust)
+        check_constant(encoder)
         source = str(model) if source is None and isinstance(model, str | Path) else source
         if problem := why_not_writable(folder, _is_index):
             raise SearchIndexError(f"cannot make an index in {folder}: {problem}")
@@ -453,6 +456,7 @@ class Index(Shown):
             progress: receives the number of rows.
         """
         encoder = self._opening.open(model)
+        check_constant(encoder)
         source = str(model) if source is None and isinstance(model, str | Path) else source
         documents = encoder.document_encoder
         probes = documents.encode(PROBES)
@@ -499,8 +503,8 @@ class Index(Shown):
             other = _described(SavedSpec.of(documents.spec))
             models = f"{_described(saved)}, not with {other}: their vectors cannot be compared"
             raise SearchIndexError(f"{self.folder} was made with {models}; {way_out}")
-        if getattr(model, "missing", "error") != "error":  # one may be; they were compared when the model was opened
-            return model
+        if isinstance(documents, MetaEncoder) and documents.missing != "error" and documents.encode_present(PROBES)[1]:
+            return model  # without a member its vectors are others
         check_bytes(self.folder, manifest.fingerprint)
         probes = index_files.map_npy(self.folder, manifest.fingerprint, (len(PROBES), saved.dim), "<f4")
         if change := difference(documents, saved.settings, probes):
@@ -509,9 +513,7 @@ class Index(Shown):
         return model
 
     def _encode(self, texts: list[str], progress: Progress) -> FloatArray:
-        if getattr(self.model, "missing", "error") != "error":
-            problem = "a model that goes on without a member does not always give the same vectors"
-            raise SearchIndexError(f'{problem}: load it with missing="error" to add to an index')
+        check_constant(self.model)
         documents = self.documents_of(self.model)
         return check_vectors(documents.encode(texts, progress=progress), self.manifest.spec.dim)
 
@@ -645,6 +647,13 @@ def lock_index(lock: FileLock, folder: Path, wait: float) -> Iterator[None]:
 def _is_index(folder: Path) -> bool:
     """Return whether a folder holds an index, or what a process left that was killed while it made one."""
     return os.path.lexists(folder / MANIFEST) or [path.name for path in folder.glob("[!.]*")] == [_FINGERPRINT]
+
+
+def check_constant(model: Encoder) -> None:
+    """Raise a SearchIndexError if a model does not always give a text the same vector, which rows must have."""
+    if not model.cacheable:
+        problem = f"the vectors of {model.spec.name!r} are not always the same, as a member may be missing"
+        raise SearchIndexError(f'{problem}: load it with missing="error" to put its vectors into an index')
 
 
 def lasting_source(model: Encoder, source: str | None) -> UntrustedName | None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ensembed.encoders.base import UntrustedName
+from ensembed.encoders.base import Encoder, UntrustedName
 from ensembed.encoders.demo_encoder import DemoEncoder
-from ensembed.encoders.wrappers import ObjectEncoder
+from ensembed.encoders.wrappers import AdjustedEncoder, ObjectEncoder
 from ensembed.errors import DamagedIndexError, EncoderError, InputError, ModelError, SearchIndexError
 from ensembed.methods import Concat
-from ensembed.models.ensemble import Ensemble
+from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.search import Index
+from ensembed.search.migration import migrate
 
 ENCODER = DemoEncoder(8)
 TEXTS = ["a dog barks", "a cat sleeps", "the dog sleeps", "stocks fell"]
@@ -35,6 +37,56 @@ def test_a_hit_has_id_text_metadata_and_a_cosine(index: Index) -> None:
     assert first[1].score == pytest.approx(float(ENCODER.similarity(["a dog barks"], [first[1].text])[0, 0]), abs=1e-6)
     assert second[0].id == "d"
     assert [hit.id for hit in index.search(ENCODER.encode(["stocks"]) * 7, k=1)[0]] == ["d"]
+
+
+def test_vectors_that_may_lack_a_member_do_not_come_into_an_index(index: Index, tmp_path: Path) -> None:
+    model = Ensemble(["demo?dim=4&seed=1", "demo?dim=4&seed=2"]).fit(TEXTS, Concat())
+    dropping = MetaEncoder(model.ensemble, model.meta, name="dropping", missing="drop")
+    for encoder in (dropping, AdjustedEncoder(dropping, prefix="text: ")):
+        for change in (
+            partial(Index.create, tmp_path / "new"),
+            index.change_model,
+            partial(migrate, index.folder, tmp_path / "new"),
+        ):
+            with pytest.raises(SearchIndexError, match="not always the same"):
+                change(encoder)
+    assert not (tmp_path / "new").exists()
+    assert index.manifest.spec.dim == 8
+    dropping = MetaEncoder(model.ensemble, model.meta, missing="drop")  # of the same name
+    prefixed = AdjustedEncoder(model, prefix="text: "), AdjustedEncoder(dropping, prefix="text: ")
+    pairs: list[tuple[Encoder, Encoder]] = [(model, dropping), prefixed]
+    for whole, lacking in pairs:
+        folder = tmp_path / type(whole).__name__
+        Index.create(folder, whole).add(TEXTS)
+        again = Index.open(folder, lacking)
+        assert again.search(["a dog barks"], k=1)[0][0].text == "a dog barks"
+        with pytest.raises(SearchIndexError, match="not always the same"):
+            again.add(["a new text"])
+
+
+class Turned(DemoEncoder):
+    """An encoder of the same name whose vectors have changed, or which fails."""
+
+    sign = 1.0
+    down = False
+
+    def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401 - an array
+        if self.down:
+            raise EncoderError("down")
+        return self.sign * super().embed(sentences)
+
+
+def test_a_model_that_may_lack_a_member_is_compared_unless_it_lacks_one(tmp_path: Path) -> None:
+    member = Turned(8)
+    model = Ensemble([member, "demo?dim=4&seed=2"]).fit(TEXTS, Concat())
+    Index.create(tmp_path / "index", model).add(TEXTS)
+    dropping = MetaEncoder(model.ensemble, model.meta, missing="drop")
+    Index.open(tmp_path / "index", dropping)
+    member.down = True
+    Index.open(tmp_path / "index", dropping)
+    member.down, member.sign = False, -1.0
+    with pytest.raises(SearchIndexError, match="another"):
+        Index.open(tmp_path / "index", dropping)
 
 
 def test_search_returns_all_rows_if_k_is_larger_and_none_of_an_empty_index(index: Index, tmp_path: Path) -> None:

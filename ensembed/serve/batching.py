@@ -34,6 +34,7 @@ Encode = Callable[[list[str]], NDArray[Any]]
 _LONGEST_RETRY = 60
 _LOOKUPS_AT_ONCE = 256  # in the cache, before other requests get their turn
 _NO_ROW: FloatArray = np.empty(0, np.float32)
+_DOWN = 2  # requests that lack a member each for itself, before its own failure and not their texts is the reason
 _OVERHEAD = 400  # bytes of an entry of the cache besides its numbers: a key, an array's header, a place. Measured.
 
 
@@ -91,13 +92,26 @@ class Job:
 
 
 Part = tuple[Job, int, int]  # the texts start:stop of a job
+Absent = Callable[[FloatArray], set[int]]  # the places of members that rows lack
+
+
+def _no_members(rows: FloatArray) -> set[int]:  # noqa: ARG001 - they lack none
+    return set()
 
 
 class Batcher:
     """Queues jobs and encodes parts of them, up to `lanes` batches at once; a batch has texts of one kind only."""
 
-    def __init__(self, functions: Mapping[str, Encode], settings: Settings, metrics: Metrics, lanes: int = 1) -> None:
+    def __init__(
+        self,
+        functions: Mapping[str, Encode],
+        settings: Settings,
+        metrics: Metrics,
+        lanes: int = 1,
+        absent: Absent = _no_members,
+    ) -> None:
         self._functions, self._settings, self._metrics, self._lanes = functions, settings, metrics, lanes
+        self._absent, self._down = absent, set[int]()
         self._queue: deque[Job] = deque()
         self._threads: list[WorkerThread] = []
         self._free: list[WorkerThread] = []
@@ -194,7 +208,7 @@ class Batcher:
         kind, texts = parts[0][0].kind, [list(job.texts[first:last]) for job, first, last in parts]
         results: Sequence[FloatArray | Exception]
         try:
-            results = await thread.run(encode_parts, self._functions[kind], parts, texts)
+            results = await thread.run(self._encode_parts, self._functions[kind], parts, texts)
         except Exception as error:  # noqa: BLE001 - the next batch must run whatever happened
             results = [error] * len(parts)
         finally:
@@ -266,22 +280,42 @@ class Batcher:
             self._leave(job)
             job.done.set_result(None)
 
+    def _encode_parts(
+        self, function: Encode, parts: Sequence[Part], texts: Sequence[list[str]]
+    ) -> Sequence[FloatArray | Exception]:
+        """Return the rows of each part, or its error. If a batch fails, its parts are tried one by one.
 
-def encode_parts(function: Encode, parts: Sequence[Part], texts: Sequence[list[str]]) -> list[FloatArray | Exception]:
-    """Return the rows of each part, or its error. If a batch fails, its parts are tried one by one."""
-    try:
-        rows = _encode_checked(function, [text for part in texts for text in part])
-        return list(np.split(rows, np.cumsum([len(part) for part in texts])[:-1]))
-    except Exception as error:  # noqa: BLE001 - a model may raise anything
-        if len(parts) == 1:
-            return [error]
-    results: list[FloatArray | Exception] = []
-    for (job, _, _), part in zip(parts, texts, strict=True):
-        try:  # a job that is done has lost its client, or timed out
-            results.append(_NO_ROW if job.done.done() else _encode_checked(function, part))
-        except Exception as error:  # noqa: BLE001 - as above
-            results.append(error)
-    return results
+        They are tried, too, if the rows lack a member: one text may be the reason. Once several parts have lacked it
+        alone, it counts as down, and the others keep the rows of the batch.
+        """
+        rows: list[FloatArray] = []
+        suspects: set[int] = set()
+        try:
+            whole = _encode_checked(function, [text for part in texts for text in part])
+            rows = list(np.split(whole, np.cumsum([len(part) for part in texts])[:-1]))
+            self._down &= self._absent(whole)  # the others have answered
+            suspects = self._absent(whole) - self._down
+            if len(parts) == 1 or not suspects:
+                return rows
+        except Exception as error:  # noqa: BLE001 - a model may raise anything
+            if len(parts) == 1:
+                return [error]
+        results: list[FloatArray | Exception] = []
+        lacking = 0
+        for (job, _, _), part in zip(parts, texts, strict=True):
+            if job.done.done():  # it has lost its client, or timed out
+                results.append(_NO_ROW)
+                continue
+            try:
+                results.append(alone := _encode_checked(function, part))
+            except Exception as error:  # noqa: BLE001 - as above
+                results.append(error)
+                continue
+            lacking += bool(suspects) and suspects <= self._absent(alone)
+            if lacking == _DOWN:
+                self._down |= suspects
+                return results + rows[len(results) :]
+        return results
 
 
 def _encode_checked(function: Encode, texts: list[str]) -> FloatArray:
@@ -345,7 +379,9 @@ class Vectors:
     def __init__(self, served: ServedModel, settings: Settings, metrics: Metrics) -> None:
         functions = {VECTORS: served.vectors, VIEWS: served.views}
         functions |= {QUERIES: served.queries, DOCUMENTS: served.documents}
-        self.batcher = Batcher(functions, settings, metrics, lanes=2 if served.model.concurrent else 1)
+        self.batcher = Batcher(
+            functions, settings, metrics, lanes=2 if served.model.concurrent else 1, absent=served.absent
+        )
         # A model that continues without a member gives incomplete vectors, which must not be kept.
         self.recent = RecentRows(settings.cache_bytes if served.model.cacheable else 0)
         self._settings, self._metrics = settings, metrics

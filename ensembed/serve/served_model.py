@@ -89,8 +89,9 @@ class ServedModel:
         return self._encoded(self.model.document_encoder, texts)
 
     def vectors(self, texts: list[str]) -> FloatArray:
-        """Return rows for `complete`: the model's vectors, followed by a flag per member (1 if it answered) if members may
-        be missing.
+        """Return rows for `complete`: the model's vectors; if members may be missing, then a flag per member.
+
+        A flag is 1 if the member answered.
         """
         return self._encoded(self.model, texts)
 
@@ -114,6 +115,11 @@ class ServedModel:
         flags = np.ones((count, len(self.members)), np.float32)
         flags[:, list(absent)] = 0.0
         return flags
+
+    def absent(self, rows: FloatArray) -> set[int]:
+        """Return the places of members without whose answer some rows, of any kind, were made."""
+        flags = rows[:, -len(self.members) :] if rows.shape[1] > self.dim else np.ones((1, 0))
+        return set(np.flatnonzero(~flags.all(axis=0)).tolist())
 
     def complete(self, rows: Sequence[FloatArray]) -> tuple[FloatArray, list[str]]:
         """Return the vectors [n, d] of `vectors`, `queries` or `documents`, and the names of members that some lack."""

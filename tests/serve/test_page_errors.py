@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
@@ -18,6 +19,7 @@ from playwright.sync_api import expect
 
 from ensembed import Ensemble, MetaEncoder, ObjectEncoder
 from ensembed.methods import Concat
+from ensembed.search import Index
 from ensembed.serve import Settings, create_app
 
 if TYPE_CHECKING:
@@ -237,6 +239,25 @@ class Flaky:
         if self.down:
             raise OSError("not reached")
         return np.array([[len(text), text.count("e"), 1.0] for text in sentences])
+
+
+def test_page_names_a_member_that_is_down_with_the_hits(browser: Browser, tmp_path: Path) -> None:
+    flaky = Flaky()
+    fitted = Ensemble([ObjectEncoder(flaky, name="flaky", revision="1"), "demo?dim=8"]).fit(["a"], Concat())
+    Index.create(tmp_path / "index", fitted).add(["a dog barks", "a cat sleeps"])
+    model = MetaEncoder(fitted.ensemble, fitted.meta, missing="drop")
+    with Hosted(create_app(model, index=Index.open(tmp_path / "index", model))) as hosted:
+        tab, page = opened(browser, hosted)
+        status = page.locator("#search-status")
+        page.fill("#query", "a dog")
+        expect(status).to_have_text("2 hits of 2 texts.")
+        flaky.down = True
+        page.fill("#query", "a cat")
+        expect(status).to_have_text("2 hits of 2 texts. No answer from flaky.")
+        flaky.down = False
+        page.fill("#query", "a cat sleeps")
+        expect(status).to_have_text("2 hits of 2 texts.")
+        tab.close()
 
 
 def test_page_names_a_member_that_is_down_in_place_of_its_matrix(browser: Browser) -> None:

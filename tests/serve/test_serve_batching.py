@@ -14,10 +14,16 @@ import numpy as np
 import pytest
 from served_child import Odd
 
+from ensembed import Ensemble, MetaEncoder
+from ensembed.encoders.base import Encoder
+from ensembed.encoders.demo_encoder import DemoEncoder
+from ensembed.errors import EncoderError
+from ensembed.methods import Concat
 from ensembed.serve import Settings
 from ensembed.serve.access import Metrics
 from ensembed.serve.api_errors import ApiError
-from ensembed.serve.batching import Batcher, Job
+from ensembed.serve.batching import Batcher, Job, Vectors
+from ensembed.serve.served_model import VECTORS, VIEWS, ServedModel
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -228,6 +234,46 @@ def test_bad_text_fails_only_its_own_job(lanes: int) -> None:
         assert [isinstance(result, Exception) for result in results[1:]] == [False, True, True, False, True]
         np.testing.assert_array_equal(rows(jobs[3]), Odd().encode(["fine", "well"]))
         await batcher.submit("one", ["still there"]).done
+        await batcher.close(60)
+
+    run(work())
+
+
+class Frail(Encoder):
+    """A member that fails on one text, or on all while it is down, and knows how often it was called."""
+
+    def __init__(self) -> None:
+        self._spec = DemoEncoder(6, seed=1).spec
+        self.calls, self.down = 0, False
+
+    def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401 - an array
+        self.calls += 1
+        if self.down or "poison" in sentences:
+            raise EncoderError("it cannot")
+        return DemoEncoder(6, seed=1).embed(sentences)
+
+
+@pytest.mark.parametrize("kind", [VECTORS, VIEWS])
+def test_text_that_a_member_fails_on_takes_it_away_from_its_own_job_only(kind: str) -> None:
+    async def work() -> None:
+        frail = Frail()
+        ensemble = Ensemble([frail, "demo?dim=5&seed=2"])
+        served = ServedModel(MetaEncoder(ensemble, Concat().build(ensemble.dims), missing="drop"), ["model"])
+        batcher = Vectors(served, Settings(), Metrics()).batcher
+
+        async def absent(*texts: str) -> list[set[int]]:
+            jobs = [batcher.submit(kind, [text, "another"]) for text in texts]
+            await asyncio.gather(*(job.done for job in jobs))
+            return [served.absent(np.array(job.rows)) for job in jobs]
+
+        assert await absent("one", "poison", "three", "four") == [set(), {0}, set(), set()]
+        frail.down, frail.calls = True, 0
+        for _ in range(3):
+            assert await absent(*"abcdefgh") == [{0}] * 8
+        assert frail.calls == 3 + 2  # two jobs were tried alone before it counted as down
+        frail.down = False
+        assert await absent("one", "two") == [set(), set()]
+        assert await absent("one", "poison", "three") == [set(), {0}, set()]  # it does not count as down any more
         await batcher.close(60)
 
     run(work())

@@ -93,7 +93,7 @@ def fused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return views of fused weights by transformers' names."""
-    result = {}
+    result: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         layer, part, kind = name.rpartition(f".{FUSED}.")
         if part:
@@ -149,7 +149,7 @@ class BertStudent(Student):
         inputs = self._inputs(rows)
         self._rate.fill_(rate)
         if self._device.type != "cuda" or len(rows.targets) != self._batch_size:
-            return self._update(*(tensor.to(self._device, non_blocking=True) for tensor in inputs), leading)
+            return self._update(*(tensor.to(self._device, non_blocking=True) for tensor in inputs), leading=leading)
         length = inputs[0].shape[1]
         if length not in self._graphs:
             self._graphs[length] = self._recorded(inputs, leading)
@@ -174,16 +174,17 @@ class BertStudent(Student):
         stream = torch.cuda.Stream(self._device)
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
-            self._gradients(*places, leading)  # libraries allocate at their first call, which a recording cannot
+            # Libraries allocate at their first call, which a recording cannot.
+            self._gradients(*places, leading=leading)
         torch.cuda.current_stream(self._device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         pool = next((known.graph.pool() for known in self._graphs.values()), None)
         with torch.cuda.graph(graph, pool=pool):
-            loss = self._update(*places, leading)
+            loss = self._update(*places, leading=leading)
         return _Graph(graph, places, loss)
 
     def _gradients(
-        self, ids: Tensor, mask: Tensor, targets: Tensor, leading: Sequence[int]
+        self, ids: Tensor, mask: Tensor, targets: Tensor, *, leading: Sequence[int]
     ) -> tuple[Tensor, list[Tensor]]:
         """Return the loss, and its gradients in float32, in the order of the masters."""
         self._copy()
@@ -197,9 +198,9 @@ class BertStudent(Student):
             torch._foreach_copy_([whole[k] for k in halves], [gradients[k] for k in halves])
         return loss.detach(), whole
 
-    def _update(self, ids: Tensor, mask: Tensor, targets: Tensor, leading: Sequence[int]) -> Tensor:
+    def _update(self, ids: Tensor, mask: Tensor, targets: Tensor, *, leading: Sequence[int]) -> Tensor:
         """Change the weights by one step, and return the loss."""
-        loss, gradients = self._gradients(ids, mask, targets, leading)
+        loss, gradients = self._gradients(ids, mask, targets, leading=leading)
         with torch.no_grad():
             self._steps += 1
             length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))

@@ -301,7 +301,8 @@ class MetaEncoder(Encoder):
         With missing="drop" a failing member is left out of the whole call, with a warning, so that the rows compare;
         with missing="predict" what it adds is predicted for the whole call.
         """
-        if options or isinstance(sentences, str):  # which come back here as a list without options
+        # A string, or options, come back here as a list without options.
+        if self.missing == "error" or options or isinstance(sentences, str):
             return super().encode(sentences, batch_size=batch_size, progress=progress, **options)
         vectors, failures = self.encode_present(sentences, batch_size=batch_size, progress=progress)
         way = "predicting" if self.missing == "predict" else "going on without"
@@ -321,8 +322,6 @@ class MetaEncoder(Encoder):
             try:
                 return Encoder.encode(model, sentences, batch_size=batch_size, progress=progress), failures
             except MemberFailedError as failure:
-                if self.missing == "error":
-                    raise failure.error from failure.error.__cause__
                 failures[failure.member] = failure.error
                 if len(failures) == len(self.meta.counted):
                     each = "; ".join(map(str, failures.values()))
@@ -341,13 +340,15 @@ class MetaEncoder(Encoder):
         return self.meta.transform([views.get(j) for j in range(len(self.ensemble.encoders))])
 
     def encode_member(self, j: int, sentences: list[str], progress: Progress = silent) -> FloatArray:
-        """Return the vectors of member j; a MemberFailedError if it fails or takes longer than the time limit."""
+        """Return the vectors of member j. If members may be missing, an error of it is a MemberFailedError."""
         encoder = self.ensemble.encoders[j]
         try:
             if self.time_limit is not None:
                 return self._encode_in_time(j, encoder, sentences)
             return encoder.encode(sentences, progress=progress)
         except EnsembedError as error:
+            if self.missing == "error":
+                raise
             raise MemberFailedError(j, error) from error
 
     @cached_property

@@ -166,8 +166,6 @@ class ServedModel:
         try:
             return model.encode_member(j, texts)
         except MemberFailedError as failure:
-            if model.missing == "error":
-                raise failure.error from failure.error.__cause__
             self._log_missing(j, failure.error)
             return None
 

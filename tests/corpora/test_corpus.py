@@ -84,6 +84,11 @@ def test_bytes_that_are_not_utf8_are_named_with_file_and_line(path: Path, start:
         read(corpus)
 
 
+def test_a_file_of_windows_in_utf16_says_how_to_convert_it(path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"is UTF-16 and not UTF-8, .* iconv -f utf-16 -t utf-8$"):
+        read(TextCorpus(write(path, "one\r\ntwo\r\n".encode("utf-16"))))
+
+
 def test_a_character_that_is_cut_off_by_the_end_of_the_line_is_not_utf8(path: Path) -> None:
     with pytest.raises(CorpusError, match=r"line 1: byte 1 \(0xc3\)"):
         read(TextCorpus(write(path, b"a\xc3\nb\n")))

@@ -37,7 +37,7 @@ _CLASSES: set[type[Method]] = {
     value
     for module in _MODULES
     for value in vars(module).values()
-    if is_method(value) and not inspect.isabstract(value)
+    if issubclass(type(value), type) and issubclass(value, Method) and not inspect.isabstract(value)
 }
 
 METHODS: dict[str, type[Method]] = {

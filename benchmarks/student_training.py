@@ -109,7 +109,7 @@ def measure(layers: int, batch_size: int, rate: float) -> dict[str, float]:
         step = (time.perf_counter() - start) / len(batches)
         start = time.perf_counter()
         for rows in batches:
-            student._inputs(job.rows(rows))
+            student._batch(job.rows(rows))
         host = (time.perf_counter() - start) / len(batches)
     known = {length: bare_seconds(layers, batch_size * length) for length in sorted(set(lengths))}
     bare = float(np.mean([known[length] for length in lengths]))

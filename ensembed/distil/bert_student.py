@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -81,7 +81,7 @@ class BertNetwork:
 
 def fused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights with those of queries, keys and values of a layer in one matrix: one product, not three."""
-    result = {}
+    result: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         layer, part, kind = name.rpartition(f".{_PARTS[0]}.") if f".{_PARTS[0]}." in name else ("", "", "")
         if part:
@@ -93,7 +93,7 @@ def fused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return views of fused weights by transformers' names."""
-    result = {}
+    result: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         layer, part, kind = name.rpartition(f".{FUSED}.")
         if part:
@@ -103,12 +103,24 @@ def separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return result
 
 
+class _Batch(NamedTuple):
+    """Token numbers [b, l], which of them are tokens, and the teacher's directions [b, d]."""
+
+    ids: Tensor
+    mask: Tensor
+    targets: Tensor
+
+    def on(self, device: Any) -> _Batch:  # noqa: ANN401 - torch's own type
+        """Return the batch on a device."""
+        return _Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+
 @dataclass(frozen=True, eq=False)
 class _Graph:
     """The recorded kernels of a step, where they read its batch, and where they write its loss."""
 
     graph: Any
-    inputs: tuple[Tensor, ...]
+    batch: _Batch
     loss: Tensor
 
 
@@ -146,49 +158,44 @@ class BertStudent(Student):
 
     def step(self, rows: Rows, rate: float, leading: Sequence[int]) -> Tensor:
         """Take one step of AdamW, with gradients of bounded length."""
-        inputs = self._inputs(rows)
+        batch = self._batch(rows)
         self._rate.fill_(rate)
         if self._device.type != "cuda" or len(rows.targets) != self._batch_size:
-            return self._update(*(tensor.to(self._device, non_blocking=True) for tensor in inputs), leading)
-        length = inputs[0].shape[1]
+            return self._update(batch.on(self._device), leading)
+        length = batch.ids.shape[1]
         if length not in self._graphs:
-            self._graphs[length] = self._recorded(inputs, leading)
+            self._graphs[length] = self._recorded(batch, leading)
         graph = self._graphs[length]
-        for place, tensor in zip(graph.inputs, inputs, strict=True):
+        for place, tensor in zip(graph.batch, batch, strict=True):
             place.copy_(tensor, non_blocking=True)
         graph.graph.replay()
         return graph.loss
 
-    def _inputs(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        """Return token numbers, mask and targets: for CUDA in memory that is copied while the device computes."""
+    def _batch(self, rows: Rows) -> _Batch:
+        """Return sentences as tensors: for CUDA in memory that is copied while the device computes."""
         multiple = _MULTIPLE if self._device.type == "cuda" else 1
         arrays = (*padded(rows, multiple, self._most), rows.targets)
-        ids, mask, targets = (torch.from_numpy(array) for array in arrays)
-        if self._device.type == "cuda":
-            ids, mask, targets = ids.pin_memory(), mask.pin_memory(), targets.pin_memory()
-        return ids, mask, targets
+        tensors = (torch.from_numpy(array) for array in arrays)
+        return _Batch(*(tensor.pin_memory() if self._device.type == "cuda" else tensor for tensor in tensors))
 
-    def _recorded(self, inputs: Sequence[Tensor], leading: Sequence[int]) -> _Graph:
+    def _recorded(self, batch: _Batch, leading: Sequence[int]) -> _Graph:
         """Record the kernels of a step for batches of this shape; nothing is computed yet."""
-        places = tuple(tensor.to(self._device) for tensor in inputs)
+        places = batch.on(self._device)
         stream = torch.cuda.Stream(self._device)
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
-            self._gradients(*places, leading)  # libraries allocate at their first call, which a recording cannot
+            self._gradients(places, leading)  # libraries allocate at their first call, which a recording cannot
         torch.cuda.current_stream(self._device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         pool = next((known.graph.pool() for known in self._graphs.values()), None)
         with torch.cuda.graph(graph, pool=pool):
-            loss = self._update(*places, leading)
+            loss = self._update(places, leading)
         return _Graph(graph, places, loss)
 
-    def _gradients(
-        self, ids: Tensor, mask: Tensor, targets: Tensor, leading: Sequence[int]
-    ) -> tuple[Tensor, list[Tensor]]:
+    def _gradients(self, batch: _Batch, leading: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
         """Return the loss, and its gradients in float32, in the order of the masters."""
         self._copy()
-        Y = functional.linear(self._network.pooled(ids, mask), self._parameters[HEAD], self._parameters[HEAD_BIAS])
-        loss = cosine_loss(Y, targets, leading)
+        loss = cosine_loss(self._head(batch), batch.targets, leading)
         names = list(self._masters)
         gradients = torch.autograd.grad(loss, [self._parameters[name] for name in names])
         whole = [torch.empty_like(g, dtype=torch.float32) if g.dtype != torch.float32 else g for g in gradients]
@@ -197,9 +204,9 @@ class BertStudent(Student):
             torch._foreach_copy_([whole[k] for k in halves], [gradients[k] for k in halves])
         return loss.detach(), whole
 
-    def _update(self, ids: Tensor, mask: Tensor, targets: Tensor, leading: Sequence[int]) -> Tensor:
+    def _update(self, batch: _Batch, leading: Sequence[int]) -> Tensor:
         """Change the weights by one step, and return the loss."""
-        loss, gradients = self._gradients(ids, mask, targets, leading)
+        loss, gradients = self._gradients(batch, leading)
         with torch.no_grad():
             self._steps += 1
             length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
@@ -230,11 +237,13 @@ class BertStudent(Student):
 
     def vectors(self, rows: Rows) -> Tensor:
         """Return the head's output."""
-        ids, mask, _ = (tensor.to(self._device) for tensor in self._inputs(rows))
         with torch.no_grad():
             self._copy()
-            pooled = self._network.pooled(ids, mask)
-            return functional.linear(pooled, self._parameters[HEAD], self._parameters[HEAD_BIAS])
+            return self._head(self._batch(rows).on(self._device))
+
+    def _head(self, batch: _Batch) -> Tensor:
+        pooled = self._network.pooled(batch.ids, batch.mask)
+        return functional.linear(pooled, self._parameters[HEAD], self._parameters[HEAD_BIAS])
 
     def scale(self, factors: Tensor) -> None:
         """Scale the head."""
@@ -260,8 +269,8 @@ class BertStudent(Student):
         with torch.no_grad():
             for numbers in np.array_split(order, -(-len(order) // 64)):
                 rows = job.rows(numbers)
-                ids, mask, _ = (tensor.to(self._device) for tensor in self._inputs(rows))
-                X.append(self._network.pooled(ids, mask).double().cpu())
+                batch = self._batch(rows).on(self._device)
+                X.append(self._network.pooled(batch.ids, batch.mask).double().cpu())
                 T.append(torch.from_numpy(rows.targets).double())
         pooled, targets = torch.cat(X), torch.cat(T)
         mean = pooled.mean(0)

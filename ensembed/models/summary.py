@@ -43,7 +43,7 @@ def summary(model: MetaEncoder) -> list[list[str]]:
             best=best, sure=sure, needed=facts.get("needed")
         )
         rows.append(["weights", trust if len(encoders) > 1 else "one member: there is nothing to weigh"])
-    if "predicts" in facts:
+    if "predicts" in facts and "recall_10" in facts:
         recalls = facts["recall_10"]
         rows.append(["predicts", ", ".join(facts["predicts"])])
         of_whole = f"of the whole model's ten nearest; the member alone {recalls['member']:.3f}"

@@ -388,6 +388,7 @@ def test_facts_of_a_method_that_could_not_be_shown_are_refused(dense: Path, key:
 
 def test_facts_of_a_method_that_another_version_writes_are_shown(dense: Path) -> None:
     facts = {"neighbours_kept": {"2": 0.5}, "weights_from": "reliability", "decided": "in a new way", "more": [{}]}
+    facts |= {"predicts": ["demo"]}  # and not how well
     _rewrite(dense, lambda config, _: config["method"].update(facts))
     told = str(load(dense))
     assert "0.50 at 2" in told

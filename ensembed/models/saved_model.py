@@ -310,9 +310,8 @@ def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
     fingerprints = tuple(take(f"fingerprint.{j}", len(PROBES), spec.settings.dim) for j, spec in enumerate(members))
     method = config["method"]
     json.dumps(method, allow_nan=False, ensure_ascii=False).encode()  # as the server sends it
-    needed = {"name", "recall_10"} if "predicts" in method else {"name"}
     for name, is_right in _METHOD_FACTS.items():
-        if (name in method or name in needed) and not is_right(method.get(name), len(members)):
+        if (name in method or name == "name") and not is_right(method.get(name), len(members)):
             raise ValueError(f"{name} of the method is {short_value(method.get(name))}")
     meta = Meta(method, dim, tuple(projections), config["normalize"], spectrum, config["rows"], leading)
     dims = tuple(spec.settings.dim for spec in members)

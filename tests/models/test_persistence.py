@@ -368,7 +368,6 @@ def test_facts_that_are_missing_or_wrong_are_refused(dense: Path, key: str, valu
         pytest.param("sure", 10**400, id="sure-huge"),
         ("needed", "many"),
         ("predicts", [1]),
-        ("predicts", ["demo"]),  # needs `recall_10`
         ("recall_10", {"member": 0.5}),
         ("tuned", {"pairs": 3, "gain": 1, "error": 1}),
         ("tuned", {"pairs": 3, "gain": -(10**400), "error": 1, "kept": True}),

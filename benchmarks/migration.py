@@ -133,9 +133,9 @@ def main(rows: int, out: Path = OUT) -> None:
         f"{SLOWEST:g} times as long, and memory that does not grow. "
         + ("It holds." if last.ratio <= SLOWEST else "It does not hold here.")
         + f" {os.cpu_count()} cores, of which others wanted {load:.1f} at the end of the run. Texts, ids and checksums "
-        "are copied and checked as well, which the peer does not do. Others slow the translation more than its peer, "
-        f"which hardly needs a core: at {1e6 * last.processor / last.rows:.1f} \u00b5s of the processor a row, a core "
-        f"of its own translates {last.rows / last.processor:,.0f} rows/s, the peer's time {last.least:.2f} times.",
+        "are copied and checked as well, which the copy does not do. Other load slows the translation more than the "
+        "copy, which needs little processor time. With a core of its own the translation would process "
+        f"{last.rows / last.processor:,.0f} rows/s and take {last.least:.2f} times as long as the copy.",
         "",
         markdown_table(headers, [each.cells() for each in figures]),
         "",

@@ -3,7 +3,7 @@
 Clusters: the V-measure with the number of clusters that the silhouette chooses, and with the best of the numbers that
 are tried. Duplicates: the F1 over paraphrase pairs at the cosine from which `dedupe` names candidates and at the one
 from which it drops, and the best F1 of any threshold; on texts with labels, how many of the dropped ones have the label
-of the one that stays. Writes `groups-labels.md`. Sets are made smaller as in `tasks_table`.
+of the one that stays. Writes `groups-labels.md` and `groups-labels.json`. Sets are made smaller as in `tasks_table`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ensembed.tasks.pair_tasks import PairClassification
 from ensembed.tasks.task_scores import text_vectors
 from ensembed.views import ViewStore
 from experiments import run
-from experiments.tasks_sets import load_sets
+from experiments.tasks_sets import load_sets, write_tables
 
 LABELLED = ("banking77", "stackoverflow20")
 PAIRS = "pawsx_en_dev"
@@ -80,8 +80,8 @@ def dropped_row(model: Encoder, task: Clustering, store: ViewStore) -> list[str]
     return [f"{result.threshold.value:.3f}", str(len(rows)), str(same), str(len(named)), str(same_named)]
 
 
-def page(names: list[str]) -> str:
-    """Measure, and return everything as Markdown."""
+def main(names: list[str], out: Path) -> None:
+    """Measure, print the page and write it."""
     store = ViewStore(wait=600)
     encoders = {name: open_encoder(name) for name in names}
     [named] = open_corpora([STSB_TRAIN])
@@ -99,7 +99,8 @@ def page(names: list[str]) -> str:
         cells, loss = pair_row(model, pairs, store)
         duplicates.append([name, *cells])
         losses.append(("duplicates", loss))
-    return _page(names, clusters, duplicates, dropped, losses)
+    rows = {"clusters": clusters, "duplicates": duplicates, "dropped": dropped}
+    write_tables(out, "groups-labels", _page(names, **rows, losses=losses), rows, [*clusterings, pairs])
 
 
 def _page(
@@ -134,13 +135,6 @@ def _page(
             ),
         ]
     )
-
-
-def main(names: list[str], out: Path) -> None:
-    """Print the page and write it."""
-    text = page(names) + "\n"
-    print(text)
-    (out / "groups-labels.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from ensembed.tasks import Ranking
 from ensembed.tasks.task_scores import text_vectors
 from ensembed.views import ViewStore
 from experiments import run
-from experiments.tasks_sets import load_sets
+from experiments.tasks_sets import load_sets, write_tables
 from experiments.tasks_table import fuse
 
 _SETS = ("scifact:train", "trecqa:dev")
@@ -44,14 +44,14 @@ def bm25_rankings(task: Ranking) -> list[NDArray[np.int64]]:
     return [task.rank_scores(query, row) for query, row in enumerate(scores)]
 
 
-def rows_of(members: Sequence[str], store: ViewStore) -> list[list[str]]:
+def rows_of(members: Sequence[str], tasks: Sequence[Ranking], store: ViewStore) -> list[list[str]]:
     """Return the scores of one ensemble: each list alone, and lists together."""
     encoders = [open_encoder(name) for name in members]
     models = dict(zip(members, encoders, strict=True))
     [named] = open_corpora([STSB_TRAIN])
     models["auto"] = Ensemble(encoders).fit(named.corpus, "auto", store=store)
     rows = []
-    for task in [task for task in load_sets(_SETS) if isinstance(task, Ranking)]:
+    for task in tasks:
         lists = {"bm25": bm25_rankings(task)}
         for name, model in models.items():
             texts = task.texts()
@@ -67,17 +67,17 @@ def rows_of(members: Sequence[str], store: ViewStore) -> list[list[str]]:
 
 
 def main(ensembles: Sequence[str], out: Path) -> None:
-    """Print the table and write `hybrid.md`."""
+    """Print the table and write `hybrid.md` and `hybrid.json`."""
     store = ViewStore(wait=600)
-    rows = [row for members in ensembles for row in rows_of(members.split(","), store)]
+    tasks = [task for task in load_sets(_SETS) if isinstance(task, Ranking)]
+    rows = [row for members in ensembles for row in rows_of(members.split(","), tasks, store)]
     text = (
         "# BM25 beside vectors\n\n"
         f"Written by `python -m experiments.hybrid_search {' '.join(ensembles)}`. nDCG@10 (scifact) and MAP (trecqa) "
         "x 100 on sets that settings may be chosen on, made smaller as in tasks.md. Lists with + are fused by "
         "reciprocal rank fusion.\n\n" + markdown_table(["ensemble", "set", "lists", "score"], rows, left=3)
     )
-    print(text)
-    (out / "hybrid.md").write_text(text + "\n", encoding="utf-8")
+    write_tables(out, "hybrid", text, rows, tasks)
 
 
 if __name__ == "__main__":

@@ -19,14 +19,14 @@ from ensembed.support.text_tables import markdown_table
 from ensembed.tasks import evaluate_tasks
 from ensembed.views import ViewStore
 from experiments import run
-from experiments.tasks_sets import load_sets
+from experiments.tasks_sets import load_sets, write_tables
 
 WAYS = ("cut", "chunk", "chunk-max")
 _SETS = ("scifact:train", "cacm")
 
 
 def main(encoders: list[str], out: Path) -> None:
-    """Print the table and write `long-texts.md`."""
+    """Print the table and write `long-texts.md` and `long-texts.json`."""
     tasks = load_sets(_SETS)
     models = {f"{name}?long={way}": open_encoder(f"{name}?long={way}") for name in encoders for way in WAYS}
     with bars() as progress:
@@ -47,8 +47,7 @@ def main(encoders: list[str], out: Path) -> None:
         "over cutting with 95% intervals and p of a paired bootstrap test. Collections are made smaller as in "
         "tasks.md.\n\n" + markdown_table(["", "set", "score", "against cut", "p"], rows, left=2)
     )
-    print(text)
-    (out / "long-texts.md").write_text(text + "\n", encoding="utf-8")
+    write_tables(out, "long-texts", text, rows, tasks)
 
 
 if __name__ == "__main__":

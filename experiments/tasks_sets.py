@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
+from ensembed.support.provenance import provenance
 from ensembed.tasks import Classification, Clustering, Ranking, Task, find_tasks
+from experiments import write_results
 
 CHOICE = ("scifact:train", "trecqa:dev", "banking77:train", "pawsx_en_dev", "clss_sentence2phrase_train")
 """Sets that settings may be chosen on."""
@@ -24,6 +29,15 @@ LABELLED = 2000
 def load_sets(names: tuple[str, ...]) -> list[Task]:
     """Return the tasks of these sets, made smaller: encoding whole collections takes hours on two cores."""
     return [smaller(task) for name in names for task in find_tasks(name)]
+
+
+def write_tables(out: Path, name: str, page: str, rows: object, tasks: Iterable[Task]) -> None:
+    """Print a page and write it with what it was made with and on; `NAME.json` has the rows of its tables."""
+    made, sets = provenance(), {f"{task.name} {task.kind}": task.fingerprint for task in tasks}
+    facts, data = (", ".join(f"{key} {value}" for key, value in each.items()) for each in (made, sets))
+    page = f"{page}\n\nMade with {facts}, on sets with these fingerprints: {data}.\n"
+    print(page)
+    write_results(out, name, page, json.dumps({"provenance": made, "sets": sets, "rows": rows}, indent=1) + "\n")
 
 
 def smaller(task: Task) -> Task:

@@ -77,7 +77,22 @@ FEW = Effort(
     batch=512,
 )
 """What a busy processor can do in some minutes."""
-CURVE = Effort((4.0,), (0.1,), 0, 2000, (8,), (50,), (), (512,), (1,), ("similarities",), (0.01,), (0.3,), 300, 512)
+CURVE = Effort(
+    widths=(4.0,),
+    penalties=(0.1,),
+    rows=0,
+    landmarks=2000,
+    regions=(8,),
+    near=(50,),
+    counts=(),
+    hidden=(512,),
+    layers=(1,),
+    losses=("similarities",),
+    decays=(0.01,),
+    drops=(0.3,),
+    steps=300,
+    batch=512,
+)
 """What is tried with every number of examples of a learning curve."""
 WANTED = 0.95
 """The recall@10 that was asked for."""

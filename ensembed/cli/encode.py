@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shlex
 import shutil
 import sys
@@ -89,9 +90,10 @@ def encode(
     if model is None:
         raise click.UsageError("Say what encodes: a MODEL, or an encoder with -e.")
     path = Path(file or "-")
-    if Path(model).is_file():
+    if os.path.isfile(model):  # noqa: PTH113 - False for any text
         check_order(model, path)
-    if str(path) != "-" and not path.exists():  # better now than when the model is open
+    # Better now than when the model is open.
+    if str(path) != "-" and not os.path.exists(path):  # noqa: PTH110 - False for any text
         text, words = shlex.quote(str(path)), shlex.join(["ensembed", "encode", model])
         hint = f"; to encode a text, write echo {text} | {words}" if " " in text or not path.suffix else ""
         raise CorpusError(f"there is no file {str(path)!r}{hint}")

@@ -26,11 +26,12 @@ from ensembed.corpora.corpus import URL, BadBytes, Corpus, FileFormat, Lines, sh
 from ensembed.corpora.record_files import FORMS, RecordFile, form_of, new_text_file
 from ensembed.encoders import Encoder
 from ensembed.engines.engine import Local
-from ensembed.errors import EFFECTS, CorpusError, InputError
+from ensembed.errors import EFFECTS, CorpusError, InputError, UnknownEncoderError
 from ensembed.models.ensemble import MISSING, Missing
 from ensembed.models.named_ensembles import ENSEMBLES, named_ensemble, split_names
 from ensembed.models.opening import open_model
-from ensembed.models.saved_model import is_model, read_model, split_model_name
+from ensembed.models.saved_model import CONFIG, is_model, read_model, split_model_name
+from ensembed.support.checks import did_you_mean
 from ensembed.support.machine import limit_threads
 from ensembed.support.progress import Progress, bars
 from ensembed.support.text_tables import text_table
@@ -93,7 +94,8 @@ missing_option = click.option(
     "--missing",
     type=click.Choice(MISSING),
     default="error",
-    help="When a member of a saved model fails: fail, too; drop it, or predict what it would add.",
+    help="What to do when a member of a saved model fails: report the error, drop the member, or predict what it would "
+    "add.",
 )
 time_limit_option = click.option(
     "--time-limit",
@@ -203,21 +205,24 @@ class How:
 
         A member that has moved must be one of this model's, or of those that are opened beside it.
         """
-        check_model_name(source)
         moved = self.moved
         if moved and beside:
             moved_beside = moved_members([*beside, *moved])
             own = moved_members([source, *moved])
             moved = tuple(text for text in moved if text in own or text not in moved_beside)
-        return open_model(
-            source,
-            encoders=moved,
-            threads=self.threads,
-            missing=self.missing,
-            time_limit=self.time_limit,
-            trust=self.trust,
-            progress=progress,
-        )
+        try:
+            return open_model(
+                source,
+                encoders=moved,
+                threads=self.threads,
+                missing=self.missing,
+                time_limit=self.time_limit,
+                trust=self.trust,
+                progress=progress,
+            )
+        except UnknownEncoderError:
+            check_model_name(source)
+            raise
 
     def open_corpus(self, path: Path | str) -> AbstractContextManager[Corpus]:
         """Open a file, folder, pattern, URL or standard input."""
@@ -390,18 +395,18 @@ def check_outputs(force: bool, /, *, file: Path | None = None, **outputs: Path |
 
 def check_order(model: str, file: Path | str) -> None:
     """Raise an error if the command's second argument, the file, is given before the first, the model."""
-    if not Path(model).is_file() or model.endswith(".npy") or str(file) == "-":
+    if not os.path.isfile(model) or model.endswith(".npy") or str(file) == "-":  # noqa: PTH113 - False for any text
         return
-    if is_model(str(file)) or not (URL.match(str(file)) or Path(file).exists()):
+    if is_model(str(file)) or not (URL.match(str(file)) or os.path.exists(file)):  # noqa: PTH110 - False for any text
         context = click.get_current_context()
-        first, second = (argument.make_metavar(context).strip("[]") for argument in context.command.params[:2])
+        first, second = (argument.human_readable_name for argument in context.command.params[:2])
         words = shlex.join([*context.command_path.split(), str(file), model])
         raise click.UsageError(f"{first} comes before {second}: {words}")
 
 
 def check_model_name(name: str) -> None:
-    """Raise an error if a text was given where the model's name belongs."""
-    if " " in name.strip() and not re.search("[:?]", name) and not os.path.exists(name):  # noqa: PTH110 - False for any text
+    """Raise an error if a name that names no model is a text, and not the misspelt name of a folder."""
+    if " " in name.strip() and not re.search(r"[:?/\\]", name) and not did_you_mean(name, CONFIG):
         raise click.UsageError(f"A model comes first, and {shorten(name)} is a text: see the usage above.")
 
 

@@ -68,7 +68,7 @@ def search(
     """
     if model is not None and query_model is not None:
         raise click.UsageError("Give --model, the index's own one, or --query-model, another one.")
-    if queries and not folder.exists() and (Path(queries[-1]) / MANIFEST).is_file():
+    if queries and not os.path.exists(folder) and os.path.isfile(Path(queries[-1]) / MANIFEST):  # noqa: PTH110, PTH113 - False for any text
         words = shlex.join([queries[-1], str(folder), *queries[:-1]])
         raise click.UsageError(f"FOLDER comes before the queries: ensembed search {words}")
     if len(queries) > 1 and not any(" " in query.strip() for query in queries):

@@ -254,7 +254,10 @@ def is_pulled(entry: CatalogEntry) -> bool:
 
 
 def require_pulled(names: Iterable[object]) -> None:
-    """Raise a MissingError if several of these are encoders of the catalogue that are not here; `require` has one."""
+    """Raise a MissingError that names all of these encoders that are not here, if there are two or more.
+
+    For a single one `require` raises it.
+    """
     entries = [catalog().get(name.partition("?")[0]) for name in names if isinstance(name, str)]
     absent = dict.fromkeys(each.name for each in entries if each and each.kind != "dataset" and not is_pulled(each))
     if len(absent) > 1:

@@ -194,8 +194,9 @@ def fit_predictor(
     """Fit a predictor on a sample of the rows; None where there are too few rows, too many columns, or one member.
 
     The strength is the one that keeps most of the neighbours of the whole model on held-out sentences. A prediction is
-    multiplied by the part of the variance that it explains there. Without that factor more neighbours are kept, but
-    vectors of members that are better than the whole model, as the best one alone may be, move further towards it.
+    multiplied by the part of the variance that it explains there. Without this factor more neighbours of the whole
+    model are kept. But if the members that are left are better than the whole model, their vectors are pulled further
+    towards it.
 
     Args:
         meta: the meta-embedding.
@@ -232,9 +233,9 @@ def fit_predictor(
     alone = [Alone(0.0, 0.0, 0.0)] * len(views)
     trying = _predictor(fitted, strength, [1.0] * len(views))
     for j in meta.counted:
-        gains[j], *kept = check.shrunk(trying, j)
-        agreements[j] = (kept[0], kept[1])
-        gain, _, cheap = check.shrunk(trying, *(i for i in meta.counted if i != j))
+        gains[j], dropped, predicted = check.gain_and_recalls(trying, j)
+        agreements[j] = (dropped, predicted)
+        gain, _, cheap = check.gain_and_recalls(trying, *(i for i in meta.counted if i != j))
         alone[j] = Alone(gain, check.recall(check.views[j]), cheap)
     chosen = _predictor(fitted + rest, strength, gains)
     return replace(chosen, agreements=tuple(agreements), alone=tuple(alone))
@@ -254,7 +255,7 @@ class _Check:
         whole = meta.transform(views)
         return cls(meta, views, whole, Trial.of(whole, seed=seed).half(0))
 
-    def shrunk(self, predictor: Predictor, *absent: int) -> tuple[float, float, float]:
+    def gain_and_recalls(self, predictor: Predictor, *absent: int) -> tuple[float, float, float]:
         """Return the gain of the absent members' prediction, and the recalls without it and with it."""
         dropped = self.dropped(*absent)
         truth, guess = self.whole - dropped, self.predicted(predictor, *absent) - dropped

@@ -235,11 +235,14 @@ def _seal(facts: Mapping[str, Any], data: bytes) -> str:
 
 
 _NUMBERS = (int, float)  # by `type`: True is none
+_LARGEST = 1e300  # larger integers cannot be shown as decimals
 
 
 def _are_numbers(facts: object, *keys: str) -> bool:
     """Return whether facts have these keys, each with a number."""
-    return isinstance(facts, dict) and all(type(facts.get(key)) in _NUMBERS for key in keys)
+    return isinstance(facts, dict) and all(
+        type(facts.get(key)) in _NUMBERS and abs(facts[key]) < _LARGEST for key in keys
+    )
 
 
 # What the facts of a method are, by their names, in a model of so many members. Methods of other packages may have more
@@ -248,7 +251,11 @@ _METHOD_FACTS: dict[str, Callable[[Any, int], bool]] = {
     "name": lambda value, _: isinstance(value, str),
     "weights": lambda value, members: (
         value == "equal"
-        or (isinstance(value, list) and len(value) == members and all(type(weight) in _NUMBERS for weight in value))
+        or (
+            isinstance(value, list)
+            and len(value) == members
+            and all(type(weight) in _NUMBERS and abs(weight) < _LARGEST for weight in value)
+        )
     ),
     "whitened": lambda value, members: (
         isinstance(value, list) and all(type(place) is int and place in range(members) for place in value)
@@ -256,8 +263,8 @@ _METHOD_FACTS: dict[str, Callable[[Any, int], bool]] = {
     "weights_from": lambda value, _: isinstance(value, str),
     "decided": lambda value, _: isinstance(value, str),
     "trusted": lambda value, members: type(value) is int and value in range(members),
-    "sure": lambda value, _: type(value) in _NUMBERS,
-    "needed": lambda value, _: value is None or type(value) in _NUMBERS,
+    "sure": lambda value, _: type(value) in _NUMBERS and abs(value) < _LARGEST,
+    "needed": lambda value, _: value is None or (type(value) in _NUMBERS and abs(value) < _LARGEST),
     "predicts": lambda value, _: isinstance(value, list) and all(isinstance(name, str) for name in value),
     "recall_10": lambda value, _: _are_numbers(value, "member", "cheap"),
     "tuned": lambda value, _: _are_numbers(value, "gain", "error", "pairs") and "kept" in value,

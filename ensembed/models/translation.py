@@ -102,7 +102,8 @@ def translate(
         else:
             fitted = fit_map(unit_rows(X), Y, kinds=kinds, how=how)
     ensemble, meta = _composed(given, fitted, wanted)
-    seen = X  # what texts unlike the sample are told by; for a meta-encoder, the vectors of its first member
+    # The vectors by which texts unlike the sample are recognised: of a meta-encoder, those of its first member.
+    seen = X
     if isinstance(given, MetaEncoder):
         first = ensemble.encoders[meta.counted[0]]
         seen = np.asarray(model_vectors(corpus, [first], store or ViewStore())[0][:])

@@ -278,12 +278,12 @@ class _Estimate:
         known = roles.known and len(self.vectors[0]) >= needed
         weights = self._weights(whitenings, standing, best, counts, known)
         # The strongest rival of each member; its own place if it is the only one.
-        alone = np.eye(len(roles.distinct), dtype=bool)
-        rivals = np.where(alone, np.inf, standing[0]).argmin(axis=1)
+        itself = np.eye(len(roles.distinct), dtype=bool)
+        rivals = np.where(itself, np.inf, standing[0]).argmin(axis=1)
         (lead_low, lead_high), (low, high) = (
             np.percentile(of[1:], _INTERVAL, axis=0) for of in (leads, weights.whitened)
         )
-        sure = float(np.mean(1 / (1 + np.exp(-CONFIDENCE * heights[1:, best[0]])))) if len(alone) > 1 else 1.0
+        sure = float(np.mean(1 / (1 + np.exp(-CONFIDENCE * heights[1:, best[0]])))) if len(roles.distinct) > 1 else 1.0
         decided: Decided = "lead" if leads[0][first] >= leads[0][roles.live].max() else "words"
         if sure < LEVEL_BELOW:
             decided = "level"
@@ -300,7 +300,7 @@ class _Estimate:
             lead_low=lead_low,
             lead_high=lead_high,
             standing=roles.for_all(heights[0]),
-            standing_parts=roles.for_all(parts[0, :, np.arange(len(alone)), rivals].T).T,
+            standing_parts=roles.for_all(parts[0, :, np.arange(len(roles.distinct)), rivals].T).T,
             standings=roles.for_all(standing[0], axes=2),
             correlations=weights.correlations,
             agreement=weights.agreement,

@@ -48,8 +48,8 @@ MOST_LENGTH = 2.0
 WORDS = 0.1
 """A member whose cosines correlate by this much less with the words' stands one unit higher."""
 MOST_WORDS = 1.0
-"""The largest part of a standing that words decide. To follow them more than good encoders do is a bad sign; to follow
-them less is none, as weak encoders do both."""
+"""The largest part of a standing that words decide. An encoder that follows words more than good encoders do is
+probably weak. One that follows them less need not be good: weak encoders do that, too."""
 # What two members predict of each other counts as at least this much: without it, noise would decide between two
 # members that predict nothing of each other.
 _LEAST_KNOWN = 0.02

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -62,5 +63,5 @@ def did_you_mean(name: str | Path, file: str) -> str:
     except (OSError, ValueError):  # there is no such place
         return ""
     close = [beside[match] for match in difflib.get_close_matches(path.name, beside, n=3, cutoff=0.7)]
-    similar = " or ".join(repr(str(other)) for other in close if (other / file).is_file())
+    similar = " or ".join(repr(str(other)) for other in close if os.path.isfile(other / file))  # noqa: PTH113 - False if it may not be read
     return f" (did you mean {similar}?)" if similar else ""

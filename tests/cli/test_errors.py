@@ -12,7 +12,9 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import click
 import numpy as np
 import pytest
 from filelock import FileLock
@@ -59,12 +61,15 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("command", ["encode", "dedupe", "cluster", "distil"])
 def test_a_file_before_the_model_is_put_behind_it(
-    fails: Callable[..., str], corpus: Path, tmp_path: Path, command: str
+    fails: Callable[..., str], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     folder = tmp_path / "model"
     Ensemble(["demo?dim=8"]).fit(["a dog", "a cat"], "conc").save(folder)
     names = "TEACHER comes before CORPUS" if command == "distil" else "MODEL comes before FILE"
     out = ["--out", tmp_path / "out.npy"] if command in ("encode", "distil") else []
+    # As in click 8.1, whose `make_metavar` takes no context.
+    monkeypatch.setattr(click.Argument, "make_metavar", lambda argument: argument.human_readable_name)
+    monkeypatch.setattr(click.Argument, "get_usage_pieces", lambda argument, _: [argument.make_metavar()])
     for model in ("demo", folder):
         assert f"{names}: ensembed {command} {model} {corpus}" in fails(command, corpus, model, *out, code=2)
 
@@ -102,6 +107,21 @@ def test_a_text_in_the_place_of_a_file_or_a_model_says_what_to_type(
         assert "A model comes first, and 'A dog runs.' is a text" in fails(*command, code=2)
 
 
+@pytest.mark.parametrize("text", ["A dog runs. " * 40, "dog " * 3000])
+def test_a_long_text_is_answered_as_a_short_one_is(
+    fails: Callable[..., str], corpus: Path, tmp_path: Path, text: str
+) -> None:
+    """No file can have such a name, which some functions report as an error."""
+    index = tmp_path / "index"
+    assert main(["index", str(index), str(corpus), "--model", "demo", "-q"]) == 0
+    assert "; to encode a text, write echo" in fails("encode", "demo", text)
+    assert "A model comes first" in fails("encode", text, code=2)
+    assert "A model comes first" in fails("cluster", text, corpus, code=2)
+    assert "MODEL comes before FILE" in fails("cluster", corpus, text, code=2)
+    assert "FOLDER comes before the queries" in fails("search", text, index, code=2)
+    assert "is not a search index" in fails("search", "no-index", text)
+
+
 def test_options_of_other_programs_are_answered_by_what_to_type(fails: Callable[..., str], corpus: Path) -> None:
     for option, instead in (
         ("--truncate-dim", '"my-model?truncate_dim=256"'),
@@ -130,6 +150,34 @@ def test_a_misspelt_folder_of_a_model_is_recognised(
     assert f"(did you mean '{tmp_path}/my-model'?)" in fails("encode", f"{tmp_path}/my_model", "-")
     with pytest.raises(UnknownEncoderError, match="did you mean 'my-model'"):
         load("my-modl")
+
+
+def test_a_misspelt_folder_with_a_space_is_not_taken_for_a_text(
+    fails: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Ensemble(["demo?dim=8"]).fit(["a dog", "a cat"], "conc").save("my model")
+    for command in (["similarity", "my modl", "a", "b"], ["encode", "my modl", "-"]):
+        assert "(did you mean 'my model'?)" in fails(*command)
+    assert "'models/my modl' is neither a folder with a saved model" in fails("similarity", "models/my modl", "a", "b")
+
+
+def test_a_folder_beside_a_misspelt_one_may_be_unreadable(
+    fails: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-model").mkdir()
+    stat = os.stat
+
+    def refuse(path: str | Path, *args: Any, **options: Any) -> os.stat_result:  # noqa: ANN401 - passed on
+        if "my-model" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)  # root may read everything
+    assert "'my-modl' is neither a folder with a saved model nor an encoder:" in fails(
+        "similarity", "my-modl", "a", "b"
+    )
 
 
 # Text that cannot be read

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from ensembed.cli import cli
 from ensembed.search.groups import cluster_page, find_clusters
-from ensembed.search.groups.cluster_page import map_rows
+from ensembed.search.groups.cluster_page import MOST_LISTED, layout_points
 from ensembed.views import ViewStore
 
 if TYPE_CHECKING:
@@ -44,6 +44,24 @@ def test_texts_cannot_become_markup(page: str) -> None:
     assert page.count("the &lt;script&gt;alert(1)&lt;/script&gt; dog &amp; §@map§ sleeps") == 2  # a point and a line
     assert page.count("<circle") == page.count("<li>") == len(PETS + SHARES + ODD)
     assert "21 sentences in 2 clusters" in page
+
+
+def test_repeated_sentences_are_listed_once_and_hide_no_others(tmp_path: Path) -> None:
+    store = ViewStore(tmp_path)
+    texts = PETS[:1] * (MOST_LISTED + 1) + PETS + SHARES
+    page = cluster_page(find_clusters(texts, NAME, clusters=2, store=store), NAME, store=store)
+    assert page.count("<li>") == page.count("<circle") == len(PETS + SHARES)
+    assert f"{len(texts)} sentences ({len(PETS + SHARES)} different ones) in 2 clusters" in page
+    assert "not listed here" not in page
+    assert "The map shows" not in page
+
+
+def test_sentences_that_are_not_listed_are_counted(tmp_path: Path) -> None:
+    store = ViewStore(tmp_path)
+    texts = [f"dog number {i} barks" for i in range(MOST_LISTED + 7)]
+    page = cluster_page(find_clusters(texts * 2, NAME, clusters=1, store=store), NAME, store=store)
+    assert page.count("<li>") == MOST_LISTED
+    assert "and 7 others, not listed here" in page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -90,10 +108,10 @@ def test_the_map_keeps_neighbours_together() -> None:
     labels = np.arange(60) % 3
     U = (np.eye(8)[labels] + 0.1 * random.standard_normal((60, 8))).astype(np.float32)
     U /= np.linalg.norm(U, axis=1, keepdims=True)
-    places = map_rows(U)
+    places = layout_points(U)
     assert places.min() == 0
     assert places.max() == 1
     distances = np.linalg.norm(places[:, None] - places[None], axis=2) + np.eye(60) * 9
     assert (labels[distances.argmin(axis=1)] == labels).all()
-    assert map_rows(U[:2]).shape == (2, 2)
-    assert map_rows(U[:1]).tolist() == [[0, 0]]
+    assert layout_points(U[:2]).shape == (2, 2)
+    assert layout_points(U[:1]).tolist() == [[0, 0]]

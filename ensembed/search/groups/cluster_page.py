@@ -20,7 +20,7 @@ from ensembed.views import ViewStore
 MOST_POINTS = 2000
 """Sentences on the map at most, chosen at random: more take long to lay out, and hide each other."""
 MOST_LISTED = 200
-"""Sentences of a cluster that are listed at most, those nearest to its centre first."""
+"""Different sentences of a cluster that are listed at most, those nearest to its centre first."""
 _DIRECTIONS = 50  # leading directions from which the map is made, as is usual for t-SNE
 _LEAST_POINTS = 8  # fewer points have no neighbourhoods to keep
 _NAME_WORDS = 3
@@ -52,24 +52,24 @@ def cluster_page(
     rows = np.sort(random.choice(distinct, min(len(distinct), MOST_POINTS), replace=False))
     [vectors] = model_vectors(clusters.corpus, [open_model(model)], store or ViewStore(), progress=progress)
     with unit_matrix(vectors, rows, progress=progress) as U:
-        places = map_rows(np.asarray(U), seed=clusters.seed)
-    listed = _listed(clusters)
-    shown = {*listed, *rows.tolist()}
+        places = layout_points(np.asarray(U), seed=clusters.seed)
+    own = {number: _nearest_first(clusters, distinct, number) for number in range(-1, len(clusters.clusters))}
+    shown = {*rows.tolist(), *(row for some in own.values() for row in some[:MOST_LISTED])}
     texts = {record["row"]: record["text"] for record in clusters.records() if record["row"] in shown}
     numbers = [*range(len(clusters.clusters)), *([-1] if (clusters.labels < 0).any() else [])]
     parts = {
         "@title": html.escape(title),
-        "@facts": f"{len(clusters.labels)} sentences in {len(clusters.clusters)} clusters ({clusters.method})."
-        + (f" The map shows {len(rows)} of them." if len(rows) < len(clusters.labels) else ""),
+        "@facts": f"{_count(len(clusters.labels), len(distinct))} in {len(clusters.clusters)} clusters "
+        f"({clusters.method})." + (f" The map shows {len(rows)} of them." if len(rows) < len(distinct) else ""),
         "@map": _map(clusters, rows, places, texts),
-        "@clusters": "\n".join(_section(clusters, number, listed, texts) for number in numbers),
+        "@clusters": "\n".join(_section(clusters, number, own[number], texts) for number in numbers),
     }
     page = (files("ensembed.search.groups") / "cluster_page.html").read_text(encoding="utf-8")
     # In one pass: a sentence may look like a place to fill in.
     return "".join(parts.get(piece, piece) for piece in page.split("\N{SECTION SIGN}"))
 
 
-def map_rows(U: FloatArray, *, seed: int = 0) -> NDArray[np.float64]:
+def layout_points(U: FloatArray, *, seed: int = 0) -> NDArray[np.float64]:
     """Return places [m, 2] in the unit square of rows U [m, d] of length one, similar rows near each other."""
     C = U - U.mean(axis=0)
     left, values, _ = np.linalg.svd(C, full_matrices=False)
@@ -84,14 +84,15 @@ def map_rows(U: FloatArray, *, seed: int = 0) -> NDArray[np.float64]:
     return np.asarray((places - low) / np.maximum(high - low, 1e-12), np.float64)
 
 
-def _listed(clusters: Clusters) -> dict[int, None]:
-    """Return the rows that are listed, cluster by cluster."""
-    rows: dict[int, None] = {}
-    for number in range(-1, len(clusters.clusters)):
-        own = np.flatnonzero(clusters.labels == number)
-        order = np.argsort(-clusters.cosine[own], kind="stable")[:MOST_LISTED]
-        rows |= dict.fromkeys(own[order].tolist())
+def _nearest_first(clusters: Clusters, distinct: NDArray[np.int64], number: int) -> list[int]:
+    """Return the rows of a cluster that repeat no earlier one, those nearest to its centre first."""
+    own = distinct[clusters.labels[distinct] == number]
+    rows: list[int] = own[np.argsort(-clusters.cosine[own], kind="stable")].tolist()
     return rows
+
+
+def _count(sentences: int, different: int) -> str:
+    return f"{sentences} sentences" + (f" ({different} different ones)" if different < sentences else "")
 
 
 def _name(cluster: Cluster) -> str:
@@ -120,14 +121,13 @@ def _map(clusters: Clusters, rows: NDArray[np.int64], places: NDArray[np.float64
     return "\n".join(points + names)
 
 
-def _section(clusters: Clusters, number: int, listed: dict[int, None], texts: dict[int, str]) -> str:
+def _section(clusters: Clusters, number: int, own: list[int], texts: dict[int, str]) -> str:
     """Return a cluster that can be unfolded."""
-    own = [row for row in listed if clusters.labels[row] == number]
     size = int((clusters.labels == number).sum())
     words = ", ".join(clusters.clusters[number].words) if number >= 0 else "in no cluster"
-    items = "\n".join(f"<li>{html.escape(texts[row])}</li>" for row in own)
-    more = f"<p>and {size - len(own)} more, not listed here</p>" if size > len(own) else ""
-    summary = f"<b>{html.escape(words or f'cluster {number}')}</b> {size} sentences"
+    items = "\n".join(f"<li>{html.escape(texts[row])}</li>" for row in own[:MOST_LISTED])
+    more = f"<p>and {len(own) - MOST_LISTED} others, not listed here</p>" if len(own) > MOST_LISTED else ""
+    summary = f"<b>{html.escape(words or f'cluster {number}')}</b> {_count(size, len(own))}"
     return (
         f'<details data-cluster="{number}" style="{_colour(number)}"><summary>{summary}</summary>\n'
         f"<ul>\n{items}\n</ul>{more}</details>"

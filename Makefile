@@ -20,8 +20,9 @@ test:
 	$(MAKE) --jobs 2 .venv/dev system
 	$(MAKE) --jobs 3 lint suite-libraries suite-rest
 
-# BLAS on one core: with matrices as small as the tests', threads of several processes wait for each other.
-PYTEST = OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest
+# BLAS on one core: with matrices as small as the tests', threads of several processes wait for each other. Files on a
+# disk in memory, where there is one: tests write and sync many small ones.
+PYTEST = $(if $(wildcard /dev/shm/.),TMPDIR=/dev/shm) OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest
 
 # The offline unit tests, in less than a minute: no network, real encoders, torch, TensorFlow, Ray, browser or PostgreSQL.
 quick: .venv/dev

@@ -11,7 +11,7 @@ from ensembed.encoders.names import Trust
 from ensembed.errors import EnsembedError, InputError, MissingError, ModelError
 from ensembed.fetch.hub_files import explained, fetch, is_repo_name
 from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
-from ensembed.models.opening import HUB, Replacements, load
+from ensembed.models.opening import HUB, Opening, Replacements, load
 from ensembed.models.saved_model import CONFIG, TENSORS, is_model
 from ensembed.support.file_limits import read_json
 from ensembed.support.progress import Progress, silent
@@ -88,15 +88,10 @@ def from_pretrained(
     _check_config(folder / CONFIG, repo, commit)
     folder = fetched(commit, CONFIG, TENSORS)
     try:
-        model = load(
-            folder,
-            encoders=encoders,
-            threads=threads,
-            missing=missing,
-            time_limit=time_limit,
-            trust=trust,
-            progress=progress,
+        opening = Opening(
+            encoders=encoders, threads=threads, missing=missing, time_limit=time_limit, trust=trust, progress=progress
         )
+        model = load(folder, **opening)
     except ModelError as error:
         raise type(error)(f"{repo} at {commit[:7]}, from the hub: {error}") from error
     return HubModel(model, repo, commit)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 from ensembed.corpora.corpus import shorten
 from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
@@ -46,6 +46,20 @@ HUB = "hub:"
 """The prefix of a saved model on the Hugging Face hub: `hub:org/name@revision`."""
 
 
+class Opening(TypedDict):
+    """How a model is opened: the arguments that `open_model`, `load` and `from_pretrained` share and pass on.
+
+    They are written out in the three signatures, which editors show.
+    """
+
+    encoders: Replacements | None
+    threads: int | None
+    missing: Missing
+    time_limit: float | None
+    trust: Trust
+    progress: Progress
+
+
 def open_model(
     source: ModelLike | UntrustedName,
     *,
@@ -74,6 +88,9 @@ def open_model(
         ModelError: the folder is not a model or is damaged; a ConsentError says that it needs `trust`.
         UnknownEncoderError: the name is neither a folder with a model nor an encoder.
     """
+    opening = Opening(
+        encoders=encoders, threads=threads, missing=missing, time_limit=time_limit, trust=trust, progress=progress
+    )
     name = source.text if isinstance(source, UntrustedName) else source
     if isinstance(source, UntrustedName):
         for place in {source.text, split_model_name(source.text)[0]}:
@@ -82,15 +99,7 @@ def open_model(
     if isinstance(name, Path) or (
         isinstance(name, str) and name and os.path.isfile(Path(split_model_name(name)[0]) / CONFIG)  # noqa: PTH113 - see `is_model`
     ):
-        return load(
-            name,
-            encoders=encoders,
-            threads=threads,
-            missing=missing,
-            time_limit=time_limit,
-            trust=trust,
-            progress=progress,
-        )
+        return load(name, **opening)
     may_lack = missing != "error" or time_limit is not None
     if (encoders or may_lack) and not (isinstance(name, str) and name.startswith(HUB)):
         how = "be missing" if may_lack else "have moved"
@@ -110,17 +119,7 @@ def open_model(
     name, k = split_model_name(name)
     repo, revision = parse_hub_name(name)
     offline = isinstance(allowed, AllowedName) and allowed.offline
-    model = from_pretrained(
-        repo,
-        revision=revision,
-        encoders=encoders,
-        threads=threads,
-        missing=missing,
-        time_limit=time_limit,
-        trust=trust,
-        offline=offline,
-        progress=progress,
-    )
+    model = from_pretrained(repo, revision=revision, offline=offline, **opening)
     return model if k is None else model.truncate(k)
 
 
@@ -175,15 +174,14 @@ def load(
     """
     k = truncate_dim
     if isinstance(folder, str):
-        if truncate_dim is not None:
-            folder += f"{'&' if '?' in folder else '?'}truncate_dim={truncate_dim}"
         if not folder:
             raise InputError("the name of a model is empty: give its folder, or an encoder's name such as 'minilm'")
+        if truncate_dim is not None:
+            folder += f"{'&' if '?' in folder else '?'}truncate_dim={truncate_dim}"
         given, (folder, k) = folder, split_model_name(folder)
         has_members = encoders or missing != "error" or time_limit is not None
         if not Path(folder).exists() and (folder.startswith(HUB) or not has_members):
-            return open_model(
-                UntrustedName(given),
+            opening = Opening(
                 encoders=encoders,
                 threads=threads,
                 missing=missing,
@@ -191,6 +189,7 @@ def load(
                 trust=trust,
                 progress=progress,
             )
+            return open_model(UntrustedName(given), **opening)
     saved = read_model(Path(folder))
     if missing == "predict" and saved.predictor is None:
         raise ModelError(

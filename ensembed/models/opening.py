@@ -176,9 +176,10 @@ def load(
     if isinstance(folder, str):
         if not folder:
             raise InputError("the name of a model is empty: give its folder, or an encoder's name such as 'minilm'")
-        if truncate_dim is not None:
+        if truncate_dim is not None and ("?" in folder or not is_model(folder)):
             folder += f"{'&' if '?' in folder else '?'}truncate_dim={truncate_dim}"
-        given, (folder, k) = folder, split_model_name(folder)
+        given, (folder, named) = folder, split_model_name(folder)
+        k = truncate_dim if named is None else named
         has_members = encoders or missing != "error" or time_limit is not None
         if not Path(folder).exists() and (folder.startswith(HUB) or not has_members):
             opening = Opening(

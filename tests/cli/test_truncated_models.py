@@ -37,6 +37,14 @@ def test_the_name_keeps_the_leading_dimensions(folder: Path) -> None:
     assert load("model?truncate_dim=5", missing="drop", time_limit=9.0).time_limit == 9.0
 
 
+def test_a_wrong_number_of_dimensions_is_named_and_not_the_folder(folder: Path) -> None:
+    for place in ("model", folder / "model"):
+        with pytest.raises(DimensionError, match="cannot truncate to -2 dimensions"):
+            load(place, truncate_dim=-2)
+    with pytest.raises(InputError, match="the name of a model is empty"):
+        load("", truncate_dim=4)
+
+
 @pytest.mark.parametrize(
     "command",
     [

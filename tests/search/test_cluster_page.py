@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +56,15 @@ def test_repeated_sentences_are_listed_once_and_hide_no_others(tmp_path: Path) -
     assert f"{len(texts)} sentences ({len(PETS + SHARES)} different ones) in 2 clusters" in page
     assert "not listed here" not in page
     assert "The map shows" not in page
+
+
+def test_names_on_the_map_do_not_lie_on_each_other(tmp_path: Path) -> None:
+    store = ViewStore(tmp_path)
+    page = cluster_page(find_clusters(PETS + SHARES + ODD, NAME, clusters=8, store=store), NAME, store=store)
+    places = [(int(x), int(y)) for x, y in re.findall(r'<text x="(\d+)" y="(\d+)">', page)]
+    assert len(places) > 2
+    for (x, y), (left, top) in itertools.combinations(places, 2):
+        assert abs(x - left) >= 229 or abs(y - top) >= 17
 
 
 def test_sentences_that_are_not_listed_are_counted(tmp_path: Path) -> None:

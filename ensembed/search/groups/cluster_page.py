@@ -24,6 +24,7 @@ MOST_LISTED = 200
 _DIRECTIONS = 50  # leading directions from which the map is made, as is usual for t-SNE
 _LEAST_POINTS = 8  # fewer points have no neighbourhoods to keep
 _NAME_WORDS = 3
+_NAME_WIDE, _NAME_HIGH = 230, 18  # the room of a name on the map
 _TURN = 137.5  # degrees between the colours of clusters that follow each other
 
 
@@ -113,10 +114,14 @@ def _map(clusters: Clusters, rows: NDArray[np.int64], places: NDArray[np.float64
         for row, label, (x, y) in zip(rows.tolist(), labels.tolist(), at.tolist(), strict=True)
     ]
     names = []
+    placed: list[tuple[float, float]] = []
     for cluster in clusters.clusters:
         own = at[labels == cluster.number]
         if len(own):
             x, y = np.median(own, axis=0).tolist()
+            while any(abs(x - left) < _NAME_WIDE and abs(y - top) < _NAME_HIGH for left, top in placed):
+                y += _NAME_HIGH  # names on top of each other cannot be read
+            placed.append((x, y))
             names.append(f'<text x="{x:.0f}" y="{y:.0f}">{html.escape(_name(cluster))}</text>')
     return "\n".join(points + names)
 

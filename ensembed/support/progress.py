@@ -115,7 +115,7 @@ def short_count(number: float) -> str:
 T = TypeVar("T")
 Job: TypeAlias = Callable[[Progress], T]
 
-# Up to this many sentences an encoder's fixed costs dominate, above it its speed. The better way may differ.
+# Up to this many items the fixed costs of a job dominate, above it its speed. The better way may differ.
 _FEW = 32
 # Every so many runs the slower way is tried again.
 _RETRY = 16
@@ -123,9 +123,9 @@ _RETRY = 16
 
 @dataclass
 class Schedule:
-    """Runs the members of an ensemble one after the other or side by side, whichever is faster.
+    """Runs jobs one after the other or side by side, whichever is faster.
 
-    Both are tried and timed, for few and for many sentences apart: the faster one depends on members and machine.
+    Both are tried and timed, for few and for many items apart: the faster one depends on the jobs and the machine.
 
     Attributes:
         clock: returns the time in seconds.
@@ -137,15 +137,15 @@ class Schedule:
     _seconds: dict[tuple[bool, bool], float] = field(default_factory=dict)
     _runs: Counter[bool] = field(default_factory=Counter)
 
-    def run(self, jobs: Sequence[Job[T]], sentences: int, progress: Progress = silent) -> list[T]:
+    def run(self, jobs: Sequence[Job[T]], items: int, progress: Progress = silent) -> list[T]:
         """Run the jobs and return their results. Each job reports to a progress, through which it is also stopped.
 
         Args:
-            jobs: one per member.
-            sentences: how many sentences each job encodes.
+            jobs: what to run, the same kind of work in every call.
+            items: how many items each job works on, such as the sentences that it encodes.
             progress: receives what the jobs report.
         """
-        many = sentences > _FEW
+        many = items > _FEW
         alone, together = self._seconds.get((many, False)), self._seconds.get((many, True))
         if len(jobs) < 2 or self.side_by_side is not None:
             side_by_side = len(jobs) > 1 and bool(self.side_by_side)
@@ -156,8 +156,8 @@ class Schedule:
             side_by_side = (together < alone) != (self._runs[many] % _RETRY == 0)
         start = self.clock()
         results = _side_by_side(jobs, progress) if side_by_side else [job(progress) for job in jobs]
-        if sentences and len(jobs) > 1:
-            seconds = (self.clock() - start) / sentences
+        if items and len(jobs) > 1:
+            seconds = (self.clock() - start) / items
             known = self._seconds.get((many, side_by_side), seconds)
             # Other load only makes a run slower: a faster time replaces the estimate, a slower one is averaged in.
             self._seconds[many, side_by_side] = min(seconds, 0.7 * known + 0.3 * seconds)

@@ -1,4 +1,4 @@
-"""What an audit found in version 0.1, by names that version 0.1 has, too: every one of these tests fails on it.
+"""What an audit found in version 0.1, by names that version 0.1 has, too: every test of a finding fails on it.
 
 The artefacts are those of a stranger: every hash in them is right. Other findings have their tests in the rooms:
 `FINDINGS` names them all.
@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import json
 import os
+import random
 import subprocess
 import sys
 import tarfile
@@ -19,13 +20,17 @@ from pathlib import Path
 
 import pytest
 from child_memory import refusal
+from full_disk import full_disk
 from loopback import Stranger, recording_server
 from make_st import name_a_module, write_code, write_st
+from starlette.testclient import TestClient
 
-from ensembed import Ensemble, load
+from ensembed import Ensemble, load, open_encoder
+from ensembed.cli import main
 from ensembed.errors import EnsembedError
 from ensembed.methods import Concat
 from ensembed.search import Index
+from ensembed.serve import create_app
 
 FINDINGS = {
     "a stranger's index runs code and sends queries away": [
@@ -53,14 +58,19 @@ FINDINGS = {
         "test_bombs.py::test_model_whose_config_declares_a_large_dim",
     ],
     "damage to an index gives a traceback": ["search/test_index_damage.py::test_a_damaged_file_of_an_index_is_named"],
-    "bit flips change hits silently": ["search/test_index_damage.py::test_no_flipped_bit_changes_a_hit_silently"],
+    "bit flips change hits silently": [
+        "test_audit.py::test_no_flipped_bit_of_an_index_changes_a_hit_silently",
+        "search/test_index_damage.py::test_no_flipped_bit_changes_a_hit_silently",
+    ],
     "saving over a model is not atomic": [
         "test_audit.py::test_a_save_that_is_killed_between_any_two_renames_leaves_a_whole_model"
     ],
     "a segment name writes outside the index": [
-        "search/test_index_damage.py::test_a_segment_name_cannot_lead_out_of_the_folder"
+        "test_audit.py::test_a_segment_name_of_a_stranger_writes_nothing_outside_of_the_index",
+        "search/test_index_damage.py::test_a_segment_name_cannot_lead_out_of_the_folder",
     ],
     "deeply nested JSON": [
+        "test_audit.py::test_deeply_nested_json_is_refused_by_an_error_of_the_package",
         "encoders/test_hostile_files.py::test_deeply_nested_settings_of_a_transformer",
         "encoders/test_hostile_files.py::test_deeply_nested_config_of_model2vec",
         "encoders/test_hostile_files.py::test_deeply_nested_config_of_a_model",
@@ -72,26 +82,31 @@ FINDINGS = {
         "encoders/test_hostile_files.py::test_padding_token_beyond_the_positions",
     ],
     "disk full without a path": [
+        "test_audit.py::test_a_full_disk_is_told_with_a_path",
         "test_full_disk.py::test_a_disk_that_becomes_full_at_any_write_is_named_and_the_command_can_continue",
         "test_full_disk.py::test_a_graph_that_does_not_fit_on_the_disk_is_named",
     ],
     "embed --verify does not repair a shard that became a folder or a loop": [
-        "views/test_view_damage.py::test_verify_repairs_a_file_that_became_a_folder_or_a_loop"
+        "test_audit.py::test_verify_repairs_a_shard_that_became_something_else",
+        "views/test_view_damage.py::test_verify_repairs_a_file_that_became_a_folder_or_a_loop",
     ],
     "/card and /similarity show paths": [
-        "serve/test_serve_api.py::test_card_and_similarity_name_members_without_folders"
+        "test_audit.py::test_card_and_similarity_show_no_folders",
+        "serve/test_serve_api.py::test_card_and_similarity_name_members_without_folders",
     ],
     "invalid requests are logged without a bound": [
         "serve/test_serve_abuse.py::test_invalid_requests_are_logged_once_with_a_count"
     ],
     "search prints stored escape sequences": [
-        "cli/test_search_commands.py::test_stored_escape_sequences_do_not_reach_the_terminal"
+        "test_audit.py::test_stored_escape_sequences_do_not_reach_the_terminal",
+        "cli/test_search_commands.py::test_stored_escape_sequences_do_not_reach_the_terminal",
     ],
     "a part of a download is trusted by its size": [
         "fetch/test_download.py::test_a_part_whose_bytes_are_not_those_that_were_received_is_discarded"
     ],
     "parents of new folders are not synced": [
-        "test_power_cuts.py::test_a_power_cut_at_any_operation_leaves_the_old_state_or_the_new"
+        "test_audit.py::test_what_was_written_into_a_new_folder_is_there_after_a_power_cut",
+        "test_power_cuts.py::test_a_power_cut_at_any_operation_leaves_the_old_state_or_the_new",
     ],
     "a hanging model survives SIGTERM": [
         "serve/test_serve_shutdown.py::test_process_ends_though_the_model_hangs_in_a_thread_pool_of_its_own"
@@ -233,3 +248,149 @@ def test_a_save_that_is_killed_between_any_two_renames_leaves_a_whole_model(tmp_
         assert child.returncode == 9
     assert dims == sorted(dims)
     assert {dims[0], dims[-1]} == {3, 5}
+
+
+def command(*words: str) -> int:
+    """Run a command in this process and return its exit code. In version 0.1, `main` takes no arguments."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["ensembed", *words])
+        try:
+            return main() or 0
+        except SystemExit as end:
+            return int(end.code or 0)
+
+
+def answer(call: Callable[[], object]) -> object:
+    """Return what a call returns, or the message of an error of the package; other errors are failures."""
+    try:
+        return call()
+    except EnsembedError as error:
+        return str(error)
+
+
+def test_no_flipped_bit_of_an_index_changes_a_hit_silently(tmp_path: Path) -> None:
+    encoder, texts = open_encoder("demo?dim=8"), [f"text number {i}" for i in range(40)]
+    Index.create(tmp_path, encoder, source="demo?dim=8").add(texts)
+    expected = Index.open(tmp_path, encoder).search(["text number 7"], k=40)
+    chance = random.Random(5)  # noqa: S311 - the same bits in every run
+    for path in sorted(tmp_path.glob("0*.*")):
+        data = path.read_bytes()
+        for at in chance.sample(range(len(data)), 25):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :])
+            hits = answer(lambda: Index.open(tmp_path, encoder).search(["text number 7"], k=40))
+            assert isinstance(hits, str) or hits == expected, f"byte {at} of {path.name}"
+        path.write_bytes(data)
+
+
+def test_a_segment_name_of_a_stranger_writes_nothing_outside_of_the_index(tmp_path: Path) -> None:
+    folder = make_index(tmp_path / "a" / "index", "demo?dim=4")
+    facts = json.loads((folder / "index.json").read_text())
+    del facts["sha256"]
+    facts["segments"][0]["name"] = "../../X"
+    seal = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    (folder / "index.json").write_text(json.dumps(facts | {"sha256": seal}))
+    answer(lambda: Index.open(folder, "demo?dim=4").delete(["0"]))
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_full_disk_is_told_with_a_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lines.txt").write_text("a dog barks\na cat sleeps\n")
+    for n in range(1, 100):
+        folder = tmp_path / f"index{n}"
+        with full_disk(tmp_path, n) as disk:
+            code = command("index", str(folder), str(tmp_path / "lines.txt"), "--model", "demo?dim=4", "--quiet")
+        message = capsys.readouterr().err
+        if not disk.failed:
+            assert code == 0
+            return
+        assert (code, str(tmp_path) in message) in ((0, False), (1, True)), message
+    pytest.fail("the disk never had enough room")
+
+
+POWER_CUT = """
+import itertools, sys
+from pathlib import Path
+
+import power_cut
+from ensembed import Ensemble, ListCorpus, ViewStore, load, open_encoder
+from ensembed.methods import Concat
+from ensembed.search import Index
+
+texts, encoder = ["a dog barks", "a cat sleeps"], open_encoder("demo?dim=4")
+model = Ensemble(["demo?dim=4"]).fit(texts, Concat())
+WAYS = {
+    "model": (lambda folder: model.save(folder), lambda folder: load(folder)),
+    "index": (lambda folder: Index.create(folder, encoder).add(texts), lambda folder: Index.open(folder, encoder)),
+    "view": (
+        lambda folder: ViewStore(folder).embed(ListCorpus(texts), encoder),
+        lambda folder: ViewStore(folder).view(ListCorpus(texts), encoder.spec),
+    ),
+}
+write, read = WAYS[sys.argv[2]]
+disk, numbers = Path(sys.argv[1]) / "disk", itertools.count()
+disk.mkdir()
+
+def new_folder():
+    folder = disk.parent / f"after{next(numbers)}"
+    folder.mkdir()
+    return folder
+
+power_cut.install()
+moments = power_cut.record(disk, lambda: write(disk / "new" / "deep" / "folder"))
+for folder, over, _ in power_cut.states_after_power_cuts(disk.stat().st_ino, moments[-1:], new_folder):
+    read(folder / "new" / "deep" / "folder")
+"""
+
+
+@pytest.mark.parametrize("way", ["model", "index", "view"])
+def test_what_was_written_into_a_new_folder_is_there_after_a_power_cut(tmp_path: Path, way: str) -> None:
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    child = subprocess.run(
+        [sys.executable, "-c", POWER_CUT, str(tmp_path), way],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+
+
+@pytest.mark.parametrize("kind", ["folder", "loop"])
+def test_verify_repairs_a_shard_that_became_something_else(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "lines.txt").write_text("a dog barks\na cat sleeps\n")
+    line = ["embed", str(tmp_path / "lines.txt"), "-e", "demo?dim=4", "--store", str(tmp_path / "store"), "--quiet"]
+    assert command(*line) == 0
+    shard = next((tmp_path / "store").rglob("shard*"))
+    data = shard.read_bytes()
+    shard.unlink()
+    if kind == "folder":
+        shard.mkdir()
+    else:
+        shard.symlink_to(shard.name)
+    assert command(*line, "--verify") == 0
+    assert shard.read_bytes() == data
+
+
+def test_stored_escape_sequences_do_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Index.create(tmp_path / "index", "demo?dim=4").add(["a dog \x1b]0;owned\x07\x1b[2J\x9b31m \u202e barks"])
+    for options in ([], ["--json"]):
+        assert command("search", str(tmp_path / "index"), "a dog", *options) == 0
+        assert not set(capsys.readouterr().out) & set("\x1b\x07\x9b\u202e")
+
+
+def test_deeply_nested_json_is_refused_by_an_error_of_the_package(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[" * 10**5 + "]" * 10**5)
+    for name in ("model.safetensors", "tokenizer.json"):
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(EnsembedError):
+        open_encoder(f"model2vec:{tmp_path}")
+
+
+def test_card_and_similarity_show_no_folders(tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "inner.txt").write_text("dog 1 0 1\ncat 0 1 1\nbarks 1 1 1\n")
+    model = Ensemble([f"words:{tmp_path}/secret/inner.txt", "demo?dim=3"]).fit(["dog barks", "cat"], Concat())
+    with TestClient(create_app(model)) as client:
+        assert "secret" not in client.get("/card").text
+        assert "secret" not in client.post("/similarity", json={"texts": ["dog", "cat", "barks"]}).text

@@ -95,6 +95,7 @@ def read_bert_graph(model: Path, tokenizer: bytes, heads: int, limit: int | None
     """Read the weights of an exported BERT from its graph, whose nodes and weights have the names of the modules."""
     read_graph(model)  # refuses what is no graph, or is too large
     onnx = import_extra("onnx", "onnx", f"a student that starts from {model.name}")
+    protobuf = import_extra("google.protobuf.message", "onnx", "the graph of a student")  # which comes with onnx
     try:
         graph = onnx.load(str(model)).graph
         arrays = {tensor.name: tensor for tensor in graph.initializer}
@@ -109,7 +110,7 @@ def read_bert_graph(model: Path, tokenizer: bytes, heads: int, limit: int | None
             if match and len(weights) == 1:
                 matrix = np.array(onnx.numpy_helper.to_array(arrays[weights[0]]), np.float32)
                 tensors[f"encoder.layer.{match[1]}.{match[2].replace('/', '.')}.weight"] = matrix.T.copy()
-    except (ValueError, TypeError, KeyError, OSError) as error:
+    except (protobuf.DecodeError, ValueError, TypeError, KeyError, OSError) as error:
         raise EncoderError(f"{model} cannot be read as a BERT: {error}") from error
     layers = 1 + max((int(match[1]) for name in tensors if (match := _LAYER.match(name))), default=-1)
     config = {"num_hidden_layers": layers, "num_attention_heads": heads}

@@ -15,7 +15,7 @@ from torch.nn import functional
 from ensembed.distil.distil_job import Job, Rows, split_rows
 from ensembed.distil.student_training import Student, cosine_loss
 from ensembed.encoders.base import PROBES, Encoder, naming_failures
-from ensembed.errors import ModelError
+from ensembed.errors import EncoderError, ModelError
 from ensembed.numerics.row_matrices import unit_rows
 
 if TYPE_CHECKING:
@@ -309,6 +309,11 @@ def same_vectors(bert: Bert, encoder: Encoder) -> bool:
         ids = [encoding.ids for encoding in tokenizer.encode_batch(PROBES)]
     offsets = np.cumsum([0, *map(len, ids)])
     tokens = np.concatenate([np.array(row, np.int64) for row in ids])
+    if tokens.max(initial=0) >= bert.config["vocab_size"]:
+        raise EncoderError(
+            f"{encoder.spec.name!r}: the tokenizer gives the token {tokens.max()}, and the model has "
+            f"{bert.config['vocab_size']}; fetch both again"
+        )
     parameters = fused({name: torch.from_numpy(array) for name, array in bert.tensors.items()})
     rows = padded(Rows(tokens, offsets, np.empty((0, 0), np.float32)))
     with torch.no_grad():

@@ -211,6 +211,7 @@ def _check_pickles(folder: Path) -> None:
             pickle.UnpicklingError,
             sqlite3.Error,
             EOFError,
+            ImportError,
             AttributeError,
             TypeError,
             ValueError,

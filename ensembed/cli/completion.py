@@ -7,6 +7,7 @@ Files, folders and choices are completed by click itself.
 from __future__ import annotations
 
 import glob
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
@@ -18,16 +19,11 @@ from ensembed.models.named_ensembles import ENSEMBLES
 from ensembed.models.saved_model import CONFIG
 
 
-class EncoderType(click.types.StringParamType):
-    """The name of an encoder, or several with commas between them."""
+class NamesType(click.types.StringParamType):
+    """A name, or several with commas between them; `names` returns what can be written, each with what it is."""
 
-    name = "encoder"
-
-    def names(self, _incomplete: str) -> dict[str, str]:
-        """Return what can be written, each with what it is."""
-        encoders = {name: entry.title for name, entry in catalog().items() if entry.kind != "dataset"}
-        kinds = dict.fromkeys((f"{scheme}:" for scheme in (*KINDS, *plugins())), "a kind of encoder")
-        return encoders | {"demo": "hashed words, for trying things out"} | kinds
+    def __init__(self, name: str, names: Callable[[str], Mapping[str, str]]) -> None:
+        self.name, self._names = name, names
 
     def shell_complete(
         self,
@@ -37,47 +33,29 @@ class EncoderType(click.types.StringParamType):
     ) -> list[CompletionItem]:
         """Return the names that begin like this; the shell completes files where there are none."""
         before, comma, last = incomplete.rpartition(",")
-        names = [(name, what) for name, what in self.names(last).items() if name.startswith(last)]
+        names = [(name, what) for name, what in self._names(last).items() if name.startswith(last)]
         items = [CompletionItem(before + comma + name, help=what) for name, what in names]
         return items or [CompletionItem(incomplete, type="file")]
 
 
-class EnsembleType(EncoderType):
-    """The name of an ensemble, or several encoders with commas between them."""
-
-    name = "ensemble"
-
-    def names(self, incomplete: str) -> dict[str, str]:
-        """Return the ensembles, then the encoders."""
-        return {name: ", ".join(members) for name, members in ENSEMBLES.items()} | super().names(incomplete)
+def _encoders(_incomplete: str) -> dict[str, str]:
+    encoders = {name: entry.title for name, entry in catalog().items() if entry.kind != "dataset"}
+    kinds = dict.fromkeys((f"{scheme}:" for scheme in (*KINDS, *plugins())), "a kind of encoder")
+    return encoders | {"demo": "hashed words, for trying things out"} | kinds
 
 
-class ModelType(EncoderType):
-    """The folder of a saved model, or the name of an encoder."""
-
-    name = "model"
-
-    def names(self, incomplete: str) -> dict[str, str]:
-        """Return the folders of saved models that begin like this, then the encoders."""
-        paths = glob.glob(f"{glob.escape(incomplete)}*")  # noqa: PTH207 - begins with what was typed, even ./
-        folders = sorted(path for path in paths if (Path(path) / CONFIG).is_file())
-        return dict.fromkeys(folders, "a saved model") | super().names(incomplete)
+def _ensembles(incomplete: str) -> dict[str, str]:
+    return {name: ", ".join(members) for name, members in ENSEMBLES.items()} | _encoders(incomplete)
 
 
-class PulledType(EncoderType):
-    """What `ensembed pull` fetches."""
-
-    def names(self, _incomplete: str) -> dict[str, str]:
-        """Return the catalogue."""
-        return {name: entry.title for name, entry in catalog().items()}
-
-
-class DataSetType(EncoderType):
-    """What `ensembed data fetch` fetches."""
-
-    def names(self, _incomplete: str) -> dict[str, str]:
-        """Return the data sets."""
-        return {name: entry.title for name, entry in data_sets().items()}
+def _models(incomplete: str) -> dict[str, str]:
+    """Return the folders of saved models that begin like this, then the encoders."""
+    paths = glob.glob(f"{glob.escape(incomplete)}*")  # noqa: PTH207 - begins with what was typed, even ./
+    folders = sorted(path for path in paths if (Path(path) / CONFIG).is_file())
+    return dict.fromkeys(folders, "a saved model") | _encoders(incomplete)
 
 
-ENCODER, ENSEMBLE, MODEL, PULLED, DATA_SET = EncoderType(), EnsembleType(), ModelType(), PulledType(), DataSetType()
+ENCODER, ENSEMBLE = NamesType("encoder", _encoders), NamesType("ensemble", _ensembles)
+MODEL = NamesType("model", _models)
+PULLED = NamesType("encoder", lambda _: {name: entry.title for name, entry in catalog().items()})
+DATA_SET = NamesType("encoder", lambda _: {name: entry.title for name, entry in data_sets().items()})

@@ -178,7 +178,7 @@ def _report(teacher: Encoder, corpus: Any, students: list[Encoder], how: How) ->
     from ensembed.reliability.estimate import sample_rows, sample_sentences
 
     sentences = sample_sentences(corpus, sample_rows(len(corpus), corpus, _REPORTED, 0))
-    models, rows = [teacher, *students], []
+    models, rows = [teacher, *students], list[dict[str, Any]]()
     with how.progress() as progress:
         compared = compare_students(teacher, models, sentences, clock=time.perf_counter, progress=progress)
     for model, (figures, seconds) in zip(models, compared, strict=True):

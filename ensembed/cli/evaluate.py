@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import numpy as np
 
 from ensembed.cli.completion import MODEL
 from ensembed.cli.console import print_json, print_table
 from ensembed.cli.options import PATH, How, how_options
+from ensembed.corpora.corpus import ListCorpus
+from ensembed.models.model_vectors import model_vectors
 from ensembed.models.named_ensembles import split_names
-from ensembed.sts import LAYOUTS, NAMES, PROTOCOLS, Dataset, Protocol, Result, evaluate_all, read_pairs
-from ensembed.sts.encode_once import EncodeOnce
+from ensembed.sts import (
+    LAYOUTS,
+    NAMES,
+    PROTOCOLS,
+    Dataset,
+    Protocol,
+    Result,
+    distinct_sentences,
+    evaluate_all,
+    read_pairs,
+)
 from ensembed.sts.find import TESTS, find_sts, text_version
 from ensembed.support.provenance import provenance
 
@@ -85,12 +96,14 @@ def evaluate(
     results: dict[str, list[Result]] = {}
     scored: TaskResults | None = None
     with how.progress() as progress:
-        memory = EncodeOnce()  # models often share members
         sources = tuple(dict.fromkeys(name for text in models for name in split_names(text)))
         opened = {source: how.open_model(source, progress, beside=sources) for source in sources}
-        for source, model in opened.items() if datasets else ():
-            encoder = memory.remember(model)
-            results[source] = evaluate_all(partial(encoder.encode, progress=progress), datasets, protocol)
+        if datasets:
+            corpus = ListCorpus(distinct_sentences(datasets))
+            views = model_vectors(corpus, list(opened.values()), how.views, progress=progress)
+            for source, view in zip(opened, views, strict=True):
+                vectors = np.asarray(view[:])
+                results[source] = evaluate_all(lambda _texts, vectors=vectors: vectors, datasets, protocol)
         if chosen:
             from ensembed.tasks import evaluate_tasks
 

@@ -18,7 +18,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from ensembed.methods.map_choice import FittedMap, Translated, apply_projection,
 from ensembed.methods.meta import PROJECTIONS, Projection
 from ensembed.methods.view_maps import KINDS, MapKind
 from ensembed.models.opening import ModelLike
+from ensembed.models.saved_model import take_from
 from ensembed.models.translation import LEAST, Verdict, verdict
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import unit_rows
@@ -49,6 +49,7 @@ from ensembed.search.index_files import (
     SegmentFacts,
     TranslatedFacts,
     damaged,
+    json_hash,
     open_file,
     read_manifest,
 )
@@ -58,7 +59,7 @@ from ensembed.support.atomic_files import make_folder, npy_header, sync, why_not
 from ensembed.support.checks import fits
 from ensembed.support.file_limits import open_regular, read_json
 from ensembed.support.machine import blas_threads
-from ensembed.support.progress import Progress, silent
+from ensembed.support.progress import Progress, part_of, silent
 from ensembed.views import ViewStore
 
 SAMPLE = 5000
@@ -257,21 +258,20 @@ class _Migration:
 
     def begin(self, sample: Sample, fitted: FittedMap, expected: Verdict) -> None:
         """Keep the map and the sample's vectors, from which the translation can go on."""
-        facts, tensors = fitted.projection.saved()
-        familiarity = Familiarity.of(sample.other)
-        own, arrays = familiarity.saved()
-        data = save_tensors(
-            {f"projection.{name}": np.ascontiguousarray(array) for name, array in tensors.items()}
-            | {f"familiarity.{name}": np.ascontiguousarray(array) for name, array in arrays.items()}
-            | {"sample.keys": sample.keys, "sample.vectors": np.ascontiguousarray(sample.other)}
-        )
+        facts, projection = fitted.projection.saved()
+        own, familiarity = Familiarity.of(sample.other).saved()
+        tensors: dict[str, NDArray[Any]] = {"sample.keys": sample.keys, "sample.vectors": sample.other}
+        tensors |= {f"projection.{name}": array for name, array in projection.items()}
+        tensors |= {f"familiarity.{name}": array for name, array in familiarity.items()}
+        data = save_tensors({name: np.ascontiguousarray(array) for name, array in tensors.items()})
         write_atomically(self._out / MAP, data)
         self._state = {
             "version": _VERSION,
             "old": self._old.manifest.spec.to_json(),
             "new": SavedSpec.of(self._encoder.spec).to_json(),
             "map": hashlib.sha256(data).hexdigest(),
-            "sample": _sample_bytes(sample.keys, sample.texts).hex(),
+            # Ascending keys and hashes of the texts say which index the sample is from.
+            "sample": np.stack([sample.keys.astype("<u8"), segments.id_hashes(sample.texts)]).tobytes().hex(),
             "projection": facts,
             "familiarity": own,
             "recall": [expected.most, expected.expected],
@@ -289,8 +289,8 @@ class _Migration:
             return False
         try:
             state = read_json(path)
-            seal = state.pop("sha256")
-            _check_seal(seal, state)
+            if state.pop("sha256") != json_hash(state) or state["version"] != _VERSION:
+                raise ValueError("its checksum does not fit")  # noqa: TRY301 - named below
             same = state["new"] == SavedSpec.of(self._encoder.spec).to_json()
             same = same and state["old"] == self._old.manifest.spec.to_json()
             if same and self._has_texts(bytes.fromhex(state["sample"])):
@@ -324,26 +324,16 @@ class _Migration:
             raise ValueError(f"the checksum of {MAP} does not fit")
         tensors = load_tensors(data)
         columns, dim = self._old.manifest.spec.dim, self._encoder.dim
-
-        def take(name: str, *shape: int) -> NDArray[Any]:
-            tensor = tensors[name]
-            if tensor.shape != shape:
-                raise ValueError(f"{name} has shape {tensor.shape} instead of {shape}")
-            return tensor
-
-        facts = self._state["projection"]
-        self._projection: Projection = PROJECTIONS[facts["kind"]].restored(
-            facts, columns, dim, lambda name, *shape: take(f"projection.{name}", *shape)
-        )
-        self._familiarity = Familiarity.restored(
-            self._state["familiarity"], dim, lambda name, *shape: take(f"familiarity.{name}", *shape)
-        )
+        facts, own = self._state["projection"], take_from(tensors, "projection.")
+        self._projection: Projection = PROJECTIONS[facts["kind"]].restored(facts, columns, dim, own)
+        familiarity = take_from(tensors, "familiarity.")
+        self._familiarity = Familiarity.restored(self._state["familiarity"], dim, familiarity)
         self._keys = _sorted_keys(tensors["sample.keys"])
-        self._vectors = take("sample.vectors", len(self._keys), dim)
+        self._vectors = take_from(tensors)("sample.vectors", len(self._keys), dim)
 
     def _write_state(self) -> None:
         write_atomically(
-            self._out / STATE, json.dumps(self._state | {"sha256": _json_hash(self._state)}, indent=1).encode()
+            self._out / STATE, json.dumps(self._state | {"sha256": json_hash(self._state)}, indent=1).encode()
         )
 
     def translate(self, progress: Progress) -> None:
@@ -364,7 +354,7 @@ class _Migration:
             with contextlib.suppress(FileNotFoundError):  # another process has replaced it: ours is still open
                 segment = segments.Segment(self._old.folder, known.facts, self._old.manifest)
             number = self._state["next_segment"]
-            facts = self._translate_segment(segment, number, partial(_advance, progress, rows, total))
+            facts = self._translate_segment(segment, number, part_of(progress, "migrate", rows, total))
             sync(self._out)  # names of files that the state names must not be lost
             done.append([_as_json(segment.facts), _as_json(facts)])
             self._state["next_segment"] = number + 1
@@ -372,7 +362,7 @@ class _Migration:
             rows += segment.rows
         self._state["rows"] = rows
 
-    def _translate_segment(self, segment: segments.Segment, number: int, report: Callable[[int], None]) -> SegmentFacts:
+    def _translate_segment(self, segment: segments.Segment, number: int, progress: Progress) -> SegmentFacts:
         """Write a segment with the same rows, deleted ones too, and translated vectors."""
         old, manifest = segment.facts, self._manifest()
         name, dtype, dim = f"{number:06d}", manifest.settings.dtype, self._encoder.dim
@@ -381,31 +371,29 @@ class _Migration:
             path = self._out / f"{name}.{content}.{'jsonl' if content == 'records' else 'npy'}"
             sums[content] = BlockSums()
             files[content] = self._copy(old.files[content], path, sums[content], content != "records")
-        contents = [content for content in segments.layouts(manifest, segment.rows) if content not in files]
-        columns = {content: segments.layouts(manifest, segment.rows)[content] for content in contents}
+        layouts = segments.layouts(manifest, segment.rows)
 
         def batches() -> Iterator[FloatArray]:
             for start, batch in _ahead(self._batches(segment)):
                 yield batch
-                report(start + len(batch))
+                progress("", start + len(batch), None)
 
         made: dict[str, Callable[[FloatArray], NDArray[Any]]] = {
             "vectors": lambda rows: rows,
             "codes": lambda rows: segments.encode_rows(rows, dtype)[0],
             "scales": lambda rows: segments.encode_rows(rows, dtype)[1],
         }
-        for content, (numbers, shape) in columns.items():
+        for content, (numbers, shape) in layouts.items():
+            if content in files:
+                continue
             sums[content] = BlockSums()
             path, make = self._out / f"{name}.{content}.npy", made[content]
             # Short codes are made from the vectors that were just written, which are translated only once.
-            rows = (
-                batches()
-                if content == "vectors"
-                else _npy_batches(self._out / f"{name}.vectors.npy", segment.rows, dim)
-            )
+            written = self._out / f"{name}.vectors.npy"
+            rows = batches() if content == "vectors" else _npy_batches(written, segment.rows, dim)
             data = (sums[content].add(np.ascontiguousarray(make(batch), numbers).tobytes()) for batch in rows)
             files[content] = index_files.write_blocks(path, itertools.chain([npy_header(shape, numbers)], data))
-        blocks = np.concatenate([sums[content].result() for content in segments.layouts(manifest, segment.rows)])
+        blocks = np.concatenate([sums[content].result() for content in layouts])
         files["blocks"] = index_files.write_npy(self._out / f"{name}.blocks.npy", blocks.shape, "<u4", [blocks])
         deleted = None
         if old.deleted is not None:
@@ -520,11 +508,6 @@ def _npy_batches(path: Path, rows: int, dim: int) -> Iterator[FloatArray]:
         yield np.asarray(array[start : start + _BATCH]).reshape(-1, dim)
 
 
-def _sample_bytes(keys: NDArray[np.int64], texts: Sequence[str]) -> bytes:
-    """Return the keys of a sample, ascending, and hashes of its texts: they say which index it is from."""
-    return np.stack([keys.astype("<u8"), segments.id_hashes(texts).astype("<u8")]).tobytes()
-
-
 def _sorted_keys(keys: NDArray[Any]) -> NDArray[np.int64]:
     """Return the keys of a sample, in which rows are looked for by bisection; a ValueError if they are not sorted."""
     if keys.dtype != np.int64 or keys.ndim != 1 or (np.diff(keys) <= 0).any():
@@ -532,18 +515,5 @@ def _sorted_keys(keys: NDArray[Any]) -> NDArray[np.int64]:
     return keys
 
 
-def _check_seal(seal: object, state: Any) -> None:  # noqa: ANN401 - plain JSON
-    if seal != _json_hash(state) or state["version"] != _VERSION:
-        raise ValueError("its checksum does not fit")
-
-
-def _advance(progress: Progress, before: int, total: int, more: int) -> None:
-    progress("migrate", before + more, total)
-
-
 def _as_json(facts: SegmentFacts) -> Any:  # noqa: ANN401 - plain JSON
     return json.loads(json.dumps(asdict(facts)))
-
-
-def _json_hash(facts: Any) -> str:  # noqa: ANN401 - plain JSON
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -37,20 +37,6 @@ _FINGERPRINT = "fingerprint.npy"
 
 
 @dataclass(frozen=True)
-class _Opening:
-    """How the model of an index is opened: arguments of `open_model`."""
-
-    threads: int | None = None
-    trust: Trust = False
-    progress: Progress = silent
-    encoders: Replacements | None = None
-
-    def open(self, source: ModelLike | UntrustedName) -> Encoder:
-        """Open a model."""
-        return open_model(source, **vars(self))
-
-
-@dataclass(frozen=True)
 class Hit:
     """A row that a search found: its id, its cosine with the query, the text and metadata that were indexed."""
 
@@ -80,7 +66,7 @@ class Index(Shown):
         self.folder = snapshot.folder
         self._snapshot = snapshot
         self._model = model
-        self._opening = _Opening()
+        self._opening: dict[str, Any] = {}  # arguments of `open_model`
         self._wait = wait
         self._lock = FileLock(self.folder / _LOCK)
         self._graph = hnsw_graph.OpenGraph()
@@ -174,12 +160,12 @@ class Index(Shown):
             DamagedIndexError: a file is damaged or missing.
         """
         index = cls(segments.open_snapshot(Path(folder)), None, wait)
-        index._opening = _Opening(threads, trust, progress, encoders)
+        index._opening = {"threads": threads, "trust": trust, "progress": progress, "encoders": encoders}
         if verify:
             index.verify(progress=progress)
         if model is not None:
             source = str(model) if source is None and isinstance(model, str | Path) else source
-            index._model = index._checked(index._opening.open(model), source)
+            index._model = index._checked(index.open_other(model), source)
         return index
 
     @property
@@ -192,7 +178,7 @@ class Index(Shown):
         """The model, which is opened when it is first needed."""
         if self._model is None:
             source = self.manifest.source
-            model = _open_saved_model(self.folder, self.manifest, self._opening)
+            model = _open_saved_model(self.folder, self.manifest, **self._opening)
             self._model = self._checked(model, None if source is None else source.text)
         return self._model
 
@@ -229,7 +215,7 @@ class Index(Shown):
 
     def open_other(self, model: ModelLike) -> Encoder:
         """Open another model in the way in which the index opens its own."""
-        return self._opening.open(model)
+        return open_model(model, **self._opening)
 
     def translated_places(self) -> NDArray[np.bool_]:
         """Return for every place [n] of the snapshot whether its vector was translated from another model's."""
@@ -455,7 +441,7 @@ class Index(Shown):
             source: the folder or name from which a model in memory can be opened again.
             progress: receives the number of rows.
         """
-        encoder = self._opening.open(model)
+        encoder = self.open_other(model)
         check_constant(encoder)
         source = str(model) if source is None and isinstance(model, str | Path) else source
         documents = encoder.document_encoder
@@ -590,19 +576,20 @@ def open_or_create(
     is created again only if rows are about to be added (`adding`). `change_model` encodes the texts of the index again
     with `model`. All else is as for `Index.open`.
     """
-    opening = _Opening(threads, trust, progress, encoders)
+    opening: dict[str, Any] = {"threads": threads, "trust": trust, "progress": progress, "encoders": encoders}
     manifest = read_manifest(folder) if os.path.lexists(folder / MANIFEST) else None  # a link that leads nowhere counts
     if manifest is None:
         if model is None:
             raise SearchIndexError(f"there is no index in {folder}: name a model to make one")
-        return Index.create(folder, opening.open(model), source=model, remake=True, wait=wait, **settings)
+        encoder = open_model(model, **opening)
+        return Index.create(folder, encoder, source=model, remake=True, wait=wait, **settings)
     source = model or (manifest.source.text if settings and manifest.source else None)
     if adding and manifest.next_key == 0 and source is not None:
-        encoder = opening.open(model) if model else _open_saved_model(folder, manifest, opening)
+        encoder = open_model(model, **opening) if model else _open_saved_model(folder, manifest, **opening)
         changed = manifest.settings.changed(settings)
         return Index.create(folder, encoder, source=source, remake=True, wait=wait, **changed)
     manifest.settings.check_same(settings, folder)
-    index = Index.open(folder, None if change_model else model, verify=verify, wait=wait, **vars(opening))
+    index = Index.open(folder, None if change_model else model, verify=verify, wait=wait, **opening)
     if model is not None and change_model:
         index.change_model(model, progress=progress)
     elif model is not None:
@@ -610,7 +597,7 @@ def open_or_create(
     return index
 
 
-def _open_saved_model(folder: Path, manifest: Manifest, opening: _Opening) -> Encoder:
+def _open_saved_model(folder: Path, manifest: Manifest, **opening: Any) -> Encoder:  # noqa: ANN401 - of `open_model`
     source = manifest.source
     if source is None:
         way_out = "pass it, as in Index.open(folder, model), or name a saved model (--model FOLDER)"
@@ -619,7 +606,7 @@ def _open_saved_model(folder: Path, manifest: Manifest, opening: _Opening) -> En
         way_out = "if it was moved, pass --model FOLDER, or Index.open(folder, model); --change-model takes another one"
         raise SearchIndexError(f"the model of {folder} is no longer in {source.text}; {way_out}")
     try:
-        return opening.open(source)
+        return open_model(source, **opening)
     except (InputError, MissingError) as error:  # these name a model that the user may never have seen
         raise type(error)(f"the model of {folder} cannot be opened: {error}") from error
 

@@ -187,9 +187,8 @@ class Segment:
         """Map the arrays, with the checksums of their blocks if they were written."""
         folder, files, arrays = self._folder, self.facts.files, layouts(manifest, self.rows)
         if missing := {*arrays, "records"} - set(files):
-            raise index_files.damaged(
-                folder / MANIFEST, f"segment {self.facts.name} has no {', '.join(sorted(missing))}"
-            )
+            problem = f"segment {self.facts.name} has no {', '.join(sorted(missing))}"
+            raise index_files.damaged(folder / MANIFEST, problem)
         sums, begin = None, 0
         if "blocks" in files:
             check_bytes(folder, files["blocks"])  # 4 bytes for every 64 KiB
@@ -198,10 +197,8 @@ class Segment:
         opened = {}
         for content, (dtype, shape) in arrays.items():
             end = begin + index_files.count_blocks(shape, dtype)
-            array = map_npy(folder, files[content], shape, dtype)
-            opened[content] = CheckedArray(
-                folder / files[content].name, array, None if sums is None else sums[begin:end]
-            )
+            array, own = map_npy(folder, files[content], shape, dtype), None if sums is None else sums[begin:end]
+            opened[content] = CheckedArray(folder / files[content].name, array, own)
             begin = end
         return opened
 
@@ -341,6 +338,11 @@ def remove_unused_files(folder: Path, manifest: Manifest) -> None:
                 path.unlink()
 
 
+def live_batches(segments: Iterable[Segment]) -> Iterator[RowBatch]:
+    """Yield the rows of segments that are not deleted."""
+    return itertools.chain.from_iterable(segment.live_batches() for segment in segments)
+
+
 def encode_again(
     snapshot: Snapshot, manifest: Manifest, encode: Callable[[list[str]], FloatArray], progress: Progress = silent
 ) -> Manifest:
@@ -350,7 +352,7 @@ def encode_again(
     """
     written: list[SegmentFacts] = []
     done = 0
-    for batch in itertools.chain.from_iterable(segment.live_batches() for segment in snapshot.segments):
+    for batch in live_batches(snapshot.segments):
         lines = list(batch.lines)
         try:
             texts = [read_record(line)["text"] for line in lines]
@@ -388,12 +390,8 @@ def all_compactions(snapshot: Snapshot) -> list[tuple[int, int]]:
             start, rows = i, 0
         rows += facts.live
     ranges.append((start, len(segments)))
-    return [(lo, hi) for lo, hi in ranges if hi > lo + 1 or (hi > lo and _is_worth_writing(segments[lo]))]
-
-
-def _is_worth_writing(segment: SegmentFacts) -> bool:
-    """Return whether a segment has deleted rows, or no checksums of blocks."""
-    return segment.live < segment.rows or "blocks" not in segment.files
+    worth_writing = [facts.live < facts.rows or "blocks" not in facts.files for facts in segments]
+    return [(lo, hi) for lo, hi in ranges if hi > lo + 1 or any(worth_writing[lo:hi])]
 
 
 def compact(snapshot: Snapshot, ranges: list[tuple[int, int]], progress: Progress = silent) -> Manifest:
@@ -409,13 +407,10 @@ def compact(snapshot: Snapshot, ranges: list[tuple[int, int]], progress: Progres
         if count:
             for file in itertools.chain.from_iterable(segment.facts.all_files() for segment in old):
                 check_bytes(snapshot.folder, file)  # damaged rows must not get a valid checksum
-            new = [write_segment(snapshot.folder, number, manifest, count, partial(_live_batches, old))]
+
+            new = [write_segment(snapshot.folder, number, manifest, count, partial(live_batches, old))]
             number += 1
         segments[lo:hi] = new
         done += count
         progress("compact", done, total)
     return replace(manifest, segments=tuple(segments), next_segment=number)
-
-
-def _live_batches(segments: tuple[Segment, ...]) -> Iterator[RowBatch]:
-    return itertools.chain.from_iterable(segment.live_batches() for segment in segments)

@@ -13,6 +13,7 @@ from ensembed.cli.completion import MODEL
 from ensembed.cli.console import print_json, print_table
 from ensembed.cli.options import PATH, How, how_options
 from ensembed.corpora.corpus import ListCorpus
+from ensembed.encoders.base import FloatArray
 from ensembed.models.model_vectors import model_vectors
 from ensembed.models.named_ensembles import split_names
 from ensembed.sts import (
@@ -102,8 +103,7 @@ def evaluate(
             corpus = ListCorpus(distinct_sentences(datasets))
             views = model_vectors(corpus, list(opened.values()), how.views, progress=progress)
             for source, view in zip(opened, views, strict=True):
-                vectors = np.asarray(view[:])
-                results[source] = evaluate_all(lambda _texts, vectors=vectors: vectors, datasets, protocol)
+                results[source] = _score(np.asarray(view[:]), datasets, protocol)
         if chosen:
             from ensembed.tasks import evaluate_tasks
 
@@ -117,6 +117,11 @@ def evaluate(
         if results:
             click.echo()
         _print_tasks(scored, parts)
+
+
+def _score(vectors: FloatArray, datasets: Sequence[Dataset], protocol: Protocol) -> list[Result]:
+    """Score the vectors of the distinct sentences of data sets."""
+    return evaluate_all(lambda _sentences: vectors, datasets, protocol)
 
 
 def _find_tasks(names: Sequence[str], data: Path | None) -> list[Task]:

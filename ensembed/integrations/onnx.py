@@ -223,9 +223,8 @@ class OnnxModel(Encoder):
         try:
             files = _checked_files(folder, config["sha256"])
             self._texts = [_Tokens(files[text["tokenizer"]], text) for text in config["texts"]]
-            self._graphs = [
-                _Graph(files[graph["file"]], graph, threads or available_cores()) for graph in config["graphs"]
-            ]
+            threads = threads or available_cores()
+            self._graphs = [_Graph(files[graph["file"]], graph, threads) for graph in config["graphs"]]
             name = config["combiner"]
             self._combiner = None if name is None else open_session(files[name], 1, folder.name)
             dim = (self._combiner or self._graphs[0].session).get_outputs()[0].shape[1]

@@ -18,7 +18,7 @@ from ensembed.models.opening import ModelLike, open_model
 from ensembed.paper.experiments.bootstrap import holm, paired_p
 from ensembed.search.groups.group_rows import unit_matrix
 from ensembed.support.progress import Progress, silent
-from ensembed.tasks.task import PERCENTILES, Figure, Role, Task, Texts
+from ensembed.tasks.task import PERCENTILES, Figure, Measuring, Role, Task, Texts
 from ensembed.views import ViewStore
 
 RESAMPLES = 2000
@@ -152,10 +152,9 @@ def evaluate_tasks(
     results: dict[str, list[TaskResult]] = {name: [] for name in opened}
     encode = partial(text_vectors, store=store, progress=progress)
     for task in tasks:
-        fingerprint = task.fingerprint
+        fingerprint, how = task.fingerprint, Measuring(resamples, seed, task.measures[:1] if main_only else None)
         for name, model in opened.items():
-            measures = task.measures[:1] if main_only else None
-            figures = task.score(model, encode, resamples=resamples, seed=seed, measures=measures)
+            figures = task.score(model, encode, how)
             results[name].append(TaskResult(task.name, task.kind, fingerprint, task.items, figures))
     ensembles = frozenset(name for name, model in opened.items() if isinstance(model, MetaEncoder))
     return TaskResults(results, ensembles)

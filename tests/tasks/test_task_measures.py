@@ -17,7 +17,7 @@ from ensembed.sts import Pairs, pearson, spearman
 from ensembed.tasks import Classification, Clustering, GradedPairs, PairClassification, Ranking, Reranking, Task
 from ensembed.tasks.label_tasks import nearest_centroid, nearest_neighbours, v_measure
 from ensembed.tasks.pair_tasks import average_precision
-from ensembed.tasks.task import draws, mean_of
+from ensembed.tasks.task import Measuring, draws, mean_of
 
 RANDOM = np.random.default_rng(7)
 
@@ -31,7 +31,7 @@ def names(letter: str, count: int) -> tuple[str, ...]:
 
 
 def values(task: Task, **vectors: NDArray[np.float32]) -> dict[str, float]:
-    return {name: figure.value for name, figure in task.figures(vectors, resamples=0, seed=0).items()}
+    return {name: figure.value for name, figure in task.figures(vectors, Measuring()).items()}
 
 
 def retrieval(queries: int = 12, documents: int = 1500) -> Ranking:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-import time
+import timeit
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 
 import click
@@ -113,11 +113,9 @@ def choose(
 
 def _cost(model: Encoder, sentences: Sequence[str]) -> float:
     """Return the milliseconds that a sentence takes, in a batch: the least of some runs after the first."""
-    times = [time.perf_counter()]
-    for _ in range(1 + _REPEATS):  # the first run loads what is needed, starts threads and takes memory
-        model.encode(list(sentences))
-        times.append(time.perf_counter())
-    return 1000 * min(end - start for start, end in pairwise(times[1:])) / len(sentences)
+    encode = partial(model.encode, list(sentences))
+    encode()  # loads what is needed, starts threads and takes memory
+    return 1000 * min(timeit.repeat(encode, number=1, repeat=_REPEATS)) / len(sentences)
 
 
 def _rows(estimate: Reliability, choice: Choice, costs: Sequence[float], sizes: Sequence[int]) -> list[list[str]]:

@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ensembed.encoders.base import Encoder, FloatArray
+from ensembed.encoders.base import Encoder
 from ensembed.errors import DatasetError, InputError
 from ensembed.integrations.mteb import MtebModel, mteb
 from ensembed.sts.datasets import Pairs
 from ensembed.tasks.pair_tasks import GradedPairs, PairClassification
 from ensembed.tasks.ranking_tasks import Ranking, Reranking
-from ensembed.tasks.task import EncodeTexts, Figure, Measuring, Statistic, Task, Texts
+from ensembed.tasks.task import EncodeTexts, Figure, Measuring, Task
 
 _MAIN = "main_score"
 
@@ -139,18 +139,6 @@ class MtebTask(Task):
     def fingerprint(self) -> str:
         """The revision of the data that MTEB names."""
         return str(self.task.metadata.dataset.get("revision", ""))
-
-    def texts(self) -> Mapping[str, Texts]:
-        """Return nothing: MTEB encodes the texts."""
-        return {}
-
-    def gold(self) -> Any:  # noqa: ANN401 - see `Task`
-        """Return nothing: the fingerprint is MTEB's revision."""
-        return None
-
-    def statistic(self, measure: str, vectors: Mapping[str, FloatArray]) -> Statistic:  # noqa: ARG002 - see `Task`
-        """Raise an error: there is no figure of single texts."""
-        raise InputError(f"MTEB says nothing about the single texts of {self.name!r}")
 
     # MTEB encodes, and there are no single texts to resample.
     def score(self, model: Encoder, encode: EncodeTexts, how: Measuring) -> dict[str, Figure]:  # noqa: ARG002

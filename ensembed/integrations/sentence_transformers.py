@@ -368,8 +368,8 @@ def to_stock_sentence_transformer(model: MetaEncoder, *, device: str | None = No
     counted = model.meta.counted
     if len(counted) != 1:
         names = ", ".join(repr(model.ensemble.encoders[j].spec.name) for j in counted)
-        problem = f"no module of sentence-transformers joins the vectors of two: {len(counted)} members count ({names})"
-        raise InputError(f"{problem}; use to_sentence_transformer, or fit on one member")
+        problem = f"{len(counted)} members count ({names}), and no module of sentence-transformers joins their vectors"
+        raise InputError(f"{problem}: use to_sentence_transformer, or fit on one member")
     (j,) = counted
     member = model.ensemble.encoders[j]
     modules = [*_member_modules(member), *([base_modules.Normalize()] if model.meta.normalize else [])]

@@ -17,7 +17,7 @@ from ensembed.errors import DatasetError, InputError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search.groups import choose_number, kmeans_partition
 from ensembed.support.extras import import_extra
-from ensembed.tasks.task import Array, Statistic, Task, Texts, mean_of
+from ensembed.tasks.task import Array, Statistic, Texts, VectorTask, mean_of
 
 NEIGHBOURS = 5
 """Neighbours that vote."""
@@ -33,7 +33,7 @@ _BLOCK = 1024  # rows that are compared with all others at a time
 
 
 @dataclass(frozen=True, eq=False)
-class _LabelTask(Task):
+class _LabelTask(VectorTask):
     """Texts with labels."""
 
     name: str

@@ -13,11 +13,11 @@ from ensembed.errors import DatasetError
 from ensembed.paper.experiments.bootstrap import Column, correlations
 from ensembed.sts.datasets import Pairs
 from ensembed.sts.protocol import cosine
-from ensembed.tasks.task import Array, Statistic, Task, Texts
+from ensembed.tasks.task import Array, Statistic, Texts, VectorTask
 
 
 @dataclass(frozen=True, eq=False)
-class _PairTask(Task):
+class _PairTask(VectorTask):
     """Pairs whose cosine is compared with their gold score."""
 
     pairs: Pairs

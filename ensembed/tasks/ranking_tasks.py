@@ -13,7 +13,7 @@ from typing_extensions import Self
 
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DatasetError
-from ensembed.tasks.task import Statistic, Task, Texts, mean_of
+from ensembed.tasks.task import Statistic, Texts, VectorTask, mean_of
 
 DEPTH = 1000
 """Documents of a ranking that count for MAP and MRR, as in BEIR and MTEB."""
@@ -22,7 +22,7 @@ _SCORES = 1 << 24  # scores (queries times documents) that are in memory at a ti
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking(Task):
+class Ranking(VectorTask):
     """Queries, documents, and which of them are relevant to which query.
 
     Attributes:

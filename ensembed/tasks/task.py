@@ -89,6 +89,19 @@ class Task(ABC):
     def items(self) -> int:
         """How many items (queries, texts, pairs) are judged."""
 
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """The hash of the data; results carry it."""
+
+    @abstractmethod
+    def score(self, model: Encoder, encode: EncodeTexts, how: Measuring) -> dict[str, Figure]:
+        """Measure a model: `encode` gives its vectors of texts."""
+
+
+class VectorTask(Task):
+    """A task whose figures are functions of its texts' vectors."""
+
     @abstractmethod
     def texts(self) -> Mapping[str, Texts]:
         """Return the texts whose vectors `statistic` needs, by the name that it knows them by."""
@@ -112,7 +125,7 @@ class Task(ABC):
         return {name: self.statistic(name, vectors) for name in measures}
 
     def score(self, model: Encoder, encode: EncodeTexts, how: Measuring) -> dict[str, Figure]:
-        """Measure a model: `encode` gives its vectors of texts."""
+        """Measure the vectors that `encode` gives."""
         return self.figures({name: encode(model, texts) for name, texts in self.texts().items()}, how)
 
     def figures(self, vectors: Mapping[str, FloatArray], how: Measuring) -> dict[str, Figure]:

@@ -12,7 +12,7 @@ from ensembed.encoders.base import FloatArray
 from ensembed.models.model_vectors import model_vectors
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.search.groups.clusters import Cluster, Clusters
-from ensembed.search.groups.group_rows import distinct_rows, unit_matrix
+from ensembed.search.groups.group_rows import distinct_rows, leading_directions, unit_matrix
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
@@ -72,9 +72,7 @@ def cluster_page(
 
 def layout_points(U: FloatArray, *, seed: int = 0) -> NDArray[np.float64]:
     """Return places [m, 2] in the unit square of rows U [m, d] of length one, similar rows near each other."""
-    C = U - U.mean(axis=0)
-    left, values, _ = np.linalg.svd(C, full_matrices=False)
-    reduced = left[:, :_DIRECTIONS] * values[:_DIRECTIONS]
+    reduced, values = leading_directions(U, _DIRECTIONS)
     places = np.zeros((len(U), 2))
     places[:, : reduced.shape[1]] = reduced[:, :2]
     if len(U) >= _LEAST_POINTS and values[0] > 0:

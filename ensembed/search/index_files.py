@@ -418,10 +418,3 @@ class BlockSums:
     def result(self) -> NDArray[np.uint32]:
         """Return the checksums of all blocks."""
         return np.array(self._sums + ([zlib.crc32(self._rest)] if self._rest else []), np.uint32)
-
-
-def block_sums(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[np.uint32]:
-    """Read an `.npy` file and return the checksum of every block of its data."""
-    with path.open("rb") as file:
-        file.seek(len(npy_header(shape, dtype)))
-        return np.array([zlib.crc32(block) for block in iter(lambda: file.read(_BLOCK), b"")], np.uint32)

@@ -43,11 +43,11 @@ from ensembed.reliability.familiarity import Familiarity
 from ensembed.search import index_files, segments
 from ensembed.search.index_files import (
     MANIFEST,
-    BlockSums,
     FileFacts,
     Manifest,
     SegmentFacts,
     TranslatedFacts,
+    check_bytes,
     damaged,
     json_hash,
     open_file,
@@ -55,7 +55,7 @@ from ensembed.search.index_files import (
 )
 from ensembed.search.index_input import check_vectors
 from ensembed.search.search_index import Index, check_constant, lasting_source, lock_index
-from ensembed.support.atomic_files import make_folder, npy_header, sync, why_not_writable, write_atomically
+from ensembed.support.atomic_files import make_folder, sync, why_not_writable, write_atomically
 from ensembed.support.checks import fits
 from ensembed.support.file_limits import open_regular, read_json
 from ensembed.support.machine import blas_threads
@@ -364,53 +364,37 @@ class _Migration:
 
     def _translate_segment(self, segment: segments.Segment, number: int, progress: Progress) -> SegmentFacts:
         """Write a segment with the same rows, deleted ones too, and translated vectors."""
-        old, manifest = segment.facts, self._manifest()
+        old, manifest, folder = segment.facts, self._manifest(), self._old.folder
         name, dtype, dim = f"{number:06d}", manifest.settings.dtype, self._encoder.dim
-        files, sums = {}, {}
-        for content in ("records", "keys", "ids", "places"):
-            path = self._out / f"{name}.{content}.{'jsonl' if content == 'records' else 'npy'}"
-            sums[content] = BlockSums()
-            files[content] = self._copy(old.files[content], path, sums[content], content != "records")
-        layouts = segments.layouts(manifest, segment.rows)
+        with open_file(folder, old.files["records"]) as file:
+            pieces = iter(lambda: file.read(_COPIED), b"")
+            files = {"records": index_files.write_blocks(self._out / f"{name}.records.jsonl", pieces)}
+        if files["records"].sha256 != old.files["records"].sha256:
+            raise damaged(folder / old.files["records"].name, "its checksum does not fit")
+        for content in ("keys", "ids", "places"):
+            check_bytes(folder, old.files[content])  # damaged rows must not get a valid checksum
 
         def batches() -> Iterator[FloatArray]:
             for start, batch in _ahead(self._batches(segment)):
                 yield batch
                 progress("", start + len(batch), None)
 
-        made: dict[str, Callable[[FloatArray], NDArray[Any]]] = {
-            "vectors": lambda rows: rows,
-            "codes": lambda rows: segments.encode_rows(rows, dtype)[0],
-            "scales": lambda rows: segments.encode_rows(rows, dtype)[1],
-        }
-        for content, (numbers, shape) in layouts.items():
-            if content in files:
-                continue
-            sums[content] = BlockSums()
-            path, make = self._out / f"{name}.{content}.npy", made[content]
-            # Short codes are made from the vectors that were just written, which are translated only once.
-            written = self._out / f"{name}.vectors.npy"
-            rows = batches() if content == "vectors" else _npy_batches(written, segment.rows, dim)
-            data = (sums[content].add(np.ascontiguousarray(make(batch), numbers).tobytes()) for batch in rows)
-            files[content] = index_files.write_blocks(path, itertools.chain([npy_header(shape, numbers)], data))
-        blocks = np.concatenate([sums[content].result() for content in layouts])
-        files["blocks"] = index_files.write_npy(self._out / f"{name}.blocks.npy", blocks.shape, "<u4", [blocks])
+        def codes(part: int) -> Iterator[NDArray[Any]]:
+            """Make short codes from the vectors that were just written, which are translated only once."""
+            written = np.load(self._out / f"{name}.vectors.npy", mmap_mode="r", allow_pickle=False)
+            for start in range(0, segment.rows, _BATCH):
+                rows = np.asarray(written[start : start + _BATCH]).reshape(-1, dim)
+                yield segments.encode_rows(rows, dtype)[part]
+
+        contents = {"vectors": batches(), "keys": [segment.keys[:]], "ids": [segment.ids[:]]}
+        contents |= {"places": [segment.places[:]], "codes": codes(0), "scales": codes(1)}
+        files |= segments.write_arrays(self._out, name, segments.layouts(manifest, segment.rows), contents)
         deleted = None
         if old.deleted is not None:
-            deleted = self._copy(old.deleted, self._out / f"{name}.deleted-{number:06d}.npy", BlockSums(), False)
+            rows = np.flatnonzero(~segment.live)
+            path = self._out / f"{name}.deleted-{number:06d}.npy"
+            deleted = index_files.write_npy(path, rows.shape, "<i8", [rows])
         return SegmentFacts(name, old.rows, files, deleted, old.live)
-
-    def _copy(self, facts: FileFacts, path: Path, sums: BlockSums, array: bool) -> FileFacts:
-        """Copy a file of the old index, byte by byte, and compare its hash."""
-        with open_file(self._old.folder, facts) as file:
-            # The checksums of blocks are those of the data behind the header, which has one of a few lengths.
-            header = file.read(10) if array else b""
-            header += file.read(int.from_bytes(header[8:10], "little")) if array else b""
-            pieces = (sums.add(piece) if array else piece for piece in iter(lambda: file.read(_COPIED), b""))
-            copy = index_files.write_blocks(path, itertools.chain([header], pieces))
-        if copy.sha256 != facts.sha256:
-            raise damaged(self._old.folder / facts.name, "its checksum does not fit")
-        return copy
 
     def _batches(self, segment: segments.Segment) -> Iterator[tuple[int, FloatArray]]:
         """Yield the numbers of rows and translated vectors, of length one, in the order of the rows."""
@@ -500,12 +484,6 @@ def _ahead(batches: Iterator[tuple[int, FloatArray]]) -> Iterator[tuple[int, Flo
         stop.set()
         while not waiting.empty():
             waiting.get_nowait()
-
-
-def _npy_batches(path: Path, rows: int, dim: int) -> Iterator[FloatArray]:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
-    for start in range(0, rows, _BATCH):
-        yield np.asarray(array[start : start + _BATCH]).reshape(-1, dim)
 
 
 def _sorted_keys(keys: NDArray[Any]) -> NDArray[np.int64]:

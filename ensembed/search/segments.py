@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,16 +30,20 @@ from ensembed.search import index_files
 from ensembed.search.index_files import (
     MANIFEST,
     WAY_OUT,
+    BlockSums,
     CheckedArray,
+    FileFacts,
     Manifest,
     SegmentFacts,
     check_bytes,
     map_npy,
     read_manifest,
 )
+from ensembed.support.atomic_files import npy_header
 from ensembed.support.file_limits import LimitError, parse_json
 from ensembed.support.progress import Progress, silent
 
+Layout: TypeAlias = tuple[str, tuple[int, ...]]  # the type of the numbers, and the shape
 _COPIED_ROWS = 8192  # rows that are copied at a time
 _DELETED_PART = 1 / 3  # a segment is compacted when this part of its rows is deleted
 _FAN = 8  # so many small segments of about one size are merged into one: every row is copied only a few times
@@ -107,10 +111,10 @@ def encode_rows(rows: FloatArray, dtype: str) -> tuple[NDArray[Any], FloatArray]
     return np.packbits(padded, axis=1).view("<u8"), np.ones(len(rows), np.float32)
 
 
-def layouts(manifest: Manifest, rows: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+def layouts(manifest: Manifest, rows: int) -> dict[str, Layout]:
     """Return the type and shape of every array of a segment, in the order in which `blocks` has their checksums."""
     dim, dtype = manifest.spec.dim, manifest.settings.dtype
-    arrays: dict[str, tuple[str, tuple[int, ...]]] = {
+    arrays: dict[str, Layout] = {
         "vectors": ("<f4", (rows, dim)),
         "keys": ("<i8", (rows,)),
         "ids": ("<u8", (rows, 2)),
@@ -148,14 +152,23 @@ def write_segment(
         "codes": (encode_rows(batch.vectors, dtype)[0] for batch in batches()),
         "scales": (encode_rows(batch.vectors, dtype)[1] for batch in batches()),
     }
-    sums = []
-    for content, (numbers, shape) in layouts(manifest, count).items():
-        path = folder / f"{name}.{content}.npy"
-        files[content] = index_files.write_npy(path, shape, numbers, contents[content])
-        sums.append(index_files.block_sums(path, shape, numbers))
-    blocks = np.concatenate(sums)
-    files["blocks"] = index_files.write_npy(folder / f"{name}.blocks.npy", blocks.shape, "<u4", [blocks])
+    files |= write_arrays(folder, name, layouts(manifest, count), contents)
     return SegmentFacts(name, count, files, None, count)
+
+
+def write_arrays(
+    folder: Path, name: str, arrays: Mapping[str, Layout], contents: Mapping[str, Iterable[NDArray[Any]]]
+) -> dict[str, FileFacts]:
+    """Write the arrays of a segment, each from blocks of its rows, and the checksums of their blocks."""
+    files, sums = {}, []
+    for content, (numbers, shape) in arrays.items():
+        own = BlockSums()
+        data = (own.add(np.ascontiguousarray(rows, numbers).tobytes()) for rows in contents[content])
+        blocks = itertools.chain([npy_header(shape, numbers)], data)
+        files[content] = index_files.write_blocks(folder / f"{name}.{content}.npy", blocks)
+        sums.append(own.result())
+    every = np.concatenate(sums)
+    return files | {"blocks": index_files.write_npy(folder / f"{name}.blocks.npy", every.shape, "<u4", [every])}
 
 
 class Segment:
@@ -167,9 +180,8 @@ class Segment:
         self._folder = folder
 
         arrays = self._open_arrays(manifest)
-        self.vectors, self.keys, self._ids, self._places = (
-            arrays[name] for name in ("vectors", "keys", "ids", "places")
-        )
+        self.vectors, self.keys = arrays["vectors"], arrays["keys"]
+        self.ids, self.places = arrays["ids"], arrays["places"]
         self._records = index_files.map_bytes(folder, facts.files["records"])
         if manifest.settings.dtype != "float32":
             self.codes, self.scales = arrays["codes"], arrays["scales"]
@@ -204,7 +216,7 @@ class Segment:
 
     def line(self, row: int) -> bytes:
         """Return a row's line of JSON, after checking its checksum."""
-        (begin, checksum), (end, _) = self._places[row : row + 2].tolist()
+        (begin, checksum), (end, _) = self.places[row : row + 2].tolist()
         if not 0 <= begin < end <= len(self._records):
             raise self._damaged(f"row {row} has no place in it")
         line = self._records[begin:end].tobytes()
@@ -221,7 +233,7 @@ class Segment:
 
     def find(self, ids: Sequence[str], hashes: NDArray[np.uint64]) -> dict[str, int]:
         """Return the rows of those ids that are in this segment and not deleted."""
-        known, rows = self._ids[:].T
+        known, rows = self.ids[:].T
         first, last = (np.searchsorted(known, hashes, side) for side in ("left", "right"))
         rows_by_id = {}
         for i in np.flatnonzero(last > first).tolist():
@@ -240,7 +252,7 @@ class Segment:
     def live_batches(self) -> Iterator[RowBatch]:
         """Yield the rows that are not deleted. Lines are read only if the caller wants them."""
         hashes = np.empty(self.rows, np.uint64)
-        known, own = self._ids[:].T
+        known, own = self.ids[:].T
         if not np.array_equal(np.sort(own), np.arange(self.rows, dtype=np.uint64)):
             raise index_files.damaged(
                 self._folder / self.facts.files["ids"].name, "its rows are not those of the segment"

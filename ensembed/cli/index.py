@@ -139,11 +139,9 @@ def index(
             adding=source is not None,
             change_model=change_model,
             verify=verify,
-            encoders=how.moved,
-            threads=how.threads,
-            trust=how.trust,
             wait=wait,
             progress=progress,
+            **how.opening,
         )
         lines = () if delete_from is None else itertools.chain.from_iterable(read_batches(Path(delete_from)))
         if ids := [*deleted, *(line for line in lines if line.strip())]:

@@ -72,10 +72,8 @@ def migrate(
             confirm=confirm,
             store=how.views,
             wait=how.wait,
-            threads=how.threads,
             progress=progress,
-            trust=how.trust,
-            encoders=how.moved,
+            **how.opening,
         )
     facts = index.facts
     if how.as_json:

@@ -152,19 +152,17 @@ class How:
             moved_beside = moved_members([*beside, *moved])
             own = moved_members([source, *moved])
             moved = tuple(text for text in moved if text in own or text not in moved_beside)
+        opening = self.opening | {"encoders": moved, "missing": self.missing, "time_limit": self.time_limit}
         try:
-            return open_model(
-                source,
-                encoders=moved,
-                threads=self.threads,
-                missing=self.missing,
-                time_limit=self.time_limit,
-                trust=self.trust,
-                progress=progress,
-            )
+            return open_model(source, **opening, progress=progress)
         except UnknownEncoderError:
             check_model_name(source)
             raise
+
+    @property
+    def opening(self) -> dict[str, Any]:
+        """How models are opened: arguments of `open_model` and `Index.open`."""
+        return {"encoders": self.moved, "threads": self.threads, "trust": self.trust}
 
     def open_corpus(self, path: Path | str) -> AbstractContextManager[Corpus]:
         """Open a file, folder, pattern, URL or standard input."""

@@ -91,13 +91,11 @@ class Sample:
     other: FloatArray
 
 
-def sample_of(
-    snapshot: segments.Snapshot, model: Encoder, count: int, store: ViewStore, progress: Progress, seed: int = 0
-) -> Sample:
+def sample_of(snapshot: segments.Snapshot, model: Encoder, count: int, store: ViewStore, progress: Progress) -> Sample:
     """Return at most `count` rows of an index, chosen at random, with the vectors of another model, which are kept."""
     live = np.flatnonzero(snapshot.live)
     if count < len(live):
-        live = np.sort(np.random.default_rng(seed).choice(live, count, replace=False))
+        live = np.sort(np.random.default_rng(0).choice(live, count, replace=False))
     first: dict[str, int] = {}
     for place in live.tolist():
         first.setdefault(snapshot.record(place)["text"], place)

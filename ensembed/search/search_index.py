@@ -554,7 +554,6 @@ class Index(Shown):
             warnings.warn(f"{self.folder}: {postponed}: {error}", RuntimeWarning, stacklevel=3)
 
 
-# The options of `Index.open`, written out: editors and type checkers show them.
 def open_or_create(
     folder: Path,
     model: str | None,
@@ -563,11 +562,9 @@ def open_or_create(
     adding: bool,
     change_model: bool = False,
     verify: bool = False,
-    encoders: Replacements | None = None,
-    threads: int | None = None,
-    trust: Trust = False,
     wait: float = 0.0,
     progress: Progress = silent,
+    **opening: Any,  # noqa: ANN401 - `encoders`, `threads` and `trust`
 ) -> Index:
     """Open the index in a folder, or create one if there is none or it never had a row, as after a failed first run.
 
@@ -576,7 +573,7 @@ def open_or_create(
     is created again only if rows are about to be added (`adding`). `change_model` encodes the texts of the index again
     with `model`. All else is as for `Index.open`.
     """
-    opening: dict[str, Any] = {"threads": threads, "trust": trust, "progress": progress, "encoders": encoders}
+    opening["progress"] = progress
     manifest = read_manifest(folder) if os.path.lexists(folder / MANIFEST) else None  # a link that leads nowhere counts
     if manifest is None:
         if model is None:

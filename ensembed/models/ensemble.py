@@ -347,13 +347,13 @@ class MetaEncoder(Encoder):
             self.translation.warn_if_unlike(views[present[0]])
         return self.meta.transform([views.get(j) for j in range(len(self.ensemble.encoders))])
 
-    def encode_member(self, j: int, sentences: list[str]) -> FloatArray:
+    def encode_member(self, j: int, sentences: list[str], progress: Progress = silent) -> FloatArray:
         """Return the vectors of member j. If members may be missing, an error of it is a MemberFailedError."""
         encoder = self.ensemble.encoders[j]
         try:
             if self.time_limit is not None:
                 return self._encode_in_time(j, encoder, sentences)
-            return encoder.encode(sentences)
+            return encoder.encode(sentences, progress=progress)
         except EnsembedError as error:
             if self.missing == "error":
                 raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -19,11 +20,12 @@ from ensembed.models.named_ensembles import ENSEMBLES
 from ensembed.models.saved_model import CONFIG
 
 
+@dataclass(eq=False)
 class NamesType(click.types.StringParamType):
     """A name, or several with commas between them; `names` returns what can be written, each with what it is."""
 
-    def __init__(self, name: str, names: Callable[[str], Mapping[str, str]]) -> None:
-        self.name, self._names = name, names
+    names: Callable[[str], Mapping[str, str]]
+    name: str = "encoder"
 
     def shell_complete(
         self,
@@ -33,7 +35,7 @@ class NamesType(click.types.StringParamType):
     ) -> list[CompletionItem]:
         """Return the names that begin like this; the shell completes files where there are none."""
         before, comma, last = incomplete.rpartition(",")
-        names = [(name, what) for name, what in self._names(last).items() if name.startswith(last)]
+        names = [(name, what) for name, what in self.names(last).items() if name.startswith(last)]
         items = [CompletionItem(before + comma + name, help=what) for name, what in names]
         return items or [CompletionItem(incomplete, type="file")]
 
@@ -55,7 +57,6 @@ def _models(incomplete: str) -> dict[str, str]:
     return dict.fromkeys(folders, "a saved model") | _encoders(incomplete)
 
 
-ENCODER, ENSEMBLE = NamesType("encoder", _encoders), NamesType("ensemble", _ensembles)
-MODEL = NamesType("model", _models)
-PULLED = NamesType("encoder", lambda _: {name: entry.title for name, entry in catalog().items()})
-DATA_SET = NamesType("encoder", lambda _: {name: entry.title for name, entry in data_sets().items()})
+ENCODER, ENSEMBLE, MODEL = NamesType(_encoders), NamesType(_ensembles, "ensemble"), NamesType(_models, "model")
+PULLED = NamesType(lambda _: {name: entry.title for name, entry in catalog().items()})
+DATA_SET = NamesType(lambda _: {name: entry.title for name, entry in data_sets().items()})

@@ -424,7 +424,7 @@ class EngineChoice:
     def __post_init__(self) -> None:
         given = {"address": self.address is not None, "resources": bool(self.resources)}
         for name, is_given in (given | {"train-workers": self.train_workers > 1}).items():
-            if self.is_local and is_given:
+            if self.engine_name == "local" and is_given:
                 raise click.UsageError(f"--{name} is for --engine ray.")
 
     @property
@@ -435,7 +435,7 @@ class EngineChoice:
     @contextmanager
     def open(self) -> Iterator[Engine]:
         """Open the engine; a cluster that it started is stopped at the end, any other is left running."""
-        if self.is_local:
+        if self.engine_name == "local":
             yield Local()
             return
         from ensembed.engines.ray.cluster_resources import parse_resources

@@ -461,8 +461,9 @@ class MetaEncoder(Encoder):
 
         A model that is there already is replaced when the new one is complete; other libraries' files are an error.
         """
-        fingerprints = tuple(encoder.encode(PROBES) for encoder in self.members)
-        members = tuple(encoder.spec for encoder in self.members)
+        encoders = self.ensemble.encoders
+        fingerprints = tuple(encoder.encode(PROBES) for encoder in encoders)
+        members = tuple(encoder.spec for encoder in encoders)
         saved = SavedModel(self.meta, members, fingerprints, self.corpus, self.predictor, self.translation)
         write_model(Path(folder), saved)
 

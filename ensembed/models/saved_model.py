@@ -32,7 +32,6 @@ from ensembed.methods.meta import PROJECTIONS, Leading, Local, Meta
 from ensembed.methods.prediction import Predictor
 from ensembed.models.saved_translation import Translation
 from ensembed.support.atomic_files import finish_switch, make_folder, sync, write_all_atomically
-from ensembed.support.checks import fits
 from ensembed.support.file_limits import CONFIG_BYTES, TENSOR_HEADER_BYTES, parse_json, read_json
 from ensembed.support.shown_objects import short_value
 from ensembed.support.version import __version__
@@ -235,53 +234,61 @@ def _seal(facts: Mapping[str, Any], data: bytes) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + b"\0" + data).hexdigest()
 
 
-# What the facts of a method are, by their names (see `fits`). Methods of other packages may have more facts, which are
-# only shown.
-_METHOD_FACTS: dict[str, Any] = {
-    "name": str,
-    "weights": (str, [float]),
-    "whitened": [int],
-    "weights_from": str,
-    "decided": str,
-    "trusted": int,
-    "sure": float,
-    "needed": (float, None),
-    "predicts": [str],
-    "recall_10": {"member": float, "cheap": float},
-    "tuned": {"gain": float, "error": float, "pairs": float, "kept": bool},
-    "neighbours_kept": dict,
+_NUMBERS = (int, float)  # by `type`: True is none
+_LARGEST = 1e300  # larger integers cannot be shown as decimals
+
+
+def _are_numbers(facts: object, *keys: str) -> bool:
+    """Return whether facts have these keys, each with a number."""
+    return isinstance(facts, dict) and all(
+        type(facts.get(key)) in _NUMBERS and abs(facts[key]) < _LARGEST for key in keys
+    )
+
+
+# What the facts of a method are, by their names, in a model of so many members. Methods of other packages may have more
+# facts, which are only shown.
+_METHOD_FACTS: dict[str, Callable[[Any, int], bool]] = {
+    "name": lambda value, _: isinstance(value, str),
+    "weights": lambda value, members: (
+        value == "equal"
+        or (
+            isinstance(value, list)
+            and len(value) == members
+            and all(type(weight) in _NUMBERS and abs(weight) < _LARGEST for weight in value)
+        )
+    ),
+    "whitened": lambda value, members: (
+        isinstance(value, list) and all(type(place) is int and place in range(members) for place in value)
+    ),
+    "weights_from": lambda value, _: isinstance(value, str),
+    "decided": lambda value, _: isinstance(value, str),
+    "trusted": lambda value, members: type(value) is int and value in range(members),
+    "sure": lambda value, _: type(value) in _NUMBERS and abs(value) < _LARGEST,
+    "needed": lambda value, _: value is None or (type(value) in _NUMBERS and abs(value) < _LARGEST),
+    "predicts": lambda value, _: isinstance(value, list) and all(isinstance(name, str) for name in value),
+    "recall_10": lambda value, _: _are_numbers(value, "member", "cheap"),
+    "tuned": lambda value, _: _are_numbers(value, "gain", "error", "pairs") and "kept" in value,
+    "neighbours_kept": lambda value, _: (
+        isinstance(value, dict)
+        and all(re.fullmatch("[0-9]{1,9}", key) for key in value)
+        and _are_numbers(value, *value)
+    ),
 }
 
 
-def _check_method(method: Mapping[str, Any], members: int) -> None:
-    """Raise a ValueError if a fact is none that a method of so many members has."""
-    json.dumps(method, allow_nan=False, ensure_ascii=False).encode()  # as the server sends it
-    wrong = [name for name, layout in _METHOD_FACTS.items() if name in method and not fits(method[name], layout)]
-    if "name" not in method:
-        wrong.append("name")
-    if not wrong:
-        weights, kept = method.get("weights", "equal"), method.get("neighbours_kept", {})
-        right = {
-            "weights": weights == "equal" if isinstance(weights, str) else len(weights) == members,
-            "whitened": all(place in range(members) for place in method.get("whitened", ())),
-            "trusted": method.get("trusted", 0) in range(members),
-            "neighbours_kept": fits([*kept.values()], [float]) and all(re.fullmatch("[0-9]{1,9}", k) for k in kept),
-        }
-        wrong = [name for name, is_right in right.items() if not is_right]
-    if wrong:
-        raise ValueError(f"{wrong[0]} of the method is {short_value(method.get(wrong[0]))}")
+@dataclass(frozen=True)
+class NamedTensors:
+    """The tensors of a file whose names have a prefix; each is taken once."""
 
+    tensors: dict[str, NDArray[Any]]
+    prefix: str = ""
 
-def take_from(tensors: dict[str, NDArray[Any]], prefix: str = "") -> Callable[..., NDArray[Any]]:
-    """Return a function that takes the tensor of a name behind the prefix, if it has the shape that it must have."""
-
-    def take(name: str, *shape: int) -> NDArray[Any]:
-        tensor = tensors.pop(prefix + name)
+    def take(self, name: str, *shape: int) -> NDArray[Any]:
+        """Return the tensor of that name behind the prefix; a ValueError if it has another shape."""
+        tensor = self.tensors.pop(self.prefix + name)
         if tensor.shape != shape:
-            raise ValueError(f"{prefix}{name} has shape {tensor.shape} instead of {shape}")
+            raise ValueError(f"{self.prefix}{name} has shape {tensor.shape} instead of {shape}")
         return tensor
-
-    return take
 
 
 def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
@@ -291,7 +298,7 @@ def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
     for name, kind in _FACTS.items():
         if type(config[name]) is not kind:
             raise TypeError(f"{name} is {config[name]!r}")
-    take, dim = take_from(tensors), config["dim"]
+    take, dim = NamedTensors(tensors).take, config["dim"]
     # Some projections have no tensors. Every member has, so a model's vectors are shorter than all of them together.
     if not 0 < dim <= sum(map(np.size, tensors.values())):
         raise ValueError(f"dim is {dim}, which does not fit the tensors")
@@ -300,7 +307,7 @@ def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
     for j, (facts, spec) in enumerate(zip(config["projections"], members, strict=True)):
         if facts["kind"] not in PROJECTIONS:
             raise ValueError(f"unknown projection {facts['kind']!r}")
-        own = take_from(tensors, f"projection.{j}.")
+        own = NamedTensors(tensors, f"projection.{j}.").take
         projections.append(PROJECTIONS[facts["kind"]].restored(facts, spec.settings.dim, dim, own))
     spectrum = take("spectrum", dim) if config["has_spectrum"] else None
     leading = None
@@ -309,16 +316,20 @@ def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
         if known is not None or config["format"] == 2:
             leading = Leading(take("leading.values", known), take("leading.directions", dim, known))
     fingerprints = tuple(take(f"fingerprint.{j}", len(PROBES), spec.settings.dim) for j, spec in enumerate(members))
-    _check_method(config["method"], len(members))
-    meta = Meta(config["method"], dim, tuple(projections), config["normalize"], spectrum, config["rows"], leading)
+    method = config["method"]
+    json.dumps(method, allow_nan=False, ensure_ascii=False).encode()  # as the server sends it
+    for name, is_right in _METHOD_FACTS.items():
+        if (name in method or name == "name") and not is_right(method.get(name), len(members)):
+            raise ValueError(f"{name} of the method is {short_value(method.get(name))}")
+    meta = Meta(method, dim, tuple(projections), config["normalize"], spectrum, config["rows"], leading)
     dims = tuple(spec.settings.dim for spec in members)
     if meta.view_dims != dims:
         raise ValueError(f"projections take {meta.view_dims}, members give {list(dims)}")
     predictor, translation = None, None
     if config["format"] > 2 and config["predictor"] is not None:
-        predictor = Predictor.restored(config["predictor"], meta, take_from(tensors, "predictor."))
+        predictor = Predictor.restored(config["predictor"], meta, NamedTensors(tensors, "predictor.").take)
     if config["format"] > 2 and config["translation"] is not None:
-        part = take_from(tensors, "translation.")
+        part = NamedTensors(tensors, "translation.").take
         translation = Translation.restored(config["translation"], dim, dims[meta.counted[0]], part)
     if tensors:
         raise ValueError(f"unexpected tensors {sorted(tensors)}")

@@ -35,7 +35,7 @@ from ensembed.methods.map_choice import FittedMap, Translated, apply_projection,
 from ensembed.methods.meta import PROJECTIONS, Projection
 from ensembed.methods.view_maps import KINDS, MapKind
 from ensembed.models.opening import ModelLike
-from ensembed.models.saved_model import take_from
+from ensembed.models.saved_model import NamedTensors
 from ensembed.models.translation import LEAST, Verdict, verdict
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import unit_rows
@@ -322,12 +322,12 @@ class _Migration:
             raise ValueError(f"the checksum of {MAP} does not fit")
         tensors = load_tensors(data)
         columns, dim = self._old.manifest.spec.dim, self._encoder.dim
-        facts, own = self._state["projection"], take_from(tensors, "projection.")
+        facts, own = self._state["projection"], NamedTensors(tensors, "projection.").take
         self._projection: Projection = PROJECTIONS[facts["kind"]].restored(facts, columns, dim, own)
-        familiarity = take_from(tensors, "familiarity.")
+        familiarity = NamedTensors(tensors, "familiarity.").take
         self._familiarity = Familiarity.restored(self._state["familiarity"], dim, familiarity)
         self._keys = _sorted_keys(tensors["sample.keys"])
-        self._vectors = take_from(tensors)("sample.vectors", len(self._keys), dim)
+        self._vectors = NamedTensors(tensors).take("sample.vectors", len(self._keys), dim)
 
     def _write_state(self) -> None:
         write_atomically(

@@ -76,8 +76,8 @@ def serve(
     from ensembed.serve.uvicorn_server import LOOPBACK, address_of, is_loopback, listen, run
 
     keys, hosts = read_keys(keys_file), (*LOOPBACK, host, *hosts) if is_loopback(host) else hosts
-    sizes = {"max_body_bytes": max_body_mb << 20, "cache_bytes": cache_mb << 20}
-    limits = Settings(**settings, **sizes, keys=keys, hosts=hosts)
+    settings |= {"max_body_bytes": max_body_mb << 20, "cache_bytes": cache_mb << 20}
+    limits = Settings(**settings, keys=keys, hosts=hosts)
     _log_to_stderr(requests=log_requests)
     with listen(host, port) as bound:
         if not is_loopback(host) and not keys:

@@ -142,7 +142,10 @@ class Ensemble(Shown):
         if pairs is None and not method.needs_rows:
             if isinstance(sentences, Sequence) and not sentences:
                 return MetaEncoder(self, method.build(self.dims))
-            corpus = _sample(corpus) if len(corpus) > SAMPLE else corpus  # rows are for the leading directions only
+            if len(corpus) > SAMPLE:  # rows are for the leading directions only
+                from ensembed.reliability.estimate import sample_rows, sample_sentences  # most fits do without
+
+                corpus = ListCorpus(sample_sentences(corpus, sample_rows(len(corpus), corpus, SAMPLE, 0)))
         store, engine = store or ViewStore(), engine or Local()
         views = engine.embed_all(store, corpus, self.encoders, progress=progress)
         names = [encoder.spec.name for encoder in self.encoders]
@@ -188,13 +191,6 @@ def _method_of(method: object, parameters: Mapping[str, Any]) -> Method:
         raise InputError(f"a method is a name such as 'gcca' or an object such as GCCA(dim=512), not {method!r}")
     given = ", ".join(f"{name}=…" for name in parameters)
     raise InputError(f"the parameters of a method that is an object are its own: {type(method).__name__}({given})")
-
-
-def _sample(corpus: Corpus) -> Corpus:
-    """Return `SAMPLE` of the sentences, chosen at random."""
-    from ensembed.reliability.estimate import sample_rows, sample_sentences  # most fits do without
-
-    return ListCorpus(sample_sentences(corpus, sample_rows(len(corpus), corpus, SAMPLE, 0)))
 
 
 def _neighbours_kept(meta: Meta, views: Views, corpus: Corpus) -> dict[str, float]:

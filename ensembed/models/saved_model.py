@@ -171,13 +171,6 @@ def is_model(name: str | Path) -> bool:
     return bool(str(folder)) and os.path.isfile(Path(folder) / CONFIG)  # noqa: PTH113 - False if no file can have the name
 
 
-def _as_encoder(folder: Path, config: object) -> str:
-    """Return what to call a folder of another library, such as a student of `distil`; empty if that is not known."""
-    is_static = isinstance(config, dict) and config.get("model_type") == "model2vec"
-    kind = "model2vec" if is_static else "st" if (folder / "modules.json").is_file() else ""
-    return f"; as an encoder it is called {kind}:{folder}" if kind else ""
-
-
 def read_model(folder: Path) -> SavedModel[SavedSpec]:
     """Read a saved model, or raise a ModelError that says what is wrong with it."""
     try:
@@ -193,13 +186,14 @@ def read_model(folder: Path) -> SavedModel[SavedSpec]:
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{folder} cannot be read: {error}") from error
     layout = config.get("format") if isinstance(config, dict) else None
-    if layout is None:
-        raise ModelError(f"{folder} is not a saved model: its {CONFIG} is of another kind{_as_encoder(folder, config)}")
+    if layout is None:  # perhaps of another library, such as a student of `distil`
+        is_static = isinstance(config, dict) and config.get("model_type") == "model2vec"
+        kind = "model2vec" if is_static else "st" if (folder / "modules.json").is_file() else ""
+        hint = f"; as an encoder it is called {kind}:{folder}" if kind else ""
+        raise ModelError(f"{folder} is not a saved model: its {CONFIG} is of another kind{hint}")
     if layout not in range(1, FORMAT_VERSION + 1):
-        raise ModelError(
-            f"{folder} has model format {layout!r}; ensembed {__version__} reads 1 to {FORMAT_VERSION}: upgrade "
-            "ensembed"
-        )
+        reads = f"ensembed {__version__} reads 1 to {FORMAT_VERSION}: upgrade ensembed"
+        raise ModelError(f"{folder} has model format {layout!r}; {reads}")
     if not intact:
         problem = "do not belong together: the save was interrupted, or a file was changed"
         raise ModelError(f"{folder}: {CONFIG} and {TENSORS} {problem}")

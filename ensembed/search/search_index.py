@@ -329,7 +329,10 @@ class Index(Shown):
             rows = range(len(names)) if given_ids is None else self._chosen(names, replace)
             if len(rows):
                 if vectors is None:
-                    matrix = self._encode([checked[i] for i in rows], progress)
+                    check_constant(self.model)
+                    encoder = self.documents_of(self.model)
+                    encoded = encoder.encode([checked[i] for i in rows], progress=progress)
+                    matrix = check_vectors(encoded, manifest.spec.dim)
                 else:
                     matrix = check_vectors(vectors, manifest.spec.dim, len(checked))[list(rows)]
                 lines = [segments.record_line(names[i], checked[i], checked_metadata[i]) for i in rows]
@@ -497,11 +500,6 @@ class Index(Shown):
             problem = f"{self.folder} was made with another {_described(saved)}: this one {change}"
             raise SearchIndexError(f"{problem}; {way_out}")
         return model
-
-    def _encode(self, texts: list[str], progress: Progress) -> FloatArray:
-        check_constant(self.model)
-        documents = self.documents_of(self.model)
-        return check_vectors(documents.encode(texts, progress=progress), self.manifest.spec.dim)
 
     def _fresh_ids(self, count: int) -> list[str]:
         """Return the next numbers, with a + where the user has used a number as an id already."""

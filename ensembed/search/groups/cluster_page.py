@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import FloatArray
 from ensembed.models.model_vectors import model_vectors
 from ensembed.models.opening import ModelLike, open_model
-from ensembed.search.groups.clusters import Cluster, Clusters
+from ensembed.search.groups.clusters import Clusters
 from ensembed.search.groups.group_rows import distinct_rows, leading_directions, unit_matrix
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
@@ -94,10 +94,6 @@ def _count(sentences: int, different: int) -> str:
     return f"{sentences} sentences" + (f" ({different} different ones)" if different < sentences else "")
 
 
-def _name(cluster: Cluster) -> str:
-    return ", ".join(cluster.words[:_NAME_WORDS]) or f"cluster {cluster.number}"
-
-
 def _colour(number: int) -> str:
     return f"--hue:{number * _TURN % 360:.0f}" if number >= 0 else "--chroma:0%"
 
@@ -120,7 +116,8 @@ def _map(clusters: Clusters, rows: NDArray[np.int64], places: NDArray[np.float64
             while any(abs(x - left) < _NAME_WIDE and abs(y - top) < _NAME_HIGH for left, top in placed):
                 y += _NAME_HIGH  # names on top of each other cannot be read
             placed.append((x, y))
-            names.append(f'<text x="{x:.0f}" y="{y:.0f}">{html.escape(_name(cluster))}</text>')
+            name = ", ".join(cluster.words[:_NAME_WORDS]) or f"cluster {cluster.number}"
+            names.append(f'<text x="{x:.0f}" y="{y:.0f}">{html.escape(name)}</text>')
     return "\n".join(points + names)
 
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 import numpy as np
@@ -25,7 +26,7 @@ from ensembed.cli.options import (
     force_option,
     how_options,
 )
-from ensembed.corpora.corpus import Lines, file_kind
+from ensembed.corpora.corpus import FileKind, Lines, file_kind
 from ensembed.encoders import Encoder
 from ensembed.errors import CorpusError, InputError, UnknownEncoderError
 from ensembed.models.opening import HUB, open_model
@@ -113,11 +114,8 @@ def encode(
     # A pipe can be opened only once.
     source = sys.stdin.buffer if shown == STDIN else path if path.is_file() else path.open("rb")
     kind = how.file_format or file_kind(source, shown, how.column)
-    if kind == "text" and how.column is None:
-        sentences: Iterator[str] = iter(Lines(source, shown, how.errors))
-    else:
-        columns = Columns(None if kind == "parquet" else kind, how.column, None)
-        sentences = (record.text for record in columns.file(source, shown, how.errors))
+    is_text = kind == "text" and how.column is None
+    sentences = iter(Lines(source, shown, how.errors)) if is_text else _texts_of_records(source, shown, kind, how)
     batches = iter(lambda: list(itertools.islice(sentences, _BATCH)), [])
     dim = encoder.spec.dim
     if out is not None:
@@ -139,6 +137,11 @@ def encode(
             click.echo(f"{out}: {rows} rows of {dim}")
         return
     _print(encoder, batches, how.as_json)
+
+
+def _texts_of_records(source: Path | BinaryIO, shown: str, kind: FileKind, how: How) -> Iterator[str]:
+    columns = Columns(None if kind == "parquet" else kind, how.column, None)
+    return (record.text for record in columns.file(source, shown, how.errors))
 
 
 def _print(encoder: Encoder, batches: Iterator[list[str]], as_json: bool) -> None:

@@ -235,11 +235,6 @@ class OnnxModel(Encoder):
         if recorded != dim:
             raise ModelError(f"{folder / CONFIG} is damaged: its dim is {recorded!r}, the graph's {dim}; export again")
 
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that determines the vectors."""
-        return self._spec
-
     def truncate(self, k: int) -> NoReturn:
         """Raise a DimensionError: an export does not know the leading dimensions of its model."""
         raise DimensionError(

@@ -212,14 +212,13 @@ def migrate(
     old = Index.open(folder, threads=threads, progress=progress, **opening)
     encoder = old.open_other(model)
     check_constant(encoder)
-    source = str(model) if source is None and isinstance(model, str | Path) else source
     _check_folders(old, encoder, folder, out)
     make_folder(out)
     with lock_index(FileLock(out / ".lock"), out, wait):
         if os.path.lexists(out / MANIFEST) and not (out / STATE).exists():
             raise SearchIndexError(f"there is an index in {out} already: name another folder")
         documents = encoder.document_encoder
-        run = _Migration(old.snapshot, out, documents, lasting_source(encoder, source))
+        run = _Migration(old.snapshot, out, documents, lasting_source(encoder, source, model))
         resumed = run.resume()
         if not os.path.lexists(out / MANIFEST):  # else it was killed after the last step
             if not resumed:

@@ -84,12 +84,15 @@ def choose(
     here = [entry.name for entry in catalog().values() if entry.kind != "dataset" and entry.dim and is_pulled(entry)]
     names = list(dict.fromkeys(names or here))
     if len(names) < 2:
-        raise click.UsageError("There is nothing to choose from: name two encoders or more, or pull some first.")
+        raise click.UsageError(
+            "There is nothing to choose from: name two encoders or more, or first: ensembed pull minilm use-m3"
+        )
     with how.open_corpus(corpus) as source, how.progress() as progress:
         sample = sample_rows(len(source), source, rows, seed)
         if len(sample) < LEAST_ROWS:
             raise InputError(
-                f"{source} holds {len(sample)} distinct sentences: it takes at least {LEAST_ROWS} to choose encoders by"
+                f"{source} holds {len(sample)} distinct sentences: it takes at least {LEAST_ROWS} to choose encoders "
+                "by; take a larger corpus, or fit without a choice: ensembed fit CORPUS --weights equal --out MODEL"
             )
         sentences = sample_sentences(source, sample)
         models = [how.open_model(name, progress) for name in names]

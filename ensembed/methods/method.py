@@ -148,7 +148,9 @@ class Method(ABC):
 
         rows = views[0].shape[0]
         if rows < 2:
-            raise InputError(f"weights by reliability need at least two sentences to learn from, got {rows}")
+            raise InputError(
+                f"weights by reliability need at least two sentences to learn from, got {rows}: write one a line"
+            )
         estimate = reliability(views, sentences=sentences, names=names, progress=progress)
         if estimate.decided == "too few":
             warnings.warn(

@@ -25,7 +25,7 @@ def pull(names: tuple[str, ...], everything: bool, force: bool, quiet: bool, as_
 
     \b
     Examples:
-      ensembed pull minilm use-lite wordllama
+      ensembed pull minilm use-m3
       ensembed pull --all
     """
     if not names and not everything:

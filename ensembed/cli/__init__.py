@@ -42,24 +42,6 @@ _INSTEAD = {  # of options that newcomers try and a command does not have
     "--normalize": 'The name of an encoder takes it, in quotes: "NAME?normalize=true"; scale those of a model yourself',
     "--batch-size": 'Only models of sentence-transformers take it, in their names: "st:NAME?batch_size=8"',
 }
-_RESUMABLE = (
-    "demo",
-    "pull",
-    "data",
-    "compare",
-    "reliability",
-    "choose",
-    "embed",
-    "fit",
-    "dedupe",
-    "cluster",
-    "distil",
-    "reproduce",
-    "index",
-    "translate",
-    "migrate",
-)
-
 
 # The first sentence of each command's help, in the order of docs/reference/cli.md. It is here so that the list can be
 # printed without importing them; a test compares it with the commands.
@@ -93,6 +75,7 @@ SUMMARIES = {
     "serve": "Serve MODEL (a saved model's folder, an encoder's name) over HTTP.",
     "bench": "Measure what the members of an ensemble cost on this machine.",
 }
+_RESUMABLE = frozenset(SUMMARIES) - {"encoders", "encode", "similarity", "evaluate", "push", "search", "serve", "bench"}
 
 
 class OnDemandGroup(click.Group):
@@ -212,7 +195,6 @@ def _with_effects(arguments: Sequence[str]) -> list[str]:
     Click would take any word behind it for its value. A word that looks like misspelt effects is an error, not consent
     to all of them.
     """
-    from difflib import get_close_matches  # not needed by help and completion
 
     def correct(effect: str) -> list[str]:
         return get_close_matches(effect.strip().lower(), EFFECTS, n=1, cutoff=0.75)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -292,3 +292,14 @@ class MomentMethod(Method):
         """Make one pass over the views for their moments, then solve."""
         moments = passes.moments(views, how, normalize=self.normalize)
         return self.solve(moments, [view.shape[1] for view in views])
+
+
+def fit_supported(method: Method, fit: Callable[[Any], Meta]) -> Meta:
+    """Return `fit(method)`; if the rows do not support its dimensions, take as many as they support."""
+    try:
+        return fit(method)
+    except DimensionError as error:
+        if not error.supported:
+            raise
+        fewer: dict[str, Any] = {"dim": error.supported}  # what raises this has a `dim`
+        return fit(dataclasses.replace(method, **fewer))

@@ -224,7 +224,7 @@ class Manifest:
         }
         if self.translated:
             facts["translated"] = json.loads(json.dumps(asdict(self.translated)))
-        return json.dumps(facts | {"sha256": _json_hash(facts)}, indent=1).encode() + b"\n"
+        return json.dumps(facts | {"sha256": json_hash(facts)}, indent=1).encode() + b"\n"
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Manifest:
@@ -253,7 +253,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
         facts = read_json(path)
-        intact = facts.pop("sha256") == _json_hash(facts)
+        intact = facts.pop("sha256") == json_hash(facts)
         if intact and facts["format"] not in range(1, FORMAT_VERSION + 1):
             reads = f"ensembed {__version__} reads 1 to {FORMAT_VERSION}: upgrade ensembed"
             raise SearchIndexError(f"{folder} has index format {facts['format']!r}; {reads}")
@@ -274,7 +274,8 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def _json_hash(facts: Mapping[str, Any]) -> str:
+def json_hash(facts: Mapping[str, Any]) -> str:
+    """Return the hash of plain JSON, however it is laid out."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -417,10 +418,3 @@ class BlockSums:
     def result(self) -> NDArray[np.uint32]:
         """Return the checksums of all blocks."""
         return np.array(self._sums + ([zlib.crc32(self._rest)] if self._rest else []), np.uint32)
-
-
-def block_sums(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[np.uint32]:
-    """Read an `.npy` file and return the checksum of every block of its data."""
-    with path.open("rb") as file:
-        file.seek(len(npy_header(shape, dtype)))
-        return np.array([zlib.crc32(block) for block in iter(lambda: file.read(_BLOCK), b"")], np.uint32)

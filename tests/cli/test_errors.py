@@ -186,7 +186,7 @@ def test_the_first_errors_of_a_newcomer_name_the_next_command(
     monkeypatch.chdir(tmp_path)
     assert "ensembed demo" in fails("fit", "--out", "m", code=2)
     assert "ensembed demo" in fails("fit", "corpus.txt", "--out", "m")
-    assert "ensembed fit corpus.txt --out my-model" in fails("similarity", "my-model", "a dog", "a cat")
+    assert "to make a model: ensembed fit" in fails("similarity", "my-model", "a dog", "a cat")
     assert "give one with a sentence a line" in fails("encode", "demo", "sentences.txt")
     Path("windows.txt").write_text("a dog\na cat\n", encoding="utf-16")
     assert "iconv -f utf-16 -t utf-8 OLD > NEW" in fails("fit", "windows.txt", "-e", "demo", "--out", "m")

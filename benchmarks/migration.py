@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search import Index, migration
 from ensembed.support.atomic_files import sync, write_atomically
+from ensembed.support.progress import Progress
 from ensembed.support.provenance import provenance
 from ensembed.support.text_tables import markdown_table
 from ensembed.views import ViewStore
@@ -121,11 +122,11 @@ def migrate(folder: Path, rows: int) -> Figures:
             for path in copies:
                 path.unlink()
 
-    def both(run: Any, segment: Any, number: int, report: Callable[[int], None]) -> Any:  # noqa: ANN401 - as they are
+    def both(run: Any, segment: Any, number: int, progress: Progress) -> Any:  # noqa: ANN401 - as they are
         files = [folder / "old" / facts.name for facts in segment.facts.files.values()]
         if number % 2:
             copy_segment(files)
-        facts = translate_segment(run, segment, number, report)
+        facts = translate_segment(run, segment, number, progress)
         if not number % 2:
             copy_segment(files)
         return facts

@@ -1,4 +1,4 @@
-"""What an audit found in folders of sentence-transformers, by names that version 0.1 has, too: every test fails on it."""
+"""What an audit found in folders of sentence-transformers, by names that version 0.1 has: every test fails on it."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def first_query(folder: Path, Q: NDArray[np.float32], repeats: int) -> list[floa
     def ask(checked: bool) -> None:
         index = Index.open(folder)
         if not checked:
-            for segment in index._snapshot.segments:
+            for segment in index.snapshot.segments:
                 segment.vectors._unread[:] = False
         index.search(Q, K)
 

@@ -216,7 +216,7 @@ class Experiment:
         options = {"dim": largest} if method in ("svd", "gcca") else {}
         return ensemble.fit(self.corpus, make_method(method, **options), store=self.store, progress=self.progress)
 
-    def _vectors(self, name: str, task: Task, what: str) -> FloatArray:
+    def _vectors(self, name: str, task: Ranking, what: str) -> FloatArray:
         return text_vectors(self.encoders[name], task.texts()[what], store=self.store)
 
     def milliseconds(self, name: str) -> float:

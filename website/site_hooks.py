@@ -38,6 +38,7 @@ OUTSIDE = (
 # Where their copies are on the site.
 COPIES = "repository"
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+_SHORT_CODE = re.compile(r"(?<!<pre>)<code>([^<]{1,24})</code>")
 _FENCE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 
 
@@ -79,6 +80,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     parts = _FENCE.split(markdown)
     # Odd parts are code. A line of code by indentation holds no link in our pages.
     return "".join(part if i % 2 else _LINK.sub(rewrite, part) for i, part in enumerate(parts))
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - mkdocs'
+    """Mark short names and options, which docs/site.css keeps on one line."""
+    return _SHORT_CODE.sub(r'<code class="short">\1</code>', html)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001 - mkdocs'

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 import time
+import timeit
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 
 import click
@@ -81,14 +82,18 @@ def choose(
       ensembed choose corpus.txt -e gte-small -e minilm -e use-m3 --members 2 --dims 512 --json
     """
     names = [part for name in encoders for part in (split_names(name) if "," in name else (name,))]
-    names = list(dict.fromkeys(names or [entry.name for entry in catalog().values() if _usable(entry.name)]))
+    here = [entry.name for entry in catalog().values() if entry.kind != "dataset" and entry.dim and is_pulled(entry)]
+    names = list(dict.fromkeys(names or here))
     if len(names) < 2:
-        raise click.UsageError("There is nothing to choose from: name two encoders or more, or pull some first.")
+        raise click.UsageError(
+            "There is nothing to choose from: name two encoders or more, or first: ensembed pull minilm use-m3"
+        )
     with how.open_corpus(corpus) as source, how.progress() as progress:
         sample = sample_rows(len(source), source, rows, seed)
         if len(sample) < LEAST_ROWS:
             raise InputError(
-                f"{source} holds {len(sample)} distinct sentences: it takes at least {LEAST_ROWS} to choose encoders by"
+                f"{source} holds {len(sample)} distinct sentences: it takes at least {LEAST_ROWS} to choose encoders "
+                "by; take a larger corpus, or fit without a choice: ensembed fit CORPUS --weights equal --out MODEL"
             )
         sentences = sample_sentences(source, sample)
         models = [how.open_model(name, progress) for name in names]
@@ -110,18 +115,11 @@ def choose(
     click.echo("\n".join(_lines(estimate, choice, command)))
 
 
-def _usable(name: str) -> bool:
-    entry = catalog()[name]
-    return entry.kind != "dataset" and entry.dim is not None and is_pulled(entry)
-
-
 def _cost(model: Encoder, sentences: Sequence[str]) -> float:
     """Return the milliseconds that a sentence takes, in a batch: the least of some runs after the first."""
-    times = [time.perf_counter()]
-    for _ in range(1 + _REPEATS):  # the first run loads what is needed, starts threads and takes memory
-        model.encode(list(sentences))
-        times.append(time.perf_counter())
-    return 1000 * min(end - start for start, end in pairwise(times[1:])) / len(sentences)
+    encode = partial(model.encode, list(sentences))
+    encode()  # loads what is needed, starts threads and takes memory
+    return 1000 * min(timeit.repeat(encode, timer=time.perf_counter, number=1, repeat=_REPEATS)) / len(sentences)
 
 
 def _rows(estimate: Reliability, choice: Choice, costs: Sequence[float], sizes: Sequence[int]) -> list[list[str]]:
@@ -130,10 +128,8 @@ def _rows(estimate: Reliability, choice: Choice, costs: Sequence[float], sizes: 
         mark = " *" if j in choice.best.members else ""
         below = f"{max(estimate.standings[estimate.best, j], 0.0):.1f}"
         sure = "" if better is None else f"{better:.0%}"
-        figures = [below, sure, f"{costs[j]:.3g}", str(sizes[j]), f"{100 * choice.adds[j]:+.1f}"]
-        if choice.best.members == (j,):
-            figures[-1] = ""
-        rows.append([f"{estimate.names[j]}{mark}", *figures])
+        adds = "" if choice.best.members == (j,) else f"{100 * choice.adds[j]:+.1f}"
+        rows.append([f"{estimate.names[j]}{mark}", below, sure, f"{costs[j]:.3g}", str(sizes[j]), adds])
     return rows
 
 

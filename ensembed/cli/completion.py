@@ -7,6 +7,8 @@ Files, folders and choices are completed by click itself.
 from __future__ import annotations
 
 import glob
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -18,16 +20,12 @@ from ensembed.models.named_ensembles import ENSEMBLES
 from ensembed.models.saved_model import CONFIG
 
 
-class EncoderType(click.types.StringParamType):
-    """The name of an encoder, or several with commas between them."""
+@dataclass(eq=False)
+class NamesType(click.types.StringParamType):
+    """A name, or several with commas between them; `names` returns what can be written, each with what it is."""
 
-    name = "encoder"
-
-    def names(self, _incomplete: str) -> dict[str, str]:
-        """Return what can be written, each with what it is."""
-        encoders = {name: entry.title for name, entry in catalog().items() if entry.kind != "dataset"}
-        kinds = dict.fromkeys((f"{scheme}:" for scheme in (*KINDS, *plugins())), "a kind of encoder")
-        return encoders | {"demo": "hashed words, for trying things out"} | kinds
+    names: Callable[[str], Mapping[str, str]]
+    name: str = "encoder"
 
     def shell_complete(
         self,
@@ -42,42 +40,23 @@ class EncoderType(click.types.StringParamType):
         return items or [CompletionItem(incomplete, type="file")]
 
 
-class EnsembleType(EncoderType):
-    """The name of an ensemble, or several encoders with commas between them."""
-
-    name = "ensemble"
-
-    def names(self, incomplete: str) -> dict[str, str]:
-        """Return the ensembles, then the encoders."""
-        return {name: ", ".join(members) for name, members in ENSEMBLES.items()} | super().names(incomplete)
+def _encoders(_incomplete: str) -> dict[str, str]:
+    encoders = {name: entry.title for name, entry in catalog().items() if entry.kind != "dataset"}
+    kinds = dict.fromkeys((f"{scheme}:" for scheme in (*KINDS, *plugins())), "a kind of encoder")
+    return encoders | {"demo": "hashed words, for trying things out"} | kinds
 
 
-class ModelType(EncoderType):
-    """The folder of a saved model, or the name of an encoder."""
-
-    name = "model"
-
-    def names(self, incomplete: str) -> dict[str, str]:
-        """Return the folders of saved models that begin like this, then the encoders."""
-        paths = glob.glob(f"{glob.escape(incomplete)}*")  # noqa: PTH207 - begins with what was typed, even ./
-        folders = sorted(path for path in paths if (Path(path) / CONFIG).is_file())
-        return dict.fromkeys(folders, "a saved model") | super().names(incomplete)
+def _ensembles(incomplete: str) -> dict[str, str]:
+    return {name: ", ".join(members) for name, members in ENSEMBLES.items()} | _encoders(incomplete)
 
 
-class PulledType(EncoderType):
-    """What `ensembed pull` fetches."""
-
-    def names(self, _incomplete: str) -> dict[str, str]:
-        """Return the catalogue."""
-        return {name: entry.title for name, entry in catalog().items()}
-
-
-class DataSetType(EncoderType):
-    """What `ensembed data fetch` fetches."""
-
-    def names(self, _incomplete: str) -> dict[str, str]:
-        """Return the data sets."""
-        return {name: entry.title for name, entry in data_sets().items()}
+def _models(incomplete: str) -> dict[str, str]:
+    """Return the folders of saved models that begin like this, then the encoders."""
+    paths = glob.glob(f"{glob.escape(incomplete)}*")  # noqa: PTH207 - begins with what was typed, even ./
+    folders = sorted(path for path in paths if (Path(path) / CONFIG).is_file())
+    return dict.fromkeys(folders, "a saved model") | _encoders(incomplete)
 
 
-ENCODER, ENSEMBLE, MODEL, PULLED, DATA_SET = EncoderType(), EnsembleType(), ModelType(), PulledType(), DataSetType()
+ENCODER, ENSEMBLE, MODEL = NamesType(_encoders), NamesType(_ensembles, "ensemble"), NamesType(_models, "model")
+PULLED = NamesType(lambda _: {name: entry.title for name, entry in catalog().items()})
+DATA_SET = NamesType(lambda _: {name: entry.title for name, entry in data_sets().items()})

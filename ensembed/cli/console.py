@@ -25,6 +25,13 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: 
     click.echo(text_table(headers, [[printable(cell) for cell in row] for row in rows], left=left))
 
 
+def print_index_facts(facts: Mapping[str, Any]) -> None:
+    """Print what is in a search index."""
+    shown = {**facts, "bytes": human_bytes(facts["bytes"])}
+    rows = [[key, str(value)] for key, value in shown.items() if value or key != "without_block_checksums"]
+    print_table(["what", ""], rows, left=2)
+
+
 def print_sentence(sentence: Mapping[str, Any]) -> None:
     """Print a sentence of a group on one line: its cosine, its id or its row, its text."""
     text, name = " ".join(sentence["text"].split()), str(sentence.get("id", sentence["row"]))

@@ -8,7 +8,7 @@ import click
 
 from ensembed.cli.completion import DATA_SET
 from ensembed.cli.console import human_bytes, print_json, print_table
-from ensembed.cli.options import FOLDER, How, json_option, quiet_option
+from ensembed.cli.options import FOLDER, How, how_options, json_option
 from ensembed.errors import DatasetError
 from ensembed.fetch.catalog import DataSet, data_set, data_sets
 from ensembed.fetch.fetcher import Fetched
@@ -62,9 +62,8 @@ def data(context: click.Context, as_json: bool) -> None:
 )
 @click.option("--force", is_flag=True, help="Fetch again what is there already, and replace it.")
 @click.option("--keep-archives", "keep", is_flag=True, help="Keep the downloaded archives in the cache.")
-@quiet_option
-@json_option
-def fetch(names: tuple[str, ...], everything: bool, quiet: bool, as_json: bool, **settings: Any) -> None:  # noqa: ANN401 - the options
+@how_options(["quiet", "as_json"])
+def fetch(names: tuple[str, ...], everything: bool, how: How, **settings: Any) -> None:  # noqa: ANN401 - the options
     """Fetch data sets by NAME from their publishers and check every file against its pinned hash.
 
     The licences are shown first. Files are put in place when all files of a set are downloaded and checked. An
@@ -84,13 +83,13 @@ def fetch(names: tuple[str, ...], everything: bool, quiet: bool, as_json: bool, 
         click.echo("\n  ".join(lines), err=True)
     done: list[Fetched] = []
     failures: dict[str, str] = {}
-    with How(quiet=quiet).progress() as progress:
+    with how.progress() as progress:
         for entry in chosen:
             try:
                 done.append(fetch_data(entry, **settings, progress=progress))
             except DatasetError as error:
                 failures[entry.name] = str(error)
-    if as_json:
+    if how.as_json:
         facts = [{"name": f.name, "source": f.source, "folder": str(f.folder), "error": None} for f in done]
         failed = [{"name": n, "source": None, "folder": None, "error": error} for n, error in failures.items()]
         print_json(facts + failed)

@@ -7,15 +7,14 @@ from importlib.util import find_spec
 import click
 
 from ensembed.cli.completion import PULLED
-from ensembed.cli.options import How, json_option, quiet_option
+from ensembed.cli.options import How, how_options
 from ensembed.models.named_ensembles import named_ensemble
 
 
 @click.command()
 @click.argument("encoders", nargs=-1, type=PULLED)
-@quiet_option
-@json_option
-def demo(encoders: tuple[str, ...], quiet: bool, as_json: bool) -> None:
+@how_options(["quiet", "as_json"])
+def demo(encoders: tuple[str, ...], how: How) -> None:
     """Repeat the paper's main table on the default encoders, or on ENCODERS of the catalogue, from nothing.
 
     Pulls the encoders and the STS Benchmark, fits every method on its unlabelled sentences, and prints members,
@@ -32,9 +31,9 @@ def demo(encoders: tuple[str, ...], quiet: bool, as_json: bool) -> None:
     from ensembed.paper.tables.table_formats import main_text, to_json
 
     members = [name for text in encoders for name in text.split(",") if name] or list(named_ensemble("default"))
-    with How(quiet=quiet).progress() as progress:
+    with how.progress() as progress:
         findings = run_demo(members, " ".join(["ensembed demo", *members]), progress)
-    if as_json:
+    if how.as_json:
         click.echo(to_json(main_table(findings), findings))
         return
     click.echo(main_text(findings))

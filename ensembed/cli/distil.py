@@ -190,14 +190,12 @@ def _report(teacher: Encoder, corpus: Any, students: list[Encoder], how: How) ->
     from ensembed.reliability.estimate import sample_rows, sample_sentences
 
     sentences = sample_sentences(corpus, sample_rows(len(corpus), corpus, _REPORTED, 0))
-    names = [student.spec.name for student in students]
-    rows: list[dict[str, Any]] = []
+    models, rows = [teacher, *students], list[dict[str, Any]]()
     with how.progress() as progress:
-        compared = compare_students(
-            teacher, [teacher, *students], sentences, clock=time.perf_counter, progress=progress
-        )
-    for name, (figures, seconds) in zip([teacher.spec.name, *names], compared, strict=True):
-        rows.append({"model": name, **figures.to_json(), "sentences_per_second": round(len(sentences) / seconds)})
+        compared = compare_students(teacher, models, sentences, clock=time.perf_counter, progress=progress)
+    for model, (figures, seconds) in zip(models, compared, strict=True):
+        rate = {"sentences_per_second": round(len(sentences) / seconds)}
+        rows.append({"model": model.spec.name, **figures.to_json(), **rate})
     if how.as_json:
         print_json({"sentences": len(sentences), "models": rows})
         return

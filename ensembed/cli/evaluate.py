@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import numpy as np
 
 from ensembed.cli.completion import MODEL
 from ensembed.cli.console import print_json, print_table
 from ensembed.cli.options import PATH, How, how_options
-from ensembed.encoders import Encoder
+from ensembed.corpora.corpus import ListCorpus
+from ensembed.encoders.base import FloatArray
+from ensembed.models.model_vectors import model_vectors
 from ensembed.models.named_ensembles import split_names
-from ensembed.sts import LAYOUTS, NAMES, PROTOCOLS, Dataset, Protocol, Result, evaluate_all, read_pairs
-from ensembed.sts.encode_once import EncodeOnce
+from ensembed.sts import (
+    LAYOUTS,
+    NAMES,
+    PROTOCOLS,
+    Dataset,
+    Protocol,
+    Result,
+    distinct_sentences,
+    evaluate_all,
+    read_pairs,
+)
 from ensembed.sts.find import TESTS, find_sts, text_version
-from ensembed.support.progress import Progress
 from ensembed.support.provenance import provenance
 
 if TYPE_CHECKING:
@@ -85,14 +95,19 @@ def evaluate(
     datasets += [Dataset.of(read_pairs(path)) for path in pairs]
     chosen = _find_tasks(tasks, data)
     results: dict[str, list[Result]] = {}
+    scored: TaskResults | None = None
     with how.progress() as progress:
-        memory = EncodeOnce()  # models often share members
         sources = tuple(dict.fromkeys(name for text in models for name in split_names(text)))
         opened = {source: how.open_model(source, progress, beside=sources) for source in sources}
-        for source, model in opened.items() if datasets else ():
-            encoder = memory.remember(model)
-            results[source] = evaluate_all(partial(encoder.encode, progress=progress), datasets, protocol)
-        scored = _score_tasks(opened, chosen, how, resamples, progress) if chosen else None
+        if datasets:
+            corpus = ListCorpus(distinct_sentences(datasets))
+            views = model_vectors(corpus, list(opened.values()), how.views, progress=progress)
+            for source, view in zip(opened, views, strict=True):
+                results[source] = _score(np.asarray(view[:]), datasets, protocol)
+        if chosen:
+            from ensembed.tasks import evaluate_tasks
+
+            scored = evaluate_tasks(opened, chosen, resamples=resamples, store=how.views, progress=progress)
     if how.as_json:
         _print_json(results, protocol, scored)
         return
@@ -102,6 +117,11 @@ def evaluate(
         if results:
             click.echo()
         _print_tasks(scored, parts)
+
+
+def _score(vectors: FloatArray, datasets: Sequence[Dataset], protocol: Protocol) -> list[Result]:
+    """Score the vectors of the distinct sentences of data sets."""
+    return evaluate_all(lambda _sentences: vectors, datasets, protocol)
 
 
 def _find_tasks(names: Sequence[str], data: Path | None) -> list[Task]:
@@ -119,14 +139,6 @@ def _find_tasks(names: Sequence[str], data: Path | None) -> list[Task]:
         else:
             tasks += find_tasks(name, data)
     return tasks
-
-
-def _score_tasks(
-    models: dict[str, Encoder], tasks: Sequence[Task], how: How, resamples: int, progress: Progress
-) -> TaskResults:
-    from ensembed.tasks import evaluate_tasks
-
-    return evaluate_tasks(models, tasks, resamples=resamples, store=how.views, progress=progress)
 
 
 def _print_json(results: dict[str, list[Result]], protocol: Protocol, scored: TaskResults | None) -> None:
@@ -153,19 +165,12 @@ def _print_tasks(scored: TaskResults, parts: bool) -> None:
     if comparisons:
         click.echo("\nAgainst the best single encoder, by a paired bootstrap test:\n")
         main = {(result.task, result.main) for result in first} | {("mean", "mean")}
-        lines = [
-            [
-                comparison.model,
-                comparison.task,
-                comparison.figure,
-                comparison.member,
-                f"{100 * comparison.difference:+.1f}",
-                f"{100 * comparison.low:+.1f} to {100 * comparison.high:+.1f}",
-                f"{comparison.p_holm:.3f}",
-            ]
-            for comparison in comparisons
-            if parts or (comparison.task, comparison.figure) in main
-        ]
+        lines = []
+        for test in comparisons:
+            if parts or (test.task, test.figure) in main:
+                interval = f"{100 * test.low:+.1f} to {100 * test.high:+.1f}"
+                figures = [f"{100 * test.difference:+.1f}", interval, f"{test.p_holm:.3f}"]
+                lines.append([test.model, test.task, test.figure, test.member, *figures])
         print_table(["model", "task", "figure", "best", "gain", "95%", "p"], lines, left=4)
     click.echo("\nFigures x 100; p by Holm's correction for the number of ensembles.")
 

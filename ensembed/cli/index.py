@@ -6,15 +6,14 @@ import itertools
 import os
 import shlex
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ensembed.cli.completion import MODEL
-from ensembed.cli.console import STDIN, human_bytes, print_json, print_table
+from ensembed.cli.console import STDIN, print_index_facts, print_json
 from ensembed.cli.options import PATH, Columns, Gathered, How, column_options, how_options, read_batches
 from ensembed.corpora.corpus import BadBytes
 from ensembed.corpora.record_files import RecordFile
@@ -48,18 +47,9 @@ setting_options = Gathered(
 )
 
 
-@dataclass(frozen=True)
-class Adding:
-    """How the texts of a file are added: arguments of `add_file`."""
-
-    replace: bool
-    again: bool
-    batch: int
-
-
 adding_options = Gathered(
     "adding",
-    Adding,
+    dict,  # arguments of `add_file`
     {
         "replace": click.option(
             "--replace", is_flag=True, help="Replace rows whose ids come again; otherwise that is an error."
@@ -104,7 +94,7 @@ def index(
     model: str | None,
     settings: dict[str, Any],
     columns: Columns,
-    adding: Adding,
+    adding: dict[str, Any],
     deleted: tuple[str, ...],
     delete_from: str | None,
     change_model: bool,
@@ -149,18 +139,15 @@ def index(
             adding=source is not None,
             change_model=change_model,
             verify=verify,
-            encoders=how.moved,
-            threads=how.threads,
-            trust=how.trust,
             wait=wait,
             progress=progress,
+            **how.opening,
         )
         lines = () if delete_from is None else itertools.chain.from_iterable(read_batches(Path(delete_from)))
         if ids := [*deleted, *(line for line in lines if line.strip())]:
             changes["deleted"] = opened.delete(ids, progress=progress)
         if source is not None:
-            replace, again, batch = adding.replace, adding.again, adding.batch
-            changes |= asdict(add_file(opened, source, replace=replace, again=again, batch=batch, progress=progress))
+            changes |= asdict(add_file(opened, source, **adding, progress=progress))
         if embed_translated is not None:
             changes["embedded"] = opened.embed_translated(embed_translated, progress=progress)
         if compact:
@@ -169,18 +156,11 @@ def index(
     if verify and (rows := facts["without_block_checksums"]):
         problem = f"{rows} rows have no checksums of blocks, so that a search may not notice later damage"
         click.echo(f"note: {problem}; --compact adds them", err=True)
-    _print(facts, changes, how.as_json)
-
-
-def _print(facts: Mapping[str, Any], changes: Mapping[str, Any], as_json: bool) -> None:
-    """Print what is in an index, and what the command changed in it."""
-    if as_json:
+    if how.as_json:
         print_json({**facts, **{f"now_{key}": value for key, value in changes.items()}})
         return
-    shown = {**facts, "bytes": human_bytes(facts["bytes"])}
-    shown = {key: value for key, value in shown.items() if value or key != "without_block_checksums"}
-    shown |= {f"{key} now": value for key, value in changes.items() if value or key in ("added", "deleted", "embedded")}
-    print_table(["what", ""], [[key, str(value)] for key, value in shown.items()], left=2)
+    told = {key: value for key, value in changes.items() if value or key in ("added", "deleted", "embedded")}
+    print_index_facts({**facts, **{f"{key} now": value for key, value in told.items()}})
 
 
 def _source(file: str, columns: Columns, errors: BadBytes) -> RecordFile:

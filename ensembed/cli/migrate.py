@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ensembed.cli.completion import MODEL
-from ensembed.cli.console import human_bytes, print_json, print_table
+from ensembed.cli.console import print_index_facts, print_json, print_table
 from ensembed.cli.options import FOLDER, How, how_options
 from ensembed.methods.map_choice import FittedMap
 from ensembed.methods.view_maps import KINDS, NAMES, named_kinds
@@ -72,14 +72,11 @@ def migrate(
             confirm=confirm,
             store=how.views,
             wait=how.wait,
-            threads=how.threads,
             progress=progress,
-            trust=how.trust,
-            encoders=how.moved,
+            **how.opening,
         )
     facts = index.facts
     if how.as_json:
         print_json(facts)
-        return
-    shown = facts | {"bytes": human_bytes(facts["bytes"])}
-    print_table(["what", ""], [[key, str(value)] for key, value in shown.items()], left=2)
+    else:
+        print_index_facts(facts)

@@ -49,7 +49,6 @@ POSITIVE = click.IntRange(min=1)
 INPUT = click.Path(path_type=Path, allow_dash=True)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program instead of a table.")
-quiet_option = click.option("--quiet", "-q", is_flag=True, help="Draw no progress bars.")
 
 
 class _Threads(click.IntRange):
@@ -61,54 +60,7 @@ class _Threads(click.IntRange):
         return threads
 
 
-threads_option = click.option(
-    "--threads",
-    type=_Threads(min=1),
-    help="Cores to use: encoders, BLAS, torch, tokenizers. [default: all that this process may use]",
-)
-store_option = click.option("--store", type=PATH, help="Where views are kept. [default: `views` in the cache]")
-errors_option = click.option(
-    "--errors", type=click.Choice(["strict", "replace"]), default="strict", help="How to read bytes that are not UTF-8."
-)
-wait_option = click.option(
-    "--wait", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait for another process on the same view."
-)
-trust_option = click.option(
-    "--trust",
-    default="",
-    show_default=False,
-    metavar="[EFFECT,…]",
-    help="Let names in files (a saved model's, an index's) run code, use the network, read special files: some of "
-    f"{', '.join(EFFECTS)}; without any, all of them.",
-)
 force_option = click.option("--force", is_flag=True, help="Replace what is there already.")
-moved_option = click.option(
-    "--encoder",
-    "-e",
-    "moved",
-    multiple=True,
-    metavar="OLD=NEW",
-    help="A member of a saved model that has moved: its name in the model, and its name now.",
-)
-missing_option = click.option(
-    "--missing",
-    type=click.Choice(MISSING),
-    default="error",
-    help="What to do when a member of a saved model fails: report the error, drop the member, or predict what it would "
-    "add.",
-)
-time_limit_option = click.option(
-    "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Seconds that a member may take for a batch of texts; a slower one counts as failed. [default: no limit]",
-)
-column_option = click.option(
-    "--text-column",
-    "--column",
-    "column",
-    metavar="NAME",
-    help="Column with the texts (CSV, TSV, JSONL, Parquet). [default: text; of Parquet the only one of strings]",
-)
 format_option = click.option(
     "--format",
     "file_format",
@@ -147,16 +99,6 @@ def open_corpus(path: Path | str, **how: Any) -> Iterator[Corpus]:  # noqa: ANN4
     if isinstance(path, str) or not (str(path) == "-" or path.is_fifo()):
         yield open_stored_corpus(path, **how)
         return
-    with on_disk(path) as (file, name):
-        yield open_stored_corpus(file, **how, name=name)
-
-
-@contextmanager
-def on_disk(path: Path) -> Iterator[tuple[Path, str | None]]:
-    """Give a file that can be read twice, and its name in error messages if it is a copy of a pipe."""
-    if str(path) != "-" and not path.is_fifo():
-        yield path, None
-        return
     name = STDIN if str(path) == "-" else str(path)
     with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
         copy = Path(folder) / "corpus.txt"
@@ -168,14 +110,14 @@ def on_disk(path: Path) -> Iterator[tuple[Path, str | None]]:
                 f"{name} cannot be kept in {tempfile.gettempdir()}: {error}; make room there, set TMPDIR to another "
                 "folder, or give the corpus as a file"
             ) from error
-        yield copy, name
+        yield open_stored_corpus(copy, **how, name=name)
 
 
-def read_batches(path: Path, errors: BadBytes = "strict", size: int = 1024) -> Iterator[list[str]]:
+def read_batches(path: Path) -> Iterator[list[str]]:
     """Yield the lines of a text file, or of standard input (`-`), in lists, including blank lines."""
     stdin = str(path) == "-"
-    lines = iter(Lines(sys.stdin.buffer if stdin else path, STDIN if stdin else str(path), errors))
-    while batch := list(itertools.islice(lines, size)):
+    lines = iter(Lines(sys.stdin.buffer if stdin else path, STDIN if stdin else str(path), "strict"))
+    while batch := list(itertools.islice(lines, 1024)):
         yield batch
 
 
@@ -210,19 +152,17 @@ class How:
             moved_beside = moved_members([*beside, *moved])
             own = moved_members([source, *moved])
             moved = tuple(text for text in moved if text in own or text not in moved_beside)
+        opening = self.opening | {"encoders": moved, "missing": self.missing, "time_limit": self.time_limit}
         try:
-            return open_model(
-                source,
-                encoders=moved,
-                threads=self.threads,
-                missing=self.missing,
-                time_limit=self.time_limit,
-                trust=self.trust,
-                progress=progress,
-            )
+            return open_model(source, **opening, progress=progress)
         except UnknownEncoderError:
             check_model_name(source)
             raise
+
+    @property
+    def opening(self) -> dict[str, Any]:
+        """How models are opened: arguments of `open_model` and `Index.open`."""
+        return {"encoders": self.moved, "threads": self.threads, "trust": self.trust}
 
     def open_corpus(self, path: Path | str) -> AbstractContextManager[Corpus]:
         """Open a file, folder, pattern, URL or standard input."""
@@ -234,19 +174,63 @@ class How:
         return ViewStore(self.store, wait=self.wait)
 
 
-_HOW = {
-    "errors": errors_option,
-    "column": column_option,
+_HOW: dict[str, Decorator] = {
+    "errors": click.option(
+        "--errors",
+        type=click.Choice(["strict", "replace"]),
+        default="strict",
+        help="How to read bytes that are not UTF-8.",
+    ),
+    "column": click.option(
+        "--text-column",
+        "--column",
+        "column",
+        metavar="NAME",
+        help="Column with the texts (CSV, TSV, JSONL, Parquet). [default: text; of Parquet the only one of strings]",
+    ),
     "file_format": format_option,
-    "threads": threads_option,
-    "moved": moved_option,
-    "missing": missing_option,
-    "time_limit": time_limit_option,
-    "trust": trust_option,
-    "quiet": quiet_option,
+    "threads": click.option(
+        "--threads",
+        type=_Threads(min=1),
+        help="Cores to use: encoders, BLAS, torch, tokenizers. [default: all that this process may use]",
+    ),
+    "moved": click.option(
+        "--encoder",
+        "-e",
+        "moved",
+        multiple=True,
+        metavar="OLD=NEW",
+        help="A member of a saved model that has moved: its name in the model, and its name now.",
+    ),
+    "missing": click.option(
+        "--missing",
+        type=click.Choice(MISSING),
+        default="error",
+        help="What to do when a member of a saved model fails: report the error, drop the member, or predict what it "
+        "would add.",
+    ),
+    "time_limit": click.option(
+        "--time-limit",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Seconds that a member may take for a batch of texts; a slower one counts as failed. [default: no limit]",
+    ),
+    "trust": click.option(
+        "--trust",
+        default="",
+        show_default=False,
+        metavar="[EFFECT,…]",
+        help="Let names in files (a saved model's, an index's) run code, use the network, read special files: some of "
+        f"{', '.join(EFFECTS)}; without any, all of them.",
+    ),
+    "quiet": click.option("--quiet", "-q", is_flag=True, help="Draw no progress bars."),
     "as_json": json_option,
-    "store": store_option,
-    "wait": wait_option,
+    "store": click.option("--store", type=PATH, help="Where views are kept. [default: `views` in the cache]"),
+    "wait": click.option(
+        "--wait",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        help="Seconds to wait for another process on the same view.",
+    ),
 }
 
 
@@ -432,20 +416,26 @@ def command_line(*leave_out: str) -> str:
 class EngineChoice:
     """The engine that the options of a command name."""
 
-    name: str
+    engine_name: str
     address: str | None = None
     resources: tuple[str, ...] = ()
     train_workers: int = 1
 
+    def __post_init__(self) -> None:
+        given = {"address": self.address is not None, "resources": bool(self.resources)}
+        for name, is_given in (given | {"train-workers": self.train_workers > 1}).items():
+            if self.engine_name == "local" and is_given:
+                raise click.UsageError(f"--{name} is for --engine ray.")
+
     @property
     def is_local(self) -> bool:
         """Whether the command runs in this process."""
-        return self.name == "local"
+        return self.engine_name == "local"
 
     @contextmanager
     def open(self) -> Iterator[Engine]:
         """Open the engine; a cluster that it started is stopped at the end, any other is left running."""
-        if self.name == "local":
+        if self.engine_name == "local":
             yield Local()
             return
         from ensembed.engines.ray.cluster_resources import parse_resources
@@ -457,14 +447,6 @@ class EngineChoice:
         # Ray prints what it says about lost workers to standard output, which is for the result.
         with redirect_stdout(sys.stderr), engine:
             yield engine
-
-
-def _engine(engine_name: str, address: str | None, resources: tuple[str, ...], train_workers: int = 1) -> EngineChoice:
-    given = {"address": address is not None, "resources": bool(resources), "train-workers": train_workers > 1}
-    for name, is_given in given.items():
-        if engine_name == "local" and is_given:
-            raise click.UsageError(f"--{name} is for --engine ray.")
-    return EngineChoice(engine_name, address, resources, train_workers)
 
 
 _ENGINE: dict[str, Decorator] = {
@@ -491,9 +473,9 @@ _ENGINE: dict[str, Decorator] = {
 _train_workers = click.option(
     "--train-workers", type=POSITIVE, default=1, help="Processes that train an autoencoder together, with --engine ray."
 )
-engine_options = Gathered("engine", _engine, _ENGINE)
+engine_options = Gathered("engine", EngineChoice, _ENGINE)
 """`--engine`, `--address` and `--resources`, which a command receives as one `engine`."""
-training_engine_options = Gathered("engine", _engine, _ENGINE | {"train_workers": _train_workers})
+training_engine_options = Gathered("engine", EngineChoice, _ENGINE | {"train_workers": _train_workers})
 """The same with `--train-workers`, for commands that may train."""
 
 

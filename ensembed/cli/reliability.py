@@ -87,7 +87,7 @@ def reliability(
         if len(sources) > 1 and len(sample) < LEAST_ROWS:  # before the work, and not after it
             raise InputError(
                 f"{source} holds {len(sample)} distinct sentences: it takes at least {LEAST_ROWS} to find out which of "
-                f"{len(sources)} members to trust"
+                f"{len(sources)} members to trust; take a larger corpus"
             )
         require_pulled(sources)
         members = [how.open_model(name, progress, beside=sources) for name in sources]

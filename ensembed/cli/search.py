@@ -74,7 +74,7 @@ def search(
     if len(queries) > 1 and not any(" " in query.strip() for query in queries):
         click.echo('note: every query is one word; one of several words needs quotes: "interest rates rise"', err=True)
     with how.progress() as progress:
-        index = Index.open(folder, model, encoders=how.moved, threads=how.threads, trust=how.trust, progress=progress)
+        index = Index.open(folder, model, **how.opening, progress=progress)
         if not len(index):
             raise SearchIndexError(f"{folder} holds no rows: add some with ensembed index {folder} FILE")
         ask = _asker(index, query_model, sample, how, progress)

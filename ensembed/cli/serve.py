@@ -5,19 +5,13 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ensembed.cli.completion import MODEL
 from ensembed.cli.options import PATH, How, how_options
-from ensembed.encoders import Encoder
 from ensembed.errors import InputError
-
-if TYPE_CHECKING:
-    from ensembed.serve.app import SupportsSearch
-
-_MB = 1 << 20
 
 
 @click.command()
@@ -47,11 +41,24 @@ _MB = 1 << 20
 @click.option("--max-body-mb", type=click.IntRange(1), default=4, help="Largest request.")
 @click.option("--max-items", type=click.IntRange(1), default=2048, help="Most texts in a request.")
 @click.option("--max-characters", type=click.IntRange(1), default=32768, help="Most characters in a text.")
-@click.option("--timeout", type=click.FloatRange(0.001), default=60.0, help="Seconds for a request.")
-@click.option("--drain", type=click.FloatRange(0), default=0.0, help="Seconds to go on after SIGTERM.")
+@click.option("--timeout", "request_seconds", type=click.FloatRange(0.001), default=60.0, help="Seconds for a request.")
+@click.option("--drain", "drain_seconds", type=click.FloatRange(0), default=0.0, help="Seconds to go on after SIGTERM.")
 @click.option("--log-requests", is_flag=True, help="Log a line per request, without its texts.")
 @how_options(["threads", "moved", "missing", "time_limit", "trust", "quiet"])
-def serve(how: How, **given: Any) -> None:  # noqa: ANN401 - the options above
+def serve(
+    model: str,
+    index_folder: Path | None,
+    host: str,
+    port: int,
+    name: str | None,
+    keys_file: Path | None,
+    hosts: tuple[str, ...],
+    max_body_mb: int,
+    cache_mb: int,
+    log_requests: bool,
+    how: How,
+    **settings: Any,  # noqa: ANN401 - as `Settings` calls them
+) -> None:
     """Serve MODEL (a saved model's folder, an encoder's name) over HTTP.
 
     The page at / lets you try it, OpenAI's clients use /v1/embeddings, and /docs describes every endpoint. SIGTERM and
@@ -68,40 +75,26 @@ def serve(how: How, **given: Any) -> None:  # noqa: ANN401 - the options above
     from ensembed.serve.access import read_keys
     from ensembed.serve.uvicorn_server import LOOPBACK, address_of, is_loopback, listen, run
 
-    keys, host = read_keys(given["keys_file"]), given["host"]
-    settings = Settings(
-        **{name: given[name] for name in ("max_items", "max_characters", "batch_texts", "wait_ms", "queue_texts")},
-        max_body_bytes=given["max_body_mb"] * _MB,
-        cache_bytes=given["cache_mb"] * _MB,
-        request_seconds=given["timeout"],
-        drain_seconds=given["drain"],
-        keys=keys,
-        hosts=(*LOOPBACK, host, *given["hosts"]) if is_loopback(host) else given["hosts"],
-        aliases=given["aliases"],
-    )
-    _log_to_stderr(requests=given["log_requests"])
-    with listen(host, given["port"]) as bound:
+    keys, hosts = read_keys(keys_file), (*LOOPBACK, host, *hosts) if is_loopback(host) else hosts
+    settings |= {"max_body_bytes": max_body_mb << 20, "cache_bytes": cache_mb << 20}
+    limits = Settings(**settings, keys=keys, hosts=hosts)
+    _log_to_stderr(requests=log_requests)
+    with listen(host, port) as bound:
         if not is_loopback(host) and not keys:
             click.echo(f"warning: {host} is open to others, and no API key is needed: see --keys", err=True)
         with how.progress() as progress:
-            model = how.open_model(given["model"], progress)
-        name = given["name"] or Path(model.spec.name).name
-        index = _open_index(given["index_folder"], model, given["model"])
-        app = create_app(model, name=name, index=index, settings=settings)
-        line = f"serving {given['model']} at {address_of(bound)}"
-        answered = run(app, bound, settings, started=lambda: click.echo(line, err=True))
+            encoder = how.open_model(model, progress)
+        index = None
+        if index_folder is not None:
+            from ensembed.search import Index
+
+            if not index_folder.is_dir():
+                raise InputError(f"there is no index {str(index_folder)!r}: `ensembed index` makes one")
+            index = Index.open(index_folder, encoder, source=model)
+        app = create_app(encoder, name=name or Path(encoder.spec.name).name, index=index, settings=limits)
+        line = f"serving {model} at {address_of(bound)}"
+        answered = run(app, bound, limits, started=lambda: click.echo(line, err=True))
     click.echo(f"stopped after {answered} requests", err=True)
-
-
-def _open_index(folder: Path | None, model: Encoder, source: str) -> SupportsSearch | None:
-    if folder is None:
-        return None
-    from ensembed.search import Index
-
-    if not folder.is_dir():
-        raise InputError(f"there is no index {str(folder)!r}: `ensembed index` makes one")
-    index: SupportsSearch = Index.open(folder, model, source=source)
-    return index
 
 
 def _log_to_stderr(*, requests: bool) -> None:

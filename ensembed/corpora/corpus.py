@@ -33,7 +33,9 @@ from ensembed.support.file_limits import TEXT_LINE_BYTES, LimitError, UnpackedGz
 BadBytes: TypeAlias = Literal["strict", "replace"]
 FileFormat: TypeAlias = Literal["text", "csv", "tsv", "jsonl"]
 FileKind: TypeAlias = FileFormat | Literal["parquet"]
-WAY_OUT = "convert it (Latin-1: iconv -f latin1 -t utf-8), or read it with errors='replace' (--errors replace)"
+WAY_OUT = (
+    "convert it (Latin-1: iconv -f latin1 -t utf-8 OLD > NEW), or read it with errors='replace' (--errors replace)"
+)
 
 Mark: TypeAlias = tuple[int, int]
 """Where a sentence is, or the blank ones before it: the part of the corpus, and the position in that part."""
@@ -75,7 +77,7 @@ def read_lines(
     name: str | None = None,
     errors: BadBytes = "strict",
     error: type[InputError] = CorpusError,
-    way_out: str = "convert it, if it is Latin-1 with iconv -f latin1 -t utf-8",
+    way_out: str = "convert it, if it is Latin-1 with iconv -f latin1 -t utf-8 OLD > NEW",
 ) -> Iterator[str]:
     r"""Return the lines of a UTF-8 text, gzipped or not, as a stream.
 
@@ -241,7 +243,7 @@ class Lines:
                     yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", self.errors)
         except UnicodeDecodeError as error:
             if number == 1 and error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                way_out = "as programs on Windows may save it; convert it with iconv -f utf-16 -t utf-8"
+                way_out = "as programs on Windows may save it; convert it: iconv -f utf-16 -t utf-8 OLD > NEW"
                 raise self.error(f"{self.name} is UTF-16 and not UTF-8, {way_out}") from None
             place = f"{self.name}, line {number}: byte {error.start} (0x{error.object[error.start]:02x})"
             raise self.error(f"{place} is not UTF-8; {self.way_out}") from None

@@ -68,8 +68,9 @@ def _largest(folder: Path) -> int:
 
 
 def _shortened(text: str) -> str:
-    """Keep the first and last lines: npm says what happened at the top of a stack trace, pip after its retries."""
-    lines = [line.strip()[:_WIDTH] for line in text.splitlines() if line.strip()]
+    """Keep the first and last lines, once each: npm says what happened above a stack trace, pip after its retries."""
+    lines = list(dict.fromkeys(line.strip()[:_WIDTH] for line in text.splitlines() if line.strip()))
+    lines = [line for line in lines if not line.startswith("Retrying in ")]  # the hub's client says why beside it
     if len(lines) > 2 * _LINES:
         lines = [*lines[:_LINES], "...", *lines[-_LINES:]]
     return "\n".join(lines) or "it printed no error"

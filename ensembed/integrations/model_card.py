@@ -177,9 +177,8 @@ def _cached_licence(repo: str, commit: str) -> str:
         front = _FRONT.match(Path(card).read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return ""
-    values: dict[str, str] = dict(
-        re.findall(r"(?m)^(license|license_name): *[\"']?([\w.+-]+)", front[1] if front else "")
-    )
+    pairs = re.findall(r"(?m)^(license|license_name): *[\"']?([\w.+-]+)", front[1] if front else "")
+    values: dict[str, str] = dict(pairs)
     licence = values.get("license", "")
     return values.get("license_name", licence) if licence == "other" else licence
 

@@ -75,9 +75,8 @@ class MtebModel(_abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined] # 
         texts: list[str] = []
         for batch in inputs:
             if "text" not in batch:
-                raise InputError(
-                    f"task {task_metadata.name!r} has batches of {sorted(batch)}; this encoder reads texts"
-                )
+                problem = f"task {task_metadata.name!r} has batches of {sorted(batch)}"
+                raise InputError(f"{problem}; this encoder reads texts")
             texts += batch["text"]
         encoders = {"query": self.model.query_encoder, "document": self.model.document_encoder}
         role = getattr(options.get("prompt_type"), "value", options.get("prompt_type"))

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ensembed.encoders.base import Encoder, FloatArray
+from ensembed.encoders.base import Encoder
 from ensembed.errors import DatasetError, InputError
 from ensembed.integrations.mteb import MtebModel, mteb
 from ensembed.sts.datasets import Pairs
 from ensembed.tasks.pair_tasks import GradedPairs, PairClassification
 from ensembed.tasks.ranking_tasks import Ranking, Reranking
-from ensembed.tasks.task import EncodeTexts, Figure, Statistic, Task, Texts
+from ensembed.tasks.task import EncodeTexts, Figure, Measuring, Task
 
 _MAIN = "main_score"
 
@@ -83,14 +83,12 @@ def _ranking(task: Any, name: str, data: Mapping[str, Any]) -> Task:  # noqa: AN
     if any(not isinstance(text, str) for text in queries.values()):
         raise InputError(f"MTEB's task {name!r} has conversations for queries, which are not evaluated here")
     relevance = {query: dict(grades) for query, grades in data["relevant_docs"].items() if query in queries}
-    facts = (tuple(queries), tuple(queries.values()), tuple(documents), tuple(documents.values()), relevance)
-    skip = bool(getattr(task, "ignore_identical_ids", False))
-    ranked = data.get("top_ranked")
-    if not ranked:
-        return Ranking(name, *facts, skip_same_id=skip)
-    candidates = {query: [id_ for id_ in ids if id_ in documents] for query, ids in ranked.items()}
-    kind = Reranking if task.metadata.type == "Reranking" else Ranking
-    return kind(name, *facts, candidates, skip_same_id=skip)
+    settings: dict[str, Any] = {"skip_same_id": bool(getattr(task, "ignore_identical_ids", False))}
+    kind = Ranking
+    if ranked := data.get("top_ranked"):
+        settings["candidates"] = {query: [id_ for id_ in ids if id_ in documents] for query, ids in ranked.items()}
+        kind = Reranking if task.metadata.type == "Reranking" else Ranking
+    return kind.of(name, queries, documents, relevance, **settings)
 
 
 def _texts(records: Any) -> dict[str, str]:  # noqa: ANN401 - a Dataset of Hugging Face
@@ -142,27 +140,8 @@ class MtebTask(Task):
         """The revision of the data that MTEB names."""
         return str(self.task.metadata.dataset.get("revision", ""))
 
-    def texts(self) -> Mapping[str, Texts]:
-        """Return nothing: MTEB encodes the texts."""
-        return {}
-
-    def gold(self) -> Any:  # noqa: ANN401 - see `Task`
-        """Return nothing: the fingerprint is MTEB's revision."""
-        return None
-
-    def statistic(self, measure: str, vectors: Mapping[str, FloatArray]) -> Statistic:  # noqa: ARG002 - see `Task`
-        """Raise an error: there is no figure of single texts."""
-        raise InputError(f"MTEB says nothing about the single texts of {self.name!r}")
-
-    def score(
-        self,
-        model: Encoder,
-        encode: EncodeTexts,  # noqa: ARG002 - MTEB encodes
-        *,
-        resamples: int,  # noqa: ARG002 - there are no single texts to resample
-        seed: int,  # noqa: ARG002 - as above
-        measures: Sequence[str] | None = None,
-    ) -> dict[str, Figure]:
+    # MTEB encodes, and there are no single texts to resample.
+    def score(self, model: Encoder, encode: EncodeTexts, how: Measuring) -> dict[str, Figure]:  # noqa: ARG002
         """Return MTEB's main score, and its other numbers if there is one subset and split."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the library's own
@@ -170,7 +149,7 @@ class MtebTask(Task):
         scores = [values for split in result.task_results[0].scores.values() for values in split]
         nothing = np.empty(0)
         figures = {"main score": Figure(float(np.mean([values[_MAIN] for values in scores])), nothing)}
-        if len(scores) == 1 and measures is None:
+        if len(scores) == 1 and how.measures is None:
             others = {key: value for key, value in scores[0].items() if key != _MAIN and _is_number(value)}
             figures |= {key: Figure(float(value), nothing) for key, value in others.items()}
         return figures

@@ -223,9 +223,8 @@ class OnnxModel(Encoder):
         try:
             files = _checked_files(folder, config["sha256"])
             self._texts = [_Tokens(files[text["tokenizer"]], text) for text in config["texts"]]
-            self._graphs = [
-                _Graph(files[graph["file"]], graph, threads or available_cores()) for graph in config["graphs"]
-            ]
+            threads = threads or available_cores()
+            self._graphs = [_Graph(files[graph["file"]], graph, threads) for graph in config["graphs"]]
             name = config["combiner"]
             self._combiner = None if name is None else open_session(files[name], 1, folder.name)
             dim = (self._combiner or self._graphs[0].session).get_outputs()[0].shape[1]
@@ -235,11 +234,6 @@ class OnnxModel(Encoder):
             raise ModelError(f"{folder / CONFIG} is damaged: {error!r}; export again") from error
         if recorded != dim:
             raise ModelError(f"{folder / CONFIG} is damaged: its dim is {recorded!r}, the graph's {dim}; export again")
-
-    @property
-    def spec(self) -> EncoderSpec:
-        """Everything that determines the vectors."""
-        return self._spec
 
     def truncate(self, k: int) -> NoReturn:
         """Raise a DimensionError: an export does not know the leading dimensions of its model."""

@@ -81,16 +81,9 @@ def bert_graph(bert: Bert, head: tuple[NDArray[Any], NDArray[Any]] | None) -> An
     if head is not None:
         pooled = nodes.add("Gemm", pooled, nodes.constant(head[0]), nodes.constant(head[1]), transB=1)
         dim = len(head[0])
-    vectors = nodes.unit_rows(pooled)
-    nodes.add("Identity", vectors, output="sentence_embedding")
-    kind = nodes.onnx.TensorProto
-    inputs = [nodes.value(name, kind.INT64, ["batch", "length"]) for name in ("input_ids", "attention_mask")]
-    output = nodes.value("sentence_embedding", kind.FLOAT, ["batch", dim])
-    graph = nodes.onnx.helper.make_graph(nodes.nodes, "bert", inputs, [output], nodes.constants)
-    imports = [nodes.onnx.helper.make_opsetid("", nodes.opset)]
-    model = nodes.onnx.helper.make_model(graph, opset_imports=imports, ir_version=7, producer_name="ensembed")
-    nodes.onnx.checker.check_model(model)
-    return model
+    int64 = nodes.onnx.TensorProto.INT64
+    inputs = [nodes.value(name, int64, ["batch", "length"]) for name in ("input_ids", "attention_mask")]
+    return nodes.model("bert", inputs, (nodes.unit_rows(pooled), dim), {}, output="sentence_embedding")
 
 
 class _Network:
@@ -127,9 +120,8 @@ class _Network:
             attended = nodes.add("Add", X, self._linear(f"{layer}.attention.output.dense", joined))
             X = self._norm(f"{layer}.attention.output.LayerNorm", attended)
             inner = self._gelu(self._linear(f"{layer}.intermediate.dense", X))
-            X = self._norm(
-                f"{layer}.output.LayerNorm", nodes.add("Add", X, self._linear(f"{layer}.output.dense", inner))
-            )
+            added_inner = nodes.add("Add", X, self._linear(f"{layer}.output.dense", inner))
+            X = self._norm(f"{layer}.output.LayerNorm", added_inner)
         weights = nodes.add("Unsqueeze", mask, nodes.integers(2))
         total = nodes.reduce("ReduceSum", nodes.add("Mul", X, weights), 1, keep=False)
         return nodes.add("Div", total, nodes.reduce("ReduceSum", mask, 1))

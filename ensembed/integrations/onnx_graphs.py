@@ -89,13 +89,14 @@ class Nodes:
         vectors: tuple[str, int],
         metadata: Mapping[str, str],
         operations: Operations | None = None,
+        output: str = "vector",
     ) -> Any:  # noqa: ANN401 - a ModelProto
-        """Return the checked model, whose output `vector` has the name and length of `vectors`; see `value`."""
+        """Return the checked model; `vectors` are the name and the length of what its output gives; see `value`."""
         onnx = self.onnx
-        self.add("Identity", vectors[0], output="vector")
-        output = self.value("vector", onnx.TensorProto.FLOAT, ["batch", vectors[1]])
+        self.add("Identity", vectors[0], output=output)
+        outputs = [self.value(output, onnx.TensorProto.FLOAT, ["batch", vectors[1]])]
         graph = onnx.helper.make_graph(
-            self.nodes, name, list(inputs), [output], self.constants, sparse_initializer=self.sparse
+            self.nodes, name, list(inputs), outputs, self.constants, sparse_initializer=self.sparse
         )
         used = operations or Operations({"": self.opset}, [], 7)
         imports = [onnx.helper.make_opsetid(*pair) for pair in used.versions.items()]
@@ -164,9 +165,8 @@ def member_of(encoder: Encoder, place: int) -> Member:
         problem = f"member {encoder.spec.name!r} is a {inner.spec.kind!r} encoder, not an ONNX graph"
         raise InputError(f"{problem}; export_meta exports the combination of the members' vectors")
     if "long" in dict(encoder.spec.extra):
-        raise InputError(
-            f"member {encoder.spec.name!r} reads long texts in chunks, which its graph cannot: leave out long"
-        )
+        problem = f"member {encoder.spec.name!r} reads long texts in chunks, which its graph cannot"
+        raise InputError(f"{problem}: leave out long")
     text = Text(inner._tokenizer.to_str(), encoder.spec.prompt, inner._max_length, inner._graph.length)
     return Member(place, encoder.spec, inner, (None, *steps) if inner.spec.normalize else tuple(steps), text)
 

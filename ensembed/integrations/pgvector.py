@@ -256,8 +256,7 @@ def _make_extension(connection: Any) -> None:  # noqa: ANN401 - a psycopg.Connec
             if not connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone():
                 connection.execute("CREATE EXTENSION vector")
     except (psycopg.errors.UndefinedFile, psycopg.errors.FeatureNotSupported) as error:
-        raise MissingError(
-            "this PostgreSQL has no pgvector: install it (Debian: postgresql-VERSION-pgvector)"
-        ) from error
+        problem = "this PostgreSQL has no pgvector: install it (Debian: postgresql-VERSION-pgvector)"
+        raise MissingError(problem) from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise StoreError(f"CREATE EXTENSION vector needs an administrator of the database: {error}") from error

@@ -30,6 +30,8 @@ MEMORY = ":memory:"
 TEXT = "text"
 _FACTS = "ensembed"
 _POINTS = 256  # per request: a server refuses requests of more than 32 MiB
+# What the client raises while it reads damaged files of its own.
+_DAMAGED = (AttributeError, KeyError, TypeError, ValueError, sqlite3.Error)
 _DATA_CLASSES = "qdrant_client.http.models"  # the module with the client's data classes
 
 
@@ -177,7 +179,7 @@ def _client(location: Location) -> Any:  # noqa: ANN401 - a QdrantClient
         raise StoreBusyError(f"{problem}: close it, or use a Qdrant server") from error
     except OSError as error:
         raise StoreError(f"cannot keep a store in {location}: {error}") from error
-    except (AttributeError, KeyError, TypeError, ValueError, sqlite3.Error) as error:  # from reading its own files
+    except _DAMAGED as error:
         raise StoreError(f"the qdrant folder {location} is damaged: {error!r}; restore a copy of it") from error
 
 
@@ -207,14 +209,5 @@ def _check_pickles(folder: Path) -> None:
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
                 for _, blob in database.execute("SELECT id, point FROM points"):  # as the client reads them
                     _PointUnpickler(io.BytesIO(blob)).load()
-        except (
-            pickle.UnpicklingError,
-            sqlite3.Error,
-            EOFError,
-            ImportError,
-            AttributeError,
-            TypeError,
-            ValueError,
-            MemoryError,
-        ) as error:
+        except (*_DAMAGED, pickle.UnpicklingError, EOFError, ImportError, MemoryError) as error:
             raise StoreError(f"{path} is damaged, or not written by Qdrant: {error}; it is not opened") from error

@@ -167,9 +167,9 @@ _Recipe: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 def _recipe(encoder: Encoder) -> _Recipe:
     """Return the function and arguments that make an encoder in another process: by name where it has one."""
     if isinstance(encoder, MetaEncoder):
-        members = tuple(map(_recipe, encoder.ensemble.encoders))
-        known = {name: getattr(encoder, name) for name in ("missing", "corpus", "predictor", "translation")}
-        return _made_meta, (members, encoder.meta, encoder.spec.name, known)
+        settings = encoder.settings
+        members = tuple(map(_recipe, settings.pop("ensemble").encoders))
+        return _made_meta, (members, settings)
     named = encoder.spec.kind != "object"
     if named and type(encoder).__module__.startswith("ensembed."):
         return _opened_again, (encoder.spec,)
@@ -186,8 +186,8 @@ def _made(recipe: _Recipe) -> Any:  # noqa: ANN401 - an Encoder
     return recipe[0](*recipe[1])
 
 
-def _made_meta(members: tuple[_Recipe, ...], meta: Any, name: str, known: dict[str, Any]) -> MetaEncoder:  # noqa: ANN401 - a Meta
-    return MetaEncoder(Ensemble([_made(member) for member in members]), meta, name=name, **known)
+def _made_meta(members: tuple[_Recipe, ...], settings: dict[str, Any]) -> MetaEncoder:
+    return MetaEncoder(Ensemble([_made(member) for member in members]), **settings)
 
 
 def _opened_again(spec: EncoderSpec) -> Encoder:
@@ -368,9 +368,7 @@ def to_stock_sentence_transformer(model: MetaEncoder, *, device: str | None = No
     counted = model.meta.counted
     if len(counted) != 1:
         names = ", ".join(repr(model.ensemble.encoders[j].spec.name) for j in counted)
-        problem = (
-            f"{len(counted)} members count ({names}), and no module of sentence-transformers joins the vectors of two"
-        )
+        problem = f"{len(counted)} members count ({names}), and no module of sentence-transformers joins their vectors"
         raise InputError(f"{problem}: use to_sentence_transformer, or fit on one member")
     (j,) = counted
     member = model.ensemble.encoders[j]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.errors import DimensionError, InputError
+from ensembed.errors import InputError
 from ensembed.methods import GCCA, SVD, Auto, Autoencoder, Average, Concat, Meta, Method
 from ensembed.methods.autoencoder.autoencoder_method import Kind, Loss, Precision, Solver
 from ensembed.methods.meta import Activation, FloatArray
+from ensembed.methods.method import fit_supported
 from ensembed.methods.weights import Weights
 from ensembed.numerics.moments import Moments
 from ensembed.support.extras import import_extra
@@ -160,12 +161,7 @@ def _solved(method: Method, moments: Moments, dims: Sequence[int]) -> Meta:
 
 def _fitted(method: Method, fit: Callable[[Any], Meta]) -> Meta:
     """Fit; if no dimension was given and the rows do not support the default, take the largest that they support."""
-    try:
-        return fit(method)
-    except DimensionError as error:
-        if getattr(method, "dim", 0) is not None or not error.supported:
-            raise
-        return fit(replace(method, dim=error.supported))  # type: ignore[call-arg] # those that have one
+    return fit_supported(method, fit) if getattr(method, "dim", 0) is None else fit(method)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

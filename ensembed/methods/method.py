@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -148,7 +148,9 @@ class Method(ABC):
 
         rows = views[0].shape[0]
         if rows < 2:
-            raise InputError(f"weights by reliability need at least two sentences to learn from, got {rows}")
+            raise InputError(
+                f"weights by reliability need at least two sentences to learn from, got {rows}: write one a line"
+            )
         estimate = reliability(views, sentences=sentences, names=names, progress=progress)
         if estimate.decided == "too few":
             warnings.warn(
@@ -290,3 +292,14 @@ class MomentMethod(Method):
         """Make one pass over the views for their moments, then solve."""
         moments = passes.moments(views, how, normalize=self.normalize)
         return self.solve(moments, [view.shape[1] for view in views])
+
+
+def fit_supported(method: Method, fit: Callable[[Any], Meta]) -> Meta:
+    """Return `fit(method)`; if the rows do not support its dimensions, take as many as they support."""
+    try:
+        return fit(method)
+    except DimensionError as error:
+        if not error.supported:
+            raise
+        fewer: dict[str, Any] = {"dim": error.supported}  # what raises this has a `dim`
+        return fit(dataclasses.replace(method, **fewer))

@@ -48,6 +48,8 @@ WITHOUT: Mapping[Missing, str] = {"drop": "going on without", "predict": "predic
 """What a warning says, before the name of a missing member, that the model does."""
 _SHORTER = (32, 64, 128, 256, 512, 768)  # dimensions at which a fit says what truncated vectors keep
 _KEPT_ROWS = 2000  # sentences among which the nearest are looked for
+NO_PREDICTOR = f"it was fitted on fewer than {LEAST_ROWS} sentences, by an older version, or has one member"
+"""Why a model cannot predict members."""
 
 
 class Ensemble(Shown):
@@ -140,7 +142,10 @@ class Ensemble(Shown):
         if pairs is None and not method.needs_rows:
             if isinstance(sentences, Sequence) and not sentences:
                 return MetaEncoder(self, method.build(self.dims))
-            corpus = _sample(corpus) if len(corpus) > SAMPLE else corpus  # rows are for the leading directions only
+            if len(corpus) > SAMPLE:  # rows are for the leading directions only
+                from ensembed.reliability.estimate import sample_rows, sample_sentences  # most fits do without
+
+                corpus = ListCorpus(sample_sentences(corpus, sample_rows(len(corpus), corpus, SAMPLE, 0)))
         store, engine = store or ViewStore(), engine or Local()
         views = engine.embed_all(store, corpus, self.encoders, progress=progress)
         names = [encoder.spec.name for encoder in self.encoders]
@@ -186,13 +191,6 @@ def _method_of(method: object, parameters: Mapping[str, Any]) -> Method:
         raise InputError(f"a method is a name such as 'gcca' or an object such as GCCA(dim=512), not {method!r}")
     given = ", ".join(f"{name}=…" for name in parameters)
     raise InputError(f"the parameters of a method that is an object are its own: {type(method).__name__}({given})")
-
-
-def _sample(corpus: Corpus) -> Corpus:
-    """Return `SAMPLE` of the sentences, chosen at random."""
-    from ensembed.reliability.estimate import sample_rows, sample_sentences  # most fits do without
-
-    return ListCorpus(sample_sentences(corpus, sample_rows(len(corpus), corpus, SAMPLE, 0)))
 
 
 def _neighbours_kept(meta: Meta, views: Views, corpus: Corpus) -> dict[str, float]:
@@ -258,8 +256,8 @@ class MetaEncoder(Encoder):
             raise InputError(f"missing is 'error', 'drop' or 'predict', not {missing!r}")
         if missing == "predict" and predictor is None:
             raise InputError(
-                f"this model cannot predict a missing member: it was fitted on fewer than {LEAST_ROWS} sentences, by "
-                "an older version, or has one member; fit it again on more sentences, or take missing='drop'"
+                f"this model cannot predict a missing member: {NO_PREDICTOR}; fit it again on more sentences, or take "
+                "missing='drop'"
             )
         if time_limit is not None and not time_limit > 0:
             raise InputError(f"time_limit is a number of seconds above 0, not {time_limit!r}")
@@ -370,17 +368,16 @@ class MetaEncoder(Encoder):
     def _with_members(self, members: Sequence[Encoder]) -> MetaEncoder:
         if all(new is old for new, old in zip(members, self.members, strict=True)):
             return self
-        model = MetaEncoder(
-            Ensemble(members),
-            self.meta,
-            name=self._name,
-            missing=self.missing,
-            corpus=self.corpus,
-            corpus_name=self.corpus_name,
-            predictor=self.predictor,
-            translation=self.translation,
-            time_limit=self.time_limit,
-        )
+        return self._changed(ensemble=Ensemble(members))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make this model again."""
+        names = ("ensemble", "meta", "missing", "corpus", "corpus_name", "predictor", "translation", "time_limit")
+        return {"name": self._name, **{name: getattr(self, name) for name in names}}
+
+    def _changed(self, **changes: Any) -> MetaEncoder:  # noqa: ANN401 - settings of all types
+        model = MetaEncoder(**self.settings | changes)
         model._late = self._late  # a member that is late for one of the two is busy for both
         return model
 
@@ -429,10 +426,7 @@ class MetaEncoder(Encoder):
             counted = ", ".join(names[j] for j in self.meta.counted)
             raise InputError(f"{member!r} is no member that counts: choose of {counted}")
         if self.predictor is None:
-            raise InputError(
-                "this model cannot predict its other members: it was fitted on fewer than "
-                f"{LEAST_ROWS} sentences, by an older version, or has one member"
-            )
+            raise InputError(f"this model cannot predict its other members: {NO_PREDICTOR}")
         place = names.index(member)
         absent = [j for j in self.meta.counted if j != place]
         whole = self.predictor.complete(self.meta, absent)
@@ -451,17 +445,8 @@ class MetaEncoder(Encoder):
         """Return the meta-encoder of the k leading dimensions, see `Meta.truncate`; it cannot predict members."""
         if self.missing == "predict":
             raise InputError("a shortened model cannot predict missing members: load it with missing='drop'")
-        model = MetaEncoder(
-            self.ensemble,
-            self.meta.truncate(k),
-            name=f"{self._name}?truncate_dim={k}",
-            missing=self.missing,
-            corpus=self.corpus,
-            corpus_name=self.corpus_name,
-            time_limit=self.time_limit,
-        )
-        model._late = self._late
-        return model
+        name = f"{self._name}?truncate_dim={k}"
+        return self._changed(meta=self.meta.truncate(k), name=name, predictor=None, translation=None)
 
     def shorten(self, vectors: FloatArray, k: int) -> FloatArray:
         """Return vectors [n, d] of this model in the k leading dimensions [n, k], as `truncate(k)` encodes them."""

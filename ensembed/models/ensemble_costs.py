@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
@@ -22,7 +23,8 @@ from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.errors import DimensionError, InputError, ViewError
-from ensembed.methods import GCCA, SVD, Auto, Concat, Meta, Method
+from ensembed.methods import GCCA, SVD, Auto, Concat, Meta
+from ensembed.methods.method import fit_supported
 from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.support.machine import available_cores
 from ensembed.support.progress import Progress, Schedule, silent
@@ -232,15 +234,10 @@ def _fitted(views: Sequence[FloatArray]) -> list[Meta]:
         return metas
     # The cost of auto does not depend on its weights: take the first member for the one that is trusted most.
     metas.append(Auto(weights="equal", whitened=tuple(range(1, len(views)))).fit(views))
-    methods: list[Callable[..., Method]] = [SVD, GCCA] if len(views) > 1 else [SVD]
-    for method in methods:
-        try:
-            metas.append(method(dim=max(view.shape[1] for view in views)).fit(views))
-        except DimensionError as error:
-            if error.supported:
-                metas.append(method(dim=error.supported).fit(views))
-        except ViewError:  # for example a member with the same vector for all sentences
-            continue
+    dim = max(view.shape[1] for view in views)
+    for method in (SVD(dim=dim), GCCA(dim=dim)) if len(views) > 1 else (SVD(dim=dim),):
+        with suppress(DimensionError, ViewError):  # for example a member with the same vector for all sentences
+            metas.append(fit_supported(method, lambda method: method.fit(views)))
     return metas
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ensembed.encoders.names import Trust
 from ensembed.errors import EnsembedError, InputError, MissingError, ModelError
 from ensembed.fetch.hub_files import explained, fetch, is_repo_name
-from ensembed.models.ensemble import Ensemble, MetaEncoder, Missing
+from ensembed.models.ensemble import MetaEncoder, Missing
 from ensembed.models.opening import HUB, Opening, Replacements, load
 from ensembed.models.saved_model import CONFIG, TENSORS, is_model
 from ensembed.support.file_limits import read_json
@@ -28,19 +28,8 @@ class HubModel(MetaEncoder):
     """
 
     def __init__(self, model: MetaEncoder, repo: str, revision: str) -> None:
-        ensemble: Ensemble = model.ensemble
-        super().__init__(
-            ensemble,
-            model.meta,
-            name=f"{repo}@{revision}",
-            missing=model.missing,
-            corpus=model.corpus,
-            predictor=model.predictor,
-            translation=model.translation,
-            time_limit=model.time_limit,
-        )
-        self.repo = repo
-        self.revision = revision
+        super().__init__(**model.settings | {"name": f"{repo}@{revision}"})
+        self.repo, self.revision = repo, revision
 
 
 def from_pretrained(
@@ -87,10 +76,10 @@ def from_pretrained(
     commit = folder.name
     _check_config(folder / CONFIG, repo, commit)
     folder = fetched(commit, CONFIG, TENSORS)
+    opening = Opening(
+        encoders=encoders, threads=threads, missing=missing, time_limit=time_limit, trust=trust, progress=progress
+    )
     try:
-        opening = Opening(
-            encoders=encoders, threads=threads, missing=missing, time_limit=time_limit, trust=trust, progress=progress
-        )
         model = load(folder, **opening)
     except ModelError as error:
         raise type(error)(f"{repo} at {commit[:7]}, from the hub: {error}") from error

@@ -31,8 +31,7 @@ from ensembed.errors import (
     ModelError,
     UnknownEncoderError,
 )
-from ensembed.methods.prediction import LEAST_ROWS
-from ensembed.models.ensemble import WITHOUT, Ensemble, MetaEncoder, Missing
+from ensembed.models.ensemble import NO_PREDICTOR, WITHOUT, Ensemble, MetaEncoder, Missing
 from ensembed.models.saved_model import CONFIG, is_model, read_model, split_model_name
 from ensembed.support.checks import did_you_mean
 from ensembed.support.progress import Progress, silent
@@ -137,7 +136,8 @@ def _no_model(name: str, error: UnknownEncoderError) -> EnsembedError:
             f"as in st:{name}, onnx:{name} or words:{name}"
         )
     hint = did_you_mean(split_model_name(name)[0], CONFIG)
-    return UnknownEncoderError(f"{name!r} is neither a folder with a saved model nor an encoder{hint}: {error}")
+    fitted = "" if hint else "; to make a model: ensembed fit"
+    return UnknownEncoderError(f"{name!r} is neither a folder with a saved model nor an encoder{hint}: {error}{fitted}")
 
 
 def load(
@@ -172,6 +172,9 @@ def load(
     Raises:
         ModelError: the folder is not a model, is damaged, or a member no longer gives the vectors it gave.
     """
+    opening = Opening(
+        encoders=encoders, threads=threads, missing=missing, time_limit=time_limit, trust=trust, progress=progress
+    )
     k = truncate_dim
     if isinstance(folder, str):
         if not folder:
@@ -182,20 +185,12 @@ def load(
         k = truncate_dim if named is None else named
         has_members = encoders or missing != "error" or time_limit is not None
         if not Path(folder).exists() and (folder.startswith(HUB) or not has_members):
-            opening = Opening(
-                encoders=encoders,
-                threads=threads,
-                missing=missing,
-                time_limit=time_limit,
-                trust=trust,
-                progress=progress,
-            )
             return open_model(UntrustedName(given), **opening)
     saved = read_model(Path(folder))
     if missing == "predict" and saved.predictor is None:
         raise ModelError(
-            f"{folder} cannot predict a missing member: it was fitted on fewer than {LEAST_ROWS} sentences, by an "
-            "older version, or has one member; fit it again on more sentences, or take missing='drop' (--missing drop)"
+            f"{folder} cannot predict a missing member: {NO_PREDICTOR}; fit it again on more sentences, or take "
+            "missing='drop' (--missing drop)"
         )
     moved = _replacements(folder, [spec.name.text for spec in saved.members], encoders) if encoders else {}
     members: list[Encoder] = []

@@ -171,13 +171,6 @@ def is_model(name: str | Path) -> bool:
     return bool(str(folder)) and os.path.isfile(Path(folder) / CONFIG)  # noqa: PTH113 - False if no file can have the name
 
 
-def _as_encoder(folder: Path, config: object) -> str:
-    """Return what to call a folder of another library, such as a student of `distil`; empty if that is not known."""
-    is_static = isinstance(config, dict) and config.get("model_type") == "model2vec"
-    kind = "model2vec" if is_static else "st" if (folder / "modules.json").is_file() else ""
-    return f"; as an encoder it is called {kind}:{folder}" if kind else ""
-
-
 def read_model(folder: Path) -> SavedModel[SavedSpec]:
     """Read a saved model, or raise a ModelError that says what is wrong with it."""
     try:
@@ -193,13 +186,14 @@ def read_model(folder: Path) -> SavedModel[SavedSpec]:
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{folder} cannot be read: {error}") from error
     layout = config.get("format") if isinstance(config, dict) else None
-    if layout is None:
-        raise ModelError(f"{folder} is not a saved model: its {CONFIG} is of another kind{_as_encoder(folder, config)}")
+    if layout is None:  # perhaps of another library, such as a student of `distil`
+        is_static = isinstance(config, dict) and config.get("model_type") == "model2vec"
+        kind = "model2vec" if is_static else "st" if (folder / "modules.json").is_file() else ""
+        hint = f"; as an encoder it is called {kind}:{folder}" if kind else ""
+        raise ModelError(f"{folder} is not a saved model: its {CONFIG} is of another kind{hint}")
     if layout not in range(1, FORMAT_VERSION + 1):
-        raise ModelError(
-            f"{folder} has model format {layout!r}; ensembed {__version__} reads 1 to {FORMAT_VERSION}: upgrade "
-            "ensembed"
-        )
+        reads = f"ensembed {__version__} reads 1 to {FORMAT_VERSION}: upgrade ensembed"
+        raise ModelError(f"{folder} has model format {layout!r}; {reads}")
     if not intact:
         problem = "do not belong together: the save was interrupted, or a file was changed"
         raise ModelError(f"{folder}: {CONFIG} and {TENSORS} {problem}")
@@ -276,6 +270,21 @@ _METHOD_FACTS: dict[str, Callable[[Any, int], bool]] = {
 }
 
 
+@dataclass(frozen=True)
+class NamedTensors:
+    """The tensors of a file whose names have a prefix; each is taken once."""
+
+    tensors: dict[str, NDArray[Any]]
+    prefix: str = ""
+
+    def take(self, name: str, *shape: int) -> NDArray[Any]:
+        """Return the tensor of that name behind the prefix; a ValueError if it has another shape."""
+        tensor = self.tensors.pop(self.prefix + name)
+        if tensor.shape != shape:
+            raise ValueError(f"{self.prefix}{name} has shape {tensor.shape} instead of {shape}")
+        return tensor
+
+
 def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
     if (size := int.from_bytes(data[:8], "little")) > TENSOR_HEADER_BYTES:
         raise ValueError(f"the header of {TENSORS} is said to have {size:,} bytes")
@@ -283,14 +292,7 @@ def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
     for name, kind in _FACTS.items():
         if type(config[name]) is not kind:
             raise TypeError(f"{name} is {config[name]!r}")
-
-    def take(name: str, *shape: int) -> NDArray[Any]:
-        tensor = tensors.pop(name)
-        if tensor.shape != shape:
-            raise ValueError(f"{name} has shape {tensor.shape} instead of {shape}")
-        return tensor
-
-    dim = config["dim"]
+    take, dim = NamedTensors(tensors).take, config["dim"]
     # Some projections have no tensors. Every member has, so a model's vectors are shorter than all of them together.
     if not 0 < dim <= sum(map(np.size, tensors.values())):
         raise ValueError(f"dim is {dim}, which does not fit the tensors")
@@ -299,8 +301,8 @@ def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
     for j, (facts, spec) in enumerate(zip(config["projections"], members, strict=True)):
         if facts["kind"] not in PROJECTIONS:
             raise ValueError(f"unknown projection {facts['kind']!r}")
-        taken = lambda name, *shape, j=j: take(f"projection.{j}.{name}", *shape)  # noqa: E731 - one line of it
-        projections.append(PROJECTIONS[facts["kind"]].restored(facts, spec.settings.dim, dim, taken))
+        own = NamedTensors(tensors, f"projection.{j}.").take
+        projections.append(PROJECTIONS[facts["kind"]].restored(facts, spec.settings.dim, dim, own))
     spectrum = take("spectrum", dim) if config["has_spectrum"] else None
     leading = None
     if config["format"] > 1:
@@ -319,10 +321,9 @@ def _model(config: Mapping[str, Any], data: bytes) -> SavedModel[SavedSpec]:
         raise ValueError(f"projections take {meta.view_dims}, members give {list(dims)}")
     predictor, translation = None, None
     if config["format"] > 2 and config["predictor"] is not None:
-        part = lambda name, *shape: take(f"predictor.{name}", *shape)  # noqa: E731 - one line of it
-        predictor = Predictor.restored(config["predictor"], meta, part)
+        predictor = Predictor.restored(config["predictor"], meta, NamedTensors(tensors, "predictor.").take)
     if config["format"] > 2 and config["translation"] is not None:
-        part = lambda name, *shape: take(f"translation.{name}", *shape)  # noqa: E731 - one line of it
+        part = NamedTensors(tensors, "translation.").take
         translation = Translation.restored(config["translation"], dim, dims[meta.counted[0]], part)
     if tensors:
         raise ValueError(f"unexpected tensors {sorted(tensors)}")

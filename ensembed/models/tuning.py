@@ -18,6 +18,7 @@ from ensembed.methods.weights import scales
 from ensembed.models.cross_validation import Candidates, Choice, check_direction, decide
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.progress import Progress
 
 LEAST = 10
@@ -122,9 +123,7 @@ class LabelledPairs:
 
     def cosines(self, vectors: NDArray[Any]) -> Vector:
         """Return the cosine of every pair [n] from the vectors [len(texts), d]; 0 where a vector is zero."""
-        X = np.asarray(vectors, np.float64)
-        lengths = np.linalg.norm(X, axis=1, keepdims=True)
-        X = np.divide(X, lengths, out=np.zeros_like(X), where=lengths > 0)
+        X = unit_rows(np.asarray(vectors, np.float64))
         cosines: Vector = np.einsum("nd,nd->n", X[self.first], X[self.second])
         return cosines
 

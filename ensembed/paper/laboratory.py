@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.encoders.base import FloatArray
-from ensembed.errors import DimensionError, InputError
+from ensembed.errors import InputError
 from ensembed.methods import Meta, Method
+from ensembed.methods.method import fit_supported
 from ensembed.methods.passes import LocalPasses
 from ensembed.models.ensemble import Ensemble
 from ensembed.numerics.moments import Moments
@@ -165,14 +166,7 @@ class Laboratory:
         if trial.corpus not in self.corpora:
             raise InputError(f"{trial} has to be fitted on one of: {', '.join(self.corpora)}")
         if trial not in self._metas:
-            try:
-                meta = self._fit_on_rows(trial, method)
-            except DimensionError as error:
-                if error.supported is None:
-                    raise
-                fewer: dict[str, Any] = {"dim": error.supported}  # what raises this has a `dim`
-                meta = self._fit_on_rows(trial, replace(method, **fewer))
-            self._metas[trial] = meta
+            self._metas[trial] = fit_supported(method, partial(self._fit_on_rows, trial))
             if len(self._metas) > _FITTED:
                 self._metas.popitem(last=False)
         self._metas.move_to_end(trial)

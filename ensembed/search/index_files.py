@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import SavedSpec, UntrustedName
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
 from ensembed.support.atomic_files import new_file, npy_header
-from ensembed.support.checks import did_you_mean, sha256_of
+from ensembed.support.checks import did_you_mean, fits, sha256_of
 from ensembed.support.file_limits import LARGEST_DIM, read_json
 from ensembed.support.version import __version__
 
@@ -106,13 +106,10 @@ class TranslatedFacts:
         """Build it from the content of `index.json`."""
         files = {name: FileFacts(**facts[name]) for name in ("ranges", "familiar")}
         pairs = {name: tuple(facts[name]) for name in ("limits", "recall")}
-        for name, pair in pairs.items():
-            if len(pair) != 2 or not all(type(number) is float and math.isfinite(number) for number in pair):
-                raise ValueError(f"{name} of translated rows are {pair}")
-        if type(facts["centres"]) is not int or facts["centres"] < 2:  # the mean, and a centre at least
-            raise ValueError(f"the centres of translated rows are {facts['centres']!r}")
-        if not isinstance(facts["source"], str):
-            raise TypeError(f"the source of translated rows is {facts['source']!r}")
+        is_right = fits(facts, {"limits": [float], "recall": [float], "centres": int, "source": str})
+        # The centres are the mean, and one at least.
+        if not is_right or {len(pair) for pair in pairs.values()} != {2} or facts["centres"] < 2:
+            raise ValueError("the limits, the recall, the source or the centres of translated rows are wrong")
         return cls(**{**facts, **files, **pairs})
 
 
@@ -224,7 +221,7 @@ class Manifest:
         }
         if self.translated:
             facts["translated"] = json.loads(json.dumps(asdict(self.translated)))
-        return json.dumps(facts | {"sha256": _json_hash(facts)}, indent=1).encode() + b"\n"
+        return json.dumps(facts | {"sha256": json_hash(facts)}, indent=1).encode() + b"\n"
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Manifest:
@@ -253,7 +250,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
         facts = read_json(path)
-        intact = facts.pop("sha256") == _json_hash(facts)
+        intact = facts.pop("sha256") == json_hash(facts)
         if intact and facts["format"] not in range(1, FORMAT_VERSION + 1):
             reads = f"ensembed {__version__} reads 1 to {FORMAT_VERSION}: upgrade ensembed"
             raise SearchIndexError(f"{folder} has index format {facts['format']!r}; {reads}")
@@ -274,7 +271,8 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def _json_hash(facts: Mapping[str, Any]) -> str:
+def json_hash(facts: Mapping[str, Any]) -> str:
+    """Return the hash of plain JSON, however it is laid out."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -417,10 +415,3 @@ class BlockSums:
     def result(self) -> NDArray[np.uint32]:
         """Return the checksums of all blocks."""
         return np.array(self._sums + ([zlib.crc32(self._rest)] if self._rest else []), np.uint32)
-
-
-def block_sums(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[np.uint32]:
-    """Read an `.npy` file and return the checksum of every block of its data."""
-    with path.open("rb") as file:
-        file.seek(len(npy_header(shape, dtype)))
-        return np.array([zlib.crc32(block) for block in iter(lambda: file.read(_BLOCK), b"")], np.uint32)

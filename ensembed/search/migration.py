@@ -14,11 +14,9 @@ import hashlib
 import itertools
 import json
 import os
-import queue
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +34,7 @@ from ensembed.methods.map_choice import FittedMap, Translated, apply_projection,
 from ensembed.methods.meta import PROJECTIONS, Projection
 from ensembed.methods.view_maps import KINDS, MapKind
 from ensembed.models.opening import ModelLike
+from ensembed.models.saved_model import NamedTensors
 from ensembed.models.translation import LEAST, Verdict, verdict
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import unit_rows
@@ -43,22 +42,23 @@ from ensembed.reliability.familiarity import Familiarity
 from ensembed.search import index_files, segments
 from ensembed.search.index_files import (
     MANIFEST,
-    BlockSums,
     FileFacts,
     Manifest,
     SegmentFacts,
     TranslatedFacts,
+    check_bytes,
     damaged,
+    json_hash,
     open_file,
     read_manifest,
 )
 from ensembed.search.index_input import check_vectors
 from ensembed.search.search_index import Index, check_constant, lasting_source, lock_index
-from ensembed.support.atomic_files import make_folder, npy_header, sync, why_not_writable, write_atomically
+from ensembed.support.atomic_files import make_folder, sync, why_not_writable, write_atomically
 from ensembed.support.checks import fits
 from ensembed.support.file_limits import open_regular, read_json
 from ensembed.support.machine import blas_threads
-from ensembed.support.progress import Progress, silent
+from ensembed.support.progress import Progress, part_of, silent
 from ensembed.views import ViewStore
 
 SAMPLE = 5000
@@ -90,13 +90,11 @@ class Sample:
     other: FloatArray
 
 
-def sample_of(
-    snapshot: segments.Snapshot, model: Encoder, count: int, store: ViewStore, progress: Progress, seed: int = 0
-) -> Sample:
+def sample_of(snapshot: segments.Snapshot, model: Encoder, count: int, store: ViewStore, progress: Progress) -> Sample:
     """Return at most `count` rows of an index, chosen at random, with the vectors of another model, which are kept."""
     live = np.flatnonzero(snapshot.live)
     if count < len(live):
-        live = np.sort(np.random.default_rng(seed).choice(live, count, replace=False))
+        live = np.sort(np.random.default_rng(0).choice(live, count, replace=False))
     first: dict[str, int] = {}
     for place in live.tolist():
         first.setdefault(snapshot.record(place)["text"], place)
@@ -213,14 +211,13 @@ def migrate(
     old = Index.open(folder, threads=threads, progress=progress, **opening)
     encoder = old.open_other(model)
     check_constant(encoder)
-    source = str(model) if source is None and isinstance(model, str | Path) else source
     _check_folders(old, encoder, folder, out)
     make_folder(out)
     with lock_index(FileLock(out / ".lock"), out, wait):
         if os.path.lexists(out / MANIFEST) and not (out / STATE).exists():
             raise SearchIndexError(f"there is an index in {out} already: name another folder")
         documents = encoder.document_encoder
-        run = _Migration(old.snapshot, out, documents, lasting_source(encoder, source))
+        run = _Migration(old.snapshot, out, documents, lasting_source(encoder, source, model))
         resumed = run.resume()
         if not os.path.lexists(out / MANIFEST):  # else it was killed after the last step
             if not resumed:
@@ -257,21 +254,20 @@ class _Migration:
 
     def begin(self, sample: Sample, fitted: FittedMap, expected: Verdict) -> None:
         """Keep the map and the sample's vectors, from which the translation can go on."""
-        facts, tensors = fitted.projection.saved()
-        familiarity = Familiarity.of(sample.other)
-        own, arrays = familiarity.saved()
-        data = save_tensors(
-            {f"projection.{name}": np.ascontiguousarray(array) for name, array in tensors.items()}
-            | {f"familiarity.{name}": np.ascontiguousarray(array) for name, array in arrays.items()}
-            | {"sample.keys": sample.keys, "sample.vectors": np.ascontiguousarray(sample.other)}
-        )
+        facts, projection = fitted.projection.saved()
+        own, familiarity = Familiarity.of(sample.other).saved()
+        tensors: dict[str, NDArray[Any]] = {"sample.keys": sample.keys, "sample.vectors": sample.other}
+        tensors |= {f"projection.{name}": array for name, array in projection.items()}
+        tensors |= {f"familiarity.{name}": array for name, array in familiarity.items()}
+        data = save_tensors({name: np.ascontiguousarray(array) for name, array in tensors.items()})
         write_atomically(self._out / MAP, data)
         self._state = {
             "version": _VERSION,
             "old": self._old.manifest.spec.to_json(),
             "new": SavedSpec.of(self._encoder.spec).to_json(),
             "map": hashlib.sha256(data).hexdigest(),
-            "sample": _sample_bytes(sample.keys, sample.texts).hex(),
+            # Ascending keys and hashes of the texts say which index the sample is from.
+            "sample": np.stack([sample.keys.astype("<u8"), segments.id_hashes(sample.texts)]).tobytes().hex(),
             "projection": facts,
             "familiarity": own,
             "recall": [expected.most, expected.expected],
@@ -289,8 +285,8 @@ class _Migration:
             return False
         try:
             state = read_json(path)
-            seal = state.pop("sha256")
-            _check_seal(seal, state)
+            if state.pop("sha256") != json_hash(state) or state["version"] != _VERSION:
+                raise ValueError("its checksum does not fit")  # noqa: TRY301 - named below
             same = state["new"] == SavedSpec.of(self._encoder.spec).to_json()
             same = same and state["old"] == self._old.manifest.spec.to_json()
             if same and self._has_texts(bytes.fromhex(state["sample"])):
@@ -324,26 +320,16 @@ class _Migration:
             raise ValueError(f"the checksum of {MAP} does not fit")
         tensors = load_tensors(data)
         columns, dim = self._old.manifest.spec.dim, self._encoder.dim
-
-        def take(name: str, *shape: int) -> NDArray[Any]:
-            tensor = tensors[name]
-            if tensor.shape != shape:
-                raise ValueError(f"{name} has shape {tensor.shape} instead of {shape}")
-            return tensor
-
-        facts = self._state["projection"]
-        self._projection: Projection = PROJECTIONS[facts["kind"]].restored(
-            facts, columns, dim, lambda name, *shape: take(f"projection.{name}", *shape)
-        )
-        self._familiarity = Familiarity.restored(
-            self._state["familiarity"], dim, lambda name, *shape: take(f"familiarity.{name}", *shape)
-        )
+        facts, own = self._state["projection"], NamedTensors(tensors, "projection.").take
+        self._projection: Projection = PROJECTIONS[facts["kind"]].restored(facts, columns, dim, own)
+        familiarity = NamedTensors(tensors, "familiarity.").take
+        self._familiarity = Familiarity.restored(self._state["familiarity"], dim, familiarity)
         self._keys = _sorted_keys(tensors["sample.keys"])
-        self._vectors = take("sample.vectors", len(self._keys), dim)
+        self._vectors = NamedTensors(tensors).take("sample.vectors", len(self._keys), dim)
 
     def _write_state(self) -> None:
         write_atomically(
-            self._out / STATE, json.dumps(self._state | {"sha256": _json_hash(self._state)}, indent=1).encode()
+            self._out / STATE, json.dumps(self._state | {"sha256": json_hash(self._state)}, indent=1).encode()
         )
 
     def translate(self, progress: Progress) -> None:
@@ -364,7 +350,7 @@ class _Migration:
             with contextlib.suppress(FileNotFoundError):  # another process has replaced it: ours is still open
                 segment = segments.Segment(self._old.folder, known.facts, self._old.manifest)
             number = self._state["next_segment"]
-            facts = self._translate_segment(segment, number, partial(_advance, progress, rows, total))
+            facts = self._translate_segment(segment, number, part_of(progress, "migrate", rows, total))
             sync(self._out)  # names of files that the state names must not be lost
             done.append([_as_json(segment.facts), _as_json(facts)])
             self._state["next_segment"] = number + 1
@@ -372,57 +358,39 @@ class _Migration:
             rows += segment.rows
         self._state["rows"] = rows
 
-    def _translate_segment(self, segment: segments.Segment, number: int, report: Callable[[int], None]) -> SegmentFacts:
+    def _translate_segment(self, segment: segments.Segment, number: int, progress: Progress) -> SegmentFacts:
         """Write a segment with the same rows, deleted ones too, and translated vectors."""
-        old, manifest = segment.facts, self._manifest()
+        old, manifest, folder = segment.facts, self._manifest(), self._old.folder
         name, dtype, dim = f"{number:06d}", manifest.settings.dtype, self._encoder.dim
-        files, sums = {}, {}
-        for content in ("records", "keys", "ids", "places"):
-            path = self._out / f"{name}.{content}.{'jsonl' if content == 'records' else 'npy'}"
-            sums[content] = BlockSums()
-            files[content] = self._copy(old.files[content], path, sums[content], content != "records")
-        contents = [content for content in segments.layouts(manifest, segment.rows) if content not in files]
-        columns = {content: segments.layouts(manifest, segment.rows)[content] for content in contents}
+        with open_file(folder, old.files["records"]) as file:
+            pieces = iter(lambda: file.read(_COPIED), b"")
+            files = {"records": index_files.write_blocks(self._out / f"{name}.records.jsonl", pieces)}
+        if files["records"].sha256 != old.files["records"].sha256:
+            raise damaged(folder / old.files["records"].name, "its checksum does not fit")
+        for content in ("keys", "ids", "places"):
+            check_bytes(folder, old.files[content])  # damaged rows must not get a valid checksum
 
         def batches() -> Iterator[FloatArray]:
             for start, batch in _ahead(self._batches(segment)):
                 yield batch
-                report(start + len(batch))
+                progress("", start + len(batch), None)
 
-        made: dict[str, Callable[[FloatArray], NDArray[Any]]] = {
-            "vectors": lambda rows: rows,
-            "codes": lambda rows: segments.encode_rows(rows, dtype)[0],
-            "scales": lambda rows: segments.encode_rows(rows, dtype)[1],
-        }
-        for content, (numbers, shape) in columns.items():
-            sums[content] = BlockSums()
-            path, make = self._out / f"{name}.{content}.npy", made[content]
-            # Short codes are made from the vectors that were just written, which are translated only once.
-            rows = (
-                batches()
-                if content == "vectors"
-                else _npy_batches(self._out / f"{name}.vectors.npy", segment.rows, dim)
-            )
-            data = (sums[content].add(np.ascontiguousarray(make(batch), numbers).tobytes()) for batch in rows)
-            files[content] = index_files.write_blocks(path, itertools.chain([npy_header(shape, numbers)], data))
-        blocks = np.concatenate([sums[content].result() for content in segments.layouts(manifest, segment.rows)])
-        files["blocks"] = index_files.write_npy(self._out / f"{name}.blocks.npy", blocks.shape, "<u4", [blocks])
+        def codes(part: int) -> Iterator[NDArray[Any]]:
+            """Make short codes from the vectors that were just written, which are translated only once."""
+            written = np.load(self._out / f"{name}.vectors.npy", mmap_mode="r", allow_pickle=False)
+            for start in range(0, segment.rows, _BATCH):
+                rows = np.asarray(written[start : start + _BATCH]).reshape(-1, dim)
+                yield segments.encode_rows(rows, dtype)[part]
+
+        contents = {"vectors": batches(), "keys": [segment.keys[:]], "ids": [segment.ids[:]]}
+        contents |= {"places": [segment.places[:]], "codes": codes(0), "scales": codes(1)}
+        files |= segments.write_arrays(self._out, name, segments.layouts(manifest, segment.rows), contents)
         deleted = None
         if old.deleted is not None:
-            deleted = self._copy(old.deleted, self._out / f"{name}.deleted-{number:06d}.npy", BlockSums(), False)
+            rows = np.flatnonzero(~segment.live)
+            path = self._out / f"{name}.deleted-{number:06d}.npy"
+            deleted = index_files.write_npy(path, rows.shape, "<i8", [rows])
         return SegmentFacts(name, old.rows, files, deleted, old.live)
-
-    def _copy(self, facts: FileFacts, path: Path, sums: BlockSums, array: bool) -> FileFacts:
-        """Copy a file of the old index, byte by byte, and compare its hash."""
-        with open_file(self._old.folder, facts) as file:
-            # The checksums of blocks are those of the data behind the header, which has one of a few lengths.
-            header = file.read(10) if array else b""
-            header += file.read(int.from_bytes(header[8:10], "little")) if array else b""
-            pieces = (sums.add(piece) if array else piece for piece in iter(lambda: file.read(_COPIED), b""))
-            copy = index_files.write_blocks(path, itertools.chain([header], pieces))
-        if copy.sha256 != facts.sha256:
-            raise damaged(self._old.folder / facts.name, "its checksum does not fit")
-        return copy
 
     def _batches(self, segment: segments.Segment) -> Iterator[tuple[int, FloatArray]]:
         """Yield the numbers of rows and translated vectors, of length one, in the order of the rows."""
@@ -487,42 +455,12 @@ class _Migration:
 
 
 def _ahead(batches: Iterator[tuple[int, FloatArray]]) -> Iterator[tuple[int, FloatArray]]:
-    """Yield batches that a thread makes while the one before is written; at most two wait."""
-    waiting: queue.Queue[tuple[int, FloatArray] | BaseException | None] = queue.Queue(2)
-    stop = threading.Event()
-
-    def make() -> None:
-        try:
-            for batch in batches:
-                waiting.put(batch)
-                if stop.is_set():
-                    return
-            waiting.put(None)
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the batches are read
-            waiting.put(error)
-
-    thread = threading.Thread(target=make, daemon=True)
-    thread.start()
-    try:
-        while (batch := waiting.get()) is not None:
-            if isinstance(batch, BaseException):
-                raise batch
+    """Yield batches, each of which a thread makes while the one before is written."""
+    with ThreadPoolExecutor(1) as thread:
+        made = thread.submit(next, batches, None)
+        while (batch := made.result()) is not None:
+            made = thread.submit(next, batches, None)
             yield batch
-    finally:
-        stop.set()
-        while not waiting.empty():
-            waiting.get_nowait()
-
-
-def _npy_batches(path: Path, rows: int, dim: int) -> Iterator[FloatArray]:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
-    for start in range(0, rows, _BATCH):
-        yield np.asarray(array[start : start + _BATCH]).reshape(-1, dim)
-
-
-def _sample_bytes(keys: NDArray[np.int64], texts: Sequence[str]) -> bytes:
-    """Return the keys of a sample, ascending, and hashes of its texts: they say which index it is from."""
-    return np.stack([keys.astype("<u8"), segments.id_hashes(texts).astype("<u8")]).tobytes()
 
 
 def _sorted_keys(keys: NDArray[Any]) -> NDArray[np.int64]:
@@ -532,18 +470,5 @@ def _sorted_keys(keys: NDArray[Any]) -> NDArray[np.int64]:
     return keys
 
 
-def _check_seal(seal: object, state: Any) -> None:  # noqa: ANN401 - plain JSON
-    if seal != _json_hash(state) or state["version"] != _VERSION:
-        raise ValueError("its checksum does not fit")
-
-
-def _advance(progress: Progress, before: int, total: int, more: int) -> None:
-    progress("migrate", before + more, total)
-
-
 def _as_json(facts: SegmentFacts) -> Any:  # noqa: ANN401 - plain JSON
     return json.loads(json.dumps(asdict(facts)))
-
-
-def _json_hash(facts: Any) -> str:  # noqa: ANN401 - plain JSON
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

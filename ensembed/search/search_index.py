@@ -37,20 +37,6 @@ _FINGERPRINT = "fingerprint.npy"
 
 
 @dataclass(frozen=True)
-class _Opening:
-    """How the model of an index is opened: arguments of `open_model`."""
-
-    threads: int | None = None
-    trust: Trust = False
-    progress: Progress = silent
-    encoders: Replacements | None = None
-
-    def open(self, source: ModelLike | UntrustedName) -> Encoder:
-        """Open a model."""
-        return open_model(source, **vars(self))
-
-
-@dataclass(frozen=True)
 class Hit:
     """A row that a search found: its id, its cosine with the query, the text and metadata that were indexed."""
 
@@ -78,9 +64,9 @@ class Index(Shown):
 
     def __init__(self, snapshot: segments.Snapshot, model: Encoder | None, wait: float = 0.0) -> None:
         self.folder = snapshot.folder
-        self._snapshot = snapshot
+        self.snapshot = snapshot  # the open rows, as of when the index was opened or last written
         self._model = model
-        self._opening = _Opening()
+        self._opening: dict[str, Any] = {}  # arguments of `open_model`
         self._wait = wait
         self._lock = FileLock(self.folder / _LOCK)
         self._graph = hnsw_graph.OpenGraph()
@@ -127,7 +113,6 @@ class Index(Shown):
             hnsw_graph.usearch()  # fail now and not when the rows have been encoded
         encoder = open_model(model, trust=trust)
         check_constant(encoder)
-        source = str(model) if source is None and isinstance(model, str | Path) else source
         if problem := why_not_writable(folder, _is_index):
             raise SearchIndexError(f"cannot make an index in {folder}: {problem}")
         probes = encoder.encode_document(PROBES)
@@ -137,7 +122,7 @@ class Index(Shown):
                 raise SearchIndexError(f"there is an index in {folder} already: open it, or choose another folder")
             fingerprint = index_files.write_npy(folder / _FINGERPRINT, probes.shape, "<f4", [probes])
             sync(folder)  # the name of a file that the manifest names must not be lost
-            lasting = lasting_source(encoder, source)
+            lasting = lasting_source(encoder, source, model)
             manifest = Manifest(settings, SavedSpec.of(encoder.document_encoder.spec), lasting, fingerprint)
             write_atomically(folder / MANIFEST, manifest.to_bytes())
         return cls(segments.open_snapshot(folder), encoder, wait)
@@ -174,25 +159,25 @@ class Index(Shown):
             DamagedIndexError: a file is damaged or missing.
         """
         index = cls(segments.open_snapshot(Path(folder)), None, wait)
-        index._opening = _Opening(threads, trust, progress, encoders)
+        index._opening = {"threads": threads, "trust": trust, "progress": progress, "encoders": encoders}
         if verify:
             index.verify(progress=progress)
         if model is not None:
             source = str(model) if source is None and isinstance(model, str | Path) else source
-            index._model = index._checked(index._opening.open(model), source)
+            index._model = index._checked(index.open_other(model), source)
         return index
 
     @property
     def manifest(self) -> Manifest:
         """The state of the index as it was opened or last written."""
-        return self._snapshot.manifest
+        return self.snapshot.manifest
 
     @property
     def model(self) -> Encoder:
         """The model, which is opened when it is first needed."""
         if self._model is None:
             source = self.manifest.source
-            model = _open_saved_model(self.folder, self.manifest, self._opening)
+            model = _open_saved_model(self.folder, self.manifest, **self._opening)
             self._model = self._checked(model, None if source is None else source.text)
         return self._model
 
@@ -222,18 +207,13 @@ class Index(Shown):
         before = not same_settings(documents.spec, saved) and same_settings(model.spec, saved)
         return model if before else documents
 
-    @property
-    def snapshot(self) -> segments.Snapshot:
-        """The open rows, as of when the index was opened or last written."""
-        return self._snapshot
-
     def open_other(self, model: ModelLike) -> Encoder:
         """Open another model in the way in which the index opens its own."""
-        return self._opening.open(model)
+        return open_model(model, **self._opening)
 
     def translated_places(self) -> NDArray[np.bool_]:
         """Return for every place [n] of the snapshot whether its vector was translated from another model's."""
-        facts, keys = self.manifest.translated, self._snapshot.keys
+        facts, keys = self.manifest.translated, self.snapshot.keys
         if facts is None:
             return np.zeros(len(keys), bool)
         check_bytes(self.folder, facts.ranges)
@@ -244,7 +224,7 @@ class Index(Shown):
     def is_translated(self, ids: Sequence[str]) -> list[bool]:
         """Return for every row with these ids whether its vector was translated from another model's."""
         self.get(ids)  # an unknown id is an error
-        places, translated = self._snapshot.find(check_ids(ids)), self.translated_places()
+        places, translated = self.snapshot.find(check_ids(ids)), self.translated_places()
         return [bool(translated[places[id_]]) for id_ in ids]
 
     def embed_translated(self, limit: int | None = None, *, batch: int = 1024, progress: Progress = silent) -> int:
@@ -255,14 +235,14 @@ class Index(Shown):
         done, last = 0, -1
         while True:
             with self.writing():  # other processes write between two batches
-                keys = self._snapshot.keys
-                left = np.flatnonzero(self.translated_places() & self._snapshot.live & (keys > last))
+                keys = self.snapshot.keys
+                left = np.flatnonzero(self.translated_places() & self.snapshot.live & (keys > last))
                 total = done + len(left) if limit is None else min(limit, done + len(left))
                 places = left[: min(batch, total - done)].tolist()
                 if not places:
                     return done
                 last = int(keys[places[-1]])
-                rows = [self._snapshot.record(place) for place in places]
+                rows = [self.snapshot.record(place) for place in places]
                 texts, ids = [row["text"] for row in rows], [row["id"] for row in rows]
                 self.add(texts, ids, [row.get("metadata") for row in rows], replace=True)
             done += len(rows)
@@ -292,14 +272,14 @@ class Index(Shown):
         facts = self.manifest.translated
         if facts is None:
             return {}
-        rows = int(np.count_nonzero(self.translated_places() & self._snapshot.live))
+        rows = int(np.count_nonzero(self.translated_places() & self.snapshot.live))
         return {"translated": rows, "translated_from": facts.source, "expected_recall": round(facts.recall[1], 4)}
 
     def __len__(self) -> int:
-        return len(self._snapshot)
+        return len(self.snapshot)
 
     def __contains__(self, id_: str) -> bool:
-        return bool(self._snapshot.find([id_]))
+        return bool(self.snapshot.find([id_]))
 
     def __repr__(self) -> str:
         return f"Index({str(self.folder)!r}, rows={len(self)}, model={self.manifest.spec.name.text!r})"
@@ -343,7 +323,10 @@ class Index(Shown):
             rows = range(len(names)) if given_ids is None else self._chosen(names, replace)
             if len(rows):
                 if vectors is None:
-                    matrix = self._encode([checked[i] for i in rows], progress)
+                    check_constant(self.model)
+                    encoder = self.documents_of(self.model)
+                    encoded = encoder.encode([checked[i] for i in rows], progress=progress)
+                    matrix = check_vectors(encoded, manifest.spec.dim)
                 else:
                     matrix = check_vectors(vectors, manifest.spec.dim, len(checked))[list(rows)]
                 lines = [segments.record_line(names[i], checked[i], checked_metadata[i]) for i in rows]
@@ -359,12 +342,12 @@ class Index(Shown):
         """Delete the rows with these ids, all or none, and return their number; an unknown id is an InputError."""
         wanted = list(dict.fromkeys(check_ids(ids)))
         with self.writing():
-            places = self._snapshot.find(wanted)
+            places = self.snapshot.find(wanted)
             if unknown := [id_ for id_ in wanted if id_ not in places]:
                 more = f" and {len(unknown) - 1} others" if len(unknown) > 1 else ""
                 raise InputError(f"no row has the id {shorten(unknown[0])}{more}: nothing was deleted")
             if places:
-                self._commit(self._next_manifest(segments=self._snapshot.with_deleted(places.values())))
+                self._commit(self._next_manifest(segments=self.snapshot.with_deleted(places.values())))
                 self.maintain(progress)
         return len(places)
 
@@ -377,7 +360,7 @@ class Index(Shown):
         """
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise InputError(f"k is a whole number from 1 on, not {k!r}")
-        snapshot = self._snapshot
+        snapshot = self.snapshot
         if not isinstance(queries, np.ndarray) or queries.dtype.kind not in "fiu":
             texts: Any = [queries] if isinstance(queries, str) else queries
             queries = self.query_encoder.encode(check_texts(texts, "query"))
@@ -393,11 +376,11 @@ class Index(Shown):
 
     def get(self, ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the id, text and metadata of the rows with these ids; an unknown id is an InputError."""
-        places = self._snapshot.find(wanted := check_ids(ids))
+        places = self.snapshot.find(wanted := check_ids(ids))
         for id_ in wanted:
             if id_ not in places:
                 raise InputError(f"no row has the id {shorten(id_)}")
-        return [{"metadata": {}, **self._snapshot.record(places[id_])} for id_ in wanted]
+        return [{"metadata": {}, **self.snapshot.record(places[id_])} for id_ in wanted]
 
     def refresh(self) -> bool:
         """Read what other processes have written since; return whether there was anything."""
@@ -406,7 +389,7 @@ class Index(Shown):
             return False
         if now.spec.key != before.spec.key:
             raise SearchIndexError(f"{self.folder} is another index now, of {now.spec.name.text!r}: open it again")
-        self._snapshot = segments.open_snapshot(self.folder, self._snapshot)
+        self.snapshot = segments.open_snapshot(self.folder, self.snapshot)
         return True
 
     def verify(self, *, progress: Progress = silent) -> None:
@@ -419,7 +402,7 @@ class Index(Shown):
     def compact(self, *, progress: Progress = silent) -> None:
         """Write the rows again without the deleted ones, in as few segments as possible."""
         with self.writing():
-            self._commit(segments.compact(self._snapshot, segments.all_compactions(self._snapshot), progress))
+            self._commit(segments.compact(self.snapshot, segments.all_compactions(self.snapshot), progress))
 
     def build_graph(self, *, threads: int = 1, progress: Progress = silent) -> None:
         """Add the rows that the graph lacks, or build it again if many are deleted; an InputError for an exact index.
@@ -429,7 +412,7 @@ class Index(Shown):
         if self.manifest.settings.kind == "exact":
             raise InputError(f"{self.folder} is an exact index: it has no graph")
         with self.writing():
-            graph = hnsw_graph.build_graph(self._snapshot, threads, progress)
+            graph = hnsw_graph.build_graph(self.snapshot, threads, progress)
             if graph != self.manifest.graph:
                 self._commit(self._next_manifest(graph=graph))
 
@@ -455,9 +438,8 @@ class Index(Shown):
             source: the folder or name from which a model in memory can be opened again.
             progress: receives the number of rows.
         """
-        encoder = self._opening.open(model)
+        encoder = self.open_other(model)
         check_constant(encoder)
-        source = str(model) if source is None and isinstance(model, str | Path) else source
         documents = encoder.document_encoder
         probes = documents.encode(PROBES)
         with self.writing():
@@ -466,7 +448,7 @@ class Index(Shown):
             changed = dataclasses.replace(
                 self.manifest,
                 spec=SavedSpec.of(documents.spec),
-                source=lasting_source(encoder, source),
+                source=lasting_source(encoder, source, model),
                 fingerprint=index_files.write_npy(path, probes.shape, "<f4", [probes]),
                 graph=None,
                 translated=None,
@@ -476,7 +458,7 @@ class Index(Shown):
             def encode(texts: list[str]) -> FloatArray:
                 return check_vectors(documents.encode(texts), documents.spec.dim)
 
-            self._commit(segments.encode_again(self._snapshot, changed, encode, progress))
+            self._commit(segments.encode_again(self.snapshot, changed, encode, progress))
             self._model = encoder
             self.maintain(progress)
 
@@ -512,15 +494,10 @@ class Index(Shown):
             raise SearchIndexError(f"{problem}; {way_out}")
         return model
 
-    def _encode(self, texts: list[str], progress: Progress) -> FloatArray:
-        check_constant(self.model)
-        documents = self.documents_of(self.model)
-        return check_vectors(documents.encode(texts, progress=progress), self.manifest.spec.dim)
-
     def _fresh_ids(self, count: int) -> list[str]:
         """Return the next numbers, with a + where the user has used a number as an id already."""
         names = [str(self.manifest.next_key + i) for i in range(count)]
-        while taken := set(self._snapshot.find(names)):
+        while taken := set(self.snapshot.find(names)):
             names = [f"{name}+" if name in taken else name for name in names]
         return names
 
@@ -532,7 +509,7 @@ class Index(Shown):
         if len(last) < len(names):
             twice = next(name for i, name in enumerate(names) if last[name] != i)
             raise InputError(f"the id {shorten(twice)} is given twice: nothing was added; replace=True keeps the last")
-        if taken := self._snapshot.find(names):
+        if taken := self.snapshot.find(names):
             more = f" and {len(taken) - 1} others are" if len(taken) > 1 else " is"
             way_out = "nothing was added; give other ids, or replace the rows (replace=True, --replace)"
             raise InputError(f"the id {shorten(next(iter(taken)))}{more} in the index already: {way_out}")
@@ -543,7 +520,7 @@ class Index(Shown):
         manifest, key = self.manifest, self.manifest.next_key
         batch = segments.RowBatch(vectors, np.arange(len(ids), dtype=np.int64) + key, segments.id_hashes(ids), lines)
         added = segments.write_segment(self.folder, manifest.next_segment, manifest, len(ids), lambda: [batch])
-        others = self._snapshot.with_deleted(self._snapshot.find(ids).values())
+        others = self.snapshot.with_deleted(self.snapshot.find(ids).values())
         return self._next_manifest(segments=(*others, added), next_key=key + len(ids))
 
     def _next_manifest(self, **changes: Any) -> Manifest:  # noqa: ANN401 - fields of all types
@@ -553,22 +530,21 @@ class Index(Shown):
         """Replace the manifest: this is the moment at which all written files begin to count."""
         sync(self.folder)  # their names must not be lost
         write_atomically(self.folder / MANIFEST, manifest.to_bytes())
-        self._snapshot = segments.open_snapshot(self.folder, self._snapshot)
+        self.snapshot = segments.open_snapshot(self.folder, self.snapshot)
         segments.remove_unused_files(self.folder, manifest)
 
     def maintain(self, progress: Progress) -> None:
         """Compact and extend the graph if that is due; these are changes of their own, which may wait for room."""
         try:
-            if ranges := segments.due_compactions(self._snapshot):
-                self._commit(segments.compact(self._snapshot, ranges, progress))
-            if hnsw_graph.graph_is_due(self._snapshot):
+            if ranges := segments.due_compactions(self.snapshot):
+                self._commit(segments.compact(self.snapshot, ranges, progress))
+            if hnsw_graph.graph_is_due(self.snapshot):
                 self.build_graph(progress=progress)
         except (OSError, DamagedIndexError) as error:
             postponed = "the change is saved; compacting or building the graph waits for the next one"
             warnings.warn(f"{self.folder}: {postponed}: {error}", RuntimeWarning, stacklevel=3)
 
 
-# The options of `Index.open`, written out: editors and type checkers show them.
 def open_or_create(
     folder: Path,
     model: str | None,
@@ -577,11 +553,9 @@ def open_or_create(
     adding: bool,
     change_model: bool = False,
     verify: bool = False,
-    encoders: Replacements | None = None,
-    threads: int | None = None,
-    trust: Trust = False,
     wait: float = 0.0,
     progress: Progress = silent,
+    **opening: Any,  # noqa: ANN401 - `encoders`, `threads` and `trust`
 ) -> Index:
     """Open the index in a folder, or create one if there is none or it never had a row, as after a failed first run.
 
@@ -590,19 +564,20 @@ def open_or_create(
     is created again only if rows are about to be added (`adding`). `change_model` encodes the texts of the index again
     with `model`. All else is as for `Index.open`.
     """
-    opening = _Opening(threads, trust, progress, encoders)
+    opening["progress"] = progress
     manifest = read_manifest(folder) if os.path.lexists(folder / MANIFEST) else None  # a link that leads nowhere counts
     if manifest is None:
         if model is None:
             raise SearchIndexError(f"there is no index in {folder}: name a model to make one")
-        return Index.create(folder, opening.open(model), source=model, remake=True, wait=wait, **settings)
+        encoder = open_model(model, **opening)
+        return Index.create(folder, encoder, source=model, remake=True, wait=wait, **settings)
     source = model or (manifest.source.text if settings and manifest.source else None)
     if adding and manifest.next_key == 0 and source is not None:
-        encoder = opening.open(model) if model else _open_saved_model(folder, manifest, opening)
+        encoder = open_model(model, **opening) if model else _open_saved_model(folder, manifest, **opening)
         changed = manifest.settings.changed(settings)
         return Index.create(folder, encoder, source=source, remake=True, wait=wait, **changed)
     manifest.settings.check_same(settings, folder)
-    index = Index.open(folder, None if change_model else model, verify=verify, wait=wait, **vars(opening))
+    index = Index.open(folder, None if change_model else model, verify=verify, wait=wait, **opening)
     if model is not None and change_model:
         index.change_model(model, progress=progress)
     elif model is not None:
@@ -610,7 +585,7 @@ def open_or_create(
     return index
 
 
-def _open_saved_model(folder: Path, manifest: Manifest, opening: _Opening) -> Encoder:
+def _open_saved_model(folder: Path, manifest: Manifest, **opening: Any) -> Encoder:  # noqa: ANN401 - of `open_model`
     source = manifest.source
     if source is None:
         way_out = "pass it, as in Index.open(folder, model), or name a saved model (--model FOLDER)"
@@ -619,7 +594,7 @@ def _open_saved_model(folder: Path, manifest: Manifest, opening: _Opening) -> En
         way_out = "if it was moved, pass --model FOLDER, or Index.open(folder, model); --change-model takes another one"
         raise SearchIndexError(f"the model of {folder} is no longer in {source.text}; {way_out}")
     try:
-        return opening.open(source)
+        return open_model(source, **opening)
     except (InputError, MissingError) as error:  # these name a model that the user may never have seen
         raise type(error)(f"the model of {folder} cannot be opened: {error}") from error
 
@@ -656,8 +631,12 @@ def check_constant(model: Encoder) -> None:
         raise SearchIndexError(f'{problem}: load it with missing="error" to put its vectors into an index')
 
 
-def lasting_source(model: Encoder, source: str | None) -> UntrustedName | None:
-    """Return what the model can be opened from again: the absolute path of a folder, or a name; None for an object."""
+def lasting_source(model: Encoder, source: str | None, given: object = None) -> UntrustedName | None:
+    """Return what the model can be opened from again: the absolute path of a folder, or a name; None for an object.
+
+    It is `source` or, without one, what the user gave as the model.
+    """
+    source = str(given) if source is None and isinstance(given, str | Path) else source
     if source is not None:
         return UntrustedName(str(Path(source).absolute()) if is_model(source) else source)
     return None if model.spec.kind in ("object", "meta") else UntrustedName(model.spec.name)

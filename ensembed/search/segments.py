@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,16 +30,20 @@ from ensembed.search import index_files
 from ensembed.search.index_files import (
     MANIFEST,
     WAY_OUT,
+    BlockSums,
     CheckedArray,
+    FileFacts,
     Manifest,
     SegmentFacts,
     check_bytes,
     map_npy,
     read_manifest,
 )
+from ensembed.support.atomic_files import npy_header
 from ensembed.support.file_limits import LimitError, parse_json
 from ensembed.support.progress import Progress, silent
 
+Layout: TypeAlias = tuple[str, tuple[int, ...]]  # the type of the numbers, and the shape
 _COPIED_ROWS = 8192  # rows that are copied at a time
 _DELETED_PART = 1 / 3  # a segment is compacted when this part of its rows is deleted
 _FAN = 8  # so many small segments of about one size are merged into one: every row is copied only a few times
@@ -107,10 +111,10 @@ def encode_rows(rows: FloatArray, dtype: str) -> tuple[NDArray[Any], FloatArray]
     return np.packbits(padded, axis=1).view("<u8"), np.ones(len(rows), np.float32)
 
 
-def layouts(manifest: Manifest, rows: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+def layouts(manifest: Manifest, rows: int) -> dict[str, Layout]:
     """Return the type and shape of every array of a segment, in the order in which `blocks` has their checksums."""
     dim, dtype = manifest.spec.dim, manifest.settings.dtype
-    arrays: dict[str, tuple[str, tuple[int, ...]]] = {
+    arrays: dict[str, Layout] = {
         "vectors": ("<f4", (rows, dim)),
         "keys": ("<i8", (rows,)),
         "ids": ("<u8", (rows, 2)),
@@ -148,14 +152,23 @@ def write_segment(
         "codes": (encode_rows(batch.vectors, dtype)[0] for batch in batches()),
         "scales": (encode_rows(batch.vectors, dtype)[1] for batch in batches()),
     }
-    sums = []
-    for content, (numbers, shape) in layouts(manifest, count).items():
-        path = folder / f"{name}.{content}.npy"
-        files[content] = index_files.write_npy(path, shape, numbers, contents[content])
-        sums.append(index_files.block_sums(path, shape, numbers))
-    blocks = np.concatenate(sums)
-    files["blocks"] = index_files.write_npy(folder / f"{name}.blocks.npy", blocks.shape, "<u4", [blocks])
+    files |= write_arrays(folder, name, layouts(manifest, count), contents)
     return SegmentFacts(name, count, files, None, count)
+
+
+def write_arrays(
+    folder: Path, name: str, arrays: Mapping[str, Layout], contents: Mapping[str, Iterable[NDArray[Any]]]
+) -> dict[str, FileFacts]:
+    """Write the arrays of a segment, each from blocks of its rows, and the checksums of their blocks."""
+    files, sums = {}, []
+    for content, (numbers, shape) in arrays.items():
+        own = BlockSums()
+        data = (own.add(np.ascontiguousarray(rows, numbers).tobytes()) for rows in contents[content])
+        blocks = itertools.chain([npy_header(shape, numbers)], data)
+        files[content] = index_files.write_blocks(folder / f"{name}.{content}.npy", blocks)
+        sums.append(own.result())
+    every = np.concatenate(sums)
+    return files | {"blocks": index_files.write_npy(folder / f"{name}.blocks.npy", every.shape, "<u4", [every])}
 
 
 class Segment:
@@ -167,9 +180,8 @@ class Segment:
         self._folder = folder
 
         arrays = self._open_arrays(manifest)
-        self.vectors, self.keys, self._ids, self._places = (
-            arrays[name] for name in ("vectors", "keys", "ids", "places")
-        )
+        self.vectors, self.keys = arrays["vectors"], arrays["keys"]
+        self.ids, self.places = arrays["ids"], arrays["places"]
         self._records = index_files.map_bytes(folder, facts.files["records"])
         if manifest.settings.dtype != "float32":
             self.codes, self.scales = arrays["codes"], arrays["scales"]
@@ -187,9 +199,8 @@ class Segment:
         """Map the arrays, with the checksums of their blocks if they were written."""
         folder, files, arrays = self._folder, self.facts.files, layouts(manifest, self.rows)
         if missing := {*arrays, "records"} - set(files):
-            raise index_files.damaged(
-                folder / MANIFEST, f"segment {self.facts.name} has no {', '.join(sorted(missing))}"
-            )
+            problem = f"segment {self.facts.name} has no {', '.join(sorted(missing))}"
+            raise index_files.damaged(folder / MANIFEST, problem)
         sums, begin = None, 0
         if "blocks" in files:
             check_bytes(folder, files["blocks"])  # 4 bytes for every 64 KiB
@@ -198,16 +209,14 @@ class Segment:
         opened = {}
         for content, (dtype, shape) in arrays.items():
             end = begin + index_files.count_blocks(shape, dtype)
-            array = map_npy(folder, files[content], shape, dtype)
-            opened[content] = CheckedArray(
-                folder / files[content].name, array, None if sums is None else sums[begin:end]
-            )
+            array, own = map_npy(folder, files[content], shape, dtype), None if sums is None else sums[begin:end]
+            opened[content] = CheckedArray(folder / files[content].name, array, own)
             begin = end
         return opened
 
     def line(self, row: int) -> bytes:
         """Return a row's line of JSON, after checking its checksum."""
-        (begin, checksum), (end, _) = self._places[row : row + 2].tolist()
+        (begin, checksum), (end, _) = self.places[row : row + 2].tolist()
         if not 0 <= begin < end <= len(self._records):
             raise self._damaged(f"row {row} has no place in it")
         line = self._records[begin:end].tobytes()
@@ -224,7 +233,7 @@ class Segment:
 
     def find(self, ids: Sequence[str], hashes: NDArray[np.uint64]) -> dict[str, int]:
         """Return the rows of those ids that are in this segment and not deleted."""
-        known, rows = self._ids[:].T
+        known, rows = self.ids[:].T
         first, last = (np.searchsorted(known, hashes, side) for side in ("left", "right"))
         rows_by_id = {}
         for i in np.flatnonzero(last > first).tolist():
@@ -243,7 +252,7 @@ class Segment:
     def live_batches(self) -> Iterator[RowBatch]:
         """Yield the rows that are not deleted. Lines are read only if the caller wants them."""
         hashes = np.empty(self.rows, np.uint64)
-        known, own = self._ids[:].T
+        known, own = self.ids[:].T
         if not np.array_equal(np.sort(own), np.arange(self.rows, dtype=np.uint64)):
             raise index_files.damaged(
                 self._folder / self.facts.files["ids"].name, "its rows are not those of the segment"
@@ -341,6 +350,11 @@ def remove_unused_files(folder: Path, manifest: Manifest) -> None:
                 path.unlink()
 
 
+def live_batches(segments: Iterable[Segment]) -> Iterator[RowBatch]:
+    """Yield the rows of segments that are not deleted."""
+    return itertools.chain.from_iterable(segment.live_batches() for segment in segments)
+
+
 def encode_again(
     snapshot: Snapshot, manifest: Manifest, encode: Callable[[list[str]], FloatArray], progress: Progress = silent
 ) -> Manifest:
@@ -350,7 +364,7 @@ def encode_again(
     """
     written: list[SegmentFacts] = []
     done = 0
-    for batch in itertools.chain.from_iterable(segment.live_batches() for segment in snapshot.segments):
+    for batch in live_batches(snapshot.segments):
         lines = list(batch.lines)
         try:
             texts = [read_record(line)["text"] for line in lines]
@@ -388,12 +402,8 @@ def all_compactions(snapshot: Snapshot) -> list[tuple[int, int]]:
             start, rows = i, 0
         rows += facts.live
     ranges.append((start, len(segments)))
-    return [(lo, hi) for lo, hi in ranges if hi > lo + 1 or (hi > lo and _is_worth_writing(segments[lo]))]
-
-
-def _is_worth_writing(segment: SegmentFacts) -> bool:
-    """Return whether a segment has deleted rows, or no checksums of blocks."""
-    return segment.live < segment.rows or "blocks" not in segment.files
+    worth_writing = [facts.live < facts.rows or "blocks" not in facts.files for facts in segments]
+    return [(lo, hi) for lo, hi in ranges if hi > lo + 1 or any(worth_writing[lo:hi])]
 
 
 def compact(snapshot: Snapshot, ranges: list[tuple[int, int]], progress: Progress = silent) -> Manifest:
@@ -409,13 +419,10 @@ def compact(snapshot: Snapshot, ranges: list[tuple[int, int]], progress: Progres
         if count:
             for file in itertools.chain.from_iterable(segment.facts.all_files() for segment in old):
                 check_bytes(snapshot.folder, file)  # damaged rows must not get a valid checksum
-            new = [write_segment(snapshot.folder, number, manifest, count, partial(_live_batches, old))]
+
+            new = [write_segment(snapshot.folder, number, manifest, count, partial(live_batches, old))]
             number += 1
         segments[lo:hi] = new
         done += count
         progress("compact", done, total)
     return replace(manifest, segments=tuple(segments), next_segment=number)
-
-
-def _live_batches(segments: tuple[Segment, ...]) -> Iterator[RowBatch]:
-    return itertools.chain.from_iterable(segment.live_batches() for segment in segments)

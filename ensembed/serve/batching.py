@@ -15,6 +15,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -95,10 +96,6 @@ Part = tuple[Job, int, int]  # the texts start:stop of a job
 Absent = Callable[[FloatArray], set[int]]  # the places of members that rows lack
 
 
-def _no_members(rows: FloatArray) -> set[int]:  # noqa: ARG001 - they lack none
-    return set()
-
-
 class Batcher:
     """Queues jobs and encodes parts of them, up to `lanes` batches at once; a batch has texts of one kind only."""
 
@@ -108,7 +105,7 @@ class Batcher:
         settings: Settings,
         metrics: Metrics,
         lanes: int = 1,
-        absent: Absent = _no_members,
+        absent: Absent = lambda _rows: set(),
     ) -> None:
         self._functions, self._settings, self._metrics, self._lanes = functions, settings, metrics, lanes
         self._absent, self._down = absent, set[int]()
@@ -377,11 +374,9 @@ class Vectors:
     """Gives rows to the endpoints."""
 
     def __init__(self, served: ServedModel, settings: Settings, metrics: Metrics) -> None:
-        functions = {VECTORS: served.vectors, VIEWS: served.views}
-        functions |= {QUERIES: served.queries, DOCUMENTS: served.documents}
-        self.batcher = Batcher(
-            functions, settings, metrics, lanes=2 if served.model.concurrent else 1, absent=served.absent
-        )
+        functions = {kind: partial(served.rows, kind) for kind in (VECTORS, VIEWS, QUERIES, DOCUMENTS)}
+        lanes = 2 if served.model.concurrent else 1
+        self.batcher = Batcher(functions, settings, metrics, lanes=lanes, absent=served.absent)
         # A model that continues without a member gives incomplete vectors, which must not be kept.
         self.recent = RecentRows(settings.cache_bytes if served.model.cacheable else 0)
         self._settings, self._metrics = settings, metrics
@@ -410,16 +405,14 @@ class Vectors:
                 if gone.done():
                     self._metrics.abandoned.inc()
                     raise ClientDisconnect
-                raise ApiError(
-                    504, f"the model took longer than {seconds:g} s: send fewer texts at a time", None, "timeout"
-                )
+                message = f"the model took longer than {seconds:g} s: send fewer texts at a time"
+                raise ApiError(504, message, code="timeout")
             error = job.done.exception()
             if error is not None:
                 self._metrics.failures.inc()
                 log.error("the model failed a request: %s", where(error))
-                raise ApiError(
-                    500, "the model failed on this request; the server's log says where", None, "model_failed"
-                )
+                message = "the model failed on this request; the server's log says where"
+                raise ApiError(500, message, code="model_failed")
             return job.rows
         finally:
             self.batcher.abandon(job)

@@ -80,22 +80,16 @@ class ServedModel:
             return DOCUMENTS
         return VECTORS
 
-    def queries(self, texts: list[str]) -> FloatArray:
-        """Return the model's vectors of queries, as `vectors` does."""
-        return self._encoded(self.model.query_encoder, texts)
-
-    def documents(self, texts: list[str]) -> FloatArray:
-        """Return the model's vectors of documents, as `vectors` does."""
-        return self._encoded(self.model.document_encoder, texts)
-
-    def vectors(self, texts: list[str]) -> FloatArray:
+    def rows(self, kind: str, texts: list[str]) -> FloatArray:
         """Return rows for `complete`: the model's vectors; if members may be missing, then a flag per member.
 
-        A flag is 1 if the member answered.
+        A flag is 1 if the member answered. Rows of the kind `VIEWS` are those of `views`.
         """
-        return self._encoded(self.model, texts)
-
-    def _encoded(self, model: Encoder, texts: list[str]) -> FloatArray:
+        if kind == VIEWS and isinstance(self.model, MetaEncoder):
+            return self.views(self.model, texts)
+        model = self.model
+        if kind in (QUERIES, DOCUMENTS):
+            model = model.query_encoder if kind == QUERIES else model.document_encoder
         if model.concurrent:  # it does not warn, and only one thread can catch warnings
             return model.encode(texts)
         with warnings.catch_warnings(record=True) as caught:  # a warning may quote a text
@@ -122,7 +116,7 @@ class ServedModel:
         return set(np.flatnonzero(~flags.all(axis=0)).tolist())
 
     def complete(self, rows: Sequence[FloatArray]) -> tuple[FloatArray, list[str]]:
-        """Return the vectors [n, d] of `vectors`, `queries` or `documents`, and the names of members that some lack."""
+        """Return the vectors [n, d] in `rows`, and the names of members that some lack."""
         vectors, flags = np.split(np.array(rows), [self.dim], axis=1)
         names = self.member_names if flags.size else []
         return vectors, [name for name, answered in zip(names, flags.T, strict=True) if not answered.all()]
@@ -134,15 +128,13 @@ class ServedModel:
         except DimensionError as error:
             raise ApiError(400, str(error), "dimensions", "too_many_dimensions") from None
 
-    def views(self, texts: list[str]) -> FloatArray:
+    def views(self, model: MetaEncoder, texts: list[str]) -> FloatArray:
         """Return for `split` members' vectors, the model's, and flags of who answered: [n, d_1 + … + d_J + d + J]."""
-        if not isinstance(self.model, MetaEncoder):
-            return self.vectors(texts)
-        views = [self._member_view(self.model, j, texts) for j in range(len(self.members))]
+        views = [self._member_view(model, j, texts) for j in range(len(self.members))]
         if all(view is None for view in views):
             raise EncoderError("every member failed")
         absent = [j for j, view in enumerate(views) if view is None]
-        fitted = self.model.meta_without(absent)
+        fitted = model.meta_without(absent)
         meta = fitted.transform([view if j in fitted.counted else None for j, view in enumerate(views)])
         empty = [np.zeros((len(texts), encoder.spec.dim), np.float32) for encoder in self.members]
         filled = [zeros if view is None else view for zeros, view in zip(empty, views, strict=True)]

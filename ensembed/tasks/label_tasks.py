@@ -17,7 +17,7 @@ from ensembed.errors import DatasetError, InputError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search.groups import choose_number, kmeans_partition
 from ensembed.support.extras import import_extra
-from ensembed.tasks.task import Array, Statistic, Task, Texts, mean_of
+from ensembed.tasks.task import Array, Statistic, Texts, VectorTask, mean_of
 
 NEIGHBOURS = 5
 """Neighbours that vote."""
@@ -29,11 +29,10 @@ SEEDS = (0, 1, 2)
 """Seeds of k-means; the V-measure is the mean over them."""
 
 _EXTRA = ("cluster", "scoring clusters and classes")
-_BLOCK = 1024  # rows that are compared with all others at a time
 
 
 @dataclass(frozen=True, eq=False)
-class _LabelTask(Task):
+class _LabelTask(VectorTask):
     """Texts with labels."""
 
     name: str
@@ -178,18 +177,13 @@ def nearest_neighbours(
     T: FloatArray, labels: NDArray[np.int64], X: FloatArray, *, k: int = NEIGHBOURS
 ) -> NDArray[np.int64]:
     """Return for each row of X the most frequent label among its k nearest rows of T; the nearer label of equals."""
-    result = np.empty(len(X), np.int64)
+    learn = import_extra("sklearn.neighbors", *_EXTRA)
     k = min(k, len(T))
     # The votes of nearer neighbours count a little more, which decides between equal numbers of votes only.
     votes = 1 + 0.5 ** np.arange(k) / (k + 1)
-    for start in range(0, len(X), _BLOCK):
-        C = X[start : start + _BLOCK] @ T.T
-        nearest = np.argpartition(-C, k - 1, axis=1)[:, :k]
-        order = np.argsort(-np.take_along_axis(C, nearest, axis=1), axis=1, kind="stable")
-        voted = labels[np.take_along_axis(nearest, order, axis=1)]
-        for row, own in enumerate(voted, start):
-            result[row] = np.bincount(own, weights=votes).argmax()
-    return result
+    settings = {"weights": lambda distances: np.tile(votes, (len(distances), 1)), "algorithm": "brute"}
+    knn = learn.KNeighborsClassifier(k, metric="cosine", **settings).fit(T, labels)
+    return np.asarray(knn.predict(X))
 
 
 def logistic_probe(T: FloatArray, labels: NDArray[np.int64], X: FloatArray) -> NDArray[np.int64]:

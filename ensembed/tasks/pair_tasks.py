@@ -11,13 +11,13 @@ import numpy as np
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DatasetError
 from ensembed.paper.experiments.bootstrap import Column, correlations
-from ensembed.sts.datasets import Pairs
-from ensembed.sts.protocol import cosine
-from ensembed.tasks.task import Array, Statistic, Task, Texts
+from ensembed.sts.datasets import Dataset, Pairs
+from ensembed.sts.protocol import distinct_sentences, predict
+from ensembed.tasks.task import Array, Statistic, Texts, VectorTask
 
 
 @dataclass(frozen=True, eq=False)
-class _PairTask(Task):
+class _PairTask(VectorTask):
     """Pairs whose cosine is compared with their gold score."""
 
     pairs: Pairs
@@ -34,7 +34,7 @@ class _PairTask(Task):
 
     def texts(self) -> Mapping[str, Texts]:
         """Return every distinct text once."""
-        return {"texts": Texts("text", tuple(dict.fromkeys((*self.pairs.sentences1, *self.pairs.sentences2))))}
+        return {"texts": Texts("text", tuple(distinct_sentences([Dataset.of(self.pairs)])))}
 
     def gold(self) -> Any:  # noqa: ANN401 - see `Task`
         """Return the pairs and their scores."""
@@ -42,12 +42,8 @@ class _PairTask(Task):
 
     def cosines(self, vectors: Mapping[str, FloatArray]) -> Array:
         """Return the cosine of each pair [n]."""
-        place = {text: i for i, text in enumerate(self.texts()["texts"].texts)}
-        first, second = (
-            vectors["texts"][[place[text] for text in texts]]
-            for texts in (self.pairs.sentences1, self.pairs.sentences2)
-        )
-        return cosine(first, second)
+        [[cosines]] = predict(lambda _texts: vectors["texts"], [Dataset.of(self.pairs)])
+        return cosines
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Self
 
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import DatasetError
-from ensembed.tasks.task import Figure, Statistic, Task, Texts, mean_of
+from ensembed.tasks.task import Statistic, Texts, VectorTask, mean_of
 
 DEPTH = 1000
 """Documents of a ranking that count for MAP and MRR, as in BEIR and MTEB."""
@@ -21,7 +22,7 @@ _SCORES = 1 << 24  # scores (queries times documents) that are in memory at a ti
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking(Task):
+class Ranking(VectorTask):
     """Queries, documents, and which of them are relevant to which query.
 
     Attributes:
@@ -63,6 +64,19 @@ class Ranking(Task):
             raise DatasetError(f"{self.name}: no query has a relevant document; do the ids of the judgements match?")
         object.__setattr__(self, "judged", judged)
 
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        queries: Mapping[str, str],
+        documents: Mapping[str, str],
+        relevance: Mapping[str, Mapping[str, float]],
+        **settings: Any,  # noqa: ANN401 - the other attributes
+    ) -> Self:
+        """Return the task of queries and documents by their ids."""
+        texts = (tuple(queries), tuple(queries.values()), tuple(documents), tuple(documents.values()))
+        return cls(name, *texts, relevance, **settings)
+
     @property
     def items(self) -> int:
         """The number of judged queries."""
@@ -79,22 +93,12 @@ class Ranking(Task):
 
     def statistic(self, measure: str, vectors: Mapping[str, FloatArray]) -> Statistic:
         """Return the mean of a measure over queries."""
-        return self.measure_rankings(measure, self.rank(vectors["queries"], vectors["documents"]))
+        return self.statistics([measure], vectors)[measure]
 
-    # The signature of `Task.figures`, written out: editors and type checkers show it.
-    def figures(
-        self,
-        vectors: Mapping[str, FloatArray],
-        *,
-        resamples: int,
-        seed: int,
-        measures: Sequence[str] | None = None,
-    ) -> dict[str, Figure]:
-        """Measure the vectors as `Task.figures` does, but rank the documents only once for all measures."""
+    def statistics(self, measures: Sequence[str], vectors: Mapping[str, FloatArray]) -> dict[str, Statistic]:
+        """Return the means of several measures; the documents are ranked only once."""
         rankings = self.rank(vectors["queries"], vectors["documents"])
-        wanted = self.measures if measures is None else measures
-        statistics = {name: self.measure_rankings(name, rankings) for name in wanted}
-        return self.resample(statistics, resamples=resamples, seed=seed)
+        return {name: self.measure_rankings(name, rankings) for name in measures}
 
     def rank(self, Q: FloatArray, D: FloatArray) -> list[NDArray[np.int64]]:
         """Return for each judged query the best `DEPTH` documents by their cosine, best first; unit rows Q, D."""

@@ -58,6 +58,18 @@ class Figure:
         return {"value": self.value, "low": low, "high": high} if len(self.resampled) else {"value": self.value}
 
 
+@dataclass(frozen=True)
+class Measuring:
+    """How a model is measured: on how many resamples of the items, by which seed, and by which measures (all if None).
+
+    The resamples are the same for every model.
+    """
+
+    resamples: int = 0
+    seed: int = 0
+    measures: Sequence[str] | None = None
+
+
 class Task(ABC):
     """Texts, and what a good model does with them.
 
@@ -77,6 +89,19 @@ class Task(ABC):
     def items(self) -> int:
         """How many items (queries, texts, pairs) are judged."""
 
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """The hash of the data; results carry it."""
+
+    @abstractmethod
+    def score(self, model: Encoder, encode: EncodeTexts, how: Measuring) -> dict[str, Figure]:
+        """Measure a model: `encode` gives its vectors of texts."""
+
+
+class VectorTask(Task):
+    """A task whose figures are functions of its texts' vectors."""
+
     @abstractmethod
     def texts(self) -> Mapping[str, Texts]:
         """Return the texts whose vectors `statistic` needs, by the name that it knows them by."""
@@ -95,40 +120,21 @@ class Task(ABC):
         facts = [self.kind, {name: group.texts for name, group in self.texts().items()}, self.gold()]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
-    def score(
-        self,
-        model: Encoder,
-        encode: EncodeTexts,
-        *,
-        resamples: int,
-        seed: int,
-        measures: Sequence[str] | None = None,
-    ) -> dict[str, Figure]:
-        """Measure a model: `encode` gives its vectors of texts."""
-        vectors = {name: encode(model, texts) for name, texts in self.texts().items()}
-        return self.figures(vectors, resamples=resamples, seed=seed, measures=measures)
+    def statistics(self, measures: Sequence[str], vectors: Mapping[str, FloatArray]) -> dict[str, Statistic]:
+        """Return `statistic` of several measures."""
+        return {name: self.statistic(name, vectors) for name in measures}
 
-    def figures(
-        self,
-        vectors: Mapping[str, FloatArray],
-        *,
-        resamples: int,
-        seed: int,
-        measures: Sequence[str] | None = None,
-    ) -> dict[str, Figure]:
-        """Measure the vectors on the items and on resamples of them, which are the same for every model.
+    def score(self, model: Encoder, encode: EncodeTexts, how: Measuring) -> dict[str, Figure]:
+        """Measure the vectors that `encode` gives."""
+        return self.figures({name: encode(model, texts) for name, texts in self.texts().items()}, how)
 
-        `measures` are those that are wanted; None for all.
-        """
-        wanted = self.measures if measures is None else measures
-        return self.resample({name: self.statistic(name, vectors) for name in wanted}, resamples=resamples, seed=seed)
-
-    def resample(self, statistics: Mapping[str, Statistic], *, resamples: int, seed: int) -> dict[str, Figure]:
-        """Return the values of statistics on the items and on resamples of them."""
+    def figures(self, vectors: Mapping[str, FloatArray], how: Measuring) -> dict[str, Figure]:
+        """Measure the vectors on the items and on resamples of them."""
+        statistics = self.statistics(self.measures if how.measures is None else how.measures, vectors)
         ones = np.ones((1, self.items))
         values = {name: float(statistic(ones)[0]) for name, statistic in statistics.items()}
         blocks: dict[str, list[Array]] = {name: [] for name in statistics}
-        for counts in draws(self.items, resamples, [seed, int(self.fingerprint, 16)]):
+        for counts in draws(self.items, how.resamples, [how.seed, int(self.fingerprint, 16)]):
             for name, statistic in statistics.items():
                 blocks[name].append(statistic(counts))
         return {name: Figure(values[name], np.concatenate([np.empty(0), *blocks[name]])) for name in statistics}

@@ -32,7 +32,7 @@ from ensembed.tasks.pair_tasks import pair_task
 from ensembed.tasks.ranking_tasks import Ranking, Reranking
 from ensembed.tasks.task import Task
 
-_ENDINGS = (".tsv", ".tsv.gz")
+_ENDINGS, _JSON_ENDINGS = (".tsv", ".tsv.gz"), (".jsonl", ".jsonl.gz")
 _LAYOUT = "docs/guides/evaluate.md shows the layouts"
 
 
@@ -54,12 +54,9 @@ def find_tasks(name: str, folder: Path | None = None) -> list[Task]:
             if place.exists():
                 return read_tasks(place, split)
     known = sorted({known for data in _data_folders(folder) for known in _names(data / "tasks")})
-    here = (
-        f"; the data folder has {', '.join(known)}"
-        if known
-        else "; for tasks by name set ENSEMBED_DATA, or folder=… (--data)"
-    )
-    raise AbsentDatasetError(f"there is no task {name!r}: it is neither a file or folder nor a name{here}")
+    way_out = "for tasks by name set ENSEMBED_DATA, or folder=… (--data)"
+    here = f"the data folder has {', '.join(known)}" if known else way_out
+    raise AbsentDatasetError(f"there is no task {name!r}: it is neither a file or folder nor a name; {here}")
 
 
 def read_tasks(place: Path, split: str | None = None) -> list[Task]:
@@ -71,15 +68,14 @@ def read_tasks(place: Path, split: str | None = None) -> list[Task]:
     if not place.is_dir():
         raise DatasetError(f"{place} is neither a file nor a folder; {_LAYOUT}")
     name = place.resolve().name if split is None else f"{place.resolve().name}:{split}"
-    if (place / "corpus.jsonl").is_file() or (place / "corpus.jsonl.gz").is_file():
+    if _first(place, "corpus", endings=_JSON_ENDINGS):
         return [_beir(name, place, split or "test")]
-    if _here(place, "docs"):
+    if _first(place, "docs"):
         return [_retrieval(name, place, split)]
     if candidates := _first(place, *_split_names("cands", split)):
         return [_reranking(name, place, candidates)]
     if labels := _first(place, *([split] if split else ["test", "all"])):
-        train = None if split else _here(place, "train")
-        return _label_tasks(name, labels, train)
+        return _label_tasks(name, labels, None if split else _first(place, "train"))
     what = f"no split {split!r}" if split else "no docs.tsv, corpus.jsonl, cands.tsv, test.tsv or all.tsv"
     there = ", ".join(sorted(path.name for path in place.iterdir())[:12]) or "nothing"
     raise DatasetError(f"{place} is no task: there is {what} in it, but {there}; {_LAYOUT}")
@@ -111,12 +107,9 @@ def _names(tasks: Path) -> Iterator[str]:
         yield path.name.removesuffix(".gz").removesuffix(".tsv")
 
 
-def _here(place: Path, stem: str) -> Path | None:
-    return next((path for ending in _ENDINGS if (path := place / f"{stem}{ending}").is_file()), None)
-
-
-def _first(place: Path, *stems: str) -> Path | None:
-    return next((path for stem in stems if (path := _here(place, stem))), None)
+def _first(place: Path, *stems: str, endings: Sequence[str] = _ENDINGS) -> Path | None:
+    paths = (place / f"{stem}{ending}" for stem in stems for ending in endings)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _split_names(stem: str, split: str | None) -> list[str]:
@@ -131,12 +124,19 @@ def _needed(place: Path, *stems: str) -> Path:
     )
 
 
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each line that is not blank."""
+    return ((n, line) for n, line in enumerate(read_lines(path, error=DatasetError), 1) if line.strip())
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("\t")]
+
+
 def _rows(path: Path, columns: int, what: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the cells of each line that is not blank, without blanks around them."""
-    for number, line in enumerate(read_lines(path, error=DatasetError), 1):
-        if not line.strip():
-            continue
-        cells = [cell.strip() for cell in line.split("\t")]
+    for number, line in _lines(path):
+        cells = _cells(line)
         if len(cells) != columns:
             raise DatasetError(
                 f"{path}, line {number}: {columns} columns ({what}) with tabs between them were expected, "
@@ -168,12 +168,12 @@ def _grade(path: Path, number: int, text: str) -> float:
     return grade
 
 
-def _judgements(path: Path, *, header: bool = False) -> dict[str, dict[str, float]]:
+def _judgements(path: Path) -> dict[str, dict[str, float]]:
     """Return the grades by query and document; four columns are TREC's, whose second says nothing."""
     grades: dict[str, dict[str, float]] = {}
-    for number, line in enumerate(read_lines(path, error=DatasetError), 1):
-        cells = [cell.strip() for cell in line.split("\t")]
-        if not line.strip() or (number == 1 and header and cells[-1].casefold() == "score"):
+    for number, line in _lines(path):
+        cells = _cells(line)
+        if number == 1 and cells[-1].casefold() == "score":
             continue
         if len(cells) == 4:
             del cells[1]
@@ -189,7 +189,7 @@ def _judgements(path: Path, *, header: bool = False) -> dict[str, dict[str, floa
 def _retrieval(name: str, place: Path, split: str | None) -> Task:
     documents = _texts_by_id(_needed(place, "docs"))
     queries = _texts_by_id(_needed(place, *_split_names("queries", split), *(["queries"] if split else [])))
-    relevance = _judgements(_needed(place, *_split_names("qrels", split)), header=True)
+    relevance = _judgements(_needed(place, *_split_names("qrels", split)))
     return _ranking(name, queries, documents, relevance)
 
 
@@ -198,9 +198,7 @@ def _ranking(
 ) -> Ranking:
     if unknown := [query for query in relevance if query not in queries]:
         raise DatasetError(f"{name}: there are judgements of the query {unknown[0]!r}, which is not among the queries")
-    return Ranking(
-        name, tuple(queries), tuple(queries.values()), tuple(documents), tuple(documents.values()), relevance
-    )
+    return Ranking.of(name, queries, documents, relevance)
 
 
 def _beir(name: str, place: Path, split: str) -> Task:
@@ -218,17 +216,15 @@ def _beir(name: str, place: Path, split: str) -> Task:
     if not judgements.is_file():
         there = ", ".join(sorted(path.stem for path in (place / "qrels").glob("*.tsv"))) or "none"
         raise DatasetError(f"{place} has no split {split!r}: there is no {judgements}; the splits are: {there}")
-    return _ranking(name, queries, documents, _judgements(judgements, header=True))
+    return _ranking(name, queries, documents, _judgements(judgements))
 
 
 def _json_records(place: Path, stem: str) -> Iterator[tuple[str, dict[str, object]]]:
-    path = next((p for e in (".jsonl", ".jsonl.gz") if (p := place / f"{stem}{e}").is_file()), None)
+    path = _first(place, stem, endings=_JSON_ENDINGS)
     if path is None:
         raise DatasetError(f"{place} is not complete: there is no {stem}.jsonl")
     seen: set[str] = set()
-    for number, line in enumerate(read_lines(path, error=DatasetError), 1):
-        if not line.strip():
-            continue
+    for number, line in _lines(path):
         try:
             value = parse_json(line.encode())
         except ValueError as error:
@@ -247,7 +243,7 @@ def _json_records(place: Path, stem: str) -> Iterator[tuple[str, dict[str, objec
 
 
 def _reranking(name: str, place: Path, path: Path) -> Task:
-    file = _here(place, "texts")
+    file = _first(place, "texts")
     texts = _texts_by_id(file) if file else None
     relevance: dict[str, dict[str, float]] = {}
     for number, (query, candidate, grade) in _rows(path, 3, "query, candidate, 0 or 1"):
@@ -262,18 +258,9 @@ def _reranking(name: str, place: Path, path: Path) -> Task:
     if not relevance:
         raise DatasetError(f"{path}: no query has both relevant and other candidates")
     candidates = {query: tuple(grades) for query, grades in relevance.items()}
-    queries = tuple(relevance)
-    documents = tuple(dict.fromkeys(document for some in candidates.values() for document in some))
-    texts = texts or {text: text for text in (*queries, *documents)}
-    return Reranking(
-        name,
-        queries,
-        tuple(texts[id_] for id_ in queries),
-        documents,
-        tuple(texts[id_] for id_ in documents),
-        relevance,
-        candidates,
-    )
+    ids = (relevance, [document for some in candidates.values() for document in some])
+    queries, documents = ({id_: texts[id_] if texts else id_ for id_ in some} for some in ids)
+    return Reranking.of(name, queries, documents, relevance, candidates=candidates)
 
 
 def _label_tasks(name: str, path: Path, train: Path | None) -> list[Task]:
@@ -296,7 +283,7 @@ def _labels(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _file_tasks(path: Path) -> list[Task]:
     name = path.name.removesuffix(".gz").removesuffix(".tsv").removesuffix(".txt")
-    first = next((line for line in read_lines(path, error=DatasetError) if line.strip()), "")
+    _, first = next(_lines(path), (0, ""))
     columns = first.split("\t")
     if len(columns) == 2:
         # `banking77/train.tsv` is called banking77:train, as by its other name.

@@ -15,10 +15,10 @@ from ensembed.errors import InputError
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.model_vectors import model_vectors
 from ensembed.models.opening import ModelLike, open_model
-from ensembed.paper.experiments.bootstrap import holm, paired_p
+from ensembed.paper.experiments.bootstrap import paired_tests
 from ensembed.search.groups.group_rows import unit_matrix
 from ensembed.support.progress import Progress, silent
-from ensembed.tasks.task import PERCENTILES, Figure, Role, Task, Texts
+from ensembed.tasks.task import Figure, Measuring, Role, Task, Texts
 from ensembed.views import ViewStore
 
 RESAMPLES = 2000
@@ -97,31 +97,19 @@ class TaskResults:
         ]
         if len(first) > 1:
             cells.append((MEAN, MEAN, {model: self.mean(model) for model in self.results}))
-        return [
-            comparison
-            for task, name, figures in cells
-            if all(len(figure.resampled) for figure in figures.values())
-            for comparison in _compare(task, name, figures, members, ensembles)
-        ]
+        comparisons = []
+        for task, name, figures in cells:
+            values = {model: figure.value for model, figure in figures.items()}
+            resampled = {model: figure.resampled for model, figure in figures.items()}
+            if all(map(len, resampled.values())):
+                for model, member, *test in paired_tests(values, resampled, ensembles, members):
+                    comparisons.append(Comparison(model, member, task, name, *test))
+        return comparisons
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data: the results by model, and the comparisons."""
         models = {model: [result.to_json() for result in results] for model, results in self.results.items()}
         return {"models": models, "comparisons": [comparison.to_json() for comparison in self.comparisons()]}
-
-
-def _compare(
-    task: str, name: str, figures: Mapping[str, Figure], members: Sequence[str], ensembles: Sequence[str]
-) -> list[Comparison]:
-    member = max(members, key=lambda model: figures[model].value)
-    differences = {model: figures[model].resampled - figures[member].resampled for model in ensembles}
-    p_values = [paired_p(difference) for difference in differences.values()]
-    comparisons = []
-    for (model, difference), p, p_holm in zip(differences.items(), p_values, holm(p_values), strict=True):
-        low, high = np.percentile(difference, PERCENTILES).tolist()
-        gain = figures[model].value - figures[member].value
-        comparisons.append(Comparison(model, member, task, name, gain, low, high, p, p_holm))
-    return comparisons
 
 
 def evaluate_tasks(
@@ -152,10 +140,9 @@ def evaluate_tasks(
     results: dict[str, list[TaskResult]] = {name: [] for name in opened}
     encode = partial(text_vectors, store=store, progress=progress)
     for task in tasks:
-        fingerprint = task.fingerprint
+        fingerprint, how = task.fingerprint, Measuring(resamples, seed, task.measures[:1] if main_only else None)
         for name, model in opened.items():
-            measures = task.measures[:1] if main_only else None
-            figures = task.score(model, encode, resamples=resamples, seed=seed, measures=measures)
+            figures = task.score(model, encode, how)
             results[name].append(TaskResult(task.name, task.kind, fingerprint, task.items, figures))
     ensembles = frozenset(name for name, model in opened.items() if isinstance(model, MetaEncoder))
     return TaskResults(results, ensembles)

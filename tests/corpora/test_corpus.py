@@ -85,7 +85,7 @@ def test_bytes_that_are_not_utf8_are_named_with_file_and_line(path: Path, start:
 
 
 def test_a_file_of_windows_in_utf16_says_how_to_convert_it(path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"is UTF-16 and not UTF-8, .* iconv -f utf-16 -t utf-8$"):
+    with pytest.raises(CorpusError, match=r"is UTF-16 and not UTF-8, .* iconv -f utf-16 -t utf-8 OLD > NEW$"):
         read(TextCorpus(write(path, "one\r\ntwo\r\n".encode("utf-16"))))
 
 

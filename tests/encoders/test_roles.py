@@ -18,7 +18,6 @@ from ensembed.methods import Concat
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.search import Index
 from ensembed.serve import create_app
-from ensembed.sts.encode_once import EncodeOnce
 from ensembed.testing import check_encoder
 
 E5 = "demo?query_prefix=query: &document_prefix=passage: "
@@ -66,7 +65,7 @@ def test_a_role_without_a_prefix_of_its_own_has_the_common_one() -> None:
 
 def test_every_member_of_an_ensemble_gets_its_own_prefix(model: MetaEncoder, tmp_path: Path) -> None:
     model.save(tmp_path / "model")
-    for other in (model, load(tmp_path / "model"), EncodeOnce().remember(model)):
+    for other in (model, load(tmp_path / "model")):
         np.testing.assert_allclose(other.encode_query(TEXTS), prefixed(TEXTS, "query: "), atol=1e-6)
         np.testing.assert_allclose(other.encode_document(TEXTS), prefixed(TEXTS, "passage: "), atol=1e-6)
         np.testing.assert_allclose(other.encode(TEXTS), prefixed(TEXTS, ""), atol=1e-6)

@@ -9,6 +9,7 @@ import pytest
 
 from ensembed.paper.notebook import from_json, to_json
 from ensembed.tasks import Classification, Clustering, Ranking
+from ensembed.tasks.task import VectorTask
 from experiments import tasks_sets
 from experiments.tasks_sets import smaller
 from experiments.tasks_table import METHODS, Gain, Row, Scored, Tables, fuse, page, summary
@@ -84,7 +85,9 @@ def test_smaller_sets_keep_what_is_judged(monkeypatch: pytest.MonkeyPatch) -> No
     assert smaller(task).fingerprint == small.fingerprint
     labels = tuple("ab"[i % 2] for i in range(20))
     for labelled in (Clustering("mine", ids, labels), Classification("mine", ids, labels, ids, labels)):
-        assert len(smaller(labelled).texts()["texts"].texts) == 6
+        fewer = smaller(labelled)
+        assert isinstance(fewer, VectorTask)
+        assert len(fewer.texts()["texts"].texts) == 6
 
 
 def test_fusion_prefers_what_both_lists_have() -> None:

@@ -199,7 +199,7 @@ def test_offline_files_come_from_the_users_hub_cache(
 def test_without_npm_the_message_says_what_to_do(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(work))
     with pytest.raises(
-        PullError, match=r"no npm on the PATH.*Node\.js: apt install npm.*wordllama and stsb come from PyPI"
+        PullError, match=r"no npm on the PATH.*Node\.js: apt install npm.*wordllama, stsb come from PyPI"
     ):
         read(Source("npm", "demo", PATHS, "1.0.0", 1), work)
 

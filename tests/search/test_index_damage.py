@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
 from ensembed.search import Hit, Index
-from ensembed.search.index_files import CheckedArray, block_sums, map_npy, write_npy
+from ensembed.search.index_files import BlockSums, CheckedArray, map_npy, write_npy
 from ensembed.search.segments import read_record
 
 ENCODER = DemoEncoder(8)
@@ -147,10 +148,16 @@ def test_a_graph_search_checks_the_rows_that_it_reads(tmp_path: Path) -> None:
         path.write_bytes(data)
 
 
+def block_sums(array: NDArray[np.float32]) -> NDArray[np.uint32]:
+    sums = BlockSums()
+    sums.add(array.tobytes())
+    return sums.result()
+
+
 def test_every_block_is_checked_when_it_is_first_read_and_only_then(tmp_path: Path) -> None:
     array = np.random.default_rng(2).normal(size=(5000, 33)).astype("<f4")
     facts = write_npy(tmp_path / "x.npy", array.shape, "<f4", [array])
-    sums = block_sums(tmp_path / "x.npy", array.shape, "<f4")
+    sums = block_sums(array)
     assert len(sums) == 11
     data = bytearray((tmp_path / "x.npy").read_bytes())
     data[128 + 5 * 65536 + 17] ^= 1
@@ -176,7 +183,7 @@ def test_every_block_is_checked_when_it_is_first_read_and_only_then(tmp_path: Pa
             opened()[read]
     wide = np.arange(3 * 50_000, dtype="<f4").reshape(3, -1)  # rows longer than a block
     facts = write_npy(tmp_path / "x.npy", wide.shape, "<f4", [wide])
-    sums = block_sums(tmp_path / "x.npy", wide.shape, "<f4").copy()
+    sums = block_sums(wide)
     sums[4] ^= 1  # in the middle of row 1
     rows = CheckedArray(tmp_path / "x.npy", map_npy(tmp_path, facts, wide.shape, "<f4"), sums)
     assert np.array_equal(rows[np.array([2])], wide[2:])

@@ -39,7 +39,7 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Index:
 def recall(index: Index, queries: np.ndarray, k: int = 5) -> float:
     """The part of what comparing all of the same codes finds that the graph finds too."""
     found = index.search(queries, k)
-    snapshot = index._snapshot
+    snapshot = index.snapshot
     unit = unit_rows(queries).astype(np.float32)
     candidates = find_candidates(snapshot, unit, k * snapshot.manifest.settings.rescore)
     best = [rank(snapshot, query, places, k)[0] for query, places in zip(unit, candidates, strict=True)]

@@ -14,10 +14,10 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.sts import Pairs, pearson, spearman
-from ensembed.tasks import Classification, Clustering, GradedPairs, PairClassification, Ranking, Reranking, Task
+from ensembed.tasks import Classification, Clustering, GradedPairs, PairClassification, Ranking, Reranking
 from ensembed.tasks.label_tasks import nearest_centroid, nearest_neighbours, v_measure
 from ensembed.tasks.pair_tasks import average_precision
-from ensembed.tasks.task import draws, mean_of
+from ensembed.tasks.task import Measuring, VectorTask, draws, mean_of
 
 RANDOM = np.random.default_rng(7)
 
@@ -30,8 +30,8 @@ def names(letter: str, count: int) -> tuple[str, ...]:
     return tuple(f"{letter}{i}" for i in range(count))
 
 
-def values(task: Task, **vectors: NDArray[np.float32]) -> dict[str, float]:
-    return {name: figure.value for name, figure in task.figures(vectors, resamples=0, seed=0).items()}
+def values(task: VectorTask, **vectors: NDArray[np.float32]) -> dict[str, float]:
+    return {name: figure.value for name, figure in task.figures(vectors, Measuring()).items()}
 
 
 def retrieval(queries: int = 12, documents: int = 1500) -> Ranking:

@@ -73,14 +73,11 @@ class Resampled:
     def _compared(
         self, metas: Sequence[str], members: Sequence[str], dataset: str, metric: Metric
     ) -> Iterator[Comparison]:
-        points = {label: getattr(self.points[label][dataset], metric) for label in (*metas, *members)}
-        member = max(members, key=lambda label: points[label])
-        m = METRICS.index(metric)
-        differences = [self.scores[label][dataset][:, m] - self.scores[member][dataset][:, m] for label in metas]
-        p_values = [paired_p(difference) for difference in differences]
-        for label, difference, p, p_holm in zip(metas, differences, p_values, holm(p_values), strict=True):
-            low, high = np.percentile(difference, _PERCENTILES).tolist()
-            yield Comparison(label, member, dataset, metric, points[label] - points[member], low, high, p, p_holm)
+        labels, m = (*metas, *members), METRICS.index(metric)
+        points = {label: getattr(self.points[label][dataset], metric) for label in labels}
+        resampled = {label: self.scores[label][dataset][:, m] for label in labels}
+        for label, member, *figures in paired_tests(points, resampled, metas, members):
+            yield Comparison(label, member, dataset, metric, *figures)
 
     def _of(self, label: str) -> Mapping[str, Array]:
         if label not in self.scores:
@@ -141,6 +138,21 @@ def resample(
             points[label][MEAN] = mean_score([points[label][name] for name in tests])
             scores[label][MEAN] = np.mean([scores[label][name] for name in tests], axis=0)
     return Resampled(points, scores)
+
+
+def paired_tests(
+    points: Mapping[str, float], resampled: Mapping[str, Array], metas: Sequence[str], members: Sequence[str]
+) -> Iterator[tuple[str, str, float, float, float, float, float]]:
+    """Compare every meta-embedding with the best member, by their scores on the data and on the same resamples.
+
+    Yield its label, the member's, the difference, the ends of its interval, p, and p by Holm's correction.
+    """
+    member = max(members, key=lambda label: points[label])
+    differences = [resampled[label] - resampled[member] for label in metas]
+    p_values = [paired_p(difference) for difference in differences]
+    for label, difference, p, p_holm in zip(metas, differences, p_values, holm(p_values), strict=True):
+        low, high = np.percentile(difference, _PERCENTILES).tolist()
+        yield label, member, points[label] - points[member], low, high, p, p_holm
 
 
 def paired_p(differences: Array) -> float:

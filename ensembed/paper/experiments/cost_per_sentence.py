@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import timeit
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from ensembed.methods import Auto, Method
+from ensembed.encoders.base import Encoder
+from ensembed.methods import Method
 from ensembed.paper.experiments.scored_systems import Scored
 from ensembed.paper.findings import DEV, MEAN, Ablation, Cost
 from ensembed.paper.laboratory import Laboratory, Trial
@@ -38,34 +40,27 @@ def measure(
     """
     texts = distinct_sentences(laboratory.datasets)
     sample = np.random.default_rng(0).permutation(len(texts))[:_SENTENCES]
-    sentences = [texts[i] for i in sample]
-    encoders = laboratory.ensemble.encoders
+    sentences, vectors = [texts[i] for i in sample], [view[sample] for view in laboratory.evaluation]
+    encoders, known = laboratory.ensemble.encoders, provenance()
+    shared = [sentences, [known["processor"], known["onnxruntime"], threads]]
 
-    def recorded(trials: Mapping[str, Trial], *, with_encoders: bool) -> Times:
-        keys, facts_of = [encoder.spec.key for encoder in encoders], laboratory.facts
-        machine = [provenance()["processor"], provenance()["onnxruntime"], threads]
-        facts = [keys, {label: facts_of(trial) for label, trial in trials.items()}, sentences, machine]
-        return laboratory.notebook.record(Times, facts, lambda: timed(trials, with_encoders=with_encoders))
+    def timed(facts: list[Any], prepare: Callable[[], Callable[[], object]]) -> float:
+        """Return the seconds per sentence of the call that `prepare` makes, or take them from the notebook."""
+        return laboratory.notebook.record(float, [facts, *shared], lambda: _seconds(prepare()) / len(sentences))
 
-    def timed(trials: Mapping[str, Trial], *, with_encoders: bool) -> Times:
-        members = []
-        for done, encoder in enumerate(encoders if with_encoders else (), 1):
-            encoder.encode(sentences[:_WARM_UP])
-            members.append(_seconds(partial(encoder.encode, sentences)) / len(sentences))
-            laboratory.progress("cost", done, len(encoders))
-        vectors = [view[sample] for view in laboratory.evaluation]
-        combining = {
-            label: _seconds(laboratory.combining(trial, vectors)) / len(sentences) for label, trial in trials.items()
-        }
-        return Times(len(sentences), tuple(members), combining)
+    def warm(encoder: Encoder) -> Callable[[], object]:
+        encoder.encode(sentences[:_WARM_UP])
+        return partial(encoder.encode, sentences)
 
-    trials = _trials(laboratory, metas, methods, corpus)
-    # Estimated weights change with the code that estimates them; encoders are not timed again for that.
-    own = {label: trial for label, trial in trials.items() if isinstance(trial.method, Auto)}
-    rest = {label: trial for label, trial in trials.items() if label not in own}
-    times = recorded(rest, with_encoders=True)
-    combining = recorded(own, with_encoders=False).combining if own else {}
-    return replace(times, combining=times.combining | combining)
+    members = []
+    for done, encoder in enumerate(encoders, 1):
+        members.append(timed([encoder.spec.key], partial(warm, encoder)))
+        laboratory.progress("cost", done, len(encoders))
+    combining = {
+        label: timed(laboratory.facts(trial), partial(laboratory.combining, trial, vectors))
+        for label, trial in _trials(laboratory, metas, methods, corpus).items()
+    }
+    return Times(len(sentences), tuple(members), combining)
 
 
 def costs(

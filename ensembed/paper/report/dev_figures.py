@@ -10,7 +10,18 @@ import numpy as np
 from ensembed.paper import published
 from ensembed.paper.findings import DEV, CurvePoint, Findings, System
 from ensembed.paper.report import drawing
-from ensembed.paper.report.drawing import Figure, Style, draw, figure, listing, look, plain_axes, short, signed, spread
+from ensembed.paper.report.drawing import (
+    Figure,
+    Style,
+    draw,
+    edge_labels,
+    figure,
+    listing,
+    look,
+    plain_axes,
+    short,
+    signed,
+)
 from ensembed.support import heatmap
 from ensembed.support.extras import import_extra
 
@@ -22,8 +33,6 @@ Cell: TypeAlias = tuple[float, str]
 """The number behind a cell's colour, and the text in it."""
 
 _HEIGHT = 420
-_AXES = _HEIGHT - 80  # what is left of it for the curves themselves, about
-_LINE = 18  # pixels that a label needs
 _ENOUGH = 0.005  # half a point, once it is x 100
 
 
@@ -162,7 +171,7 @@ def _draw_curves(
     def paint(page: Canvas) -> None:
         axes, reference = page.subplots(), 100 * member.score(DEV).pearson
         axes.axhline(reference, **drawing.DASHED)
-        ends = [(f"{short(member.label)}, whole", np.nan, reference)]
+        ends: list[tuple[str, float, float, Style]] = [(f"{short(member.label)}, whole", np.nan, reference, {})]
         for label, points in curves.items():
             style = look(label, findings)
             x, y = [point.x for point in points], np.array([100 * point.score.pearson for point in points])
@@ -171,20 +180,12 @@ def _draw_curves(
             margin = np.array([100 * point.spread.pearson if point.spread else 0.0 for point in points])
             if margin.any():
                 axes.fill_between(x, y - margin, y + margin, color=style.color, alpha=0.16, linewidth=0)
-            ends.append((short(label), x[-1], y[-1]))
+            ends.append((short(label), x[-1], y[-1], {}))
         axes.set_xscale("log", base=2)
         axes.margins(x=0.03, y=0.08)
         ticks = sorted({point.x for points in curves.values() for point in points})
         plain_axes(axes, drawing.DEV_AXIS, axis, _apart(ticks))
-        (bottom, top), right = axes.get_ylim(), axes.get_xlim()[1]
-        axes.set_ylim(bottom, top)
-        axes.set_xlim(axes.get_xlim())
-        arrow = {"arrowstyle": "-", "color": drawing.FAINT, "linewidth": 0.8, "shrinkB": 5, "relpos": (0, 0.5)}
-        places = spread([y for _, _, y in ends], _LINE * (top - bottom) / _AXES)
-        for (words, end, height), place in zip(ends, places, strict=True):
-            beside: Style = {"xytext": (1.03, place), "textcoords": ("axes fraction", "data"), "va": "center"}
-            dot = (right if np.isnan(end) else end, height)
-            axes.annotate(words, dot, **beside, annotation_clip=False, arrowprops=arrow)
+        edge_labels(axes, ends)
 
     return draw(name, title, caption, (drawing.WIDTH, _HEIGHT), paint)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,7 @@ GAP = "\N{EN SPACE}"  # browsers make one of several plain spaces
 DEV_AXIS = "Pearson’s r × 100 on STS-B dev"
 TEST_AXIS = "Pearson’s r × 100"
 
+_AROUND = 80  # pixels of a figure's height that are not its axes, about
 _FONT = "DejaVu Sans"  # text is measured with it: it comes with matplotlib, and it is the widest of the usual fonts
 _PAGE_FONTS = "system-ui, -apple-system, 'Segoe UI', Arial, 'DejaVu Sans', sans-serif"
 
@@ -159,6 +161,20 @@ def edge_text(axes: Axes, place: float, text: str, *, bold: bool = False) -> Non
     """Write a text at the right edge of a row, as in a table."""
     style: Style = {"fontsize": SMALL, "weight": "bold" if bold else "normal"}
     axes.text(1, place, text, transform=axes.get_yaxis_transform(), ha="right", va="center", **style)
+
+
+def edge_labels(axes: Axes, labels: Sequence[tuple[str, float, float, Style]], size: float = SIZE) -> None:
+    """Write names at the right edge, a line apart, each with a thin line to its point; NaN for x is the edge."""
+    (bottom, top), right = axes.get_ylim(), axes.get_xlim()[1]
+    axes.set_ylim(bottom, top)
+    axes.set_xlim(axes.get_xlim())
+    height = axes.figure.bbox.height - _AROUND
+    places = spread([y for _, _, y, _ in labels], 18 / SIZE * size * (top - bottom) / height)
+    arrow = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.8, "shrinkB": 5, "relpos": (0, 0.5)}
+    for (words, x, y, letters), place in zip(labels, places, strict=True):
+        beside: Style = {"xytext": (1.03, place), "textcoords": ("axes fraction", "data"), "va": "center"}
+        dot = (right if math.isnan(x) else x, y)
+        axes.annotate(words, dot, **beside, **letters, fontsize=size, annotation_clip=False, arrowprops=arrow)
 
 
 def plain_axes(axes: Axes, title: str, label: str, ticks: Sequence[float] | None = None) -> None:

@@ -50,18 +50,17 @@ class Section:
 
 def check_before(folder: Path, *, training: bool) -> None:
     """Refuse now what would fail after hours: a folder that cannot be written to, a library that is not installed."""
-    if problem := why_not_writable(folder, _is_report):
+
+    def is_report(folder: Path) -> bool:
+        names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+        return _FINDINGS in names or names <= {"tables", "figures"}  # the latter are what an interrupted run left
+
+    if problem := why_not_writable(folder, is_report):
         raise InputError(f"the report cannot be written to {folder}: {problem}")
     for module in ("pydantic", "jinja2", "matplotlib"):
         import_extra(module, "report", "a report")
     if training:
         import_extra("torch", "ae", "training autoencoders (--autoencoder none leaves them out)")
-
-
-def _is_report(folder: Path) -> bool:
-    """Return whether a folder holds a report, or what an interrupted run left, and not files of the user."""
-    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
-    return "findings.json" in names or names <= {"tables", "figures"}
 
 
 def write_report(findings: Findings, folder: Path) -> list[Path]:

@@ -76,7 +76,8 @@ class Table:
         pieces = cell_pieces(cells[column])
         if not isinstance(cells[column], Score):
             return pieces
-        best, member = self._best[column], self._best_member[column] if kind == "single" else {}
+        best, member = (highest[column] for highest in self._best)
+        member = member if kind == "single" else {}
         return [Piece(text, role, text == best.get(role), text == member.get(role)) for text, role, *_ in pieces]
 
     def is_pair(self, column: int) -> bool:
@@ -84,12 +85,9 @@ class Table:
         return any(isinstance(row.cells[column], Score | Aside) for row in self.rows)
 
     @cached_property
-    def _best(self) -> list[dict[str, str]]:
-        return self._highest(self.rows)
-
-    @cached_property
-    def _best_member(self) -> list[dict[str, str]]:
-        return self._highest([row for row in self.rows if row.kind == "single"])
+    def _best(self) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+        """The highest figures of all rows, and those of members."""
+        return self._highest(self.rows), self._highest([row for row in self.rows if row.kind == "single"])
 
     def _highest(self, rows: Sequence[Row]) -> list[dict[str, str]]:
         """Return for each column and correlation the highest printed figure: what reads the same is equal."""

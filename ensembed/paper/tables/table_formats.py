@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -177,16 +178,14 @@ def _cells(table: Table, i: int, write: Callable[[Piece], str]) -> list[str]:
     return ["".join(map(write, table.pieces(i, j))) for j in range(len(table.headers))]
 
 
-def _markdown_piece(piece: Piece) -> str:
-    text = escape_markdown(piece.text)
-    text = f"_{text}_" if piece.best_member else text
-    return f"**{text}**" if piece.best else text
+def _piece(piece: Piece, escape: Callable[[str], str], best_member: str, best: str) -> str:
+    text = escape(piece.text)
+    text = best_member.format(text) if piece.best_member else text
+    return best.format(text) if piece.best else text
 
 
-def _latex_piece(piece: Piece) -> str:
-    text = escape_latex(piece.text)
-    text = rf"\underline{{{text}}}" if piece.best_member else text
-    return rf"\textbf{{{text}}}" if piece.best else text
+_markdown_piece = partial(_piece, escape=escape_markdown, best_member="_{}_", best="**{}**")
+_latex_piece = partial(_piece, escape=escape_latex, best_member=r"\underline{{{}}}", best=r"\textbf{{{}}}")
 
 
 def _one_line(text: str) -> str:

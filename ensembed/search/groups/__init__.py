@@ -27,25 +27,7 @@ from ensembed.search.groups.duplicates import (
     write_kept,
 )
 
-__all__ = [
-    "FALSE_PAIRS",
-    "Cluster",
-    "Clusters",
-    "Duplicates",
-    "Keep",
-    "Method",
-    "Partition",
-    "Threshold",
-    "choose_number",
-    "cluster_page",
-    "density_partition",
-    "distinguishing_words",
-    "find_clusters",
-    "find_duplicates",
-    "find_threshold",
-    "kmeans_partition",
-    "near_identical_cosine",
-    "star_groups",
-    "write_groups",
-    "write_kept",
-]
+__all__ = ["FALSE_PAIRS", "Cluster", "Clusters", "Duplicates", "Keep", "Method", "Partition", "Threshold"]
+__all__ += ["choose_number", "cluster_page", "density_partition", "distinguishing_words", "find_clusters"]
+__all__ += ["find_duplicates", "find_threshold", "kmeans_partition", "near_identical_cosine", "star_groups"]
+__all__ += ["write_groups", "write_kept"]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import FloatArray
 from ensembed.models.model_vectors import model_vectors
 from ensembed.models.opening import ModelLike, open_model
-from ensembed.search.groups.clusters import Cluster, Clusters
-from ensembed.search.groups.group_rows import distinct_rows, unit_matrix
+from ensembed.search.groups.clusters import Clusters
+from ensembed.search.groups.group_rows import distinct_rows, leading_directions, unit_matrix
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
@@ -72,9 +72,7 @@ def cluster_page(
 
 def layout_points(U: FloatArray, *, seed: int = 0) -> NDArray[np.float64]:
     """Return places [m, 2] in the unit square of rows U [m, d] of length one, similar rows near each other."""
-    C = U - U.mean(axis=0)
-    left, values, _ = np.linalg.svd(C, full_matrices=False)
-    reduced = left[:, :_DIRECTIONS] * values[:_DIRECTIONS]
+    reduced, values = leading_directions(U, _DIRECTIONS)
     places = np.zeros((len(U), 2))
     places[:, : reduced.shape[1]] = reduced[:, :2]
     if len(U) >= _LEAST_POINTS and values[0] > 0:
@@ -94,10 +92,6 @@ def _nearest_first(clusters: Clusters, distinct: NDArray[np.int64], number: int)
 
 def _count(sentences: int, different: int) -> str:
     return f"{sentences} sentences" + (f" ({different} different ones)" if different < sentences else "")
-
-
-def _name(cluster: Cluster) -> str:
-    return ", ".join(cluster.words[:_NAME_WORDS]) or f"cluster {cluster.number}"
 
 
 def _colour(number: int) -> str:
@@ -122,7 +116,8 @@ def _map(clusters: Clusters, rows: NDArray[np.int64], places: NDArray[np.float64
             while any(abs(x - left) < _NAME_WIDE and abs(y - top) < _NAME_HIGH for left, top in placed):
                 y += _NAME_HIGH  # names on top of each other cannot be read
             placed.append((x, y))
-            names.append(f'<text x="{x:.0f}" y="{y:.0f}">{html.escape(_name(cluster))}</text>')
+            name = ", ".join(cluster.words[:_NAME_WORDS]) or f"cluster {cluster.number}"
+            names.append(f'<text x="{x:.0f}" y="{y:.0f}">{html.escape(name)}</text>')
     return "\n".join(points + names)
 
 

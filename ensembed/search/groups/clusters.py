@@ -20,7 +20,13 @@ from ensembed.errors import InputError
 from ensembed.models.model_vectors import model_vectors
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.search.groups.group_rows import distinct_rows, numbered_records, row_facts, unit_matrix
+from ensembed.search.groups.group_rows import (
+    distinct_rows,
+    leading_directions,
+    numbered_records,
+    row_facts,
+    unit_matrix,
+)
 from ensembed.support.checks import check_whole
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
@@ -274,8 +280,7 @@ def choose_number(
     sample = np.sort(np.random.default_rng(seed).choice(len(U), min(len(U), _TRIED_ROWS), replace=False))
     rows = np.asarray(U[sample])
     if directions is not None and directions < rows.shape[1]:
-        left, values, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
-        rows = unit_rows(left[:, :directions] * values[:directions])
+        rows = unit_rows(leading_directions(rows, directions)[0])
     tried = [k for k in candidates if k * _TRIED_SIZE <= len(rows)] or [2]
     distances = np.maximum(1 - rows @ rows.T, 0)
     np.fill_diagonal(distances, 0)

@@ -42,6 +42,12 @@ def distinct_rows(corpus: Corpus) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return first, np.flatnonzero(first == np.arange(len(first)))
 
 
+def leading_directions(rows: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
+    """Return rows [m, d], centred, in their leading directions [m, count], and the singular values of those."""
+    left, values, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    return left[:, :count] * values[:count], values[:count]
+
+
 @contextmanager
 def unit_matrix(
     vectors: Matrix | Sequence[Any], rows: NDArray[np.int64] | None = None, *, progress: Progress = silent

@@ -1,4 +1,4 @@
-"""Models that share encoders: every text is encoded once."""
+"""`ensembed evaluate` with models that share encoders: every text is encoded once."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from ensembed import Ensemble, load
+from ensembed import Ensemble
 from ensembed.cli import main
-from ensembed.encoders import DemoEncoder, open_encoder
+from ensembed.encoders import DemoEncoder
 from ensembed.encoders.base import PROBES
 from ensembed.methods import Concat
-from ensembed.sts.encode_once import EncodeOnce
 
 TEXTS = ["a red dog", "a red cat", "blue skies"]
 MEMBERS = ("demo?dim=8&seed=1", "demo?dim=6&seed=2")
@@ -46,32 +44,26 @@ def test_the_command_encodes_every_text_once_per_encoder(
 ) -> None:
     pairs = tmp_path / "mine.tsv"
     pairs.write_text("5\ta red dog\ta red dog\n3\ta red dog\ta red cat\n0\ta red dog\tblue skies\n")
-    assert main(["evaluate", *models, *MEMBERS, "--pairs", str(pairs)]) == 0
+    options = ["--pairs", str(pairs), "--store", str(tmp_path / "store")]
+    assert main(["evaluate", *models, *MEMBERS, *options]) == 0
     assert len(encoded) == 2 * 3
     assert set(encoded.values()) == {1}
     together = capsys.readouterr().out.splitlines()
     for model in (*models, *MEMBERS):
-        assert main(["evaluate", model, "--pairs", str(pairs)]) == 0
+        assert main(["evaluate", model, *options]) == 0
         alone = capsys.readouterr().out.splitlines()[2].split()
         assert alone in [line.split() for line in together]
 
 
-def test_remembered_vectors_equal_the_models(models: list[str]) -> None:
-    memory = EncodeOnce()
-    for folder in models:
-        model = load(folder)
-        remembering = memory.remember(model)
-        assert remembering.spec == model.spec
-        for texts in ([TEXTS[2], TEXTS[0], TEXTS[2]], TEXTS, []):
-            np.testing.assert_array_equal(remembering.encode(texts), model.encode(texts))
-
-
-def test_encoder_without_a_key_encodes_every_time(
-    encoded: Counter[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+def test_models_whose_vectors_vary_are_scored_without_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    demo = open_encoder(MEMBERS[0])
+    pairs = tmp_path / "mine.tsv"
+    pairs.write_text("5\ta red dog\ta red dog\n3\ta red dog\ta red cat\n0\ta red dog\tblue skies\n")
+    command = ["evaluate", MEMBERS[0], "--pairs", str(pairs), "--store", str(tmp_path / "store")]
+    assert main(command) == 0
+    kept = capsys.readouterr().out
     monkeypatch.setattr(DemoEncoder, "cacheable", False)
-    unknown = EncodeOnce().remember(demo)
-    unknown.encode(TEXTS)
-    unknown.encode(TEXTS)
-    assert set(encoded.values()) == {2}
+    assert main([*command[:-1], str(tmp_path / "other")]) == 0
+    assert capsys.readouterr().out == kept
+    assert not (tmp_path / "other").exists()

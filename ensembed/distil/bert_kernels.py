@@ -168,7 +168,7 @@ def check_heads(width: int, heads: int) -> None:
         raise RuntimeError(f"the kernels take heads of 16, 32, 64 … numbers, not {D}")
 
 
-class _Layer(torch.autograd.Function):
+class _Layer(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not read
     """A layer, of hidden states [b, l, h], the numbers of tokens [b], how many heads, epsilon, and twelve weights."""
 
     @staticmethod
@@ -201,9 +201,9 @@ class _Layer(torch.autograd.Function):
         _attend(_attention_gradient_kernel, QKV, counts, (G @ out, dQKV), ctx.length, ctx.heads)
         of_out = G.T @ A
         G.addmm_(dQKV, qkv)
-        of_weights = (dQKV.T @ rows, _column_sums(dQKV)[1], of_out, first[2], first[0], first[1])
-        of_weights += (dU.T @ Y, of_up_bias, of_down, last[2], last[0], last[1])
-        return G.view_as(gradient), None, None, None, *of_weights
+        of_attention = dQKV.T @ rows, _column_sums(dQKV)[1], of_out, first[2], first[0], first[1]
+        of_inner = dU.T @ Y, of_up_bias, of_down, last[2], last[0], last[1]
+        return G.view_as(gradient), None, None, None, *of_attention, *of_inner
 
 
 def fused_layer(X: Tensor, counts: Tensor, heads: int, epsilon: float, weights: Sequence[Tensor]) -> Tensor:

@@ -35,7 +35,7 @@ _KEEP_EVERY = 60.0  # seconds between checkpoints: an interruption loses at most
 _LEAST_CHECKS = 10  # figures on held-out sentences per training, at least
 _SHARPNESS = 0.05  # of the softmax of cosines
 _NOTHING = -1e4  # the part of a sentence in its own shares, before the softmax
-_PLACES = 512  # sentences by which others are sorted
+_PLACES = 512  # sentences, at most, by which others are sorted
 _GROUP = 32  # sentences near each other in a batch
 _WHITENED = 8192  # sentences that the sizes of dimensions are taken from
 _FACTS = {"step": int, "best": float, "best_step": int, "since": int, "loss": float, "seconds": float}
@@ -344,7 +344,8 @@ def _by_neighbours(
 
     Sentences are sorted by the nearest of some random ones, and then cut into groups.
     """
-    places = torch.from_numpy(decode(targets[np.sort(order[:_PLACES])])).T.contiguous()
+    chosen = np.sort(order[: min(_PLACES, -(-len(order) // _GROUP))])  # about a group or more for each
+    places = torch.from_numpy(decode(targets[chosen])).T.contiguous()
     nearest = [
         (torch.from_numpy(decode(targets[rows])) @ places).argmax(1).numpy()
         for rows in np.array_split(order, -(-len(order) // 8192))

@@ -54,8 +54,8 @@ def test_batches_hold_each_sentence_once_and_neighbours_together() -> None:
     assert sorted(np.concatenate(batches).tolist()) == sorted(order.tolist())
     assert [len(batch) for batch in batches] == [256] * 7 + [108]
     V = decode(targets)
-    near = [np.sort(V[batch] @ V[batch].T, axis=1)[:, -11:].mean() for batch in batches]
-    random_ones = [np.sort(V[rows] @ V[rows].T, axis=1)[:, -11:].mean() for rows in np.split(order[:1792], 7)]
+    near = [np.sort(V[batch] @ V[batch].T, axis=1)[:, -25:].mean() for batch in batches]
+    random_ones = [np.sort(V[rows] @ V[rows].T, axis=1)[:, -25:].mean() for rows in np.split(order[:1792], 7)]
     assert np.mean(near) > np.mean(random_ones)
 
 

@@ -22,7 +22,7 @@ _PROGRAMS = 1024  # that share the rows of a layer norm, and of a sum over rows
 _ROWS, _COLUMNS = 32, 128  # of a tile of a sum over rows
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # triton has no types
+@triton.jit
 def _probabilities(q, k, rows, count, scale):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - as above
     """Return what each token takes of the first `count` tokens [l, l]."""
     S = tl.dot(q, tl.trans(k)) * scale

@@ -181,7 +181,7 @@ def nearest_neighbours(
     k = min(k, len(T))
     # The votes of nearer neighbours count a little more, which decides between equal numbers of votes only.
     votes = 1 + 0.5 ** np.arange(k) / (k + 1)
-    settings = {"weights": lambda distances: np.broadcast_to(votes, distances.shape), "algorithm": "brute"}
+    settings = {"weights": lambda distances: np.tile(votes, (len(distances), 1)), "algorithm": "brute"}
     knn = learn.KNeighborsClassifier(k, metric="cosine", **settings).fit(T, labels)
     return np.asarray(knn.predict(X))
 

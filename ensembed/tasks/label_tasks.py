@@ -16,6 +16,7 @@ from ensembed.encoders.base import FloatArray
 from ensembed.errors import DatasetError, InputError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search.groups import choose_number, kmeans_partition
+from ensembed.search.groups.clusters import LEAST_ROWS
 from ensembed.support.extras import import_extra
 from ensembed.tasks.task import Array, Statistic, Texts, VectorTask, mean_of
 
@@ -75,6 +76,8 @@ class Clustering(_LabelTask):
         learn = import_extra("sklearn.cluster", *_EXTRA)
         classes = class_numbers(self.labels, sorted(set(self.labels)))
         if measure == "own":
+            if len(U) < LEAST_ROWS:
+                raise DatasetError(f"{self.name}: {len(U)} texts are too few for clusters: take {LEAST_ROWS} or more")
             try:
                 return v_measure(classes, kmeans_partition(U, choose_number(U)[0]).labels)
             except InputError as error:
@@ -181,7 +184,7 @@ def nearest_neighbours(
     k = min(k, len(T))
     # The votes of nearer neighbours count a little more, which decides between equal numbers of votes only.
     votes = 1 + 0.5 ** np.arange(k) / (k + 1)
-    settings = {"weights": lambda distances: np.broadcast_to(votes, distances.shape), "algorithm": "brute"}
+    settings = {"weights": lambda distances: np.tile(votes, (len(distances), 1)), "algorithm": "brute"}
     knn = learn.KNeighborsClassifier(k, metric="cosine", **settings).fit(T, labels)
     return np.asarray(knn.predict(X))
 

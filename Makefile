@@ -10,7 +10,7 @@ endif
 # Installed libraries are compiled when they are first imported: without the result every process would do it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick suite suite-libraries suite-rest fuzz coverage lint bench docs notebooks dist system browser postgres clean
+.PHONY: demo test quick suite suite-libraries suite-rest fuzz coverage lint bench figures docs notebooks dist system browser postgres clean
 
 demo: .venv/ready
 	$(BIN)/python -m experiments.demo $(ENCODERS)
@@ -62,6 +62,15 @@ lint: .venv/dev
 bench: .venv/dev
 	$(INSTALL) '.[bench]'
 	$(BIN)/python -m benchmarks $(AREAS)
+
+# The figures of README and docs/explanation/results.md: after a change of methods or weights run this, `make notebooks`,
+# and tests/test_readme.py, which names the sentences that are no longer true. Finished parts are kept in the cache.
+figures: .venv/dev
+	$(BIN)/python -m experiments.demo
+	$(BIN)/python -m experiments.demo use-lite wordllama
+	$(BIN)/ensembed reproduce --corpus ../shared/data/corpus/leipzig_eng_news_2016_raw.txt.gz --corpus stsb-train \
+		--out results/reproduce --no-texts
+	$(BIN)/python -m experiments.before_after
 
 # The site, in build/site: open build/site/index.html. Every warning, such as a link that leads nowhere, is an error.
 docs: .venv/docs

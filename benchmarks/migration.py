@@ -1,26 +1,30 @@
 """Translating the vectors of an index against reading and writing them, and the memory that it takes.
 
-    python -m benchmarks.migration [ROWS]
+    python -m benchmarks.migration [ROWS] [--niceness N]
 
-Random vectors of 384 dimensions under short texts, migrated in a process of its own. The peer reads the same vectors
-in the same blocks and writes them to another file, synced at the end: no translation can be faster. The sample and the
-fit, which do not depend on the number of rows, are not counted. Seconds of the processor are shown beside those of the
-clock: they hold on a busy machine, too. Needs some 4 KB of disk a row, in TMPDIR. Writes `results/migration.md` and
-`.json`.
+Random vectors of 384 dimensions under short texts, migrated in a process of its own. The peer reads the files of a
+segment and writes them to another folder, synced: no translation can be faster. Both take turns, segment by segment, so
+that other programs on the machine delay both, and both find nothing in the page cache. The sample and the fit, which do
+not depend on the number of rows, are not counted. Seconds of the processor are shown beside those of the clock. Needs
+some 4 KB of disk a row, in TMPDIR. Writes `results/migration.md` and `.json`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -28,6 +32,7 @@ from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search import Index, migration
 from ensembed.support.atomic_files import sync, write_atomically
+from ensembed.support.progress import Progress
 from ensembed.support.provenance import provenance
 from ensembed.support.text_tables import markdown_table
 from ensembed.views import ViewStore
@@ -78,51 +83,100 @@ class Figures:
         return [f"{self.rows:,}", *speeds, f"{self.ratio:.2f}", *costs, f"{self.memory:,.0f}"]
 
 
+@dataclass
+class Stopwatch:
+    """Seconds by the clock and of the processor, of all its blocks together."""
+
+    clock: float = 0.0
+    processor: float = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the block."""
+        begin, own = time.perf_counter(), time.process_time()
+        yield
+        self.clock += time.perf_counter() - begin
+        self.processor += time.process_time() - own
+
+
 def migrate(folder: Path, rows: int) -> Figures:
-    """Migrate the index in a folder; the sample and the fit are not counted."""
+    """Migrate the index in a folder and copy its segments in turn; the sample and the fit are not counted."""
     begun: list[tuple[float, float]] = []
+    copying, other = Stopwatch(), Stopwatch()
+    translate_segment = migration._Migration._translate_segment
     new = DemoEncoder(DIM, seed=1)
 
     def confirm(*_: object) -> bool:
         begun.append((time.perf_counter(), time.process_time()))
         return True
 
-    store, name = ViewStore(folder / "views"), new.spec.name
+    def copy_segment(files: list[Path]) -> None:
+        with other.running():
+            for path in files:
+                forget(path)
+        with copying.running():
+            copies = [copy(path, folder / "copy") for path in files]
+        with other.running():
+            for path in files:
+                forget(path)
+            for path in copies:
+                path.unlink()
+
+    def both(run: Any, segment: Any, number: int, progress: Progress) -> Any:  # noqa: ANN401 - as they are
+        files = [folder / "old" / facts.name for facts in segment.facts.files.values()]
+        if number % 2:
+            copy_segment(files)
+        facts = translate_segment(run, segment, number, progress)
+        if not number % 2:
+            copy_segment(files)
+        return facts
+
+    (folder / "copy").mkdir()
+    for path in (folder / "old").iterdir():
+        forget(path)
     # One core translates while another writes.
-    migration.migrate(
-        folder / "old", folder / "new", new, sample=500, store=store, source=name, confirm=confirm, threads=1
-    )
+    options: dict[str, Any] = {"store": ViewStore(folder / "views"), "source": new.spec.name, "confirm": confirm}
+    with patch.object(migration._Migration, "_translate_segment", both):
+        migration.migrate(folder / "old", folder / "new", new, sample=500, threads=1, **options)
     clock, processor = time.perf_counter() - begun[0][0], time.process_time() - begun[0][1]
-    return Figures(rows, clock, processor, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    return Figures(
+        rows,
+        clock - copying.clock - other.clock,
+        processor - copying.processor - other.processor,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        copying.clock,
+        copying.processor,
+    )
 
 
-def copy(folder: Path) -> tuple[float, float]:
-    """Return the seconds of reading and writing the vectors, by the clock and of the processor."""
-    begin, own = time.perf_counter(), time.process_time()
-    with (folder / "copy.bin").open("wb") as file:
-        for path in sorted((folder / "old").glob("*.vectors.npy")):
-            with path.open("rb") as source:
-                while block := source.read(8192 * DIM * 4):
-                    file.write(block)
-    sync(folder / "copy.bin")
-    return time.perf_counter() - begin, time.process_time() - own
+def copy(path: Path, folder: Path) -> Path:
+    """Read a file in the blocks of a migration, write it to a folder, sync it, and return its path there."""
+    target = folder / path.name
+    with path.open("rb") as source, target.open("wb") as file:
+        while block := source.read(8192 * DIM * 4):
+            file.write(block)
+    sync(target)
+    return target
 
 
-def measure(rows: int) -> Figures:
+def forget(path: Path) -> None:
+    """Take a file out of the page cache, so that it is read from the disk."""
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def measure(rows: int, niceness: int) -> Figures:
     """Measure the migration of so many rows, and its peer."""
     with tempfile.TemporaryDirectory(prefix="ensembed-bench-") as name:
-        folder = Path(name)
-        build(folder / "old", rows)
-        command = [sys.executable, "-m", "benchmarks.migration", "--migrate", name, str(rows)]
-        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        shutil.rmtree(folder / "new")  # room for the copy
-        peer_clock, peer_processor = copy(folder)
-        return Figures(**json.loads(printed) | {"peer_clock": peer_clock, "peer_processor": peer_processor})
+        build(Path(name) / "old", rows)
+        command = [sys.executable, "-m", "benchmarks.migration", str(rows), "--niceness", str(niceness)]
+        printed = subprocess.run([*command, "--folder", name], check=True, stdout=subprocess.PIPE, text=True).stdout
+        return Figures(**json.loads(printed))
 
 
-def main(rows: int, out: Path = OUT) -> None:
+def main(rows: int, niceness: int, out: Path = OUT) -> None:
     """Migrate an index of so many rows, and one of an eighth of them, and write both."""
-    figures = [measure(count) for count in (rows // 8, rows)]
+    figures = [measure(count, niceness) for count in (rows // 8, rows)]
     headers = ["rows", "translated/s", "read and written/s", "times as long"]
     headers += ["processor, \u00b5s/row", "of reading and writing", "largest memory, MB"]
     load, last = os.getloadavg()[0], figures[-1]
@@ -132,24 +186,36 @@ def main(rows: int, out: Path = OUT) -> None:
         f"Vectors of {DIM} dimensions, translated in an index, against reading and writing them; asked: at most "
         f"{SLOWEST:g} times as long, and memory that does not grow. "
         + ("It holds." if last.ratio <= SLOWEST else "It does not hold here.")
-        + f" {os.cpu_count()} cores, of which others wanted {load:.1f} at the end of the run. Texts, ids and checksums "
-        "are copied and checked as well, which the copy does not do. Other load slows the translation more than the "
-        "copy, which needs little processor time. With a core of its own the translation would process "
+        + f" {os.cpu_count()} cores, for which {load:.1f} threads were waiting or running at the end, those of other "
+        f"programs too; both ran with a niceness of {niceness}. They took turns, segment by segment, and found nothing "
+        "in the page cache. The translation also checks and writes checksums, which the copy does not. Other load "
+        "slows it more than the copy, which needs little processor time: with a core of its own it would process "
         f"{last.rows / last.processor:,.0f} rows/s and take {last.least:.2f} times as long as the copy.",
         "",
         markdown_table(headers, [each.cells() for each in figures]),
         "",
-        f"Written by `python -m benchmarks.migration {rows}`.",
+        f"Written by `python -m benchmarks.migration {rows} --niceness {niceness}`.",
         "",
     ]
-    data = {"provenance": provenance(), "load": load, "figures": [asdict(each) for each in figures]}
+    data = {
+        "provenance": provenance(),
+        "load": load,
+        "niceness": niceness,
+        "figures": [asdict(each) for each in figures],
+    }
     for path, text in ((out / "migration.md", "\n".join(page)), (out / "migration.json", json.dumps(data, indent=1))):
         write_atomically(path, f"{text.rstrip()}\n".encode())
     print("\n".join(page))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--migrate"]:
-        print(json.dumps(asdict(migrate(Path(sys.argv[2]), int(sys.argv[3])))))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("rows", type=int, nargs="?", default=1_000_000)
+    parser.add_argument("--niceness", type=int, default=0, help="of the measured process, beside other programs")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.folder:
+        os.setpriority(os.PRIO_PROCESS, 0, chosen.niceness)
+        print(json.dumps(asdict(migrate(chosen.folder, chosen.rows))))
     else:
-        main(int(sys.argv[1]) if sys.argv[1:] else 1_000_000)
+        main(chosen.rows, chosen.niceness)

@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 from ensembed import Ensemble, open_encoder
 from ensembed.encoders.base import Encoder
 from ensembed.fetch.fetcher import pull
+from ensembed.models.named_ensembles import named_ensemble
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.support.provenance import provenance
 from ensembed.support.text_tables import markdown_table
 from experiments import run, write_results
 
 ROOT = Path(__file__).parents[1]
-MEMBERS = ("minilm", "use-lite", "wordllama")  # those of the README
+MEMBERS = named_ensemble("default")  # those of the README
 SHOWN = "docs/start/faq.md"  # whose questions are listed one by one
 _PAGES = ("start", "guides", "explanation", "reference")
 _GENERATED = ("cli.md", "python.md")

@@ -1,7 +1,7 @@
 """What an audit found in version 0.1, by names that version 0.1 has, too: every test of a finding fails on it.
 
-The artefacts are those of a stranger: every hash in them is right. Other findings have their tests in the rooms:
-`FINDINGS` names them all.
+The artefacts are those of a stranger: every hash in them is right. `FINDINGS` names the tests of all findings. Those in
+files named after the audit use what version 0.1 has, too: each was seen to fail there.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from child_memory import refusal
@@ -39,25 +40,35 @@ FINDINGS = {
         "encoders/test_consent.py::test_nothing_is_opened_without_consent",
     ],
     "code in a folder of sentence-transformers runs without trust": [
+        "encoders/test_st_audit.py::test_code_outside_of_the_folder_does_not_run",
         "encoders/test_st.py::test_nothing_is_read_outside_of_the_folder",
         "encoders/test_st.py::test_only_modules_of_the_library_are_imported",
         "encoders/test_st_loading.py::test_code_is_refused_however_the_file_that_names_it_is_spelled",
     ],
     "a saved model fetches any URL": [
         "test_audit.py::test_a_saved_model_of_a_stranger_fetches_nothing",
+        "test_audit.py::test_a_saved_model_of_a_stranger_asks_no_hub",
+        "test_audit.py::test_a_saved_model_of_a_stranger_runs_no_plugin",
+        "test_audit.py::test_a_saved_model_of_a_stranger_opens_no_program",
         "encoders/test_consent.py::test_no_request_is_sent_without_consent",
     ],
     "clients that do not read replies": [
+        "test_audit_server.py::test_clients_that_do_not_read_take_little_memory",
         "serve/test_serve_replies.py::test_clients_that_do_not_read_take_little_memory_and_delay_nobody",
         "serve/test_serve_replies.py::test_replies_beyond_the_budget_get_503_until_others_are_read_or_dropped",
     ],
     "bombs": [
+        "test_audit_readers.py::test_a_megabyte_of_gzipped_json_takes_little_memory",
+        "test_audit_readers.py::test_a_config_that_declares_300_million_dimensions_takes_little_memory",
         "test_audit.py::test_an_archive_with_a_header_of_800_megabytes_takes_little_memory",
         "test_bombs.py::test_gzipped_json_of_word_vectors",
         "test_bombs.py::test_tar_archive_with_a_large_header",
         "test_bombs.py::test_model_whose_config_declares_a_large_dim",
     ],
-    "damage to an index gives a traceback": ["search/test_index_damage.py::test_a_damaged_file_of_an_index_is_named"],
+    "damage to an index gives a traceback": [
+        "test_audit_readers.py::test_plain_damage_to_an_index_is_an_error_of_the_package",
+        "search/test_index_damage.py::test_a_damaged_file_of_an_index_is_named",
+    ],
     "bit flips change hits silently": [
         "test_audit.py::test_no_flipped_bit_of_an_index_changes_a_hit_silently",
         "search/test_index_damage.py::test_no_flipped_bit_changes_a_hit_silently",
@@ -70,6 +81,7 @@ FINDINGS = {
         "search/test_index_damage.py::test_a_segment_name_cannot_lead_out_of_the_folder",
     ],
     "deeply nested JSON": [
+        "test_audit_readers.py::test_deeply_nested_json_is_refused_by_an_error_of_the_package",
         "test_audit.py::test_deeply_nested_json_is_refused_by_an_error_of_the_package",
         "encoders/test_hostile_files.py::test_deeply_nested_settings_of_a_transformer",
         "encoders/test_hostile_files.py::test_deeply_nested_config_of_model2vec",
@@ -77,11 +89,16 @@ FINDINGS = {
         "search/test_index_damage.py::test_a_deeply_nested_manifest_is_damaged",
     ],
     "OverflowError and UnicodeDecodeError in readers": [
+        "test_audit_readers.py::test_numbers_of_word_vectors_that_no_float_holds_are_an_error_of_the_package",
+        "test_audit_readers.py::test_tensors_of_impossible_shapes_are_an_error_of_the_package",
+        "test_audit_readers.py::test_a_padding_token_of_400_digits_is_no_overflow",
+        "test_audit_readers.py::test_a_name_in_a_graph_that_is_no_text_is_an_error_of_the_package",
         "encoders/test_hostile_files.py::test_wink_files_that_are_no_text",
         "encoders/test_hostile_files.py::test_tensors_of_impossible_shapes",
         "encoders/test_hostile_files.py::test_padding_token_beyond_the_positions",
     ],
     "disk full without a path": [
+        "test_audit_readers.py::test_a_graph_that_does_not_fit_on_the_disk_is_an_error_of_the_package",
         "test_audit.py::test_a_full_disk_is_told_with_a_path",
         "test_full_disk.py::test_a_disk_that_becomes_full_at_any_write_is_named_and_the_command_can_continue",
         "test_full_disk.py::test_a_graph_that_does_not_fit_on_the_disk_is_named",
@@ -95,21 +112,24 @@ FINDINGS = {
         "serve/test_serve_api.py::test_card_and_similarity_name_members_without_folders",
     ],
     "invalid requests are logged without a bound": [
-        "serve/test_serve_abuse.py::test_invalid_requests_are_logged_once_with_a_count"
+        "test_audit_server.py::test_invalid_requests_do_not_fill_the_log",
+        "serve/test_serve_abuse.py::test_invalid_requests_are_logged_once_with_a_count",
     ],
     "search prints stored escape sequences": [
         "test_audit.py::test_stored_escape_sequences_do_not_reach_the_terminal",
         "cli/test_search_commands.py::test_stored_escape_sequences_do_not_reach_the_terminal",
     ],
     "a part of a download is trusted by its size": [
-        "fetch/test_download.py::test_a_part_whose_bytes_are_not_those_that_were_received_is_discarded"
+        "test_audit_server.py::test_a_part_of_a_download_is_not_believed_by_its_size",
+        "fetch/test_download.py::test_a_part_whose_bytes_are_not_those_that_were_received_is_discarded",
     ],
     "parents of new folders are not synced": [
         "test_audit.py::test_what_was_written_into_a_new_folder_is_there_after_a_power_cut",
         "test_power_cuts.py::test_a_power_cut_at_any_operation_leaves_the_old_state_or_the_new",
     ],
     "a hanging model survives SIGTERM": [
-        "serve/test_serve_shutdown.py::test_process_ends_though_the_model_hangs_in_a_thread_pool_of_its_own"
+        "test_audit_server.py::test_a_server_ends_though_its_model_hangs",
+        "serve/test_serve_shutdown.py::test_process_ends_though_the_model_hangs_in_a_thread_pool_of_its_own",
     ],
 }
 """What was found, and the tests of it."""
@@ -133,9 +153,14 @@ def make_index(folder: Path, source: str, *, rows: bool = True) -> Path:
     index = Index.create(folder, "demo?dim=4")
     if rows:
         index.add(["a dog barks"])
+    return change_index(folder, lambda facts: facts["model"].update(source=source))
+
+
+def change_index(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Change the facts of an index, and make their hash right again, as a stranger would."""
     facts = json.loads((folder / "index.json").read_text())
     del facts["sha256"]
-    facts["model"]["source"] = source
+    change(facts)
     seal = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     (folder / "index.json").write_text(json.dumps(facts | {"sha256": seal}))
     return folder
@@ -144,9 +169,14 @@ def make_index(folder: Path, source: str, *, rows: bool = True) -> Path:
 def make_model(folder: Path, member: str) -> Path:
     """A saved model whose only member has this name."""
     Ensemble(["demo?dim=4"]).fit(["a dog barks"], Concat()).save(folder)
+    return change_model(folder, lambda config: config["members"][0].update(name=member))
+
+
+def change_model(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Change the configuration of a model, and make its hash right again."""
     config = json.loads((folder / "config.json").read_text())
     del config["sha256"]
-    config["members"][0]["name"] = member
+    change(config)
     tensors = (folder / "model.safetensors").read_bytes()
     seal = hashlib.sha256(json.dumps(config, sort_keys=True).encode() + b"\0" + tensors).hexdigest()
     (folder / "config.json").write_text(json.dumps(config | {"sha256": seal}))
@@ -200,6 +230,33 @@ def test_a_saved_model_of_a_stranger_fetches_nothing(tmp_path: Path, stranger: S
     with pytest.raises(EnsembedError):
         load(make_model(tmp_path / "model", member.format(stranger.url)))
     assert stranger.asked == []
+
+
+def test_a_saved_model_of_a_stranger_asks_no_hub(tmp_path: Path, stranger: Stranger) -> None:
+    model = make_model(tmp_path / "model", "model2vec:owner/name")
+    home = {"HF_ENDPOINT": stranger.url, "HF_HOME": str(tmp_path / "home")}
+    run("similarity", model, "a dog", "a cat", **home)
+    assert stranger.asked == []
+
+
+def test_a_saved_model_of_a_stranger_runs_no_plugin(tmp_path: Path) -> None:
+    facts, marker = tmp_path / "lib" / "strange-1.0.dist-info", tmp_path / "ran"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[ensembed.encoders]\nstrange = strange:open_strange\n")
+    code = f"def open_strange(request):\n    open({str(marker)!r}, 'w').close()\n    raise OSError\n"
+    (tmp_path / "lib" / "strange.py").write_text(code)
+    paths = os.pathsep.join([str(tmp_path / "lib"), os.environ.get("PYTHONPATH", "")])
+    model = make_model(tmp_path / "model", "strange:anything")
+    run("similarity", model, "a dog", "a cat", PYTHONPATH=paths)
+    assert not marker.exists()
+
+
+def test_a_saved_model_of_a_stranger_opens_no_program(tmp_path: Path) -> None:
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program" / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(EnsembedError, match="trust"):
+        load(make_model(tmp_path / "model", f"tfhub:{tmp_path / 'program'}"))
 
 
 def test_an_archive_with_a_header_of_800_megabytes_takes_little_memory(tmp_path: Path) -> None:
@@ -284,11 +341,7 @@ def test_no_flipped_bit_of_an_index_changes_a_hit_silently(tmp_path: Path) -> No
 
 def test_a_segment_name_of_a_stranger_writes_nothing_outside_of_the_index(tmp_path: Path) -> None:
     folder = make_index(tmp_path / "a" / "index", "demo?dim=4")
-    facts = json.loads((folder / "index.json").read_text())
-    del facts["sha256"]
-    facts["segments"][0]["name"] = "../../X"
-    seal = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    (folder / "index.json").write_text(json.dumps(facts | {"sha256": seal}))
+    change_index(folder, lambda facts: facts["segments"][0].update(name="../../X"))
     answer(lambda: Index.open(folder, "demo?dim=4").delete(["0"]))
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 

@@ -36,7 +36,7 @@ _STYLE = (
 def flow() -> str:
     """Draw the way from sentences to one vector each."""
     parts = [_box(80, 8, 240, 36, "your sentences, no labels")]
-    names = ("minilm", "use-lite", "wordllama")
+    names = ("minilm", "use-m3", "your own")
     for j, name in enumerate(names):
         x = 14 + 128 * j
         parts += [_arrow(200, 44, x + 58, 78), _box(x, 80, 116, 36, name)]

@@ -29,6 +29,7 @@ _KEPT = ": finished work is kept (of vectors, whole shards); run the same comman
 # A shell ends the command at an &, and runs what follows it as another one.
 _NAMES_IN_QUOTES = 'Put names with ? or & in quotes: -e "st:intfloat/e5-small-v2?prefix=query: &device=cpu"'
 _QUOTES = "Put quotes around what has spaces or * in it, and no space between names: -e minilm,wordllama"
+_NO_TEXT = "Give a text file with a sentence a line, or try without one: ensembed demo"
 _CUT = 'The name of a model takes it, in quotes: "my-model?truncate_dim=256"'
 _MODEL = "Models are arguments, not options, or encoders with -e: see the usage above"
 _FILE = "Files are arguments, not options: see the usage above"
@@ -117,10 +118,10 @@ _HELP = """One better sentence embedding out of the encoders you already have, w
 
 \b
 Example, from nothing to a scored model:
-  ensembed pull minilm use-lite wordllama stsb
-  ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --out my-model
+  ensembed pull minilm use-m3 stsb
+  ensembed fit corpus.txt --out my-model
   ensembed similarity my-model "A dog runs." "A puppy is running." "Stocks fell."
-  ensembed evaluate my-model minilm --sts stsb-dev
+  ensembed evaluate my-model minilm use-m3 --sts stsb-dev
 
 Tab completes commands, options, encoders, models and files after eval "$(_ENSEMBED_COMPLETE=bash_source ensembed)";
 zsh_source and fish_source are for the other shells.
@@ -167,6 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             click.echo(_QUOTES, err=True)
         if isinstance(error, click.MissingParameter) and any("?" in word for word in arguments):
             click.echo(_NAMES_IN_QUOTES, err=True)
+        elif isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "corpus":
+            click.echo(_NO_TEXT, err=True)
         if isinstance(error, click.NoSuchOption):
             name = error.option_name.replace("_", "-").removesuffix("-embeddings")
             if instead := _INSTEAD.get(name):

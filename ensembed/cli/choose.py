@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 import timeit
 from collections.abc import Sequence
 from functools import partial
@@ -118,7 +119,7 @@ def _cost(model: Encoder, sentences: Sequence[str]) -> float:
     """Return the milliseconds that a sentence takes, in a batch: the least of some runs after the first."""
     encode = partial(model.encode, list(sentences))
     encode()  # loads what is needed, starts threads and takes memory
-    return 1000 * min(timeit.repeat(encode, number=1, repeat=_REPEATS)) / len(sentences)
+    return 1000 * min(timeit.repeat(encode, timer=time.perf_counter, number=1, repeat=_REPEATS)) / len(sentences)
 
 
 def _rows(estimate: Reliability, choice: Choice, costs: Sequence[float], sizes: Sequence[int]) -> list[list[str]]:

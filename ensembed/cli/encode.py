@@ -95,9 +95,8 @@ def encode(
     # Better now than when the model is open.
     if str(path) != "-" and not os.path.exists(path):  # noqa: PTH110 - False for any text
         text, words = shlex.quote(str(path)), shlex.join(["ensembed", "encode", model])
-        is_text = " " in text or not path.suffix
-        hint = f"; to encode a text, write echo {text} | {words}" if is_text else ": give one with a sentence a line"
-        raise CorpusError(f"there is no file {str(path)!r}{hint}")
+        echo = f"to encode a text, write echo {text} | {words}" if " " in text or not path.suffix else None
+        raise CorpusError(f"there is no file {str(path)!r}; {echo or 'give one with a sentence a line'}")
     if path.is_dir():
         raise CorpusError(f"{str(path)!r} is a folder, not a file: name one with a sentence a line")
     ending = ".npy" if out is None or (out.exists() and not out.is_file()) else out.suffix.lower()

@@ -103,10 +103,11 @@ def fit(
     \b
     Examples:
       ensembed fit corpus.txt --out my-model
-      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --out my-model
-      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --dim 256 --out my-small-model
-      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --method gcca --dim 512 --out my-gcca
-      ensembed fit corpus.txt -e minilm -e use-lite -e wordllama --tune pairs.tsv --out my-tuned-model
+      ensembed fit corpus.txt --out my-model
+      ensembed fit corpus.txt -e minilm -e use-m3 -e wordllama --out my-model
+      ensembed fit corpus.txt -e minilm,use-m3 --dim 256 --out my-small-model
+      ensembed fit corpus.txt -e minilm,use-m3 --method gcca --dim 512 --out my-gcca
+      ensembed fit corpus.txt -e minilm,use-m3 --tune pairs.tsv --out my-tuned-model
       ensembed fit corpus.txt -e minilm -e wordllama --method svd --out my-svd --json
       ensembed fit corpus.txt --ensemble default --method ae --loss kld --epochs 100 --batch-size 1000 --out my-ae
       ensembed fit corpus.txt --ensemble default --cheap minilm --out my-cheap-model

@@ -24,7 +24,7 @@ def pull(names: tuple[str, ...], everything: bool, force: bool, how: How) -> Non
 
     \b
     Examples:
-      ensembed pull minilm use-lite wordllama
+      ensembed pull minilm use-m3
       ensembed pull --all
     """
     if not names and not everything:

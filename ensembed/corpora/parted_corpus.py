@@ -165,9 +165,7 @@ Part: TypeAlias = TextPart | ParquetPart | RecordPart
 class PartedCorpus(Corpus):
     """The sentences of several files, one file after the other, as if they were one."""
 
-    def __init__(
-        self, place: Place, files: Mapping[str, State], parts: Sequence[TextPart | ParquetPart | RecordPart]
-    ) -> None:
+    def __init__(self, place: Place, files: Mapping[str, State], parts: Sequence[Part]) -> None:
         self._place = place
         self._files = dict(files)
         self._parts = tuple(parts)
@@ -202,9 +200,12 @@ class PartedCorpus(Corpus):
     def check_rows(self, start: int, stop: int, /) -> None:
         """Check the files of these rows only; where one of them looks changed, all are listed to make sure."""
         looks = {path: self._look(path) for path in self._paths(start, stop)}
-        if not all(self._is_known(path, look) for path, look in looks.items()):
-            self.check_unchanged()
-            self._looks |= looks  # taken before the check, so of files that were unchanged
+        for path, look in looks.items():
+            # Some file systems write times differently in a listing and for one file: these are listed once.
+            if look is None or not (set(self._files[path]) <= set(look) or look == self._looks.get(path)):
+                self.check_unchanged()
+                self._looks |= looks  # taken before the check, so of files that were unchanged
+                return
 
     def _paths(self, start: int, stop: int) -> list[str]:
         """Return the files that hold these rows, and perhaps some next to them: marks are not exact to the row."""
@@ -220,10 +221,6 @@ class PartedCorpus(Corpus):
             return self._place.state(path)
         except CorpusError:
             return None
-
-    def _is_known(self, path: str, look: State | None) -> bool:
-        # Some file systems write times differently in a listing and for one file: these are listed once.
-        return look is not None and (set(self._files[path]) <= set(look) or look == self._looks.get(path))
 
     def __str__(self) -> str:
         return str(self._place)

@@ -192,48 +192,30 @@ def flag(value: str) -> bool:
 
 
 @dataclass(frozen=True)
-class OneOf:
-    """A converter that accepts only these values."""
+class Checked:
+    """A converter that accepts only some values; `expects` says in messages which."""
 
-    choices: tuple[str, ...]
+    convert: Convert
+    accepts: Callable[[Any], object]
+    expects: str = ""
 
-    def __call__(self, value: str) -> str:
+    def __call__(self, text: str) -> Any:  # noqa: ANN401 - what `convert` returns
         """Return the value, or raise a ValueError."""
-        if value not in self.choices:
-            raise ValueError(value)
+        value = self.convert(text)
+        if not self.accepts(value):
+            raise ValueError(text)
         return value
-
-    @property
-    def expects(self) -> str:
-        """The values, for messages."""
-        return " or ".join(self.choices)
 
 
 def one_of(*choices: str) -> Convert:
     """Return a converter that accepts only these values."""
-    return OneOf(choices)
+    return Checked(str, choices.__contains__, " or ".join(choices))
 
 
-@dataclass(frozen=True)
-class AtLeast:
-    """A converter to numbers of the type of `least`, and not below it."""
-
-    least: float
-
-    def __call__(self, value: str) -> float:
-        """Return the number, or raise a ValueError."""
-        number = type(self.least)(value)
-        if not number >= self.least:  # NaN is refused, too
-            raise ValueError(value)
-        return number
-
-    @property
-    def expects(self) -> str:
-        """What the text must be, for messages."""
-        return f"a {'whole ' if isinstance(self.least, int) else ''}number from {self.least} on"
-
-
-at_least: Callable[[float], Convert] = AtLeast
+def at_least(least: float) -> Convert:
+    """Return a converter to numbers of the type of `least`, and not below it; NaN is refused, too."""
+    expects = f"a {'whole ' if isinstance(least, int) else ''}number from {least} on"
+    return Checked(type(least), lambda number: number >= least, expects)
 
 
 _COMMON: dict[str, Convert] = {
@@ -242,8 +224,8 @@ _COMMON: dict[str, Convert] = {
     "document_prefix": str,
     "truncate_dim": int,
     "normalize": flag,
-    "long": OneOf(LONG),
-    "chunk": AtLeast(1),
+    "long": Checked(str, LONG.__contains__, " or ".join(LONG)),
+    "chunk": Checked(int, (1).__le__, "a whole number from 1 on"),
 }
 """The options of every encoder."""
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
-from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.encoders.model_files import read_bytes, read_json, revision_of
 from ensembed.encoders.names import Request, place_effects
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
 from ensembed.errors import EncoderError, InputError
+from ensembed.numerics.moments import one_blas_thread
 from ensembed.support.machine import available_cores
 
 OPENS = "folder with the TF.js Universal Sentence Encoder lite"
@@ -40,7 +38,6 @@ _FLOOR = f"{_ENCODER}/hidden_layers/l2_normalize/Maximum/y"
 _TANH = "module/Encoder_en/hidden_layers/tanh_layer_0"
 _HINT = "pull the encoder again"
 
-_blas_lock = Lock()  # the number of BLAS threads belongs to the process: if calls overlapped, the limit would stay
 _Span = tuple[slice, int]
 _Constants = dict[str, FloatArray]
 
@@ -55,7 +52,7 @@ class UseLiteEncoder(Encoder):
         threads: batches that are computed at the same time, each by one BLAS thread; None for one per processor.
     """
 
-    concurrent = True  # calls take turns, since the number of BLAS threads belongs to the whole process
+    concurrent = True
 
     def __init__(
         self, folder: Path, *, name: str = "use-lite", revision: str, max_length: int = 128, threads: int | None = 1
@@ -87,15 +84,9 @@ class UseLiteEncoder(Encoder):
         lengths = np.array([len(i) for i in ids])
         order = np.argsort(lengths, kind="stable")
         ends = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // _ROWS)) + 1
-        with _blas_lock, _blas().limit(limits=1), ThreadPoolExecutor(self._threads) as pool:
+        with one_blas_thread(), ThreadPoolExecutor(self._threads) as pool:
             list(pool.map(fill, np.split(order, ends)))
         return vectors
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """Return the handle on BLAS's threads: slow to make, and kept out of encoders since it cannot be pickled."""
-    return ThreadpoolController().select(user_api="blas")
 
 
 class _Dense(NamedTuple):

@@ -462,30 +462,29 @@ def _check_new(folder: str | Path) -> None:
         raise StoreError(f"{folder} is not a folder")
 
 
-def _read_folder(folder: Path, backend: str) -> tuple[StoreFacts, Path, bytes]:
+def _read_folder(folder: Path, backend: str, tries: int = _TRIES) -> tuple[StoreFacts, Path, bytes]:
     """Return the facts of the store in a folder, its index file, of which every byte is checked, and `store.json`."""
-    for attempt in range(1, _TRIES + 1):
-        content = _content(folder / STORE)
-        if content is None:
-            raise StoreError(f"there is no store in {folder}: it has no {STORE}; create one")
-        try:
-            data: Any = parse_json(content)
-        except ValueError as error:
-            raise StoreError(f"{folder / STORE} is damaged: {error}") from error
-        facts = StoreFacts.from_json(data, backend, str(folder))
-        name, digest = data.get("index"), data.get("sha256")
-        if not isinstance(name, str) or not re.fullmatch(r"index-[0-9a-f]{16}", name):
-            raise StoreError(f"{folder / STORE} is damaged: its index is {name!r}")
-        try:
-            if sha256_of(folder / name) != digest:
-                raise StoreError(f"{folder / name} is damaged: its bytes are not those that were saved")
-            return facts, folder / name, content
-        except FileNotFoundError:
-            if attempt == _TRIES:
-                raise StoreError(f"{folder / name} is missing: it is the index of the store {folder}") from None
-        except OSError as error:
-            raise StoreError(f"cannot read {folder / name}: {error}") from error
-    raise AssertionError("the last attempt returns or raises")
+    content = _content(folder / STORE)
+    if content is None:
+        raise StoreError(f"there is no store in {folder}: it has no {STORE}; create one")
+    try:
+        data: Any = parse_json(content)
+    except ValueError as error:
+        raise StoreError(f"{folder / STORE} is damaged: {error}") from error
+    facts = StoreFacts.from_json(data, backend, str(folder))
+    name, digest = data.get("index"), data.get("sha256")
+    if not isinstance(name, str) or not re.fullmatch(r"index-[0-9a-f]{16}", name):
+        raise StoreError(f"{folder / STORE} is damaged: its index is {name!r}")
+    try:
+        if sha256_of(folder / name) != digest:
+            raise StoreError(f"{folder / name} is damaged: its bytes are not those that were saved")
+    except FileNotFoundError:
+        if tries > 1:  # a writer has replaced it
+            return _read_folder(folder, backend, tries - 1)
+        raise StoreError(f"{folder / name} is missing: it is the index of the store {folder}") from None
+    except OSError as error:
+        raise StoreError(f"cannot read {folder / name}: {error}") from error
+    return facts, folder / name, content
 
 
 def _content(path: Path) -> bytes | None:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ensembed.errors import DimensionError, InputError, ViewError
-from ensembed.methods.meta import Dense, Meta
+from ensembed.methods.meta import Meta
 from ensembed.methods.method import MomentMethod
 from ensembed.methods.weights import CountedMembers, Weights
-from ensembed.numerics.eigen import Whitening, fix_signs, top_eigh
+from ensembed.numerics.eigen import Whitening, top_eigh
 from ensembed.numerics.moments import Moments
+from ensembed.numerics.row_matrices import Array64, column_slices
 from ensembed.numerics.torch_device import gcca_on
-
-Matrix64 = NDArray[np.float64]
+from ensembed.support.checks import is_number
 
 # A rho below this part of the largest is rounding: two views of different dimensions have several that are zero.
 _ROUNDING = 1e-12
@@ -63,8 +61,7 @@ class GCCA(MomentMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        real = isinstance(self.tau, (int, float, np.integer, np.floating))
-        if not (real and math.isfinite(self.tau) and self.tau >= 0):
+        if not (is_number(self.tau) and self.tau >= 0):
             raise InputError(f"tau must be a number that is not negative, not {self.tau!r}")
 
     def solve(self, moments: Moments, dims: Sequence[int]) -> Meta:
@@ -75,7 +72,7 @@ class GCCA(MomentMethod):
             left = " whose weight is not 0" if len(counted.all_dims) > 1 else ""
             raise ViewError(f"gcca correlates views with each other and needs at least two{left}; use svd for one")
         d = int(self.dim or max(dims))
-        columns = [slice(end - size, end) for end, size in zip(np.cumsum(dims), dims, strict=True)]
+        columns = column_slices(dims)
         if moments.device is not None and all(moments.varies(place) for place in columns):
             S, resolution = moments.covariance, moments.resolution
             solution = gcca_on(moments.device, S, dims, tau=self.tau, dim=d, resolution=resolution)
@@ -96,7 +93,7 @@ class GCCA(MomentMethod):
                 sum(ranks),
             )
         M = np.zeros((sum(ranks), sum(ranks)), order="F")
-        places = [slice(end - rank, end) for end, rank in zip(np.cumsum(ranks), ranks, strict=True)]
+        places = column_slices(ranks)
         for i, whitening in enumerate(whitenings):
             for j in range(i):
                 # Of the symmetric scatter matrix the block whose transpose BLAS takes without a copy.
@@ -107,16 +104,13 @@ class GCCA(MomentMethod):
         theta = np.vstack([whitening.back(U[place]) for whitening, place in zip(whitenings, places, strict=True)])
         return self._meta(moments, counted, rho, theta)
 
-    def _meta(self, moments: Moments, counted: CountedMembers, rho: Matrix64, theta: Matrix64) -> Meta:
+    def _meta(self, moments: Moments, counted: CountedMembers, rho: Array64, theta: Array64) -> Meta:
         """Return the meta-embedding of the eigenvectors theta [D, d]: weighted, signs fixed."""
-        cuts = np.cumsum(counted.dims)[:-1]
-        theta = fix_signs(theta * counted.column_scales[:, None])
-        means = np.split(moments.mean, cuts)
-        projections = [Dense.centred(part, mean) for part, mean in zip(np.split(theta, cuts), means, strict=True)]
-        return Meta(self.to_json(), theta.shape[1], counted.projections(projections), self.normalize, rho, moments.n)
+        projections = counted.centred(theta, moments.mean)
+        return Meta(self.to_json(), theta.shape[1], projections, self.normalize, rho, moments.n)
 
 
-def positive(rho: NDArray[np.float64]) -> int:
+def positive(rho: Array64) -> int:
     """Return how many of the falling eigenvalues rho [d] are positive: the dimensions along which the members agree.
 
     Example:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ensembed.errors import InputError
 from ensembed.methods.meta import Projection
-from ensembed.methods.passes import LOCAL, Passes
 from ensembed.methods.view_maps import KINDS, MapKind
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
@@ -59,8 +58,7 @@ class FittedMap:
 
 def apply_projection(projection: Projection, X: Array) -> Array:
     """Return what a projection alone makes of rows X [n, d]."""
-    columns = getattr(projection, "matrix", getattr(projection, "biases", X)).shape[1]
-    out = np.zeros((len(X), columns), np.float32)
+    out = np.zeros((len(X), projection.start + projection.output_columns), np.float32)
     projection.add_to(out, X.astype(np.float32, copy=False))
     return out
 
@@ -71,9 +69,7 @@ def fit_map(
     *,
     kinds: Sequence[MapKind] = KINDS,
     translated: Translated = "texts",
-    passes: Passes = LOCAL,
     how: Pass = Pass(),
-    seed: int = 0,
 ) -> FittedMap:
     """Fit the map from rows X [n, d] to rows Y [n, d'] of the same, distinct sentences that has the highest recall.
 
@@ -85,9 +81,7 @@ def fit_map(
         Y: the target's rows, which are scaled to length one.
         kinds: the kinds to choose among, the simplest first.
         translated: what will be translated: an index's texts, or the queries to one.
-        passes: what makes the passes over the rows.
         how: how the passes run.
-        seed: seed of the folds and regions.
 
     Raises:
         InputError: there are too few sentences.
@@ -101,10 +95,10 @@ def fit_map(
     X, Y = X.astype(np.float32, copy=False), unit_rows(Y).astype(np.float32, copy=False)
     wide = X.shape[1] + Y.shape[1] > _WIDE
     kinds = [kind for kind in kinds if kind.regions == 1 or not wide] or kinds
-    trial = Trial.of(Y, seed=seed)
+    trial = Trial.of(Y)
     chosen_on, shown_on = trial.half(0), trial.half(1)
-    folds = np.random.default_rng(seed).permutation(len(X)) % _FOLDS
-    crossed = _Crossed(X, Y, folds, max(kind.regions for kind in kinds), passes, how, seed)
+    folds = np.random.default_rng(0).permutation(len(X)) % _FOLDS
+    crossed = _Crossed(X, Y, folds, max(kind.regions for kind in kinds), how)
     best: tuple[float, MapKind, Array] | None = None
     for done, kind in enumerate(kinds):
         Z = crossed.translate(kind)
@@ -114,8 +108,8 @@ def fit_map(
         how.progress("map", done + 1, len(kinds) + 1)
     assert best is not None  # noqa: S101 - there is a kind
     _, kind, Z = best
-    regions = nearest_region(X, find_regions(X, _UNLIKE, seed))
-    apart = _Crossed(X, Y, regions, kind.regions, passes, how, seed).translate(kind)
+    regions = nearest_region(X, find_regions(X, _UNLIKE))
+    apart = _Crossed(X, Y, regions, kind.regions, how).translate(kind)
     how.progress("map", len(kinds) + 1, len(kinds) + 1)
 
     def figure(rows: Array) -> Figure:
@@ -127,17 +121,15 @@ def fit_map(
 class _Crossed:
     """The moments of every fold and region, from which a map for each fold is fitted without its own rows."""
 
-    def __init__(
-        self, X: Array, Y: Array, folds: NDArray[np.int64], regions: int, passes: Passes, how: Pass, seed: int
-    ) -> None:
+    def __init__(self, X: Array, Y: Array, folds: NDArray[np.int64], regions: int, how: Pass) -> None:
         self._X, self._Y, self._folds = X, Y, folds
-        self._centres = find_regions(X, regions, seed)
+        self._centres = find_regions(X, regions)
         own = nearest_region(X, self._centres)
         quiet = Pass(precision=how.precision, threads=how.threads, device=how.device)
         moments = [
             [
-                passes.moments([X[(folds == fold) & (own == k)], Y[(folds == fold) & (own == k)]], quiet)
-                for k in range(regions)
+                Moments.of_views([X[rows], Y[rows]], quiet)
+                for rows in ((folds == fold) & (own == k) for k in range(regions))
             ]
             for fold in np.unique(folds)
         ]

@@ -47,6 +47,11 @@ class Projection(ABC):
     scale: Any = 1.0
     """The factor of what it adds; 0 if the view does not count."""
 
+    @property
+    def output_columns(self) -> int:
+        """How many columns of the result it adds to, from `start` on."""
+        return len(self.layers[-1].bias) if self.layers else int(self.columns)
+
     @abstractmethod
     def add_to(self, out: NDArray[Any], X: NDArray[Any]) -> None:
         """Add the projection of X [n, d_j] to out [n, d]."""
@@ -232,6 +237,11 @@ class Network(Projection):
         last, number = self.layers[-1], np.float32(factor)
         return self._ending_in(Layer(last.matrix * number, last.bias * number), self.start)
 
+    def shifted(self, vector: NDArray[np.float64]) -> Network:
+        """Return the network that adds a vector to its output."""
+        last = self.layers[-1]
+        return self._ending_in(Layer(last.matrix, (last.bias + vector).astype(np.float32)), self.start)
+
     def _ending_in(self, last: Layer, start: int) -> Network:
         return Network((*self.layers[:-1], last), self.activation, start)
 
@@ -284,6 +294,11 @@ class Local(Projection):
     def columns(self) -> int:
         """The dimension of the view."""
         return int(self.centres.shape[1])
+
+    @property
+    def output_columns(self) -> int:
+        """The dimension of the result."""
+        return int(self.biases.shape[1])
 
     @property
     def layers(self) -> tuple[Layer, ...]:

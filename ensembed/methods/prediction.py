@@ -18,14 +18,11 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from ensembed.corpora.corpus import Corpus
 from ensembed.errors import InputError, ModelError
-from ensembed.methods.meta import Layer, Meta, Network, Placement, Projection
-from ensembed.methods.passes import LOCAL, Passes
+from ensembed.methods.meta import Meta, Placement, Projection
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
-from ensembed.numerics.row_matrices import Views, unit_rows
+from ensembed.numerics.row_matrices import Array64, Views, unit_rows
 from ensembed.reliability.search_agreement import Trial
-
-Array64 = NDArray[np.float64]
 
 LEAST_ROWS = 1000
 """With fewer sentences a prediction is not reliable."""
@@ -116,7 +113,7 @@ class Predictor:
         projections: list[Projection] = [Placement(0, projection.columns, 0.0) for projection in meta.projections]
         for i in present:
             network = meta.projections[i].as_network(meta.dim).onto(onto + changes[i])
-            projections[i] = network if i != present[0] else _with_bias(network, constant)
+            projections[i] = network if i != present[0] else network.shifted(constant)
         return replace(meta, projections=tuple(projections), leading=None)
 
     def saved(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
@@ -171,26 +168,13 @@ def added_columns(meta: Meta) -> dict[int, Added]:
     places, start = {}, 0
     for j in meta.counted:
         projection = meta.projections[j]
-        if isinstance(projection, Placement):
-            result = slice(projection.start, min(projection.start + projection.columns, meta.dim))
-        elif isinstance(projection, Network):
-            result = slice(projection.start, projection.start + len(projection.layers[-1].bias))
-        else:
-            result = slice(0, meta.dim)
+        result = slice(projection.start, min(projection.start + projection.output_columns, meta.dim))
         places[j] = Added(slice(start, start + result.stop - result.start), result)
         start = places[j].own.stop
     return places
 
 
-def fit_predictor(
-    meta: Meta,
-    views: Views,
-    sentences: Corpus | None = None,
-    *,
-    passes: Passes = LOCAL,
-    how: Pass = Pass(),
-    seed: int = 0,
-) -> Predictor | None:
+def fit_predictor(meta: Meta, views: Views, sentences: Corpus | None = None, *, how: Pass = Pass()) -> Predictor | None:
     """Fit a predictor on a sample of the rows; None where there are too few rows, too many columns, or one member.
 
     The strength is the one that keeps most of the neighbours of the whole model on held-out sentences. A prediction is
@@ -202,9 +186,7 @@ def fit_predictor(
         meta: the meta-embedding.
         views: the members' views.
         sentences: their sentences, of which repeated ones count once.
-        passes: what makes the passes over the rows.
         how: how the passes run.
-        seed: seed of the sample.
     """
     places = added_columns(meta)
     columns = max((place.own.stop for place in places.values()), default=0)
@@ -213,16 +195,16 @@ def fit_predictor(
         return None
     from ensembed.reliability.estimate import sample_rows, sample_vectors  # loading a model does without
 
-    sample = sample_rows(rows, sentences, _ROWS, seed)
+    sample = sample_rows(rows, sentences, _ROWS, 0)
     if len(sample) < LEAST_ROWS:
         return None
     sampled = [sample_vectors(view, sample, j, unit=False).astype(np.float32) for j, view in enumerate(views)]
     parts = _added(meta, sampled)
-    order = np.random.default_rng(seed).permutation(len(sample))
+    order = np.random.default_rng(0).permutation(len(sample))
     held_out = order < min(len(sample) * _HELD_OUT, _MOST_HELD_OUT)
     quiet = Pass(precision=how.precision, threads=how.threads, device=how.device)
-    fitted, rest = (passes.moments([part[chosen] for part in parts], quiet) for chosen in (~held_out, held_out))
-    check = _Check.of(meta, [view[held_out] for view in sampled], seed)
+    fitted, rest = (Moments.of_views([part[chosen] for part in parts], quiet) for chosen in (~held_out, held_out))
+    check = _Check.of(meta, [view[held_out] for view in sampled])
     recalls = []
     for done, strength in enumerate(_STRENGTHS):
         trying = _predictor(fitted, strength, [1.0] * len(views))
@@ -251,9 +233,9 @@ class _Check:
     trial: Trial
 
     @classmethod
-    def of(cls, meta: Meta, views: list[NDArray[np.float32]], seed: int) -> _Check:
+    def of(cls, meta: Meta, views: list[NDArray[np.float32]]) -> _Check:
         whole = meta.transform(views)
-        return cls(meta, views, whole, Trial.of(whole, seed=seed).half(0))
+        return cls(meta, views, whole, Trial.of(whole).half(0))
 
     def gain_and_recalls(self, predictor: Predictor, *absent: int) -> tuple[float, float, float]:
         """Return the gain of the absent members' prediction, and the recalls without it and with it."""
@@ -302,8 +284,3 @@ def _ridge(covariance: Array64, strength: float) -> Callable[[Array64], Array64]
     penalty = strength * np.trace(covariance) / len(covariance)
     factor = cho_factor(covariance + max(penalty, 1e-12) * np.eye(len(covariance)))
     return lambda right: np.asarray(cho_solve(factor, right))
-
-
-def _with_bias(network: Network, bias: Array64) -> Network:
-    last = network.layers[-1]
-    return replace(network, layers=(*network.layers[:-1], Layer(last.matrix, (last.bias + bias).astype(np.float32))))

@@ -18,7 +18,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, TypeGuard, cast
+from typing import Any
 
 from ensembed.errors import InputError
 from ensembed.methods.method import Method
@@ -26,18 +26,13 @@ from ensembed.support.extras import package_of
 
 GROUP = "ensembed.methods"
 
-
-def is_method(value: object) -> TypeGuard[type[Method]]:
-    """Whether a value is a class of methods. For Python 3.10, `list[str]` is an instance of `type`, but no class."""
-    return issubclass(type(value), type) and issubclass(cast("type", value), Method)
-
-
 _MODULES = [import_module(f"{GROUP}.{module.name}") for module in iter_modules([str(Path(__file__).parent)])]
+# Not `issubclass`: for Python 3.10, `list[str]` is an instance of `type`, but no class.
 _CLASSES: set[type[Method]] = {
     value
     for module in _MODULES
     for value in vars(module).values()
-    if issubclass(type(value), type) and issubclass(value, Method) and not inspect.isabstract(value)
+    if Method in getattr(value, "__mro__", ()) and not inspect.isabstract(value)
 }
 
 METHODS: dict[str, type[Method]] = {
@@ -67,7 +62,7 @@ def all_methods() -> Mapping[str, type[Method]]:
         except Exception as error:  # noqa: BLE001 - whatever the code of a package raises
             problem = repr(error)
         else:
-            valid = is_method(kind) and dataclasses.is_dataclass(kind)
+            valid = Method in getattr(kind, "__mro__", ()) and dataclasses.is_dataclass(kind)
             if valid and getattr(kind, "name", "") == name:
                 METHODS[name] = kind
                 continue

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from ensembed.errors import ViewError
-from ensembed.methods.meta import Dense, Meta
+from ensembed.methods.meta import Meta
 from ensembed.methods.method import MomentMethod
 from ensembed.methods.weights import CountedMembers, Weights
-from ensembed.numerics.eigen import fix_signs, supported_eigh
+from ensembed.numerics.eigen import supported_eigh
 from ensembed.numerics.moments import Moments
 
 
@@ -31,6 +29,7 @@ class SVD(MomentMethod):
     Reference: Poerner, Waltinger and Schütze 2020, section 3.2.
 
     Example:
+        >>> import numpy as np
         >>> X = np.random.default_rng(0).standard_normal((100, 4))
         >>> SVD(dim=2).fit([X, X[:, :3]]).transform([X, X[:, :3]]).shape
         (100, 2)
@@ -54,7 +53,4 @@ class SVD(MomentMethod):
             raise ViewError("every row of the views is the same: there is nothing to learn from")
         values, V = supported_eigh(covariance, d, moments, self.name)
         # What is projected later is not scaled yet.
-        cuts = np.cumsum(counted.dims)[:-1]
-        matrices, means = np.split(fix_signs(V * counted.column_scales[:, None]), cuts), np.split(moments.mean, cuts)
-        projections = [Dense.centred(matrix, mean) for matrix, mean in zip(matrices, means, strict=True)]
-        return Meta(self.to_json(), d, counted.projections(projections), self.normalize, values, moments.n)
+        return Meta(self.to_json(), d, counted.centred(V, moments.mean), self.normalize, values, moments.n)

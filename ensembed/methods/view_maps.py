@@ -13,15 +13,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh, svd
 
 from ensembed.errors import InputError, ViewError
 from ensembed.methods.meta import Dense, Local, Projection
 from ensembed.numerics.eigen import top_eigh
 from ensembed.numerics.moments import Moments
-
-Array64 = NDArray[np.float64]
+from ensembed.numerics.row_matrices import Array64
 
 _LEAST = 1e-9  # of the mean variance: the strength below which a singular covariance cannot be inverted
 
@@ -32,8 +30,7 @@ class MapKind(ABC):
 
     name: ClassVar[str]
 
-    @abstractmethod
-    def solve(self, moments: Sequence[Moments], columns: int, centres: Array64) -> Projection:
+    def solve(self, moments: Sequence[Moments], columns: int, centres: Array64) -> Projection:  # noqa: ARG002 - see `LocalRidge`
         """Return the map from the first `columns` columns of the moments to the others.
 
         Args:
@@ -41,6 +38,12 @@ class MapKind(ABC):
             columns: the dimension of the source.
             centres: [regions, columns] the centres of the regions.
         """
+        pair = _Pair.of(moments, columns)
+        return pair.linear(self.coefficients(pair))
+
+    @abstractmethod
+    def coefficients(self, pair: _Pair) -> Array64:
+        """Return W [d, d'] from the moments of all rows."""
 
     @property
     def regions(self) -> int:
@@ -74,10 +77,9 @@ class Ridge(MapKind):
 
     name: ClassVar[str] = "ridge"
 
-    def solve(self, moments: Sequence[Moments], columns: int, centres: Array64) -> Dense:  # noqa: ARG002 - there is one region
-        """Return the map."""
-        pair = _Pair.of(moments, columns)
-        return pair.linear(pair.ridge(self.strength))
+    def coefficients(self, pair: _Pair) -> Array64:
+        """Return W."""
+        return pair.ridge(self.strength)
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,9 @@ class Procrustes(MapKind):
 
     name: ClassVar[str] = "procrustes"
 
-    def solve(self, moments: Sequence[Moments], columns: int, centres: Array64) -> Dense:  # noqa: ARG002 - there is one region
-        """Return the map."""
-        pair = _Pair.of(moments, columns)
-        return pair.linear(pair.rotation())
+    def coefficients(self, pair: _Pair) -> Array64:
+        """Return W."""
+        return pair.rotation()
 
 
 @dataclass(frozen=True)
@@ -110,10 +111,9 @@ class Blend(MapKind):
 
     name: ClassVar[str] = "blend"
 
-    def solve(self, moments: Sequence[Moments], columns: int, centres: Array64) -> Dense:  # noqa: ARG002 - there is one region
-        """Return the map."""
-        pair = _Pair.of(moments, columns)
-        return pair.linear(self.part * pair.ridge(self.strength) + (1 - self.part) * pair.rotation())
+    def coefficients(self, pair: _Pair) -> Array64:
+        """Return W."""
+        return self.part * pair.ridge(self.strength) + (1 - self.part) * pair.rotation()
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,11 @@ class Canonical(MapKind):
 
     name: ClassVar[str] = "cca"
 
-    def solve(self, moments: Sequence[Moments], columns: int, centres: Array64) -> Dense:  # noqa: ARG002 - there is one region
-        """Return the map."""
-        pair = _Pair.of(moments, columns)
+    def coefficients(self, pair: _Pair) -> Array64:
+        """Return W."""
         back, forth = _power(pair.source, -0.5, self.strength), _power(pair.target, -0.5, self.strength)
         U, R, Vt = svd(back @ pair.cross @ forth, full_matrices=False)
-        return pair.linear(back @ (U * R**self.power) @ Vt @ _power(pair.target, 0.5, 0.0))
+        return np.asarray(back @ (U * R**self.power) @ Vt @ _power(pair.target, 0.5, 0.0))
 
 
 @dataclass(frozen=True)
@@ -156,17 +155,16 @@ class ReducedRank(MapKind):
 
     name: ClassVar[str] = "reduced-rank"
 
-    def solve(self, moments: Sequence[Moments], columns: int, centres: Array64) -> Dense:  # noqa: ARG002 - there is one region
-        """Return the map."""
-        pair = _Pair.of(moments, columns)
+    def coefficients(self, pair: _Pair) -> Array64:
+        """Return W."""
         W = pair.ridge(self.strength)
         rank = min(self.rank, *W.shape)
         _, V = top_eigh(W.T @ pair.cross, rank)  # the variance of the predictions, penalty included
-        return pair.linear(W @ V @ V.T)
+        return np.asarray(W @ V @ V.T)
 
 
 @dataclass(frozen=True)
-class LocalRidge(MapKind):
+class LocalRidge(Ridge):
     """A ridge map for each region of the source's space, shrunk towards the common map; between regions they are mixed.
 
     Args:
@@ -175,7 +173,6 @@ class LocalRidge(MapKind):
         count: the number of regions.
     """
 
-    strength: float = 0.01
     own: float = 1000.0
     count: int = 4
 
@@ -191,7 +188,7 @@ class LocalRidge(MapKind):
     def solve(self, moments: Sequence[Moments], columns: int, centres: Array64) -> Local:
         """Return the maps of all regions."""
         whole = _Pair.of(moments, columns)
-        common = whole.ridge(self.strength)
+        common = self.coefficients(whole)
         matrices, biases = [], []
         for part in moments:
             own = _Pair.blocks(part, columns)

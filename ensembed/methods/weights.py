@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError
-from ensembed.methods.meta import Placement, Projection
+from ensembed.methods.meta import Dense, Placement, Projection
+from ensembed.numerics.eigen import fix_signs
 from ensembed.numerics.moments import Moments
+from ensembed.numerics.row_matrices import column_slices
 
 Word: TypeAlias = Literal["equal", "reliability"]
 Weights: TypeAlias = Word | tuple[float, ...]
@@ -111,14 +113,19 @@ class CountedMembers:
         """Return the moments of the columns of these members out of those of all."""
         if len(self.members) == len(self.all_dims):
             return moments
-        places = np.split(np.arange(sum(self.all_dims)), np.cumsum(self.all_dims)[:-1])
-        return moments.of_columns(np.concatenate([places[j] for j in self.members]))
+        places = column_slices(self.all_dims)
+        return moments.of_columns(np.concatenate([np.arange(places[j].start, places[j].stop) for j in self.members]))
 
     def scaled(self, S: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return second moments S [D, D] of these members as if their columns had been scaled."""
         if (self.scales == 1).all():  # equal to the bit, and without another matrix of that size
             return S
         return S * np.outer(self.column_scales, self.column_scales)
+
+    def centred(self, theta: NDArray[np.float64], mean: NDArray[np.float64]) -> tuple[Projection, ...]:
+        """Return the projections by the rows of theta [D, d], scaled, less the mean [D]; the signs are fixed."""
+        matrix = fix_signs(theta * self.column_scales[:, None])
+        return self.projections([Dense.centred(matrix[place], mean[place]) for place in column_slices(self.dims)])
 
     def projections(self, counted: Sequence[Projection]) -> tuple[Projection, ...]:
         """Return one projection per member of the ensemble, given those of the counted ones; the others add nothing."""

@@ -136,7 +136,7 @@ def _no_model(name: str, error: UnknownEncoderError) -> EnsembedError:
             f"as in st:{name}, onnx:{name} or words:{name}"
         )
     hint = did_you_mean(split_model_name(name)[0], CONFIG)
-    fitted = "" if hint else "; a model is made with: ensembed fit corpus.txt --out my-model"
+    fitted = "" if hint else "; to make a model: ensembed fit"
     return UnknownEncoderError(f"{name!r} is neither a folder with a saved model nor an encoder{hint}: {error}{fitted}")
 
 

@@ -6,17 +6,16 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, eigvalsh, lapack
 from scipy.linalg.blas import dgemm, dtrsm
 
 from ensembed.errors import DimensionError
 from ensembed.numerics.krylov import block_lanczos
 from ensembed.numerics.moments import Moments
+from ensembed.numerics.row_matrices import Array64
 from ensembed.numerics.torch_device import top_eigh_on
 
-Matrix64 = NDArray[np.float64]
-EigenPairs: TypeAlias = tuple[NDArray[np.float64], Matrix64]
+EigenPairs: TypeAlias = tuple[Array64, Array64]
 
 # Block Lanczos is tried from this size on, for at most this part of the eigenvalues: see docs/explanation/speed.md.
 _LARGE = 4000
@@ -27,13 +26,13 @@ _SPACE = 3 / 8
 _WORK = 64
 
 
-def effective_rank(S: Matrix64, resolution: float) -> int:
+def effective_rank(S: Array64, resolution: float) -> int:
     """Return the number of eigenvalues of the covariance S [d, d] above `resolution` times the largest."""
     values = eigvalsh(S)
     return int(np.count_nonzero(values > resolution * values[-1])) if values[-1] > 0 else 0
 
 
-def top_eigh(S: Matrix64, k: int, device: str | None = None) -> EigenPairs:
+def top_eigh(S: Array64, k: int, device: str | None = None) -> EigenPairs:
     """Return the k largest eigenvalues [k] of a symmetric matrix [D, D], descending, and their eigenvectors [D, k].
 
     Few eigenvalues of a large matrix are tried by block Lanczos first, for at most a tenth of LAPACK's time.
@@ -62,7 +61,7 @@ def top_eigh(S: Matrix64, k: int, device: str | None = None) -> EigenPairs:
     return values[::-1][:k], top
 
 
-def supported_eigh(S: Matrix64, k: int, moments: Moments, method: str, *, centred: bool = True) -> EigenPairs:
+def supported_eigh(S: Array64, k: int, moments: Moments, method: str, *, centred: bool = True) -> EigenPairs:
     """Return what `top_eigh` does for a matrix S [D, D] made from the moments of rows, centred or not.
 
     If one of the k values is not above the rounding of the moments, a DimensionError of the method names the rank of S.
@@ -89,11 +88,11 @@ class Whitening:
         triangular: whether the factor is L.
     """
 
-    factor: Matrix64
+    factor: Array64
     triangular: bool
 
     @classmethod
-    def of(cls, S: Matrix64, ridge: float, resolution: float) -> Whitening:
+    def of(cls, S: Array64, ridge: float, resolution: float) -> Whitening:
         """Return the whitening of S [d, d]; variances below `resolution` times the largest are noise."""
         if _has_full_rank(S, resolution):
             regular = np.array(S, order="F")
@@ -109,11 +108,11 @@ class Whitening:
         return int(self.factor.shape[1])
 
     @property
-    def matrix(self) -> Matrix64:
+    def matrix(self) -> Array64:
         """W [d, r]."""
         return self.back(np.eye(self.rank))
 
-    def cross(self, S: Matrix64, other: Whitening) -> Matrix64:
+    def cross(self, S: Array64, other: Whitening) -> Array64:
         """Return W' S V for the cross-covariance S [d, e], V being the other whitening; S may be overwritten."""
         if self.triangular:
             S = dtrsm(1.0, self.factor, S, lower=1, overwrite_b=1)
@@ -123,20 +122,20 @@ class Whitening:
             return np.asarray(dtrsm(1.0, other.factor, S, side=1, lower=1, trans_a=1, overwrite_b=1))
         return np.asarray(dgemm(1.0, S, other.factor))
 
-    def back(self, U: Matrix64) -> Matrix64:
+    def back(self, U: Array64) -> Array64:
         """Return W U [d, k] for U [r, k]; U is not changed."""
         if self.triangular:
             return np.asarray(dtrsm(1.0, self.factor, U, lower=1, trans_a=1))
         return np.asarray(dgemm(1.0, self.factor, U))
 
 
-def fix_signs(V: Matrix64) -> Matrix64:
+def fix_signs(V: Array64) -> Array64:
     """Return the columns of V, each with the sign that makes its entry of largest size positive."""
     largest = np.abs(V).argmax(axis=0)
     return V * np.where(V[largest, np.arange(V.shape[1])] < 0, -1.0, 1.0)
 
 
-def _has_full_rank(S: Matrix64, resolution: float) -> bool:
+def _has_full_rank(S: Array64, resolution: float) -> bool:
     """Return whether no pivot of a Cholesky factorisation vanishes; much cheaper than the eigenvalues."""
     try:
         L = cholesky(S, lower=True, check_finite=False)

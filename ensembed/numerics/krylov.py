@@ -7,11 +7,10 @@ problem on the space of all blocks so far. All products are scipy's, since numpy
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh, qr
 from scipy.linalg.blas import dgemm
 
-Matrix64 = NDArray[np.float64]
+from ensembed.numerics.row_matrices import Array64
 
 # Columns per product: fewer would wait for the memory, more would make a space of the same size converge later.
 _BLOCK = 32
@@ -32,9 +31,7 @@ _TRIAL = 1 / 18
 _CANCELLED = 1e-4
 
 
-def block_lanczos(
-    S: Matrix64, k: int, limit: int, *, block: int = _BLOCK, seed: int = 0
-) -> tuple[NDArray[np.float64], Matrix64] | None:
+def block_lanczos(S: Array64, k: int, limit: int, *, block: int = _BLOCK) -> tuple[Array64, Array64] | None:
     """Return the k largest eigenvalues of a symmetric matrix S [D, D], descending, and their eigenvectors [D, k].
 
     All blocks are kept orthogonal to each other, so nothing is found twice. A block of b random vectors sees at most
@@ -47,15 +44,14 @@ def block_lanczos(
         limit: the largest space, in vectors of length D. The search is given up as soon as the number of pairs that
             have nearly converged, extrapolated, does not reach k within it.
         block: the number of vectors multiplied at a time.
-        seed: seed of the random vectors; the same seed gives the same result.
 
     Returns:
         The pairs, or None if they do not converge within the limit.
     """
-    space = _Space(S, min(limit, len(S)), np.random.default_rng(seed))
+    space = _Space(S, min(limit, len(S)), np.random.default_rng(0))
     check = max(k + 3 * block, 5 * k // 4)
     size = converged = 0
-    candidate: NDArray[np.float64] | None = None
+    candidate: Array64 | None = None
     space.widen(block)
     while space.expand():
         if space.size < check:
@@ -75,27 +71,21 @@ def block_lanczos(
             check = space.size + _PROBES * space.width
         else:
             vectors = space.vectors(Y)
-            right = (_residuals(S, values, vectors) <= 10 * _allowed(values)).all()
+            R = dgemm(1.0, S if S.flags.f_contiguous else S.T, vectors) - vectors * values
+            right = (np.linalg.norm(R, axis=0) <= 10 * _allowed(values)).all()
             return (values, vectors) if right else None
     return None
 
 
-def _allowed(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _allowed(values: Array64) -> Array64:
     """Return the residual that each pair may have."""
     return np.asarray(_TOLERANCE * np.maximum(np.abs(values), _SMALL * np.abs(values).max()))
-
-
-def _residuals(S: Matrix64, values: NDArray[np.float64], vectors: Matrix64) -> NDArray[np.float64]:
-    """Return |S v - lambda v| for each vector."""
-    R = dgemm(1.0, S if S.flags.f_contiguous else S.T, vectors)
-    R -= vectors * values
-    return np.asarray(np.sqrt(np.einsum("ij,ij->j", R, R)))
 
 
 class _Space:
     """An orthonormal basis Q of a growing space, and H = Q' S Q."""
 
-    def __init__(self, S: Matrix64, limit: int, generator: np.random.Generator) -> None:
+    def __init__(self, S: Array64, limit: int, generator: np.random.Generator) -> None:
         # BLAS takes Fortran order without a copy, and S is its own transpose.
         self._S = S if S.flags.f_contiguous else S.T
         self._generator = generator
@@ -136,7 +126,7 @@ class _Space:
         self._next, self._coupling = self._orthonormal(W, [basis])
         return True
 
-    def largest(self, k: int) -> tuple[NDArray[np.float64], Matrix64, NDArray[np.float64]]:
+    def largest(self, k: int) -> tuple[Array64, Array64, Array64]:
         """Return the k largest eigenvalues of H, descending, their vectors [m, k] and their residuals in S."""
         m, b = self.size, len(self._coupling.T)
         values, Y = eigh(self._H[:m, :m], subset_by_index=(m - k, m - 1), driver="evr", check_finite=False)
@@ -144,11 +134,11 @@ class _Space:
         R = dgemm(1.0, self._coupling, Y[m - b :])
         return values, Y, np.sqrt(np.einsum("ij,ij->j", R, R))
 
-    def vectors(self, Y: Matrix64) -> Matrix64:
+    def vectors(self, Y: Array64) -> Array64:
         """Return the vectors [D, k] with the coordinates Y [m, k]."""
         return np.asarray(dgemm(1.0, self._Q[:, : self.size], Y))
 
-    def _orthonormal(self, W: Matrix64, bases: list[Matrix64]) -> tuple[Matrix64, Matrix64]:
+    def _orthonormal(self, W: Array64, bases: list[Array64]) -> tuple[Array64, Array64]:
         """Return an orthonormal basis of W [D, b], orthogonal to the bases, and its triangular factor [b, b]."""
         factor, whole = np.eye(W.shape[1]), max(self._scale, 1.0 if self.size == 0 else 0.0)
         for _ in range(4):

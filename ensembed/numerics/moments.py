@@ -12,19 +12,18 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError, ViewError
 from ensembed.numerics.pass_options import Pass, Precision
-from ensembed.numerics.row_matrices import Views, check_views, non_finite, unit_rows
+from ensembed.numerics.row_matrices import Array64, Views, check_views, column_slices, non_finite, unit_rows
 from ensembed.support.machine import available_cores
 from ensembed.support.progress import Progress
-
-Array64: TypeAlias = NDArray[np.float64]
 
 # A variance below this part of the largest one is rounding noise, not a direction of the data. float32 inputs have
 # relative errors of 6e-8, whose square, 4e-15, is far below the first; float32 products have errors near 1e-7,
@@ -168,13 +167,11 @@ def tiles(D: int, widest: int) -> list[tuple[slice, slice]]:
 @contextmanager
 def one_blas_thread() -> Iterator[int]:
     """Let BLAS calls of this process run on one thread each, until the last caller leaves; yield the number before."""
-    from threadpoolctl import threadpool_info, threadpool_limits
-
     with _LOCK:
         if not _INSIDE:
-            pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+            pools = [pool["num_threads"] for pool in _blas().info()]
             usual = min(max(pools, default=available_cores()), available_cores())
-            _INSIDE.append((usual, threadpool_limits(1, user_api="blas")))
+            _INSIDE.append((usual, _blas().limit(limits=1)))
         else:
             _INSIDE.append(_INSIDE[0])
         usual, limits = _INSIDE[0]
@@ -185,6 +182,14 @@ def one_blas_thread() -> Iterator[int]:
             _INSIDE.pop()
             if not _INSIDE:
                 limits.restore_original_limits()
+
+
+@cache
+def _blas() -> Any:  # noqa: ANN401 - of threadpoolctl, which has no types
+    """Return the handle on the threads of BLAS, which takes milliseconds to make."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
 
 
 _LOCK = threading.Lock()
@@ -198,9 +203,8 @@ class _Sums:
         self._views = views
         self._normalize = normalize
         self._rows = rows = views[0].shape[0]
-        ends = np.cumsum([view.shape[1] for view in views]).tolist()
-        self._places = [slice(end - view.shape[1], end) for end, view in zip(ends, views, strict=True)]
-        D = ends[-1]
+        self._places = column_slices([view.shape[1] for view in views])
+        D = self._places[-1].stop
         self.work = rows * D * D
         self.shift: NDArray[Any] = np.zeros(D, dtype)
         self.total = np.zeros(D)

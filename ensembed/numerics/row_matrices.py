@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from ensembed.errors import ViewError
 
+Array64: TypeAlias = NDArray[np.float64]
+
 
 class Matrix(Protocol):
     """A matrix that is read in slices of rows: an array, a memory map, a stored view."""
@@ -94,6 +96,22 @@ def non_finite(blocks: Sequence[NDArray[Any]], start: int, numbers: Sequence[int
     return f"the rows from {start} on hold values too large to compute with; scale the views down"
 
 
+def find_non_finite(views: Views, start: int = 0) -> str | None:
+    """Return what `non_finite` does for the first row of the views with NaN or Inf, which are read for it, or None."""
+    for first in range(0, views[0].shape[0], _ROWS):
+        blocks = [np.asarray(view[first : first + _ROWS]) for view in views]
+        if not all(np.isfinite(block).all() for block in blocks):
+            return non_finite(blocks, start + first)
+    return None
+
+
+def column_slices(dims: Sequence[int]) -> list[slice]:
+    """Return the columns of each of the matrices of these dimensions that lie side by side."""
+    return [slice(end - dim, end) for end, dim in zip(np.cumsum(dims).tolist(), dims, strict=True)]
+
+
+# Rows that are read at a time to find one with NaN or Inf.
+_ROWS = 4096
 # Sums of squares between these have lost nothing to overflow or underflow, even in float32.
 _SAFE = (1e-24, 1e36)
 

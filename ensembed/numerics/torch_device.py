@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ensembed.errors import InputError, TrainingError, ViewError
 from ensembed.numerics.moments import tiles
-from ensembed.numerics.row_matrices import TensorMatrix, Views, non_finite
+from ensembed.numerics.row_matrices import Array64, TensorMatrix, Views, column_slices, find_non_finite
 from ensembed.support.extras import import_extra
 from ensembed.support.progress import Progress, silent
 
-Array64 = NDArray[np.float64]
 # Rows per product: a float64 copy of so many rows of 2,136 columns takes half a gigabyte.
 _BLOCK = 32_768
 # Largest number of columns of a tile: only wide products use a whole GPU.
@@ -87,7 +84,8 @@ def shifted_sums_on(
                 products[i, i] = torch.triu(products[i, i]) + torch.triu(products[i, i], 1).T
         # Checked once at the end: a check of every block would make the device wait for the host.
         if not bool(torch.isfinite(total).all()):
-            raise ViewError(_what_is_not_finite(views))
+            problem = find_non_finite(views)
+            raise ViewError(problem or "the views hold values too large to compute with; scale them down")
         host: list[Array64] = [tensor.cpu().numpy() for tensor in (shift, total, products)]
     return host[0], host[1], host[2]
 
@@ -111,8 +109,7 @@ def gcca_on(
         return None
     with torch.no_grad():
         S = torch.as_tensor(covariance, device=checked_device(device))
-        cuts = np.cumsum([0, *dims]).tolist()
-        places = [slice(a, b) for a, b in pairwise(cuts)]
+        places = column_slices(dims)
         factors, ranks = [], []
         for place in places:
             block = S[place, place]
@@ -180,12 +177,3 @@ def _blocks(torch: Any, views: Views, where: Any) -> Iterator[tuple[int, list[An
             if start + _BLOCK < n:
                 ahead = [pool.submit(part, j, start + _BLOCK) for j in range(len(views))]
             yield start, [block.to(where) for block in blocks]
-
-
-def _what_is_not_finite(views: Views) -> str:
-    """Return a message that names the view and the row with NaN or Inf; the views are read again for it."""
-    for start in range(0, views[0].shape[0], _BLOCK):
-        blocks = [np.asarray(view[start : start + _BLOCK]) for view in views]
-        if not all(np.isfinite(block).all() for block in blocks):
-            return non_finite(blocks, start)
-    return "the views hold values too large to compute with; scale them down"

@@ -14,9 +14,8 @@ import hashlib
 import itertools
 import json
 import os
-import queue
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -456,31 +455,12 @@ class _Migration:
 
 
 def _ahead(batches: Iterator[tuple[int, FloatArray]]) -> Iterator[tuple[int, FloatArray]]:
-    """Yield batches that a thread makes while the one before is written; at most two wait."""
-    waiting: queue.Queue[tuple[int, FloatArray] | BaseException | None] = queue.Queue(2)
-    stop = threading.Event()
-
-    def make() -> None:
-        try:
-            for batch in batches:
-                waiting.put(batch)
-                if stop.is_set():
-                    return
-            waiting.put(None)
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the batches are read
-            waiting.put(error)
-
-    thread = threading.Thread(target=make, daemon=True)
-    thread.start()
-    try:
-        while (batch := waiting.get()) is not None:
-            if isinstance(batch, BaseException):
-                raise batch
+    """Yield batches, each of which a thread makes while the one before is written."""
+    with ThreadPoolExecutor(1) as thread:
+        made = thread.submit(next, batches, None)
+        while (batch := made.result()) is not None:
+            made = thread.submit(next, batches, None)
             yield batch
-    finally:
-        stop.set()
-        while not waiting.empty():
-            waiting.get_nowait()
 
 
 def _sorted_keys(keys: NDArray[Any]) -> NDArray[np.int64]:

@@ -21,6 +21,11 @@ def check_whole(name: str, value: object, least: int) -> None:
         raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")
 
 
+def is_number(value: object) -> bool:
+    """Return whether a value is a finite number, of Python or of numpy."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value)
+
+
 def fits(value: object, layout: Any) -> bool:  # noqa: ANN401 - see below
     """Return whether a value of JSON has a layout.
 

@@ -1,7 +1,7 @@
 """Bounds on what is read from files: the table of constants, and the functions that enforce them.
 
 A hash proves that a file is whole, not that its author means well. So no size that a file declares is believed before
-its bytes are there, and nothing is unpacked or parsed without a bound. `docs/reference/limits.md` prints the table.
+its bytes are there, and nothing is unpacked or parsed without a bound. docs/reference/limits.md says what each bounds.
 """
 
 from __future__ import annotations
@@ -49,35 +49,6 @@ LARGEST_DIM = 1 << 20
 LARGEST_LENGTH = 1_000_000
 PROMPT_CHARACTERS = 32_768
 TOKEN_CHARACTERS = 10_000
-
-# What each constant bounds, in the words of the documentation.
-MEANINGS = {
-    "JSON_BYTES": "bytes of a JSON file, or of a row in a search index",
-    "JSON_DEPTH": "levels of lists and objects within each other in JSON",
-    "JSON_VALUES": "values in a JSON file or a line of JSON Lines, or lines and cells of one record in a table",
-    "CONFIG_BYTES": "bytes of the `config.json` of a saved model",
-    "SETTINGS_VALUES": "values in the `config.json` of a sentence-transformers model, which the library copies often",
-    "MANIFEST_BYTES": "bytes of the `manifest.json` of a view",
-    "STREAMED_VALUE": "characters of one value in a JSON file of word vectors, which is read piece by piece",
-    "GZIP_FREE": "bytes that any gzipped corpus or file of word vectors may unpack to",
-    "GZIP_RATIO": "bytes that every byte of a gzipped corpus or file of word vectors may unpack to, beyond `GZIP_FREE`",
-    "ARCHIVE_BYTES": "bytes that an archive may unpack to if its hash is not known beforehand",
-    "ARCHIVE_MEMBERS": "members of an archive",
-    "ARCHIVE_RATIO": "bytes that every byte of an archive of a SavedModel, or of a zipped pickle, may unpack to",
-    "SAVED_MODEL_BYTES": "bytes that an archive of a SavedModel may unpack to",
-    "SAVED_MODEL_FREE": "bytes that an archive of a SavedModel may unpack to, however small it is",
-    "TAR_HEADER_BYTES": "bytes of all long names and PAX records in a tar archive",
-    "TENSOR_HEADER_BYTES": "bytes of the header of a safetensors file",
-    "LINE_BYTES": "bytes of a line in a text of word vectors",
-    "TEXT_LINE_BYTES": "bytes of a line in a corpus or in a file of records",
-    "CELL_CHARACTERS": "characters of a cell in a table",
-    "WORD_BYTES": "bytes of a word in a binary file of word vectors",
-    "GRAPH_FIELDS": "fields of an ONNX graph, its weights not counted",
-    "LARGEST_DIM": "dimensions of a vector where no tensor shows how many there are",
-    "LARGEST_LENGTH": "tokens that a transformer is said to take",
-    "PROMPT_CHARACTERS": "characters of the prompt that a transformer puts before every text",
-    "TOKEN_CHARACTERS": "characters of a token of a Unigram tokenizer",
-}
 
 
 class LimitError(InputError):

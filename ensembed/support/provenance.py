@@ -24,16 +24,11 @@ def provenance() -> dict[str, str]:
             facts[package] = "absent"
     facts["system"] = f"{platform.system()} {platform.machine()}"
     facts["processor"] = f"{_processor()}, {os.cpu_count()} cores"
-    if gpu := _gpu():
-        facts["gpu"] = gpu
+    torch = sys.modules.get("torch")  # not imported for this
+    if torch is not None and torch.cuda.is_available():
+        facts["gpu"] = str(torch.cuda.get_device_name())
     facts["time"] = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     return facts
-
-
-def _gpu() -> str:
-    """Return the name of the GPU if torch is loaded and uses one; torch is not imported for this."""
-    torch = sys.modules.get("torch")
-    return str(torch.cuda.get_device_name()) if torch is not None and torch.cuda.is_available() else ""
 
 
 def _processor() -> str:

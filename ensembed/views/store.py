@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from ensembed.support.progress import Progress, Schedule, part_of, silent
 from ensembed.views.view_folder import (
     MANIFEST,
     REPAIR,
+    Manifest,
     Repeats,
     ViewFiles,
     is_whole,
@@ -42,16 +44,18 @@ class View:
     Opening checks the size of every shard; reading rows checks every byte of their shards, `damaged` of all.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.manifest = read_manifest(folder)
-        self.shape = (self.manifest.rows, self.manifest.spec.dim)
+    def __init__(self, folder: Path, part: tuple[Manifest, int, int] | None = None) -> None:
+        """Open a folder; a part of a view is its manifest with some of the shards, and its rows in these."""
+        self.folder, self._part = folder, part
+        self.manifest = read_manifest(folder) if part is None else part[0]
+        self._start, stop = (0, self.manifest.rows) if part is None else part[1:]
+        self.shape = (stop - self._start, self.manifest.spec.dim)
         self.dtype = np.dtype(np.float32)
         self.ndim = 2
         # The last shard may be shorter.
         starts = range(0, self.manifest.rows, self.manifest.shard_rows)
         sizes = [min(self.manifest.shard_rows, self.manifest.rows - start) for start in starts]
-        for name, rows in zip(self.manifest.shards, sizes, strict=True):
+        for name, rows in zip(self.manifest.shards, sizes, strict=True) if part is None else ():
             expected = shard_size(rows, self.shape[1])
             try:
                 size = (folder / name).stat().st_size
@@ -72,11 +76,20 @@ class View:
         return self.manifest.spec
 
     def __len__(self) -> int:
-        return self.manifest.rows
+        return self.shape[0]
 
-    def __reduce__(self) -> tuple[type[View], tuple[Path]]:
+    def __reduce__(self) -> tuple[type[View], tuple[Path, tuple[Manifest, int, int] | None]]:
         # Another process opens the same folder; on another machine, a folder that both share.
-        return View, (self.folder.absolute(),)
+        return View, (self.folder.absolute(), self._part)
+
+    def stretch(self, start: int, stop: int) -> View:
+        """Return the rows from start up to stop, which are small to send to another process: it reads them itself."""
+        start, stop, size = self._start + start, self._start + stop, self.manifest.shard_rows
+        shards = slice(start // size, -(-stop // size))
+        first = shards.start * size
+        rows = min(shards.stop * size, self.manifest.rows) - first
+        manifest = replace(self.manifest, rows=rows, shards=self.manifest.shards[shards])
+        return View(self.folder, (manifest, start - first, stop - first))
 
     def __getitem__(self, rows: slice) -> FloatArray:
         """Return rows [m, d]; inside one shard they are not copied."""
@@ -85,7 +98,7 @@ class View:
         if rows.step not in (None, 1):
             raise IndexError("a view is read in slices: the step must be 1")
         start, stop, _ = rows.indices(self.shape[0])
-        stop = max(start, stop)
+        start, stop = self._start + start, self._start + max(start, stop)
         size = self.manifest.shard_rows
         parts = [
             self._shard(k)[max(start - k * size, 0) : stop - k * size] for k in range(start // size, -(-stop // size))
@@ -101,7 +114,8 @@ class View:
         size = self.manifest.shard_rows
 
         def fill(k: int) -> None:
-            whole[k * size : (k + 1) * size] = self._load(k)
+            start = k * size - self._start
+            whole[max(start, 0) : start + size] = self._load(k)[max(-start, 0) : len(whole) - start]
 
         # Checking bytes lets other threads run. Each shard is copied and dropped: at most one per core is in memory.
         with ThreadPoolExecutor(available_cores()) as pool:

@@ -192,53 +192,14 @@ class ViewFiles:
             if path.name not in kept:
                 _remove(path)
 
-    def size_at(self, start: int) -> int | None:
-        """Return the size of the file of the shard that begins at a row; None where none does."""
-        if start % self.shard_rows or start >= self.rows:
-            return None
-        return shard_size(self.stop(start) - start, self.spec.dim)
-
     def is_whole(self, path: Path, start: int) -> bool:
         """Return whether a file is the shard of this view that begins at a row, and every byte of it is right."""
-        # A size that does not fit is a truncated file, or a shard of another shard_rows.
+        if start % self.shard_rows or start >= self.rows:  # it is a shard of another shard_rows
+            return False
         try:
-            return path.stat().st_size == self.size_at(start) and is_whole(path)
+            return path.stat().st_size == shard_size(self.stop(start) - start, self.spec.dim) and is_whole(path)
         except OSError:
             return False
-
-
-class Listing:
-    """The whole shards of a folder as a worker knows them: those of its last listing, which is slow, and its own."""
-
-    def __init__(self, files: ViewFiles, folder: Path) -> None:
-        self._files = files
-        self._folder = folder
-        self.names: dict[int, str] = {}
-        self.look()
-
-    def look(self) -> None:
-        """List the folder."""
-        try:
-            paths = list(self._folder.iterdir())
-        except FileNotFoundError:  # nothing is pending
-            return
-        for path in paths:
-            if (start := shard_start(path)) is not None and start not in self.names:
-                self.names[start] = path.name
-
-    def path(self, start: int) -> Path | None:
-        """Return the file of the shard that begins at a row, or None."""
-        return self._folder / self.names[start] if start in self.names else None
-
-    def whole(self, start: int) -> Path | None:
-        """Return the file of the shard that begins at a row if every byte of it is right, or None."""
-        path = self.path(start)
-        if path is None:
-            return None
-        if self._files.is_whole(path, start):
-            return path
-        del self.names[start]
-        return None
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -263,8 +224,9 @@ def _written_shard_rows(folder: Path, dim: int, rows: int) -> int | None:
         return read_manifest(folder).shard_rows
     except (MissingError, CorruptViewError):
         first = [path for path in folder.iterdir() if shard_start(path) == 0 and is_whole(path)]
-        sizes = [shard_rows_of(path, dim) for path in first]
-        return sizes[0] if len(sizes) == 1 and sizes[0] < rows else None
+        size = first[0].stat().st_size if len(first) == 1 else 0
+        written = max(size - shard_size(0, dim), 0) // (4 * dim)
+        return written if shard_size(written, dim) == size and written < rows else None
 
 
 FORMAT_VERSION = 1
@@ -342,13 +304,6 @@ def shard_bytes(shard: FloatArray) -> bytes:
 def shard_size(rows: int, dim: int) -> int:
     """Return the size of a shard's file in bytes."""
     return len(npy_header((rows, dim))) + 4 * rows * dim
-
-
-def shard_rows_of(path: Path, dim: int) -> int:
-    """Return the number of rows in a shard's file, from its size; 0 where no number fits."""
-    size = path.stat().st_size
-    rows = max(size - shard_size(0, dim), 0) // (4 * dim)
-    return rows if shard_size(rows, dim) == size else 0
 
 
 def shard_name(start: int, data: bytes) -> str:

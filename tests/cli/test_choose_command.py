@@ -84,10 +84,10 @@ def test_the_first_run_of_an_encoder_does_not_count(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["CORPUS", "-e", NAMES[0]], 2, "nothing to choose from"),
+        (["CORPUS", "-e", NAMES[0]], 2, "or first: ensembed pull minilm use-m3"),
         (["CORPUS", "-e", NAMES[0], "-e", NAMES[1], "--budget", "soon"], 2, "'soon' is not a time such as 3ms"),
         (["CORPUS", "-e", NAMES[0], "-e", NAMES[1], "--budget", "0.000001us"], 1, "raise the budget"),
-        (["SHORT", "-e", NAMES[0], "-e", NAMES[1]], 1, "holds 2 distinct sentences"),
+        (["SHORT", "-e", NAMES[0], "-e", NAMES[1]], 1, "ensembed fit CORPUS --weights equal --out MODEL"),
     ],
 )
 def test_choose_says_what_is_wrong(

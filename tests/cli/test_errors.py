@@ -180,6 +180,20 @@ def test_a_folder_beside_a_misspelt_one_may_be_unreadable(
     )
 
 
+def test_the_first_errors_of_a_newcomer_name_the_next_command(
+    fails: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "ensembed demo" in fails("fit", "--out", "m", code=2)
+    assert "ensembed demo" in fails("fit", "corpus.txt", "--out", "m")
+    assert "to make a model: ensembed fit" in fails("similarity", "my-model", "a dog", "a cat")
+    assert "give one with a sentence a line" in fails("encode", "demo", "sentences.txt")
+    Path("windows.txt").write_text("a dog\na cat\n", encoding="utf-16")
+    assert "iconv -f utf-16 -t utf-8 OLD > NEW" in fails("fit", "windows.txt", "-e", "demo", "--out", "m")
+    Path("one.txt").write_text("A dog runs. A cat sleeps.")
+    assert "write one a line" in fails("fit", "one.txt", "-e", "demo?seed=1", "-e", "demo?seed=2", "--out", "m")
+
+
 # Text that cannot be read
 
 

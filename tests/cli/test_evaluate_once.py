@@ -44,12 +44,13 @@ def test_the_command_encodes_every_text_once_per_encoder(
 ) -> None:
     pairs = tmp_path / "mine.tsv"
     pairs.write_text("5\ta red dog\ta red dog\n3\ta red dog\ta red cat\n0\ta red dog\tblue skies\n")
-    assert main(["evaluate", *models, *MEMBERS, "--pairs", str(pairs)]) == 0
+    options = ["--pairs", str(pairs), "--store", str(tmp_path / "store")]
+    assert main(["evaluate", *models, *MEMBERS, *options]) == 0
     assert len(encoded) == 2 * 3
     assert set(encoded.values()) == {1}
     together = capsys.readouterr().out.splitlines()
     for model in (*models, *MEMBERS):
-        assert main(["evaluate", model, "--pairs", str(pairs)]) == 0
+        assert main(["evaluate", model, *options]) == 0
         alone = capsys.readouterr().out.splitlines()[2].split()
         assert alone in [line.split() for line in together]
 

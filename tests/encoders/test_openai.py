@@ -201,7 +201,7 @@ def test_model_does_not_load_with_other_settings(
     Ensemble([f"openai:{server.url}#m{options}", "demo?dim=4"]).fit(["a dog"], Concat()).save(tmp_path / "model")
     load(tmp_path / "model")
     if option == "revision":
-        monkeypatch.setattr("ensembed.encoders.openai.openai_encoder._text", lambda value: f"{value}-02")
+        monkeypatch.setattr("ensembed.encoders.openai.openai_encoder.Checked", lambda *_: lambda value: f"{value}-02")
     else:
         monkeypatch.setattr(
             "ensembed.encoders.openai.openai_encoder.OpenAIEncoder.__init__.__kwdefaults__",

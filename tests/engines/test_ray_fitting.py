@@ -17,7 +17,7 @@ from ray_nodes import Nodes
 from ensembed import ListCorpus, ViewStore
 from ensembed.encoders import open_encoder
 from ensembed.engines import Ray
-from ensembed.engines.ray.row_blocks import StoredRows, cuts, equal_parts
+from ensembed.engines.ray.row_blocks import cuts, equal_parts
 from ensembed.errors import CorruptViewError, EngineError, ViewError
 from ensembed.methods import GCCA, Auto, Meta, Method
 from ensembed.numerics.moments import Moments
@@ -209,7 +209,7 @@ def test_nan_in_a_block_is_named_by_its_row_among_all_rows() -> None:
 def test_rows_of_a_stored_view_open_only_their_own_shards(tmp_path: Path) -> None:
     view = stored(tmp_path)[0]
     whole = np.asarray(view)
-    rows = StoredRows.of(view, 130, 250)
+    rows = view.stretch(130, 250)
     for k, name in enumerate(view.manifest.shards):
         if k not in (2, 3):
             (view.folder / name).unlink()
@@ -221,7 +221,7 @@ def test_rows_of_a_stored_view_open_only_their_own_shards(tmp_path: Path) -> Non
 
 def test_the_last_shard_may_be_short(tmp_path: Path) -> None:
     view = stored(tmp_path, shard_rows=300)[0]
-    np.testing.assert_array_equal(StoredRows.of(view, 850, 1000)[:], view[850:1000])
+    np.testing.assert_array_equal(view.stretch(850, 1000)[:], view[850:1000])
 
 
 def test_a_view_is_pickled_as_its_folder(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import gzip
 import random
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ensembed.corpora.corpus import ListCorpus, TextCorpus
 from ensembed.encoders import open_encoder
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.engines.ray.cluster_resources import Resources, Room
-from ensembed.engines.ray.shard_worker import DiedError, Reader, Result, Tries
+from ensembed.engines.ray.shard_worker import DiedError, Reader, Result, counted_try
 from ensembed.engines.ray.view_filling import Job, waves
 from ensembed.engines.ray.worker_encoder import Source
 from ensembed.errors import CorpusError, EngineError, InputError
@@ -50,12 +51,12 @@ def test_a_corpus_that_got_shorter_is_an_error() -> None:
 
 
 def test_a_shard_that_was_begun_too_often_is_given_up(tmp_path: Path) -> None:
-    tries = Tries(tmp_path / "pending", 2)
-    with tries.one_more(0), tries.one_more(8), tries.one_more(0), pytest.raises(DiedError, match="each of the 2"):
-        tries.one_more(0).__enter__()
-    with tries.one_more(0), tries.one_more(0):  # those that ended do not count, whichever way
+    begun = partial(counted_try, tmp_path / "pending", 2)
+    with begun(0), begun(8), begun(0), pytest.raises(DiedError, match="each of the 2"):
+        begun(0).__enter__()
+    with begun(0), begun(0):  # those that ended do not count, whichever way
         pass
-    with pytest.raises(KeyError), tries.one_more(0):
+    with pytest.raises(KeyError), begun(0):
         raise KeyError
     assert not list((tmp_path / "pending").iterdir())
 
@@ -161,7 +162,7 @@ def test_pending_shards_that_cannot_be_used_are_removed(tmp_path: Path) -> None:
     files.keep_pending(24, shard)
     torn = files.pending / files.keep_pending(8, shard)
     torn.write_bytes(torn.read_bytes()[:-1] + b"x")
-    with Tries(files.pending, 2).one_more(0):  # as a process that died leaves it
+    with counted_try(files.pending, 2, 0):  # as a process that died leaves it
         assert len(list(files.pending.iterdir())) == 7
         files.clear_pending()
         assert {path.name for path in files.pending.iterdir()} == good

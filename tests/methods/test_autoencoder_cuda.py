@@ -45,23 +45,6 @@ def test_the_loss_kernel_equals_the_loss_function(name: str, d: int, counted: st
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-5 * float(theirs.abs().max()))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_adam_kernel_equals_the_adam_function(dtype: str) -> None:
-    from ensembed.methods.autoencoder.cross_view_network import Parameters, adam, adam_update
-    from ensembed.methods.autoencoder.triton_kernels import adam_kernel
-
-    kinds = getattr(torch, dtype)
-    ours, theirs = (Parameters({"a": (317, 41)}, kinds, "cuda", 0) for _ in range(2))
-    for _ in range(5):
-        gradient = torch.randn_like(ours.gradient)
-        for parameters, update in ((ours, adam_kernel), (theirs, adam_update)):
-            parameters.gradient.copy_(gradient)
-            adam(parameters, 1e-2, (0.9, 0.999), update)
-    for name, tensor in ours.changing().items():
-        torch.testing.assert_close(tensor, theirs.changing()[name], rtol=1e-5, atol=1e-6)
-    assert torch.equal(ours.copy, ours.master.to(kinds))
-
-
 @pytest.mark.parametrize("kind", ["cross", "averaged", "concatenated", "decoupled"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_cuda_graphs_train_to_the_same_weights_as_plain_steps(

@@ -47,7 +47,7 @@ def test_procrustes_finds_a_rotation_and_its_factor_for_unequal_dimensions(colum
     rotated = (0.7 * X @ Q[:D, :columns] + 0.1).astype(np.float32)
     if columns >= D:  # padded: nothing is lost
         np.testing.assert_allclose(solved(Procrustes(), X, rotated), rotated, atol=1e-5)
-    W = Procrustes().solve([Moments.of_views([X, rotated])], D, find_regions(X, 1)).matrix.astype(float)
+    W = Procrustes().solve([Moments.of_views([X, rotated])], D, find_regions(X, 1)).layers[0].matrix.astype(float)
     square = W.T @ W if columns < D else W @ W.T
     np.testing.assert_allclose(square, square[0, 0] * np.eye(min(D, columns)), atol=1e-6)
 

@@ -213,7 +213,10 @@ class EmbeddingAPI:
 
     def _raise_for(self, status: int, headers: Mapping[str, str], data: bytes) -> NoReturn:
         """Raise the error that a status other than success stands for."""
-        facts = error_of(parse(data) or data.decode("utf-8", "replace"))
+        reply: object = data.decode("utf-8", "replace")
+        with suppress(ValueError):  # it is no JSON
+            reply = parse_json(data) or reply
+        facts = error_of(reply)
         reason = f"{status}: {self._server.show(facts['message'], 300)}"
         if 300 <= status < 400:
             place = self._server.show(headers.get("location", ""), 200)
@@ -340,14 +343,6 @@ def read_vector(raw: object, show: Callable[[object], str] = shorten) -> FloatAr
     if not len(vector) or not np.isfinite(vector).all():
         raise ValueError("NaN or Inf" if len(vector) else "a vector without numbers")
     return vector
-
-
-def parse(data: bytes) -> Any:  # noqa: ANN401 - whatever the server sent
-    """Parse JSON; return None where it is not JSON."""
-    try:
-        return parse_json(data)
-    except ValueError:
-        return None
 
 
 def error_of(reply: object) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from filelock import FileLock
 
 from ensembed.encoders.base import PROBED, Encoder, EncoderSpec, FloatArray, naming_failures
-from ensembed.encoders.names import Request, at_least, one_of
+from ensembed.encoders.names import Checked, Request, at_least, one_of
 from ensembed.encoders.openai.api_client import EmbeddingAPI, RequestOptions
 from ensembed.encoders.openai.api_servers import EXAMPLE, find_server
 from ensembed.errors import InputError
@@ -81,24 +81,13 @@ def open_openai(request: Request) -> OpenAIEncoder:
     server = find_server(url, request.name)
     if not model:
         raise InputError(f"encoder {request.name!r} names no model: write openai:URL#MODEL, as in {EXAMPLE}")
-    types: dict[str, Any] = dict.fromkeys(("batch_items", "batch_tokens", "concurrency"), at_least(1))
-    types |= {"timeout": _seconds, "retries": at_least(0), "dimensions": at_least(1), "max_chars": at_least(1)}
-    options = request.options(**types, encoding=one_of("base64", "float"), revision=_text)
+    counts = ("batch_items", "batch_tokens", "concurrency", "dimensions", "max_chars")
+    types: dict[str, Any] = dict.fromkeys(counts, at_least(1)) | {"retries": at_least(0)}
+    types |= {"timeout": Checked(float, lambda seconds: 0 < seconds <= _DAY), "revision": Checked(str, str.strip)}
+    options = request.options(**types, encoding=one_of("base64", "float"))
     fields = [field.name for field in dataclasses.fields(RequestOptions)]
     how = RequestOptions(**{key: options.pop(key) for key in fields if key in options})
     return OpenAIEncoder(EmbeddingAPI(server, model, name=request.name, options=how), name=request.name, **options)
-
-
-def _seconds(value: str) -> float:
-    if not 0 < (seconds := float(value)) <= _DAY:
-        raise ValueError(value)
-    return seconds
-
-
-def _text(value: str) -> str:
-    if not value.strip():
-        raise ValueError(value)
-    return value
 
 
 def probed_revision(model: str, dimensions: int | None, vectors: FloatArray) -> str:

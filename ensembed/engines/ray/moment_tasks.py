@@ -8,16 +8,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ensembed.engines.engine import Stage
 from ensembed.engines.ray.cluster_resources import Cluster
 from ensembed.engines.ray.row_blocks import Recipe, Supply, cuts
 from ensembed.engines.ray.shard_worker import Usage
 from ensembed.errors import EngineError, EnsembedError, ViewError
-from ensembed.numerics.moments import STRETCH, Moments
+from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
-from ensembed.numerics.row_matrices import Views, non_finite
+from ensembed.numerics.row_matrices import Views, find_non_finite
 from ensembed.support.progress import Progress
 
 if TYPE_CHECKING:
@@ -146,12 +144,7 @@ def _block(start: int, options: tuple[Pass, bool], recipe: Recipe, *arguments: A
     try:
         return Moments.of_views(views, options[0], normalize=options[1]), Usage.of_this_process()
     except ViewError as error:  # it names the row by its number in the block
-        for j, view in enumerate(views):
-            for first in range(0, view.shape[0], STRETCH):
-                A = np.asarray(view[first : first + STRETCH])
-                if not np.isfinite(A).all():
-                    raise ViewError(non_finite([A], start + first, [j])) from None
-        raise ViewError(str(error)) from error
+        raise ViewError(find_non_finite(views, start) or str(error)) from error
 
 
 def _merged(left: Moments, right: Moments) -> Moments:

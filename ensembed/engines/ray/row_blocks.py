@@ -4,78 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ensembed.methods.meta import MetaRows
 from ensembed.numerics.moments import STRETCH
 from ensembed.numerics.row_matrices import Matrix
 from ensembed.views import View
-from ensembed.views.view_folder import load_shard
 
 
 @runtime_checkable
 class Portable(Protocol):
-    """A user's own matrix that knows how some of its rows are read in another process."""
+    """A matrix that knows how some of its rows are read in another process, as a stored view does."""
 
     def stretch(self, start: int, stop: int) -> Matrix:
         """Return the rows from start to stop as something small that can be pickled and is read where it arrives."""
-
-
-@dataclass(frozen=True)
-class StoredRows:
-    """Rows `start` to `stop` of a stored view of `total` rows; `names` are their shards, which begin at row `first`."""
-
-    folder: Path
-    names: tuple[str, ...]
-    first: int
-    shard_rows: int
-    total: int
-    dim: int
-    start: int
-    stop: int
-
-    @classmethod
-    def of(cls, view: View, start: int, stop: int) -> StoredRows:
-        """Return some rows of a view."""
-        manifest, size = view.manifest, view.manifest.shard_rows
-        shards = slice(start // size, -(-stop // size))
-        names = manifest.shards[shards]
-        return cls(view.folder.absolute(), names, shards.start * size, size, manifest.rows, view.shape[1], start, stop)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return (self.stop - self.start, self.dim)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of a view's entries."""
-        return np.dtype(np.float32)
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        """Return some of these rows; inside one shard they are not copied."""
-        begin, end, _ = rows.indices(self.shape[0])
-        begin, end = begin + self.start - self.first, max(begin, end) + self.start - self.first
-        size = self.shard_rows
-        parts = [
-            _shard(self, k)[max(begin - k * size, 0) : end - k * size] for k in range(begin // size, -(-end // size))
-        ]
-        if not parts:
-            return np.empty((0, self.dim), np.float32)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-@lru_cache(maxsize=16)
-def _shard(rows: StoredRows, k: int) -> NDArray[Any]:
-    """Return shard k of the rows; the last few are kept, because readers take a shard in several parts."""
-    first = rows.first + k * rows.shard_rows
-    return load_shard(rows.folder / rows.names[k], min(rows.shard_rows, rows.total - first), rows.dim)
 
 
 def cuts(views: Sequence[Matrix], blocks: int) -> list[tuple[int, int]]:
@@ -135,8 +80,6 @@ class Supply:
         return arguments
 
     def _part(self, view: Matrix, start: int, stop: int) -> Any:  # noqa: ANN401 - rows, or where they are
-        if isinstance(view, View):
-            return StoredRows.of(view, start, stop)
         if isinstance(view, Portable):
             return view.stretch(start, stop)
         self._references.append(self._ray.put(np.ascontiguousarray(view[start:stop])))

@@ -26,7 +26,7 @@ from ensembed.encoders.base import Encoder, FloatArray
 from ensembed.engines.ray.worker_encoder import Source
 from ensembed.errors import EncoderError, EnsembedError, StoreError
 from ensembed.support.machine import limit_threads
-from ensembed.views.view_folder import Listing, Repeats, ViewFiles
+from ensembed.views.view_folder import Repeats, ViewFiles, shard_start
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,42 +131,20 @@ class ShardEncoder:
         self._work = work
         self._files = work.files
         self._encoder: Encoder | None = None
-        self._tries = Tries(work.files.pending, work.attempts)
-        self._listed = self._listing_took = 0.0
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         """Yield one result per shard, as soon as it is finished."""
         for row in block.to_pylist():
-            start = row["start"]
+            start, repeats = row["start"], _repeats(row)
             result = Result(self._work.job, start, self._files.stop(start) - start)
             try:
-                with self._tries.one_more(start):
-                    self._shard(result, _repeats(row))
+                with counted_try(self._files.pending, self._work.attempts, start):
+                    if self._encoder is None:
+                        self._open()
+                    self._shards.write(result, repeats, partial(self._encoded, result, repeats))
             except EnsembedError as error:
                 result.fail(error, everywhere=not isinstance(error, BlockError))
             yield result.to_table()
-
-    def _shard(self, result: Result, repeats: Repeats) -> None:
-        start = result.start
-        if self._encoder is None:
-            self._open()
-        # An earlier attempt may have written it before it was lost.
-        if path := self._finished.whole(start):
-            result.name = path.name
-            return
-        if path := self._pending.whole(start):
-            shard = self._files.load(path, start).copy()
-            result.pending = True
-        else:
-            shard = self._encoded(result, repeats)
-        if self._known(repeats, start):
-            self._files.copy_repeats(shard, start, repeats, partial(_path, self._finished, self._pending))
-            result.name = self._finished.names[start] = self._files.write(start, shard)
-            result.pending = False
-        elif not result.pending:
-            shard[repeats.rows] = 0
-            self._pending.names[start] = self._files.keep_pending(start, shard)
-            result.pending = True
 
     def _open(self) -> None:
         import ray
@@ -178,16 +156,9 @@ class ShardEncoder:
                 f"the node {socket.gethostname()} does not see the view's folder {self._files.folder}: the view store "
                 "(`store`, --store) must be on a path that all nodes share"
             )
-        self._list_folders()
+        self._shards = KnownShards(self._files)
         limit_threads(self._work.source.threads)
         self._encoder = self._work.source.open()  # last: it marks that everything is open
-
-    def _list_folders(self) -> None:
-        began = time.perf_counter()
-        self._finished = Listing(self._files, self._files.folder)
-        self._pending = Listing(self._files, self._files.pending)
-        self._listed = time.perf_counter()
-        self._listing_took = self._listed - began
 
     def _encoded(self, result: Result, repeats: Repeats) -> FloatArray:
         """Return the shard [m, d] with the rows of new sentences; the local engine encodes exactly the same list."""
@@ -211,54 +182,89 @@ class ShardEncoder:
         self._corpus.check_rows(result.start, result.start + result.rows)
         return shard
 
-    def _known(self, repeats: Repeats, start: int) -> bool:
-        """Return whether the shards with the first occurrences exist, as far as this worker knows."""
-        if _has_origins(self._files, repeats, start, self._finished, self._pending):
-            return True
-        if self._listing_took >= _LISTING_SHARE * (time.perf_counter() - self._listed):
-            return False
-        self._list_folders()
-        return _has_origins(self._files, repeats, start, self._finished, self._pending)
-
 
 def fill(block: pa.Table, work: Work) -> Iterator[pa.Table]:
     """In a task: give the open rows of pending shards their vectors, which all exist now."""
-    files = work.files
-    finished, pending = Listing(files, files.folder), Listing(files, files.pending)
+    shards = KnownShards(work.files)
     for row in block.to_pylist():
-        start, repeats = row["start"], _repeats(row)
-        result = Result(work.job, start, files.stop(start) - start)
+        result = Result(work.job, row["start"], work.files.stop(row["start"]) - row["start"])
         try:
-            if path := finished.whole(start):
-                result.name = path.name
-            elif _has_origins(files, repeats, start, finished, pending) and (path := pending.whole(start)):
-                shard = files.load(path, start).copy()
-                files.copy_repeats(shard, start, repeats, partial(_path, finished, pending))
-                result.name = files.write(start, shard)
-            else:
-                result.pending = True
+            shards.write(result, _repeats(row))
         except EnsembedError as error:
             result.fail(error, everywhere=True)
         yield result.to_table()
 
 
+class KnownShards:
+    """The shards of a view as a worker knows them: those of its last listing, which is slow, and its own."""
+
+    def __init__(self, files: ViewFiles) -> None:
+        self._files = files
+        self._look()
+
+    def write(self, result: Result, repeats: Repeats, encoded: Callable[[], FloatArray] | None = None) -> None:
+        """Write a shard: finished, or pending as long as the vectors of sentences that it repeats are missing.
+
+        `encoded` makes its other rows, where no earlier attempt has written them.
+        """
+        start = result.start
+        if path := self._whole(self._finished, start):
+            result.name = path.name
+            return
+        result.pending = True
+        if path := self._whole(self._pending, start):
+            shard = self._files.load(path, start).copy()
+        elif encoded is not None:
+            shard = encoded()
+        else:
+            return
+        if self._has_origins(repeats, start):
+            self._files.copy_repeats(shard, start, repeats, self._path)
+            result.name = self._files.write(start, shard)
+            result.pending = False
+            self._finished[start] = self._files.folder / result.name
+        elif path is None:
+            shard[repeats.rows] = 0
+            self._pending[start] = self._files.pending / self._files.keep_pending(start, shard)
+
+    def _look(self) -> None:
+        began = time.perf_counter()
+        self._finished, self._pending = _listed(self._files.folder), _listed(self._files.pending)
+        self._looked = time.perf_counter()
+        self._look_took = self._looked - began
+
+    def _whole(self, paths: dict[int, Path], start: int) -> Path | None:
+        """Return the file of the shard that begins at a row if every byte of it is right, or None."""
+        if start in paths and not self._files.is_whole(paths[start], start):
+            del paths[start]
+        return paths.get(start)
+
+    def _has_origins(self, repeats: Repeats, start: int) -> bool:
+        """Return whether the shards that hold the first occurrences of repeated sentences exist, as far as is known."""
+        needed = {self._files.origin(row) for row in repeats.elsewhere(start)}
+        missing = needed - self._finished.keys() - self._pending.keys()
+        if missing and self._look_took < _LISTING_SHARE * (time.perf_counter() - self._looked):
+            self._look()
+            missing -= self._finished.keys() | self._pending.keys()
+        return not missing
+
+    def _path(self, start: int) -> Path:
+        """Return the file of the shard that begins at a row, the finished one if there is one."""
+        return self._finished.get(start) or self._pending[start]
+
+
+def _listed(folder: Path) -> dict[int, Path]:
+    """Return the files of the shards in a folder by their first rows."""
+    try:
+        paths = list(folder.iterdir())
+    except FileNotFoundError:  # nothing is pending
+        return {}
+    return {start: path for path in paths if (start := shard_start(path)) is not None}
+
+
 def _repeats(row: dict[str, Any]) -> Repeats:
     """Return the repeats that a row of a block carries."""
     return Repeats(np.frombuffer(row["rows"], np.int32).astype(np.int64), np.frombuffer(row["origins"], np.int64))
-
-
-def _has_origins(files: ViewFiles, repeats: Repeats, start: int, finished: Listing, pending: Listing) -> bool:
-    """Return whether the shards that hold the first occurrences of repeated sentences are listed."""
-    needed = {files.origin(row) for row in repeats.elsewhere(start)}
-    return all(finished.path(k) or pending.path(k) for k in needed)
-
-
-def _path(finished: Listing, pending: Listing, start: int) -> Path:
-    """Return the path of the shard that begins at a row, the finished one if there is one."""
-    path = finished.path(start) or pending.path(start)
-    if path is None:
-        raise StoreError(f"the shard of row {start} is gone; run again")
-    return path
 
 
 def _culprit(encode: Callable[[list[str]], FloatArray], sentences: list[str]) -> int | None:
@@ -312,29 +318,24 @@ class Reader:
         return texts
 
 
-class Tries:
-    """Counts how often a shard was begun, by marks in a folder: a process that dies cannot report it.
+@contextmanager
+def counted_try(folder: Path, most: int, start: int) -> Iterator[None]:
+    """Begin the shard of that first row; a DiedError if it was begun `most` times and never ended.
 
-    Without it, a sentence that kills its process would be tried for ever.
+    The tries are marks in a folder: a process that dies cannot report it. Without them, a sentence that kills its
+    process would be tried for ever.
     """
-
-    def __init__(self, folder: Path, most: int) -> None:
-        self._folder, self._most = folder, most
-
-    @contextmanager
-    def one_more(self, start: int) -> Iterator[None]:
-        """Begin the shard of that first row; a DiedError if it was begun too often and never ended."""
-        marks = [self._folder / f"try-{start:09d}-{k}" for k in range(self._most)]
-        if not any(_create(mark) for mark in marks):
-            raise DiedError(
-                f"its process died each of the {self._most} times that it was tried (a crash, no memory left, or "
-                "nodes that went away); the cluster's logs say more"
-            )
-        try:
-            yield
-        finally:  # an exception is an end, too
-            for mark in marks:
-                mark.unlink(missing_ok=True)
+    marks = [folder / f"try-{start:09d}-{k}" for k in range(most)]
+    if not any(_create(mark) for mark in marks):
+        raise DiedError(
+            f"its process died each of the {most} times that it was tried (a crash, no memory left, or nodes that went "
+            "away); the cluster's logs say more"
+        )
+    try:
+        yield
+    finally:  # an exception is an end, too
+        for mark in marks:
+            mark.unlink(missing_ok=True)
 
 
 def _create(mark: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
@@ -10,15 +9,15 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 
 from ensembed.errors import InputError, ViewError
-from ensembed.methods.meta import ACTIVATIONS, Activation, Dense, Meta
+from ensembed.methods.meta import ACTIVATIONS, Activation, Meta
 from ensembed.methods.method import Method
 from ensembed.methods.passes import Passes
 from ensembed.methods.weights import CountedMembers, Weights, checked_weights
-from ensembed.numerics.eigen import Whitening, fix_signs, supported_eigh
+from ensembed.numerics.eigen import Whitening, supported_eigh
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
-from ensembed.numerics.row_matrices import Views
-from ensembed.support.checks import check_whole
+from ensembed.numerics.row_matrices import Views, column_slices
+from ensembed.support.checks import check_whole, is_number
 
 Loss: TypeAlias = Literal["mse", "mae", "kld", "cos"]
 Kind: TypeAlias = Literal["cross", "averaged", "concatenated", "decoupled"]
@@ -126,16 +125,16 @@ class Autoencoder(Method):
         if not 0 <= self.hidden_layers <= 2:
             raise InputError(f"hidden_layers is 0, 1 or 2, not {self.hidden_layers}")
         for name in ("temperature", "learning_rate"):
-            if not (_is_number(value := getattr(self, name)) and value > 0):
+            if not (is_number(value := getattr(self, name)) and value > 0):
                 raise InputError(f"{name} must be a number above 0, not {value!r}")
-        if not (_is_number(self.view_dropout) and 0 <= self.view_dropout < 1):
+        if not (is_number(self.view_dropout) and 0 <= self.view_dropout < 1):
             raise InputError(f"view_dropout must be a number from 0 to below 1, not {self.view_dropout!r}")
         if self.seed >= 2**63:
             raise InputError(f"seed must be below 2**63, not {self.seed}")
         if not (self.device is None or isinstance(self.device, str)):
             raise InputError(f"device is a name such as 'cpu' or 'cuda', not {self.device!r}")
         betas = tuple(self.betas) if isinstance(self.betas, Sequence) else ()
-        if len(betas) != 2 or not all(_is_number(beta) and 0 <= beta < 1 for beta in betas):
+        if len(betas) != 2 or not all(is_number(beta) and 0 <= beta < 1 for beta in betas):
             raise InputError(f"betas are two numbers from 0 to below 1, not {self.betas!r}")
         # JSON has no tuples: a list is accepted, too.
         object.__setattr__(self, "betas", tuple(float(beta) for beta in betas))
@@ -189,10 +188,6 @@ class Autoencoder(Method):
         return Meta(self.to_json(), d, counted.projections(scaled), normalize=False, rows=rows)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value)
-
-
 def _solve_linear(moments: Moments, counted: CountedMembers, d: int, method: Mapping[str, Any]) -> Meta:
     r"""Return the encoders that minimise `sum_j sum_j' |x_j' - D_j' E_j x_j|^2 / d_j'`, with biases, over all rows.
 
@@ -208,8 +203,7 @@ def _solve_linear(moments: Moments, counted: CountedMembers, d: int, method: Map
     moments, dims = counted.moments(moments), counted.dims
     scales = np.concatenate([np.full(size, size**-0.5) for size in dims])
     S = moments.covariance * np.outer(scales, scales)
-    ends = np.cumsum(dims)
-    places = [slice(end - size, end) for end, size in zip(ends, dims, strict=True)]
+    places = column_slices(dims)
     if not moments.varies():
         raise ViewError("every row of the views is the same: there is nothing to learn from")
     # W W' is the inverse of S_jj, on the directions in which the view varies.
@@ -221,7 +215,5 @@ def _solve_linear(moments: Moments, counted: CountedMembers, d: int, method: Map
     M = np.asarray(sum(part @ part.T for part in half))
     values, D = supported_eigh(M, d, moments, "ae")
     encoders = [W @ (part.T @ D) for W, part in zip(whiteners, half, strict=True)]
-    theta = fix_signs(np.vstack(encoders) * scales[:, None] * counted.column_scales[:, None])
-    means = np.split(moments.mean, ends[:-1])
-    projections = [Dense.centred(theta[place], mean) for place, mean in zip(places, means, strict=True)]
-    return Meta(method, d, counted.projections(projections), normalize=False, spectrum=values, rows=moments.n)
+    projections = counted.centred(np.vstack(encoders) * scales[:, None], moments.mean)
+    return Meta(method, d, projections, normalize=False, spectrum=values, rows=moments.n)

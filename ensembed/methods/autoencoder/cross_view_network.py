@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam as fused_adam
 
 from ensembed.methods.meta import Activation
 
@@ -27,7 +28,7 @@ _BACKWARD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "tanh": torch.ops.aten.tanh_backward,
 }
 
-EPSILON = 1e-8  # Adam's guard against division by zero; the paper does not give another
+_EPSILON = 1e-8  # Adam's guard against division by zero; the paper does not give another
 # Matrices begin at multiples of so many numbers: products need aligned addresses.
 _ALIGNED = 64
 # Keeps the cosine of a zero vector, and its gradient, finite.
@@ -88,7 +89,7 @@ class Parameters:
         self.master, self.first, self.second = (torch.zeros(size, dtype=wide_type, device=device) for _ in range(3))
         self.copy = self.master if dtype == wide_type else torch.zeros(size, dtype=dtype, device=device)
         self.gradient = torch.zeros(size, dtype=dtype, device=device)
-        self.steps = torch.zeros((), dtype=wide_type, device=device)
+        self.steps = torch.zeros((), device=device)  # in float32, as torch wants them
         self.weights = {name: self._view(self.copy, name) for name in shapes}
         self.gradients = {name: self._view(self.gradient, name) for name in shapes}
         # On the CPU, so that the initial weights do not depend on the device.
@@ -115,6 +116,10 @@ class Parameters:
         """Go back to a snapshot, on whatever device it is."""
         for name, tensor in self.changing().items():
             tensor.copy_(snapshot[name])
+        self.update_copy()
+
+    def update_copy(self) -> None:
+        """Bring the copy to the state of the master."""
         if self.copy is not self.master:
             self.copy.copy_(self.master)
 
@@ -123,23 +128,13 @@ class Parameters:
         return flat[place].view(shape)
 
 
-def adam(parameters: Parameters, learning_rate: float, betas: tuple[float, float], update: Callable[..., None]) -> None:
-    """Make one update by Adam (Kingma and Ba 2015) from the gradient; `update` is `adam_update` or its kernel."""
-    parameters.steps += 1
-    # 1 - beta^t, without the cancellation that would cost float32 four digits in the first steps.
-    logs = [math.log(beta) if beta else -math.inf for beta in betas]
-    shares = torch.stack([-torch.expm1(parameters.steps * log) for log in logs])
-    update(parameters, shares, learning_rate, *betas)
-
-
-def adam_update(P: Parameters, shares: Tensor, learning_rate: float, beta1: float, beta2: float) -> None:
-    """The arithmetic of `adam` on plain tensors."""
-    g = P.gradient.to(P.first.dtype)
-    m = P.first + (g - P.first) * (1 - beta1)
-    v = P.second + (g * g - P.second) * (1 - beta2)
-    scale = (v / shares[1]).sqrt() + EPSILON
-    new = P.master - learning_rate * (m / shares[0]) / scale
-    P.restore({"first": m, "second": v, "master": new, "steps": P.steps})
+def adam(P: Parameters, learning_rate: float, betas: tuple[float, float]) -> None:
+    """Make one update by Adam (Kingma and Ba 2015) from the gradient."""
+    gradient = P.gradient.to(P.master.dtype)
+    options = {"amsgrad": False, "weight_decay": 0.0, "maximize": False, "fused": True}
+    numbers = {"beta1": betas[0], "beta2": betas[1], "lr": learning_rate, "eps": _EPSILON}
+    fused_adam([P.master], [gradient], [P.first], [P.second], [], [P.steps], **options, **numbers)
+    P.update_copy()
 
 
 def loss_function(name: str, temperature: float) -> Loss:

@@ -24,7 +24,6 @@ from ensembed.methods.autoencoder.cross_view_network import (
     Parameters,
     ReplaceByGradient,
     adam,
-    adam_update,
     loss_function,
     replace_by_gradient,
 )
@@ -184,8 +183,7 @@ class Stepper:
         dropped = method.view_dropout > 0
         self._keep = torch.ones(design.views, shares.batch, 1, dtype=dtype, device=device) if dropped else None
         self._loss = torch.zeros((), dtype=parameters.master.dtype, device=device)
-        loss, self._update = self._functions()
-        self._network = CrossViewNetwork(design, parameters, loss)
+        self._network = CrossViewNetwork(design, parameters, self._loss_function())
         self._steps: dict[int, Callable[[], None]] = {}
 
     def epoch(self, number: int) -> float:
@@ -216,25 +214,25 @@ class Stepper:
             self._loss.copy_(self._network([buffer[:count] for buffer in self._buffers], self._kept(count)))
         if share is not None:
             weighted_sum(self._group, self._parameters.gradient, share)
-        adam(self._parameters, self._method.learning_rate, self._method.betas, self._update)
+        adam(self._parameters, self._method.learning_rate, self._method.betas)
 
     def _kept(self, count: int) -> Tensor | None:
         return None if self._keep is None else self._keep[:, :count]
 
-    def _functions(self) -> tuple[ReplaceByGradient, Callable[..., None]]:
-        """Return what computes the loss, and what updates the weights: our own kernels on a CUDA device."""
+    def _loss_function(self) -> ReplaceByGradient:
+        """Return what computes the loss: our own kernel on a CUDA device."""
         method = self._method
         if self._buffers[0].is_cuda and self._loss.dtype == torch.float32:
             try:
-                from ensembed.methods.autoencoder.triton_kernels import adam_kernel, loss_kernel
+                from ensembed.methods.autoencoder.triton_kernels import loss_kernel
 
                 loss = loss_kernel(method.loss, method.temperature)
                 loss(self._buffers[0][None, :1].clone(), self._buffers[0][:1], None)
             except (ImportError, RuntimeError, OSError) as error:  # triton is for Linux, and needs a C compiler
-                warnings.warn(f"training slower, without our own kernels: {error}", RuntimeWarning, stacklevel=2)
+                warnings.warn(f"training slower, without our own kernel: {error}", RuntimeWarning, stacklevel=2)
             else:
-                return loss, adam_kernel
-        return partial(replace_by_gradient, loss_function(method.loss, method.temperature)), adam_update
+                return loss
+        return partial(replace_by_gradient, loss_function(method.loss, method.temperature))
 
     def _graph(self, step: Callable[[], None]) -> Callable[[], None]:
         """Return a step as a CUDA graph."""

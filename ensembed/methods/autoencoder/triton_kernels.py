@@ -1,6 +1,6 @@
-"""The loss with its gradient, and Adam, as one GPU kernel each: they read every number once.
+"""The loss with its gradient as one GPU kernel, which reads every number once.
 
-They compute the same as `replace_by_gradient` and `adam_update` of `cross_view_network`, which define the result.
+It computes the same as `replace_by_gradient` of `cross_view_network`, which defines the result.
 """
 
 from __future__ import annotations
@@ -13,11 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ensembed.methods.autoencoder.cross_view_network import EPSILON, Parameters
-
 _LOSSES = {"mse": 0, "mae": 1, "kld": 2, "cos": 3}
 _TINY = 1e-12
-_ADAM_BLOCK = 1024
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # triton has no types
@@ -72,29 +69,6 @@ def _loss_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202 - triton reads
         tl.store(losses + m * b_rows + row, loss)
 
 
-@triton.jit  # type: ignore[untyped-decorator]  # triton has no types
-def _adam_kernel(  # type: ignore[no-untyped-def]  # noqa: ANN202 - triton reads no types
-    master, copy, gradient, first, second, shares, size,  # noqa: ANN001 - triton reads no types
-    learning_rate, beta1, beta2, epsilon,  # noqa: ANN001 - triton reads no types
-    APART: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """One update of a stretch of the weights."""
-    places = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = places < size
-    g = tl.load(gradient + places, mask=inside, other=0.0).to(tl.float32)
-    m = tl.load(first + places, mask=inside, other=0.0)
-    v = tl.load(second + places, mask=inside, other=0.0)
-    w = tl.load(master + places, mask=inside, other=0.0)
-    m += (g - m) * (1.0 - beta1)
-    v += (g * g - v) * (1.0 - beta2)
-    w -= learning_rate * (m / tl.load(shares)) / (tl.sqrt(v / tl.load(shares + 1)) + epsilon)
-    tl.store(first + places, m, mask=inside)
-    tl.store(second + places, v, mask=inside)
-    tl.store(master + places, w, mask=inside)
-    if APART:
-        tl.store(copy + places, w.to(copy.dtype.element_ty), mask=inside)
-
-
 def loss_kernel(name: str, temperature: float) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
     """What `replace_by_gradient` does, for the loss of that name."""
 
@@ -112,13 +86,3 @@ def loss_kernel(name: str, temperature: float) -> Callable[[Tensor, Tensor, Tens
         return losses.sum() / b
 
     return replace_by_gradient
-
-
-def adam_kernel(P: Parameters, shares: Tensor, learning_rate: float, beta1: float, beta2: float) -> None:
-    """What `adam_update` does."""
-    size = P.master.numel()
-    _adam_kernel[(triton.cdiv(size, _ADAM_BLOCK),)](
-        P.master, P.copy, P.gradient, P.first, P.second, shares, size,
-        float(learning_rate), float(beta1), float(beta2), EPSILON,
-        APART=P.copy is not P.master, BLOCK=_ADAM_BLOCK, num_warps=4,
-    )  # fmt: skip

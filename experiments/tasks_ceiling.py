@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -111,7 +112,7 @@ class Experiment:
         rows = []
         for i, row in enumerate(self.tables.rows):
             self.progress("ensembles", i, len(self.tables.rows))
-            facts = [[self.vectors.encoders[name].spec.key for name in row.members], self.fingerprints]
+            facts: list[Any] = [[self.vectors.encoders[name].spec.key for name in row.members], self.fingerprints]
             facts += [[FACTORS, ROUNDS, ROUGH_CLUSTERS, ROUGH_RUNS, ROUGH_DIMENSIONS], row.auto.weights]
             rows.append(self.notebook.record(Ceiling, facts, partial(self.ceiling, row)))
         self.progress("ensembles", len(rows), len(rows))

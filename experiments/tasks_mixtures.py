@@ -22,6 +22,7 @@ from ensembed.support.extras import import_extra
 from ensembed.tasks import Classification, Clustering, Ranking, Task
 from ensembed.tasks.label_tasks import SEEDS, class_numbers, v_measure
 from ensembed.tasks.pair_tasks import GradedPairs, PairClassification, average_precision
+from ensembed.tasks.task import VectorTask
 from ensembed.tasks.task_scores import text_vectors
 from ensembed.views import ViewStore
 
@@ -60,11 +61,11 @@ class Vectors:
         """Estimate a member's whitening on rows of a corpus."""
         self.whitenings[name] = SoftWhitening.of(unit_rows(X.astype(np.float64)))
 
-    def of(self, part: Part, task: Task, what: str) -> FloatArray:
+    def of(self, part: Part, task: VectorTask, what: str) -> FloatArray:
         """Return the vectors of some of a task's texts."""
         name, whitened = part
         rows = text_vectors(self.encoders[name], task.texts()[what], store=self.store)
-        return np.asarray(self.whitenings[name].apply(rows).astype(np.float32)) if whitened else rows
+        return np.asarray(self.whitenings[name].apply(rows.astype(np.float64)).astype(np.float32)) if whitened else rows
 
     def parts(self) -> list[Part]:
         """Return every member, plain and whitened."""

@@ -29,8 +29,8 @@ def tasks() -> list[Task]:
     ids = tuple(f"d{i}" for i in range(60))
     relevance = {f"q{i}": {f"d{i}": 1.0, f"d{i + 9}": 1.0} for i in range(12)}
     queries = tuple(f"{TEXTS[i]} {TEXTS[i + 9]}" for i in range(12))
-    pairs = Pairs("pairs", TEXTS[:30], TEXTS[30:], np.arange(30) % 2 * 1.0)
-    grades = Pairs("grades", TEXTS[:30], TEXTS[30:], np.arange(30) % 7 * 1.0)
+    pairs = Pairs("pairs", TEXTS[:30], TEXTS[30:], np.arange(30.0) % 2)
+    grades = Pairs("grades", TEXTS[:30], TEXTS[30:], np.arange(30.0) % 7)
     return [
         Ranking("search", tuple(relevance), queries, ids, TEXTS, relevance),
         Classification("classes", TEXTS, LABELS),

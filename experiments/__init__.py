@@ -11,6 +11,7 @@
     python -m experiments.reliability_sizes how many sentences show the best member: results/reliability-sizes.md
     python -m experiments.missing_table     ensembles without a member: results/missing.md
     python -m experiments.tasks_table       search, classes, clusters and pairs: results/tasks.md
+    python -m experiments.tasks_ceiling     the most that weights could give on them: results/tasks-ceiling.md
     python -m experiments.translate_table   maps between encoders: results/translate.md
     python -m experiments.translate_ceiling non-linear maps between them: results/translate-ceiling.md
     python -m experiments.tuning_table      tuning on a few labelled pairs: results/tuning.md

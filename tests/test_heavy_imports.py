@@ -47,6 +47,7 @@ IN_FUNCTIONS = {
     "ray": {
         "engines/ray/ray_engine.py",
         "engines/ray/ray_training.py",
+        "engines/ray/row_blocks.py",
         "engines/ray/shard_worker.py",
         "engines/ray/view_filling.py",
         "engines/ray/worker_encoder.py",

@@ -11,9 +11,11 @@
     python -m experiments.reliability_sizes how many sentences show the best member: results/reliability-sizes.md
     python -m experiments.missing_table     ensembles without a member: results/missing.md
     python -m experiments.tasks_table       search, classes, clusters and pairs: results/tasks.md
+    python -m experiments.tasks_ceiling     the most that weights could give on them: results/tasks-ceiling.md
     python -m experiments.translate_table   maps between encoders: results/translate.md
     python -m experiments.translate_ceiling non-linear maps between them: results/translate-ceiling.md
     python -m experiments.tuning_table      tuning on a few labelled pairs: results/tuning.md
+    python -m experiments.weights_ceiling   weights chosen with the labels: results/weights-ceiling.md
     python -m experiments.words_table       word vectors under several poolings: results/words.md
 
 They import the package; nothing in the package imports them.

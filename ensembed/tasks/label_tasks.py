@@ -16,6 +16,7 @@ from ensembed.encoders.base import FloatArray
 from ensembed.errors import DatasetError, InputError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.search.groups import choose_number, kmeans_partition
+from ensembed.search.groups.clusters import LEAST_ROWS
 from ensembed.support.extras import import_extra
 from ensembed.tasks.task import Array, Statistic, Texts, VectorTask, mean_of
 
@@ -75,6 +76,8 @@ class Clustering(_LabelTask):
         learn = import_extra("sklearn.cluster", *_EXTRA)
         classes = class_numbers(self.labels, sorted(set(self.labels)))
         if measure == "own":
+            if len(U) < LEAST_ROWS:
+                raise DatasetError(f"{self.name}: {len(U)} texts are too few for clusters: take {LEAST_ROWS} or more")
             try:
                 return v_measure(classes, kmeans_partition(U, choose_number(U)[0]).labels)
             except InputError as error:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn import metrics
 from sklearn.neighbors import KNeighborsClassifier
 
+from ensembed.errors import DatasetError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.sts import Pairs, pearson, spearman
 from ensembed.tasks import Classification, Clustering, GradedPairs, PairClassification, Ranking, Reranking
@@ -150,6 +151,12 @@ def test_clear_groups_are_found_and_learned() -> None:
     apart = Classification("apart", texts[:20], labels[:20], texts[20:], labels[20:])
     assert apart.items == 20
     assert values(apart, texts=U[:20], train=U[20:]) == {"centroid": 1, "knn": 1, "logistic": 1}
+
+
+def test_too_few_texts_for_clusters_are_an_error() -> None:
+    U, labels = groups(8, 2, 0.2)
+    with pytest.raises(DatasetError, match="few: 8 texts are too few for clusters: take 12 or more"):
+        values(Clustering("few", names("t", 8), labels), texts=U)
 
 
 def test_neighbours_and_centroids_are_those_of_scikit_learn() -> None:

@@ -154,7 +154,8 @@ def _standard(x: Matrix64) -> Matrix64:
 def _recorded(case: Mapping[str, Any], datasets: Sequence[Dataset]) -> Matrix64:
     """Return the mean scores of `auto` in an ensemble of `ensembles.json`."""
     [scores] = [row["scores"] for row in case["methods"] if row["label"] == AUTO]
-    return np.mean([[scores[dataset.name][metric] for metric in METRICS] for dataset in datasets], axis=0)
+    figures = [[scores[dataset.name][metric] for metric in METRICS] for dataset in datasets]
+    return np.asarray(np.mean(figures, axis=0))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 def _pairs(gold: np.ndarray, cosines: np.ndarray) -> ScoredPairs:
     texts = tuple(str(k) for k in range(len(gold)))
-    return ScoredPairs([Dataset.of(Pairs("made", texts, texts, tuple(gold.tolist())))], cosines, cosines)
+    return ScoredPairs([Dataset.of(Pairs("made", texts, texts, gold))], cosines, cosines)
 
 
 def test_search_finds_weights_that_score_better_than_every_member() -> None:

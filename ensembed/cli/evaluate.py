@@ -81,7 +81,8 @@ def evaluate(
     A task is search (nDCG@10, MAP, recall@100), reranking (MAP, MRR), texts with labels (clusters: V-measure; classes:
     accuracy) or pairs (average precision, or correlations). docs/guides/evaluate.md shows the files. Every ensemble
     among MODELS is compared with the best single encoder among them by a paired bootstrap test. Vectors are kept in the
-    store: an interrupted evaluation encodes no text again.
+    store: an interrupted evaluation encodes no text again. Without --wait, another process that encodes the same STS
+    sentences is waited for, at most ten minutes.
 
     \b
     Examples:

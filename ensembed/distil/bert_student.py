@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from subprocess import SubprocessError
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -196,7 +197,9 @@ class BertStudent(Student):
             network.fuse()
             ids = torch.zeros(2, _MULTIPLE, dtype=torch.int64, device=self._device)
             torch.autograd.grad(network.pooled(ids, ids == 0).sum(), list(self._copies.values()))
-        except (ImportError, RuntimeError, OSError) as error:  # triton is for Linux, and needs a C compiler
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except (ImportError, RuntimeError, OSError, SubprocessError) as error:  # triton is for Linux: compiler, headers
             warnings.warn(f"training slower, without our own kernels: {error}", RuntimeWarning, stacklevel=2)
         else:
             self._network = network

@@ -313,7 +313,7 @@ def main(out: Path = Path("results")) -> None:
 
 
 def _calibration(evidence: Evidence, field: Field) -> tuple[list[str], list[list[str]]]:
-    from ensembed.reliability.estimate import CONFIDENCE
+    from ensembed.reliability.trust_estimate import CONFIDENCE
 
     right: dict[int, list[bool]] = {}
     for a, b in combinations(evidence.names, 2):

@@ -24,9 +24,9 @@ from ensembed.search.groups import choose_number, find_duplicates, kmeans_partit
 from ensembed.search.groups.clusters import CANDIDATES
 from ensembed.support.text_tables import markdown_table
 from ensembed.tasks import Clustering
-from ensembed.tasks.label_tasks import v_measure
+from ensembed.tasks.class_and_cluster_tasks import v_measure
 from ensembed.tasks.pair_tasks import PairClassification
-from ensembed.tasks.task_scores import text_vectors
+from ensembed.tasks.task_evaluation import text_vectors
 from ensembed.views import ViewStore
 from experiments import run
 from experiments.tasks_sets import load_sets, write_tables

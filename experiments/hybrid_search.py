@@ -20,7 +20,7 @@ from ensembed.models.ensemble import Ensemble
 from ensembed.paper.named_corpora import STSB_TRAIN, open_corpora
 from ensembed.support.text_tables import markdown_table
 from ensembed.tasks import Ranking
-from ensembed.tasks.task_scores import text_vectors
+from ensembed.tasks.task_evaluation import text_vectors
 from ensembed.views import ViewStore
 from experiments import run
 from experiments.tasks_sets import load_sets, write_tables

@@ -20,10 +20,10 @@ from ensembed.numerics.row_matrices import unit_rows
 from ensembed.reliability.sufficiency import SoftWhitening
 from ensembed.support.extras import import_extra
 from ensembed.tasks import Classification, Clustering, Ranking, Task
-from ensembed.tasks.label_tasks import SEEDS, class_numbers, v_measure
+from ensembed.tasks.class_and_cluster_tasks import SEEDS, class_numbers, v_measure
 from ensembed.tasks.pair_tasks import GradedPairs, PairClassification, average_precision
 from ensembed.tasks.task import VectorTask
-from ensembed.tasks.task_scores import text_vectors
+from ensembed.tasks.task_evaluation import text_vectors
 from ensembed.views import ViewStore
 
 Part: TypeAlias = tuple[str, bool]

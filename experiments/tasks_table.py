@@ -35,7 +35,7 @@ from ensembed.support.provenance import provenance
 from ensembed.support.text_tables import markdown_table
 from ensembed.tasks import Ranking, Task, TaskResult, TaskResults, evaluate_tasks
 from ensembed.tasks.task import Figure
-from ensembed.tasks.task_scores import text_vectors
+from ensembed.tasks.task_evaluation import text_vectors
 from ensembed.views import ViewStore
 from experiments import run, write_results
 from experiments.tasks_sets import CHOICE, DOCUMENTS, FINAL, LABELLED, load_sets

@@ -23,8 +23,8 @@ from ensembed.numerics.row_matrices import unit_rows
 from ensembed.paper.findings import DEV, METRICS
 from ensembed.paper.laboratory import Laboratory
 from ensembed.paper.notebook import Notebook
-from ensembed.reliability.estimate import sample_rows, sample_vectors
 from ensembed.reliability.sufficiency import SoftWhitening
+from ensembed.reliability.trust_estimate import sample_rows, sample_vectors
 from ensembed.sts.datasets import Dataset
 from ensembed.sts.find import find_available
 from ensembed.sts.protocol import distinct_sentences, predict, ranks

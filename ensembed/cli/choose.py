@@ -22,9 +22,9 @@ from ensembed.fetch.catalog import catalog, is_pulled
 from ensembed.models.model_vectors import model_vectors
 from ensembed.models.named_ensembles import split_names
 from ensembed.reliability import reliability
-from ensembed.reliability.choice import Choice, Subset
-from ensembed.reliability.choice import choose as choose_encoders
-from ensembed.reliability.estimate import LEAST_ROWS, Reliability, sample_rows, sample_sentences
+from ensembed.reliability.encoder_choice import Choice, Subset
+from ensembed.reliability.encoder_choice import choose as choose_encoders
+from ensembed.reliability.trust_estimate import LEAST_ROWS, Reliability, sample_rows, sample_sentences
 from ensembed.support.provenance import provenance
 
 # Sentences that an encoder is timed on, and how often.

@@ -187,7 +187,7 @@ def _print(student: Distilled, out: Path, as_onnx: Path | None, how: How) -> Non
 
 
 def _report(teacher: Encoder, corpus: Any, students: list[Encoder], how: How) -> None:  # noqa: ANN401 - a corpus
-    from ensembed.reliability.estimate import sample_rows, sample_sentences
+    from ensembed.reliability.trust_estimate import sample_rows, sample_sentences
 
     sentences = sample_sentences(corpus, sample_rows(len(corpus), corpus, _REPORTED, 0))
     models, rows = [teacher, *students], list[dict[str, Any]]()

@@ -24,7 +24,7 @@ from ensembed.errors import InputError, MissingError
 from ensembed.fetch.catalog import require_pulled
 from ensembed.models.model_vectors import model_vectors
 from ensembed.reliability import reliability as estimate_reliability
-from ensembed.reliability.estimate import LEAST_ROWS, sample_rows, sample_sentences
+from ensembed.reliability.trust_estimate import LEAST_ROWS, sample_rows, sample_sentences
 from ensembed.reliability.trust_report import HEADERS, TrustReport
 from ensembed.support.atomic_files import write_output
 from ensembed.support.extras import import_extra

@@ -98,8 +98,8 @@ class Auto(MomentMethod):
             return self.build(dims)
         if not self.whitened:
             return super().combine(views, how, passes)
-        from ensembed.reliability.estimate import sample_rows, sample_vectors  # most fits do without
         from ensembed.reliability.sufficiency import SoftWhitening
+        from ensembed.reliability.trust_estimate import sample_rows, sample_vectors  # most fits do without
 
         if self.whitened[-1] >= len(views):
             raise InputError(f"whitened has place {self.whitened[-1]}, but there are {len(views)} members")

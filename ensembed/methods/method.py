@@ -104,8 +104,8 @@ class Method(ABC):
                 raise InputError(f"{self.name} needs at least two sentences to learn from, got {rows}")
             meta = method.combine(checked, options, passes)
             if meta.spectrum is None and rows:  # the dimensions have no order: find the leading directions
-                from ensembed.reliability.estimate import sample_rows, sample_vectors
                 from ensembed.reliability.sufficiency import POWER
+                from ensembed.reliability.trust_estimate import sample_rows, sample_vectors
 
                 sample = sample_rows(rows, None, SAMPLE, 0)
                 sampled = [sample_vectors(view, sample, j, unit=False) for j, view in enumerate(checked)]
@@ -144,7 +144,7 @@ class Method(ABC):
         """
         if self.weighting != "reliability":
             return self
-        from ensembed.reliability.estimate import reliability  # only here: most fits do without
+        from ensembed.reliability.trust_estimate import reliability  # only here: most fits do without
 
         rows = views[0].shape[0]
         if rows < 2:

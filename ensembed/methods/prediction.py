@@ -193,7 +193,7 @@ def fit_predictor(meta: Meta, views: Views, sentences: Corpus | None = None, *, 
     rows = views[0].shape[0]
     if len(places) < 2 or rows < LEAST_ROWS or columns > MOST_COLUMNS:
         return None
-    from ensembed.reliability.estimate import sample_rows, sample_vectors  # loading a model does without
+    from ensembed.reliability.trust_estimate import sample_rows, sample_vectors  # loading a model does without
 
     sample = sample_rows(rows, sentences, _ROWS, 0)
     if len(sample) < LEAST_ROWS:

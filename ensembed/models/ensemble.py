@@ -143,7 +143,7 @@ class Ensemble(Shown):
             if isinstance(sentences, Sequence) and not sentences:
                 return MetaEncoder(self, method.build(self.dims))
             if len(corpus) > SAMPLE:  # rows are for the leading directions only
-                from ensembed.reliability.estimate import sample_rows, sample_sentences  # most fits do without
+                from ensembed.reliability.trust_estimate import sample_rows, sample_sentences  # most fits do without
 
                 corpus = ListCorpus(sample_sentences(corpus, sample_rows(len(corpus), corpus, SAMPLE, 0)))
         store, engine = store or ViewStore(), engine or Local()
@@ -195,8 +195,8 @@ def _method_of(method: object, parameters: Mapping[str, Any]) -> Method:
 
 def _neighbours_kept(meta: Meta, views: Views, corpus: Corpus) -> dict[str, float]:
     """Return the part of each sentence's ten nearest that truncated vectors keep, by dimension; {} if it is unknown."""
-    from ensembed.reliability.estimate import sample_rows, sample_vectors
     from ensembed.reliability.search_agreement import Trial
+    from ensembed.reliability.trust_estimate import sample_rows, sample_vectors
 
     known = meta.dim if meta.leading is None else meta.leading.directions.shape[1]
     shorter = [k for k in _SHORTER if k < meta.dim and k <= known]

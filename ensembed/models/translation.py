@@ -23,9 +23,9 @@ from ensembed.models.opening import ModelLike, open_model
 from ensembed.models.saved_translation import FIGURES, Translation
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import unit_rows
-from ensembed.reliability.estimate import sample_rows, sample_sentences
 from ensembed.reliability.familiarity import Familiarity
 from ensembed.reliability.search_agreement import Figure
+from ensembed.reliability.trust_estimate import sample_rows, sample_sentences
 from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore

@@ -223,7 +223,7 @@ def _without_labels(
     They are equal, or those of the method, where nothing can be estimated, for example from a few sentences: labels can
     still choose.
     """
-    from ensembed.reliability.estimate import reliability  # only here: it loads scipy.sparse
+    from ensembed.reliability.trust_estimate import reliability  # only here: it loads scipy.sparse
 
     try:
         estimate = reliability(views, sentences=sentences, names=names, progress=progress)

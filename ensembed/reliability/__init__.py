@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ensembed.reliability.estimate import Reliability, reliability
+    from ensembed.reliability.trust_estimate import Reliability, reliability
 
 __all__ = ["Reliability", "reliability"]
 

@@ -21,7 +21,7 @@ from ensembed.errors import InputError
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix, Views, batches, check_views
-from ensembed.reliability.estimate import sample_vectors
+from ensembed.reliability.trust_estimate import sample_vectors
 from ensembed.support.checks import check_whole
 from ensembed.support.heatmap import Panel, figure, svg_heatmap
 from ensembed.support.progress import Progress, silent

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ensembed.encoders import Encoder
-from ensembed.reliability.estimate import LEVEL_BELOW, Reliability
+from ensembed.reliability.trust_estimate import LEVEL_BELOW, Reliability
 
 HEADERS = ["member", "standing", "lead", "dims", "length", "words", "agrees", "weight", "95%", "weight is"]
 _PARTS = ("lead", "dimensions", "length", "words")

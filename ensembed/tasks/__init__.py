@@ -11,12 +11,12 @@ Example:
 
 from __future__ import annotations
 
-from ensembed.tasks.label_tasks import Classification, Clustering
+from ensembed.tasks.class_and_cluster_tasks import Classification, Clustering
 from ensembed.tasks.pair_tasks import GradedPairs, PairClassification, pair_task
 from ensembed.tasks.ranking_tasks import Ranking, Reranking
 from ensembed.tasks.task import Figure, Task
+from ensembed.tasks.task_evaluation import Comparison, TaskResult, TaskResults, evaluate_tasks
 from ensembed.tasks.task_files import find_tasks, read_tasks
-from ensembed.tasks.task_scores import Comparison, TaskResult, TaskResults, evaluate_tasks
 
 __all__ = ["Classification", "Clustering", "Comparison", "Figure", "GradedPairs", "PairClassification", "Ranking"]
 __all__ += ["Reranking", "Task", "TaskResult", "TaskResults", "evaluate_tasks", "find_tasks", "pair_task", "read_tasks"]

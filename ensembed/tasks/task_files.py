@@ -27,7 +27,7 @@ from ensembed.errors import AbsentDatasetError, DatasetError
 from ensembed.sts.datasets import Pairs, read_pairs
 from ensembed.support.file_limits import parse_json
 from ensembed.support.machine import data_dirs
-from ensembed.tasks.label_tasks import Classification, Clustering
+from ensembed.tasks.class_and_cluster_tasks import Classification, Clustering
 from ensembed.tasks.pair_tasks import pair_task
 from ensembed.tasks.ranking_tasks import Ranking, Reranking
 from ensembed.tasks.task import Task

@@ -15,7 +15,7 @@ from ensembed.cli import main
 from ensembed.cli.choose import _cost, _lines
 from ensembed.encoders import DemoEncoder
 from ensembed.reliability import Reliability
-from ensembed.reliability.choice import choose
+from ensembed.reliability.encoder_choice import choose
 
 SENTENCES = [f"w{i % 60} w{i * 7 % 61} w{i * 13 % 59} w{i // 3}" for i in range(180)]
 NAMES = ["demo?dim=32&seed=1", "demo?dim=48&seed=2", "demo?dim=24&seed=3"]

@@ -11,7 +11,7 @@ import oracles
 import pytest
 from stand_ins import trusted
 
-import ensembed.reliability.estimate
+import ensembed.reliability.trust_estimate
 from ensembed import Ensemble, MetaEncoder, ViewStore, load
 from ensembed.encoders import DemoEncoder
 from ensembed.encoders.base import Encoder
@@ -51,7 +51,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         seen.append({"views": list(views), **given})
         return trusted(WEIGHTS)
 
-    monkeypatch.setattr(ensembed.reliability.estimate, "reliability", reliability)
+    monkeypatch.setattr(ensembed.reliability.trust_estimate, "reliability", reliability)
     return seen
 
 

@@ -13,7 +13,7 @@ import pytest
 from method_views import Array, make_views
 from stand_ins import trusted
 
-import ensembed.reliability.estimate
+import ensembed.reliability.trust_estimate
 from ensembed.errors import InputError, ViewError
 from ensembed.methods import (
     GCCA,
@@ -221,7 +221,7 @@ def test_bare_arrays_are_weighted_by_what_they_say(
     monkeypatch: pytest.MonkeyPatch, method: Method, views: list[Array]
 ) -> None:
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(ensembed.reliability.estimate, "reliability", found(WEIGHTS, calls))
+    monkeypatch.setattr(ensembed.reliability.trust_estimate, "reliability", found(WEIGHTS, calls))
     wanting = method.with_weights("reliability")
     assert wanting.weighting == "reliability"
     meta: Meta = wanting.fit(views)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import ensembed.reliability.estimate
 import ensembed.reliability.likeness
+import ensembed.reliability.trust_estimate
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders import DemoEncoder
 from ensembed.errors import InputError, ViewError
@@ -63,7 +63,7 @@ def test_the_number_of_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -
     whole = compare(views)
     monkeypatch.setattr(ensembed.reliability.likeness, "_COSINES", 3 * 50 * 7)
     monkeypatch.setattr(ensembed.reliability.likeness, "_BLOCK", 6)
-    monkeypatch.setattr(ensembed.reliability.estimate, "_BLOCK", 6)
+    monkeypatch.setattr(ensembed.reliability.trust_estimate, "_BLOCK", 6)
     np.testing.assert_allclose(_matrices(compare(views)), _matrices(whole), atol=1e-12)
 
 
@@ -210,7 +210,7 @@ def test_rows_may_be_chosen() -> None:
 
 def test_stored_views_are_read_in_stretches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ensembed.reliability.likeness, "_BLOCK", 7)
-    monkeypatch.setattr(ensembed.reliability.estimate, "_BLOCK", 7)
+    monkeypatch.setattr(ensembed.reliability.trust_estimate, "_BLOCK", 7)
     corpus = ListCorpus([f"{a} {b} {c}" for a in "abcd" for b in "efgh" for c in "ijkl"])
     encoders = [DemoEncoder(dim=8, seed=seed) for seed in range(2)]
     views = ViewStore(tmp_path, shard_rows=5).embed_all(corpus, encoders)

@@ -16,7 +16,7 @@ from ensembed.errors import DatasetError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.sts import Pairs, pearson, spearman
 from ensembed.tasks import Classification, Clustering, GradedPairs, PairClassification, Ranking, Reranking
-from ensembed.tasks.label_tasks import nearest_centroid, nearest_neighbours, v_measure
+from ensembed.tasks.class_and_cluster_tasks import nearest_centroid, nearest_neighbours, v_measure
 from ensembed.tasks.pair_tasks import average_precision
 from ensembed.tasks.task import Measuring, VectorTask, draws, mean_of
 

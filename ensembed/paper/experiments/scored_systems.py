@@ -16,7 +16,7 @@ from ensembed.methods import Auto, Method, UpProjection
 from ensembed.paper.findings import DEV, MEAN, NO_CORPUS, Change, Changes, Kind, Scatter, System, mean_score
 from ensembed.paper.laboratory import Laboratory, Outcome, Trial
 from ensembed.reliability import reliability
-from ensembed.reliability.estimate import Decided
+from ensembed.reliability.trust_estimate import Decided
 from ensembed.sts.datasets import Dataset, Pairs
 from ensembed.sts.protocol import PartScore, Protocol, Result, Score, ranks, score
 from ensembed.support.provenance import provenance

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ensembed.errors import InputError
 from ensembed.reliability.agreement import weight_factors
-from ensembed.reliability.estimate import CONFIDENCE, Reliability
+from ensembed.reliability.trust_estimate import CONFIDENCE, Reliability
 
 Matrix64 = NDArray[np.float64]
 

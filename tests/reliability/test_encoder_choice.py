@@ -10,8 +10,8 @@ import pytest
 from ensembed.errors import InputError
 from ensembed.reliability import Reliability
 from ensembed.reliability.agreement import weight_factors
-from ensembed.reliability.choice import POINTS, TRUTH, choose, expected
-from ensembed.reliability.estimate import CONFIDENCE
+from ensembed.reliability.encoder_choice import POINTS, TRUTH, choose, expected
+from ensembed.reliability.trust_estimate import CONFIDENCE
 
 
 def estimate_of(standing: list[float], r: float = 0.6, **facts: Any) -> Reliability:  # noqa: ANN401 - any field

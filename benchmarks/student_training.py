@@ -44,9 +44,16 @@ def random_job(folder: Path, layers: int, batch_size: int) -> Job:
             writer.append(ids, generator.standard_normal((len(some), HIDDEN)))
     weights = {name: generator.normal(0, 0.02, shape).astype(np.float32) for name, shape in bert_shapes(config).items()}
     weights |= {name: np.ones_like(array) for name, array in weights.items() if name.endswith("LayerNorm.weight")}
-    training = {"epochs": 1, "batch_size": batch_size, "learning_rate": 1e-4, "whiten": 0.0, "leading": []}
+    training = {"epochs": 1, "batch_size": batch_size, "learning_rate": 1e-4, "whiten": 0.0, "near": 0.0, "leading": []}
     source = {"corpus": "", "corpus_key": "", "start": [], "teacher": {"name": "", "members": []}}
-    facts = {"student": "bert", "dim": HIDDEN, "vocabulary": VOCABULARY, "max_length": 128, "bert": config}
+    facts = {
+        "student": "bert",
+        "dim": HIDDEN,
+        "vocabulary": VOCABULARY,
+        "max_length": 128,
+        "variants": 0,
+        "bert": config,
+    }
     facts |= {"training": {**training, "patience": None, "seed": 0}, "source": source}
     return finish_job(folder, weights, b"{}", facts)
 
@@ -93,6 +100,7 @@ def measure(layers: int, batch_size: int, rate: float) -> dict[str, float]:
     import torch
 
     from ensembed.distil.bert_student import BertStudent
+    from ensembed.distil.student_training import Loss
 
     with tempfile.TemporaryDirectory(prefix="ensembed-bench-") as folder:
         job = random_job(Path(folder) / "job", layers, batch_size)
@@ -100,11 +108,11 @@ def measure(layers: int, batch_size: int, rate: float) -> dict[str, float]:
         batches = list(_batches(job, batch_size))
         lengths = [-(-int(job.lengths[rows].max()) // 8) * 8 for rows in batches]
         for length in sorted(set(lengths)):
-            student.step(job.rows(batches[lengths.index(length)]), 1e-4, ())
+            student.step(job.rows(batches[lengths.index(length)]), 1e-4, Loss())
         torch.cuda.synchronize()
         start = time.perf_counter()
         for rows in batches:
-            student.step(job.rows(rows), 1e-4, ())
+            student.step(job.rows(rows), 1e-4, Loss())
         torch.cuda.synchronize()
         step = (time.perf_counter() - start) / len(batches)
         start = time.perf_counter()

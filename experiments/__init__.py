@@ -15,6 +15,7 @@
     python -m experiments.translate_table   maps between encoders: results/translate.md
     python -m experiments.translate_ceiling non-linear maps between them: results/translate-ceiling.md
     python -m experiments.tuning_table      tuning on a few labelled pairs: results/tuning.md
+    python -m experiments.weights_ceiling   weights chosen with the labels: results/weights-ceiling.md
     python -m experiments.words_table       word vectors under several poolings: results/words.md
 
 They import the package; nothing in the package imports them.

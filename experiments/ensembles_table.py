@@ -42,8 +42,8 @@ _OTHER_CORPORA = {
     "news": "leipzig_eng_news_2016_raw.txt.gz",
 }
 _LINES = 6000
-# Members within this of each other are near-equals, where an ensemble has most to give.
-_NEAR = 0.04
+NEAR = 0.04
+"""Members within this of each other are near-equals, where an ensemble has most to give."""
 _WITHIN = 0.003
 
 Cells = tuple[list[str], list[list[str]]]
@@ -71,10 +71,10 @@ def summary(ensembles: Ensembles) -> list[str]:
     lines = [ours_says, *_first(ensembles), paper_says, _resisting(ensembles), _beaten(ensembles, paper), within_says]
     right = sum(ensembles.best_member(case.members, "pearson")[0] == case.trust.best for case in ensembles.combined)
     lines.append(f"The member trusted most, found without labels, is the best by Pearson's r in {right} of {many}.")
-    if near := [case for case in ensembles.combined if _gap(ensembles, case.members) <= _NEAR]:
+    if near := [case for case in ensembles.combined if _gap(ensembles, case.members) <= NEAR]:
         gains = Regrets(tuple(ensembles.regret(case.members, case.method(AUTO)) for case in near))
         lines.append(
-            f"Where the two best members are within {100 * _NEAR:g} points of each other ({len(near)} ensembles), auto "
+            f"Where the two best members are within {100 * NEAR:g} points of each other ({len(near)} ensembles), auto "
             f"is above the best by {_points(-gains.mean.pearson)}/{_points(-gains.mean.spearman)} in the mean."
         )
     if changes := [ensembles.change(case) for case in ensembles.additions]:

@@ -12,7 +12,8 @@ import ensembed
 
 # The command line's docstrings are help texts, importing `__main__` runs it, and kernels need triton, which comes with
 # torch for GPUs.
-SKIPPED = ("ensembed.cli", "ensembed.__main__", "ensembed.methods.autoencoder.triton_kernels")
+KERNELS = ("ensembed.methods.autoencoder.triton_kernels", "ensembed.distil.bert_kernels")
+SKIPPED = ("ensembed.cli", "ensembed.__main__", *KERNELS)
 FOUND = [module.name for module in pkgutil.walk_packages(ensembed.__path__, "ensembed.")]
 MODULES = ["ensembed", *(name for name in FOUND if not name.startswith(SKIPPED))]
 

@@ -18,6 +18,7 @@ IMPORTERS = ("import_extra", "import_module", "find_spec", "__import__")
 # Files that import a library when they are imported themselves, which happens inside functions only.
 AT_THE_TOP = {
     "torch": {
+        "distil/bert_kernels.py",
         "distil/bert_student.py",
         "distil/static_student.py",
         "distil/student_training.py",
@@ -46,6 +47,7 @@ IN_FUNCTIONS = {
     "ray": {
         "engines/ray/ray_engine.py",
         "engines/ray/ray_training.py",
+        "engines/ray/row_blocks.py",
         "engines/ray/shard_worker.py",
         "engines/ray/view_filling.py",
         "engines/ray/worker_encoder.py",

@@ -41,8 +41,9 @@ def test_it_says_by_how_much_every_method_beats_the_best_of_two_similar_members(
     assert {one.member for one in on_mean} == {"single:minilm"}
     gains = sorted(100 * one.difference for one in on_mean if one.label != OWN and one.metric == "pearson")
     assert f"all of the paper's methods beat it, by {gains[0]:.1f} to {gains[-1]:.1f} points" in WORDS
-    assert max(FINDINGS.systems, key=lambda system: system.score("mean").pearson).label == "meta:svd"
-    assert "SVD is the best of all here, and above `auto`" in WORDS
+    own = [100 * one.difference for one in on_mean if one.label == OWN and one.metric == "pearson"]
+    assert own[0] < gains[0]
+    assert "That is less than any of the paper's methods gains here" in WORDS
 
 
 def test_it_says_plainly_how_far_the_default_method_is_from_the_best_member() -> None:
@@ -55,7 +56,7 @@ def test_it_says_plainly_how_far_the_default_method_is_from_the_best_member() ->
         metric: [outcome(one) for (dataset, of), one in own.items() if of == metric and dataset != "mean"]
         for metric in METRICS
     }
-    assert {metric: found.count("above") for metric, found in outcomes.items()} == {"pearson": 6, "spearman": 6}
+    assert {metric: found.count("above") for metric, found in outcomes.items()} == {"pearson": 5, "spearman": 6}
     assert not any("below" in found for found in outcomes.values())
     [system] = [one for one in FINDINGS.systems if one.label == OWN]
     assert f"with {system.dim} dimensions" in WORDS
@@ -78,9 +79,7 @@ def test_the_figures_of_the_pair_are_those_that_the_demo_wrote() -> None:
         f"{100 * means[label]['pearson']:.1f}/{100 * means[label]['spearman']:.1f}"
         for label in ("single:wordllama", "meta:svd", "meta:ae", "meta:gcca", "meta:auto")
     )
-    assert f"{best} for the best member, {svd} for svd, {ae} for ae, while gcca gains nothing)" in WORDS
-    assert f"and so is `Auto`, which is not the best there: {auto} (" in WORDS
-    assert gcca == best
+    assert f"svd has {svd} and ae {ae}, where the best member has {best} (gcca {gcca}, `auto` {auto};" in WORDS
     assert means["single:wordllama"]["pearson"] < means["meta:auto"]["pearson"] < means["meta:svd"]["pearson"]
 
 
@@ -107,7 +106,9 @@ def test_the_short_table_has_the_figures_of_the_long_ones() -> None:
     means = {row["cells"]["system"]: row["cells"]["mean"] for row in costs}
     for start, label in (
         ("| minilm, the best member |", "single:minilm"),
+        ("| use-m3 |", "single:use-m3"),
         ("| the paper's GCCA |", "meta:gcca"),
+        ("| the paper's SVD |", "meta:svd"),
         ("| ensembed's default, `auto` |", OWN),
     ):
         [line] = [line for line in README.splitlines() if line.startswith(start)]

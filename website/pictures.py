@@ -80,7 +80,7 @@ def cost(table: dict[str, Any]) -> str:
     left, right, top, bottom = 44, 388, 12, 300
     low, high = math.floor(min(y for *_, y in points)) - 1, math.ceil(max(y for *_, y in points)) + 1
     # A logarithmic scale of time: a static encoder is a hundred times as fast as a transformer.
-    first, last = math.log10(min(x for _, x, _ in points)) - 0.15, math.log10(max(x for _, x, _ in points)) + 0.25
+    first, last = math.log10(min(x for _, x, _ in points)) - 0.15, math.log10(max(x for _, x, _ in points)) + 0.45
 
     def across(ms: float) -> float:
         return left + (math.log10(ms) - first) / (last - first) * (right - left)
@@ -107,14 +107,15 @@ def cost(table: dict[str, Any]) -> str:
         _text((left + right) / 2, bottom + 60, f"upwards: Pearson's r x 100, mean of {sets} test sets", "soft")
     )
     # Systems of the same members take the same time: their names are listed, with a line to the point.
-    listed = sorted((p for p in points if across(p[1]) > 300), key=lambda p: -p[2])
+    listed = sorted((p for p in points if not p[0].startswith("single:")), key=lambda p: -p[2])
+    edge = max(across(ms) for _, ms, _ in listed) + 24
     for index, (name, ms, score) in enumerate(listed):
         y, x = top + 26 + 22 * index, across(ms)
-        parts.append(f'<path class="edge" d="M{x:.1f} {up(score):.1f}L286 {y - 5:.1f}"/>')
-        parts.append(_text(282, y, _label(name, score), "", "end"))
+        parts.append(f'<path class="edge" d="M{x:.1f} {up(score):.1f}L{edge - 4:.1f} {y - 5:.1f}"/>')
+        parts.append(_text(edge, y, _label(name, score), "", "start"))
     for name, ms, score in points:
         parts.append(_dot(across(ms), up(score), _COLOURS.get(name, "one" if name.startswith("single:") else "three")))
-    for name, ms, score in (p for p in points if across(p[1]) <= 300):
+    for name, ms, score in (p for p in points if p not in listed):
         anchor, shift = ("start", 10) if across(ms) < 200 else ("end", -10)
         parts.append(_text(across(ms) + shift, up(score) + 18, _label(name, score), "", anchor))
     words = "; ".join(f"{name} {ms:.2f} ms, {score:.1f}" for name, ms, score in points)

@@ -75,7 +75,7 @@ SUMMARIES = {
     "serve": "Serve MODEL (a saved model's folder, an encoder's name) over HTTP.",
     "bench": "Measure what the members of an ensemble cost on this machine.",
 }
-_RESUMABLE = frozenset(SUMMARIES) - {"encoders", "encode", "similarity", "evaluate", "push", "search", "serve", "bench"}
+_RESUMABLE = frozenset(SUMMARIES) - {"encoders", "encode", "similarity", "push", "search", "serve", "bench"}
 
 
 class OnDemandGroup(click.Group):

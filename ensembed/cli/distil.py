@@ -64,6 +64,18 @@ def _dimensions(_context: click.Context, _parameter: click.Parameter, value: str
     type=click.FloatRange(0, 1),
     help="How far dimensions are made equal after training. [default: 0.5; of a transformer 0]",
 )
+@click.option(
+    "--near",
+    type=click.FloatRange(0),
+    help="How much the loss looks at which sentences of a batch are near. [default: 0.3; of a transformer 0]",
+)
+@click.option(
+    "--variants",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Train on N changed versions of each sentence, too, which the teacher encodes. [default: 0]",
+)
 @click.option("--patience", type=POSITIVE, help="Stop after so many checks without a rise. [default: never]")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of all that is chosen at random.")
 @click.option("--device", help="Where to train: cpu, cuda, cuda:1. [default: a GPU if there is one]")

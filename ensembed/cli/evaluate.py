@@ -29,11 +29,13 @@ from ensembed.sts import (
 )
 from ensembed.sts.find import TESTS, find_sts, text_version
 from ensembed.support.provenance import provenance
+from ensembed.views import ViewStore
 
 if TYPE_CHECKING:
     from ensembed.tasks import Task, TaskResults
 
 _MTEB = "mteb:"
+_WAIT = 600.0  # seconds, by default, for another evaluation that encodes the same STS sentences
 
 
 @click.command()
@@ -79,7 +81,8 @@ def evaluate(
     A task is search (nDCG@10, MAP, recall@100), reranking (MAP, MRR), texts with labels (clusters: V-measure; classes:
     accuracy) or pairs (average precision, or correlations). docs/guides/evaluate.md shows the files. Every ensemble
     among MODELS is compared with the best single encoder among them by a paired bootstrap test. Vectors are kept in the
-    store: an interrupted evaluation encodes no text again.
+    store: an interrupted evaluation encodes no text again. Without --wait, another process that encodes the same STS
+    sentences is waited for, at most ten minutes.
 
     \b
     Examples:
@@ -100,10 +103,10 @@ def evaluate(
         sources = tuple(dict.fromkeys(name for text in models for name in split_names(text)))
         opened = {source: how.open_model(source, progress, beside=sources) for source in sources}
         if datasets:
-            corpus = ListCorpus(distinct_sentences(datasets))
-            views = model_vectors(corpus, list(opened.values()), how.views, progress=progress)
-            for source, view in zip(opened, views, strict=True):
-                results[source] = _score(np.asarray(view[:]), datasets, protocol)
+            corpus, store = ListCorpus(distinct_sentences(datasets)), ViewStore(how.store, wait=how.wait or _WAIT)
+            views = model_vectors(corpus, list(opened.values()), store, progress=progress)
+            scores = [_score(np.asarray(view[:]), datasets, protocol) for view in views]
+            results = dict(zip(opened, scores, strict=True))
         if chosen:
             from ensembed.tasks import evaluate_tasks
 

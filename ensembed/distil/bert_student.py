@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from subprocess import SubprocessError
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ensembed.distil.distil_job import Job, Rows, split_rows
-from ensembed.distil.student_training import Student, cosine_loss
+from ensembed.distil.distil_job import Job, Rows
+from ensembed.distil.student_training import Loss, Student
 from ensembed.encoders.base import PROBES, Encoder, naming_failures
 from ensembed.errors import EncoderError, ModelError
 from ensembed.numerics.row_matrices import unit_rows
@@ -24,6 +26,14 @@ if TYPE_CHECKING:
 HEAD = "head.weight"
 HEAD_BIAS = "head.bias"
 FUSED = "attention.self.qkv"
+_LAYER = tuple(
+    f"{part}.{kind}"
+    for part in (
+        *(FUSED, "attention.output.dense", "attention.output.LayerNorm"),
+        *("intermediate.dense", "output.dense", "output.LayerNorm"),
+    )
+    for kind in ("weight", "bias")
+)
 _PARTS = tuple(f"attention.self.{part}" for part in ("query", "key", "value"))
 _MULTIPLE = 8  # of which the length of padded sentences is one on CUDA: a graph for each, and rows that begin aligned
 _RIDGE_SENTENCES = 4096
@@ -33,6 +43,22 @@ _CLIP = 1.0  # the largest length of a gradient
 _BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
 _SAME = 0.9999  # the least cosine of vectors that are the same but for rounding
+
+
+Layer: TypeAlias = Callable[[Tensor, Tensor, int, float, Sequence[Tensor]], Tensor]
+"""A layer of BERT: hidden states [b, l, h], whom each token may look at, heads, epsilon, weights as in `_LAYER`."""
+
+
+def bert_layer(X: Tensor, allowed: Tensor, heads: int, epsilon: float, weights: Sequence[Tensor]) -> Tensor:
+    """Return the hidden states after a layer; `allowed` [b, heads, l, l] is added before the softmax."""
+    qkv, qkv_bias, out, out_bias, scale, shift, up, up_bias, down, down_bias, last_scale, last_shift = weights
+    b, length, _ = X.shape
+    # One gradient for all three, where indices make three to be filled and added.
+    Q, K, V = functional.linear(X, qkv, qkv_bias).view(b, length, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+    A = functional.scaled_dot_product_attention(Q, K, V, attn_mask=allowed).transpose(1, 2).reshape(b, length, -1)
+    X = functional.layer_norm(X + functional.linear(A, out, out_bias), scale.shape, scale, shift, epsilon)
+    H = functional.linear(functional.gelu(functional.linear(X, up, up_bias)), down, down_bias)
+    return functional.layer_norm(X + H, last_scale.shape, last_scale, last_shift, epsilon)
 
 
 class BertNetwork:
@@ -47,6 +73,19 @@ class BertNetwork:
         self._heads, self._layers = int(config["num_attention_heads"]), int(config["num_hidden_layers"])
         self._epsilon = float(config["layer_norm_eps"])
         self._parameters = parameters
+        self._fused: Layer | None = None
+        self._longest = 0
+
+    def fuse(self) -> None:
+        """From now on, compute layers of short sentences with our own kernels.
+
+        Raises:
+            ImportError, RuntimeError, OSError: triton, or the C compiler that it needs, is missing.
+        """
+        from ensembed.distil.bert_kernels import LONGEST, check_heads, fused_layer
+
+        check_heads(int(self._parameters[f"encoder.layer.0.{FUSED}.weight"].shape[1]), self._heads)
+        self._fused, self._longest = fused_layer, LONGEST
 
     def pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the mean hidden states [b, h] of sentences: token numbers [b, l], and which of them are tokens."""
@@ -54,29 +93,21 @@ class BertNetwork:
         b, length = ids.shape
         X = functional.embedding(ids, P["embeddings.word_embeddings.weight"])
         X = X + P["embeddings.position_embeddings.weight"][:length]
-        X = self._norm("embeddings.LayerNorm", X + P["embeddings.token_type_embeddings.weight"][0])
+        X = X + P["embeddings.token_type_embeddings.weight"][0]
+        norm = P["embeddings.LayerNorm.weight"]
+        X = functional.layer_norm(X, norm.shape, norm, P["embeddings.LayerNorm.bias"], self._epsilon)
         X = X.to(P[f"encoder.layer.0.{FUSED}.weight"].dtype)
-        # Made once, as numbers to add: a mask of truth values is turned into them in every layer.
-        allowed = torch.zeros(mask.shape, dtype=X.dtype, device=X.device).masked_fill_(~mask, -math.inf)
-        allowed = allowed[:, None, None, :].expand(b, self._heads, length, length)
-        for i in range(self._layers):
-            layer = f"encoder.layer.{i}"
-            QKV = self._linear(f"{layer}.{FUSED}", X).view(b, length, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
-            Q, K, V = QKV.unbind(0)  # one gradient for all three, where indices make three to be filled and added
-            A = functional.scaled_dot_product_attention(Q, K, V, attn_mask=allowed)
-            A = self._linear(f"{layer}.attention.output.dense", A.transpose(1, 2).reshape(b, length, -1))
-            X = self._norm(f"{layer}.attention.output.LayerNorm", X + A)
-            H = self._linear(f"{layer}.output.dense", functional.gelu(self._linear(f"{layer}.intermediate.dense", X)))
-            X = self._norm(f"{layer}.output.LayerNorm", X + H)
         counts = mask.sum(dim=1, keepdim=True).clamp(min=1)
+        if self._fused is not None and length <= self._longest:
+            layer, allowed = self._fused, counts[:, 0].int()
+        else:
+            # Made once, as numbers to add: a mask of truth values is turned into them in every layer.
+            layer, allowed = bert_layer, torch.zeros(mask.shape, dtype=X.dtype, device=X.device)
+            allowed = allowed.masked_fill_(~mask, -math.inf)[:, None, None, :].expand(b, self._heads, length, length)
+        for i in range(self._layers):
+            weights = [P[f"encoder.layer.{i}.{name}"] for name in _LAYER]
+            X = layer(X, allowed, self._heads, self._epsilon, weights)
         return (X * mask[:, :, None]).sum(dim=1, dtype=torch.float32) / counts
-
-    def _linear(self, name: str, X: Tensor) -> Tensor:
-        return functional.linear(X, self._parameters[f"{name}.weight"], self._parameters[f"{name}.bias"])
-
-    def _norm(self, name: str, X: Tensor) -> Tensor:
-        weight, bias = self._parameters[f"{name}.weight"], self._parameters[f"{name}.bias"]
-        return functional.layer_norm(X, weight.shape, weight, bias, self._epsilon)
 
 
 def fused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -145,7 +176,10 @@ class BertStudent(Student):
             layers = {name: tensor for name, tensor in self._masters.items() if name.startswith("encoder.")}
             self._copies = {name: tensor.detach().bfloat16().requires_grad_() for name, tensor in layers.items()}
         self._parameters = self._masters | self._copies
-        self._network = BertNetwork(job.facts["bert"], self._parameters)
+        self._config = job.facts["bert"]
+        self._network = BertNetwork(self._config, self._parameters)
+        if device.type == "cuda":
+            self._fuse()
         if HEAD not in self._masters:
             for name, tensor in zip((HEAD, HEAD_BIAS), self._ridge(job), strict=True):
                 self._masters[name] = self._parameters[name] = tensor.requires_grad_()
@@ -156,15 +190,29 @@ class BertStudent(Student):
         self._batch_size = int(job.facts["training"]["batch_size"])
         self._graphs: dict[int, _Graph] = {}
 
-    def step(self, rows: Rows, rate: float, leading: Sequence[int]) -> Tensor:
+    def _fuse(self) -> None:
+        """Compute with our own kernels, if they can be made here."""
+        network = BertNetwork(self._config, self._parameters)
+        try:
+            network.fuse()
+            ids = torch.zeros(2, _MULTIPLE, dtype=torch.int64, device=self._device)
+            torch.autograd.grad(network.pooled(ids, ids == 0).sum(), list(self._copies.values()))
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except (ImportError, RuntimeError, OSError, SubprocessError) as error:  # triton is for Linux: compiler, headers
+            warnings.warn(f"training slower, without our own kernels: {error}", RuntimeWarning, stacklevel=2)
+        else:
+            self._network = network
+
+    def step(self, rows: Rows, rate: float, loss: Loss) -> Tensor:
         """Take one step of AdamW, with gradients of bounded length."""
         batch = self._batch(rows)
         self._rate.fill_(rate)
         if self._device.type != "cuda" or len(rows.targets) != self._batch_size:
-            return self._update(batch.on(self._device), leading)
+            return self._update(batch.on(self._device), loss)
         length = batch.ids.shape[1]
         if length not in self._graphs:
-            self._graphs[length] = self._recorded(batch, leading)
+            self._graphs[length] = self._recorded(batch, loss)
         graph = self._graphs[length]
         for place, tensor in zip(graph.batch, batch, strict=True):
             place.copy_(tensor, non_blocking=True)
@@ -178,35 +226,35 @@ class BertStudent(Student):
         tensors = (torch.from_numpy(array) for array in arrays)
         return _Batch(*(tensor.pin_memory() if self._device.type == "cuda" else tensor for tensor in tensors))
 
-    def _recorded(self, batch: _Batch, leading: Sequence[int]) -> _Graph:
+    def _recorded(self, batch: _Batch, loss: Loss) -> _Graph:
         """Record the kernels of a step for batches of this shape; nothing is computed yet."""
         places = batch.on(self._device)
         stream = torch.cuda.Stream(self._device)
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
-            self._gradients(places, leading)  # libraries allocate at their first call, which a recording cannot
+            self._gradients(places, loss)  # libraries allocate at their first call, which a recording cannot
         torch.cuda.current_stream(self._device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         pool = next((known.graph.pool() for known in self._graphs.values()), None)
         with torch.cuda.graph(graph, pool=pool):
-            loss = self._update(places, leading)
-        return _Graph(graph, places, loss)
+            value = self._update(places, loss)
+        return _Graph(graph, places, value)
 
-    def _gradients(self, batch: _Batch, leading: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+    def _gradients(self, batch: _Batch, loss: Loss) -> tuple[Tensor, list[Tensor]]:
         """Return the loss, and its gradients in float32, in the order of the masters."""
         self._copy()
-        loss = cosine_loss(self._head(batch), batch.targets, leading)
+        value = loss(self._head(batch), batch.targets)
         names = list(self._masters)
-        gradients = torch.autograd.grad(loss, [self._parameters[name] for name in names])
+        gradients = torch.autograd.grad(value, [self._parameters[name] for name in names])
         whole = [torch.empty_like(g, dtype=torch.float32) if g.dtype != torch.float32 else g for g in gradients]
         halves = [k for k, gradient in enumerate(gradients) if gradient is not whole[k]]
         if halves:
             torch._foreach_copy_([whole[k] for k in halves], [gradients[k] for k in halves])
-        return loss.detach(), whole
+        return value.detach(), whole
 
-    def _update(self, batch: _Batch, leading: Sequence[int]) -> Tensor:
+    def _update(self, batch: _Batch, loss: Loss) -> Tensor:
         """Change the weights by one step, and return the loss."""
-        loss, gradients = self._gradients(batch, leading)
+        value, gradients = self._gradients(batch, loss)
         with torch.no_grad():
             self._steps += 1
             length = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
@@ -227,7 +275,7 @@ class BertStudent(Student):
                     maximize=False,
                     grad_scale=scale,
                 )
-        return loss
+        return value
 
     def _copy(self) -> None:
         """Make the copies that the layers compute with."""
@@ -262,7 +310,7 @@ class BertStudent(Student):
 
     def _ridge(self, job: Job) -> tuple[Tensor, Tensor]:
         """Return the head [d, h] and its bias that predict the teacher's vectors best."""
-        _, to_train = split_rows(len(job), int(job.facts["training"]["seed"]))
+        _, to_train = job.split()
         order = np.random.default_rng(0).permutation(to_train)[:_RIDGE_SENTENCES]
         order = order[np.argsort(job.lengths[order], kind="stable")]
         X, T = [], []

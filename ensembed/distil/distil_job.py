@@ -33,13 +33,14 @@ START = "start.safetensors"
 TOKENIZER = "tokenizer.json"
 LEAST_SENTENCES = 100
 _ARRAYS = {"tokens.npy": ("<u2", "<u4"), "offsets.npy": ("<i8",), "targets.npy": ("|i1",)}
-_FORMAT = 1
+_FORMAT = 2
 _TRAINING = {"epochs": int, "batch_size": int, "learning_rate": float, "whiten": float, "leading": [int], "seed": int}
-_TRAINING |= {"patience": (int, None)}
+_TRAINING |= {"near": float, "patience": (int, None)}
 _INGREDIENT = {"name": str, "licence": str}
 _SOURCE = {"corpus": str, "corpus_key": str, "start": [_INGREDIENT]}
 _SOURCE |= {"teacher": {"name": str, "members": [_INGREDIENT | {"weight": float}]}}
-_FACTS = {"student": str, "dim": int, "vocabulary": int, "max_length": int, "training": _TRAINING, "source": _SOURCE}
+_FACTS: dict[str, Any] = {"student": str, "dim": int, "vocabulary": int, "max_length": int, "variants": int}
+_FACTS |= {"training": _TRAINING, "source": _SOURCE}
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
 _BERT = {"layer_norm_eps": float} | dict.fromkeys((*_SIZES, "max_position_embeddings", "type_vocab_size"), int)
 _LINEAR = (
@@ -90,6 +91,12 @@ class Job:
 
     def __len__(self) -> int:
         return int(self.targets.shape[0])
+
+    def split(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows that are held out, and those to train on: variants, the last rows, are never held out."""
+        sentences = len(self) - int(self.facts["variants"])
+        held, rest = split_rows(sentences, int(self.facts["training"]["seed"]))
+        return held, np.concatenate([rest, np.arange(sentences, len(self))])
 
     @property
     def identity(self) -> str:
@@ -165,7 +172,9 @@ def _check_facts(facts: Mapping[str, Any]) -> None:
     counts += [*training["leading"], 1 if training["patience"] is None else training["patience"]]
     if min(counts) < 1 or max([0, *training["leading"]]) >= dim or training["seed"] < 0:
         raise ValueError(f"{JOB} has {dim} dimensions, and the training {training}")
-    if set(training) != set(_TRAINING) or not (training["learning_rate"] > 0 and 0 <= training["whiten"] <= 1):
+    if set(training) != set(_TRAINING) or not (
+        training["learning_rate"] > 0 and 0 <= training["whiten"] <= 1 and 0 <= training["near"] < float("inf")
+    ):
         raise ValueError(f"{JOB} has the training {training}")
     if kind == "bert" and not (
         min(bert[name] for name in _BERT if name != "layer_norm_eps") > 0
@@ -182,6 +191,8 @@ def _check_arrays(facts: Mapping[str, Any], tokens: NDArray[Any], offsets: NDArr
     for array, (name, types) in zip((tokens, offsets, targets), _ARRAYS.items(), strict=True):
         if array.dtype.str not in types or array.ndim != (2 if name == "targets.npy" else 1):
             raise ValueError(f"{name} holds {array.dtype} of shape {array.shape}")
+    if not 0 <= facts["variants"] <= len(targets) - LEAST_SENTENCES:
+        raise ValueError(f"{facts['variants']} of its {len(targets)} rows are variants")
     if len(targets) < LEAST_SENTENCES or targets.shape[1] != facts["dim"]:
         raise ValueError(f"targets.npy has the shape {targets.shape}")
     if (len(offsets), offsets[0], offsets[-1]) != (len(targets) + 1, 0, len(tokens)):

@@ -5,31 +5,35 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.corpora.corpus import Corpus
+from ensembed.corpora.corpus import Corpus, TextCorpus
 from ensembed.distil.distil_job import (
     JOB,
     LEAST_SENTENCES,
     TOKENIZER,
     Job,
+    JobWriter,
     finish_job,
     is_job_folder,
     job_writer,
     read_weights,
     seal,
+    split_rows,
 )
 from ensembed.distil.fidelity import Fidelity, HeldOut
 from ensembed.distil.static_files import Precision, save_folder, static_files, without_unknown
 from ensembed.distil.student_card import student_card, teacher_facts
 from ensembed.distil.student_sources import StudentSource, StudentStart, open_student
 from ensembed.distil.teacher import Teacher, teacher_vectors
+from ensembed.distil.variants import write_variants
 from ensembed.encoders.base import Encoder
 from ensembed.encoders.token_ids import open_tokenizer
 from ensembed.errors import InputError, ModelError, ViewError
@@ -67,6 +71,8 @@ class Plan:
         max_length: the most tokens of a sentence that are looked at. None: 128.
         epochs, batch_size, learning_rate: of the training. None: what suits the student.
         whiten: how far the student's dimensions are made equal, from 0 to 1; see `Training`. None: what suits it.
+        near: how much the loss looks at which sentences of a batch are near each other. None: what suits the student.
+        variants: train on so many changed versions of each sentence, too.
         leading: leading dimensions that can be used alone.
         patience: checks on held-out sentences without a rise after which training stops. None: never.
         seed: seed of everything that is chosen at random.
@@ -83,6 +89,8 @@ class Plan:
     batch_size: int | None = None
     learning_rate: float | None = None
     whiten: float | None = None
+    near: float | None = None
+    variants: int = 0
     leading: tuple[int, ...] = ()
     patience: int | None = None
     seed: int = 0
@@ -91,7 +99,8 @@ class Plan:
         for name in ("dim", "sentences", "max_length", "epochs", "batch_size", "patience"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name), 1)
-        check_whole("seed", self.seed, 0)
+        for name in ("seed", "variants"):
+            check_whole(name, getattr(self, name), 0)
         for k in self.leading:
             check_whole("leading", k, 1)
         rate = self.learning_rate
@@ -99,6 +108,8 @@ class Plan:
             raise InputError(f"learning_rate must be a number above 0, not {rate!r}")
         if self.whiten is not None and not 0 <= self.whiten <= 1:
             raise InputError(f"whiten must be a number from 0 to 1, not {self.whiten!r}")
+        if self.near is not None and not 0 <= self.near < float("inf"):
+            raise InputError(f"near must be a number that is not negative, not {self.near!r}")
 
     def training(self, dim: int, source: StudentSource) -> dict[str, Any]:
         """Return how to train a student of so many dimensions."""
@@ -110,6 +121,7 @@ class Plan:
             "batch_size": self.batch_size or usual.batch_size,
             "learning_rate": self.learning_rate or usual.learning_rate,
             "whiten": usual.whiten if self.whiten is None else float(self.whiten),
+            "near": usual.near if self.near is None else float(self.near),
             "leading": sorted(set(self.leading), reverse=True),
             "patience": self.patience,
             "seed": self.seed,
@@ -276,20 +288,19 @@ def _prepared(
     except ViewError as error:
         raise ViewError(f"{teacher if isinstance(teacher, Path) else teacher.spec.name}: {error}") from error
     training = plan.training(taught.dim, source)
+    held = split_rows(len(distinct), plan.seed)[0]
     with job_writer(folder, source.vocabulary, taught.dim) as writer:
-        for start in range(0, len(corpus), _BLOCK):
-            stop = min(start + _BLOCK, len(corpus))
-            chosen = distinct[np.searchsorted(distinct, start) : np.searchsorted(distinct, stop)] - start
-            if len(chosen):
-                sentences = list(corpus.stretch(start, stop))
-                ids = source.token_ids([sentences[i] for i in chosen])
-                writer.append(ids, taught.targets(slice(start, stop))[chosen])
-            how.progress("prepare", stop, len(corpus))
+        _write_rows(writer, corpus, distinct, taught, source, how)
+        variants = 0
+        if plan.variants:
+            changed = np.delete(distinct, held)
+            variants = _write_variants(writer, teacher, corpus, changed, plan, taught, source, store, how)
     facts = {
         "student": source.kind,
         "dim": taught.dim,
         "vocabulary": source.vocabulary,
         "max_length": source.max_length,
+        "variants": variants,
         "training": training,
         **source.facts,
         "source": {
@@ -300,8 +311,47 @@ def _prepared(
             "start": source.ingredients,
         },
     }
-    start_of: StudentStart = source.start(folder, plan.seed, store, how.progress)
+    start_of: StudentStart = source.start(folder, held, plan.seed, store, how.progress)
     return finish_job(folder, start_of, source.tokenizer, facts)
+
+
+def _write_rows(
+    writer: JobWriter, corpus: Corpus, rows: NDArray[np.int64], taught: Teacher, source: StudentSource, how: Pass
+) -> None:
+    """Write the tokens and targets of some sentences of a corpus, whose vectors the teacher has."""
+    for start in range(0, len(corpus), _BLOCK):
+        stop = min(start + _BLOCK, len(corpus))
+        chosen = rows[np.searchsorted(rows, start) : np.searchsorted(rows, stop)] - start
+        if len(chosen):
+            sentences = list(corpus.stretch(start, stop))
+            ids = source.token_ids([sentences[i] for i in chosen])
+            writer.append(ids, taught.targets(slice(start, stop))[chosen])
+        how.progress("prepare", stop, len(corpus))
+
+
+def _write_variants(
+    writer: JobWriter,
+    teacher: Encoder | Path,
+    corpus: Corpus,
+    rows: NDArray[np.int64],
+    plan: Plan,
+    taught: Teacher,
+    source: StudentSource,
+    store: ViewStore,
+    how: Pass,
+) -> int:
+    """Write the variants of some sentences of a corpus, and return how many there are."""
+    if isinstance(teacher, Path):
+        raise InputError("variants are sentences that the teacher has to encode: name a model, not a file of vectors")
+    with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
+        file = Path(folder) / "variants.txt"
+        write_variants(file, corpus, rows, plan.variants, plan.seed)
+        if not file.stat().st_size:
+            return 0
+        changed = TextCorpus(file)
+        vectors = teacher_vectors(teacher, changed, store, how)
+        _write_rows(writer, changed, np.arange(len(changed)), replace(taught, vectors=vectors), source, how)
+        return len(changed)
 
 
 def _trained(

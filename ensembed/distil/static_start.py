@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ensembed.corpora.corpus import ListCorpus
-from ensembed.distil.distil_job import decode, split_rows
+from ensembed.distil.distil_job import decode
 from ensembed.encoders.base import Encoder
 from ensembed.encoders.static_encoder import StaticEncoder
 from ensembed.errors import InputError
@@ -59,12 +59,12 @@ class TokenRows:
     chosen: NDArray[np.bool_]
 
     @classmethod
-    def in_folder(cls, folder: Path, vocabulary: int, seed: int) -> TokenRows:
+    def in_folder(cls, folder: Path, vocabulary: int, held: NDArray[np.int64]) -> TokenRows:
         """Return the sentences of a job that is being prepared in a folder; those that are held out are not chosen."""
         names = ("tokens.npy", "offsets.npy", "targets.npy")
         arrays = [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in names]
         chosen = np.ones(len(arrays[2]), bool)
-        chosen[split_rows(len(chosen), seed)[0]] = False
+        chosen[held] = False
         return cls(arrays[0], arrays[1], arrays[2], vocabulary, chosen)
 
     @property

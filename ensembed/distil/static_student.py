@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ensembed.distil.distil_job import Job, Rows
-from ensembed.distil.student_training import Student, cosine_loss
+from ensembed.distil.student_training import Loss, Student
 
 _BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
@@ -23,6 +22,8 @@ class StaticStudent(Student):
     the batch, not on the vocabulary.
     """
 
+    by_neighbours = True
+
     def __init__(self, job: Job, device: Any) -> None:  # noqa: ANN401 - torch's own type
         vectors = torch.from_numpy(job.start()["vectors"].copy()).to(device)
         self._parameters = {"vectors": vectors, "weights": torch.zeros(len(vectors), 1, device=device)}
@@ -33,13 +34,13 @@ class StaticStudent(Student):
         self._scale = float(vectors.square().sum(1).mean().sqrt()) or 1.0
         self._device = device
 
-    def step(self, rows: Rows, rate: float, leading: Sequence[int]) -> Tensor:
+    def step(self, rows: Rows, rate: float, loss: Loss) -> Tensor:
         """Take one step."""
         used, places = torch.unique(torch.from_numpy(rows.tokens).to(self._device), return_inverse=True)
         parts = {name: tensor[used].requires_grad_() for name, tensor in self._parameters.items()}
         Y = _means(parts["vectors"], parts["weights"], places, torch.from_numpy(rows.offsets).to(self._device))
-        loss = cosine_loss(Y, torch.from_numpy(rows.targets).to(self._device), leading)
-        gradients = torch.autograd.grad(loss, list(parts.values()))
+        value = loss(Y, torch.from_numpy(rows.targets).to(self._device))
+        gradients = torch.autograd.grad(value, list(parts.values()))
         self._steps += 1
         shares = [1 - beta ** float(self._steps) for beta in _BETAS]
         with torch.no_grad():
@@ -49,7 +50,7 @@ class StaticStudent(Student):
                 self._first[name][used], self._second[name][used] = first, second
                 change = (first / shares[0]) / ((second / shares[1]).sqrt() + _EPSILON)
                 self._parameters[name][used] -= rate * change
-        return loss.detach()
+        return value.detach()
 
     def vectors(self, rows: Rows) -> Tensor:
         """Return the means."""

@@ -98,7 +98,7 @@ def student_card(name: str, facts: Mapping[str, Any], result: Mapping[str, Any])
         _MEANING,
         "## What went in",
         _ingredients(source),
-        _corpus(source, result["facts"]),
+        _corpus(source, result["facts"], facts["variants"]),
         "## How it was made",
         _training(facts, result),
         "## How to use it",
@@ -120,8 +120,9 @@ def _summary(facts: Mapping[str, Any]) -> str:
     )
 
 
-def _corpus(source: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    counts = f"{facts['sentences']:,} sentences to train on and {facts['held_out']:,} held out"
+def _corpus(source: Mapping[str, Any], facts: Mapping[str, Any], variants: int) -> str:
+    changed = f", {variants:,} of them changed versions of others," if variants else ""
+    counts = f"{facts['sentences']:,} sentences to train on{changed} and {facts['held_out']:,} held out"
     return (
         f"Corpus: {_escaped(source['corpus'])}, {counts} (key {source['corpus_key']}). The corpus and the members have "
         "licences of their own; what they ask for may apply to this student, too."
@@ -152,7 +153,8 @@ def _training(facts: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     leading = f", the first {', '.join(map(str, training['leading']))} dimensions too" if training["leading"] else ""
     epochs = f"{training['epochs']} epochs in batches of {training['batch_size']}, seed {training['seed']}"
     steps = f"{about['steps']} steps in {about['seconds']:g} seconds, the best of them {about['best_step']}"
-    return f"Loss 1 - cos{leading}; Adam with rate {training['learning_rate']:g}, {epochs}; {steps}."
+    near = f", and the divergence of near cosines times {training['near']:g}" if training["near"] else ""
+    return f"Loss 1 - cos{leading}{near}; Adam with rate {training['learning_rate']:g}, {epochs}; {steps}."
 
 
 def _escaped(text: str) -> str:

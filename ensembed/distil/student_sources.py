@@ -52,6 +52,7 @@ class Usual:
     batch_size: int
     learning_rate: float
     whiten: float
+    near: float
 
 
 class StudentSource(ABC):
@@ -84,8 +85,10 @@ class StudentSource(ABC):
         """Return the tokens of sentences that the student looks at."""
 
     @abstractmethod
-    def start(self, folder: Path, seed: int, store: ViewStore, progress: Progress) -> StudentStart:
-        """Return the first weights; the folder has the tokens and targets of the job."""
+    def start(
+        self, folder: Path, held: NDArray[np.int64], seed: int, store: ViewStore, progress: Progress
+    ) -> StudentStart:
+        """Return the first weights; the folder has the job's tokens and targets, whose rows `held` are held out."""
 
     @property
     @abstractmethod
@@ -109,7 +112,7 @@ class StaticSource(StudentSource):
     """A table of token vectors that start from encoders' vectors of each token's text, or at random."""
 
     kind = "static"
-    usual = Usual(epochs=6, batch_size=1024, learning_rate=2e-3, whiten=0.5)
+    usual = Usual(epochs=6, batch_size=1024, learning_rate=2e-3, whiten=0.5, near=0.3)
 
     def __init__(self, plan: Plan, teacher: Encoder | Path, *, threads: int | None, progress: Progress) -> None:
         if plan.start is None:
@@ -152,9 +155,11 @@ class StaticSource(StudentSource):
                 for ids in all_ids(self._tokenizer, cut, special=False)
             ]
 
-    def start(self, folder: Path, seed: int, store: ViewStore, progress: Progress) -> StudentStart:
+    def start(
+        self, folder: Path, held: NDArray[np.int64], seed: int, store: ViewStore, progress: Progress
+    ) -> StudentStart:
         """Return the table."""
-        rows = TokenRows.in_folder(folder, self.vocabulary, seed)
+        rows = TokenRows.in_folder(folder, self.vocabulary, held)
         parts = [self._features(encoder, store, progress) for encoder in self._encoders]
         features = np.concatenate(parts, axis=1) if parts else None
         return {"vectors": starting_table(features, rows, seed)}
@@ -178,7 +183,7 @@ class BertSource(StudentSource):
     """A BERT on the disk, all or some of its layers."""
 
     kind = "bert"
-    usual = Usual(epochs=3, batch_size=64, learning_rate=2e-4, whiten=0.0)
+    usual = Usual(epochs=3, batch_size=64, learning_rate=2e-4, whiten=0.0, near=0.0)
 
     def __init__(self, plan: Plan, *, threads: int | None, progress: Progress) -> None:
         bert = open_bert(plan.student, threads=threads, progress=progress)
@@ -206,7 +211,7 @@ class BertSource(StudentSource):
         with naming_failures(self._name):
             return first_ids(self._tokenizer, sentences, self.max_length)
 
-    def start(self, folder: Path, seed: int, store: ViewStore, progress: Progress) -> StudentStart:  # noqa: ARG002 - it has its weights
+    def start(self, *_: Any) -> StudentStart:  # noqa: ANN401 - it has its weights, and needs nothing
         """Return the weights; the head is found when training begins."""
         return dict(self._bert.tensors)
 

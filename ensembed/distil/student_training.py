@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ensembed.distil.distil_job import Job, Rows, seal, split_rows
+from ensembed.distil.distil_job import Job, Rows, decode, seal
 from ensembed.distil.fidelity import Fidelity, HeldOut
 from ensembed.errors import InputError, ModelError, TrainingError
 from ensembed.numerics.torch_device import checked_device, memory_errors
@@ -33,6 +33,10 @@ from ensembed.support.training_checkpoint import Checkpoint, State
 
 _KEEP_EVERY = 60.0  # seconds between checkpoints: an interruption loses at most this
 _LEAST_CHECKS = 10  # figures on held-out sentences per training, at least
+_SHARPNESS = 0.05  # of the softmax of cosines
+_NOTHING = -1e4  # the part of a sentence in its own shares, before the softmax
+_PLACES = 512  # sentences, at most, by which others are sorted
+_GROUP = 32  # sentences near each other in a batch
 _WHITENED = 8192  # sentences that the sizes of dimensions are taken from
 _FACTS = {"step": int, "best": float, "best_step": int, "since": int, "loss": float, "seconds": float}
 RESULT = "result.json"
@@ -50,6 +54,8 @@ class Training:
         leading: leading dimensions that are trained to be used alone, too (Matryoshka): each adds its loss.
         whiten: after training, each dimension is divided by its root mean square to this power, so that large ones do
             not outweigh the others in a cosine: 0 for nothing, 1 for full whitening.
+        near: what the second part of the loss counts, see `Loss`; batches of a static student then hold sentences that
+            are near each other.
         patience: stop when the figures on held-out sentences have not risen in so many checks. None: never.
         seed: seed of held-out sentences and batches.
     """
@@ -59,6 +65,7 @@ class Training:
     learning_rate: float = 1e-3
     leading: tuple[int, ...] = ()
     whiten: float = 0.5
+    near: float = 0.0
     patience: int | None = None
     seed: int = 0
 
@@ -68,14 +75,49 @@ class Training:
         return cls(**{**facts, "leading": tuple(facts["leading"])})
 
 
+@dataclass(frozen=True)
+class Loss:
+    """What a student is to make small: the mean of 1 - cos to its teacher's directions, and more if so asked.
+
+    Attributes:
+        leading: numbers of leading dimensions whose own 1 - cos is added.
+        near: what the batch's sentences say about each other counts. Each sentence gives the others a share by the
+            softmax of their cosines over `_SHARPNESS`; the divergence (Kullback and Leibler's) of the student's
+            shares from the teacher's is added, times this.
+    """
+
+    leading: tuple[int, ...] = ()
+    near: float = 0.0
+
+    def __call__(self, Y: Tensor, T: Tensor) -> Tensor:
+        """Return the loss of the student's vectors [b, d] of a batch, given the teacher's."""
+        loss = torch.zeros((), device=Y.device)
+        for y, t in ((Y, T), *((Y[:, :k], T[:, :k]) for k in self.leading)):
+            loss = loss + (1 - torch.nn.functional.cosine_similarity(y, t, dim=1, eps=1e-6)).mean()
+        return loss + self.near * _divergence(Y, T) if self.near else loss
+
+
+def _divergence(Y: Tensor, T: Tensor) -> Tensor:
+    """Return how much the shares that sentences give each other differ, in the mean over the batch."""
+    itself = torch.eye(len(Y), dtype=torch.bool, device=Y.device)
+    student, teacher = (
+        (V @ V.T / _SHARPNESS).masked_fill(itself, _NOTHING).log_softmax(1)
+        for V in (torch.nn.functional.normalize(X, dim=1, eps=1e-6) for X in (Y, T))
+    )
+    return (teacher.exp() * (teacher - student)).sum(1).mean()
+
+
 class Student(ABC):
     """A network in training: its weights, its optimiser, and how a batch becomes vectors."""
 
     by_length: bool = False
     """Whether batches are of sentences of similar lengths."""
 
+    by_neighbours: bool = False
+    """Whether batches hold sentences that are near each other, if the loss looks at that."""
+
     @abstractmethod
-    def step(self, rows: Rows, rate: float, leading: Sequence[int]) -> Tensor:
+    def step(self, rows: Rows, rate: float, loss: Loss) -> Tensor:
         """Take one step on a batch and return its loss."""
 
     @abstractmethod
@@ -114,14 +156,6 @@ class Trained:
     saved: Fidelity
     leading: Mapping[int, Fidelity]
     facts: Mapping[str, Any]
-
-
-def cosine_loss(Y: Tensor, T: Tensor, leading: Sequence[int]) -> Tensor:
-    """Return the mean of 1 - cos over a batch [b, d], plus that of the leading dimensions alone."""
-    loss = (1 - torch.nn.functional.cosine_similarity(Y, T, dim=1, eps=1e-6)).mean()
-    for k in leading:
-        loss = loss + (1 - torch.nn.functional.cosine_similarity(Y[:, :k], T[:, :k], dim=1, eps=1e-6)).mean()
-    return loss
 
 
 def make_student(job: Job, device: Any) -> Student:  # noqa: ANN401 - torch's own type
@@ -163,7 +197,8 @@ class _Run:
 
     def __init__(self, job: Job, training: Training, student: Student, device: str) -> None:
         self._job, self._training, self._student = job, training, student
-        self._held, self._rows = split_rows(len(job), training.seed)
+        self._held, self._rows = job.split()
+        self._loss = Loss(training.leading, training.near)
         self._held_out = HeldOut(job.rows(self._held).targets)
         self._per_epoch = -(-len(self._rows) // training.batch_size)
         self._steps = self._per_epoch * training.epochs
@@ -188,7 +223,7 @@ class _Run:
         total = torch.zeros((), device=next(iter(best.values())).device)
         since_check = 0
         for rows in self._batches(facts["step"]):
-            total += self._student.step(self._job.rows(rows), self._rate(facts["step"]), self._training.leading)
+            total += self._student.step(self._job.rows(rows), self._rate(facts["step"]), self._loss)
             facts["step"] += 1
             since_check += 1
             if facts["step"] % self._every == 0 or facts["step"] == self._steps:
@@ -285,6 +320,8 @@ class _Run:
             batches = [order[start : start + size] for start in range(0, len(order), size)]
             if self._student.by_length:
                 batches = _by_length(order, self._job.lengths, size, random)
+            elif self._student.by_neighbours and self._training.near:
+                batches = _by_neighbours(order, self._job.targets, size, random)
             yield from batches[first - epoch * self._per_epoch if epoch == first // self._per_epoch else 0 :]
 
 
@@ -298,6 +335,25 @@ def _by_length(
         some = some[np.argsort(lengths[some], kind="stable")]
         batches += [some[begin : begin + size] for begin in range(0, len(some), size)]
     return [batches[k] for k in random.permutation(len(batches))]
+
+
+def _by_neighbours(
+    order: NDArray[np.int64], targets: NDArray[np.int8], size: int, random: np.random.Generator
+) -> list[NDArray[np.int64]]:
+    """Return batches of groups of sentences that are near each other under the teacher, and random groups beside them.
+
+    Sentences are sorted by the nearest of some random ones, and then cut into groups.
+    """
+    chosen = np.sort(order[: min(_PLACES, -(-len(order) // _GROUP))])  # about a group or more for each
+    places = torch.from_numpy(decode(targets[chosen])).T.contiguous()
+    nearest = [
+        (torch.from_numpy(decode(targets[rows])) @ places).argmax(1).numpy()
+        for rows in np.array_split(order, -(-len(order) // 8192))
+    ]
+    order = order[np.argsort(np.concatenate(nearest), kind="stable")]
+    groups = np.array_split(order, -(-len(order) // _GROUP))
+    mixed = np.concatenate([groups[k] for k in random.permutation(len(groups))])
+    return [mixed[start : start + size] for start in range(0, len(mixed), size)]
 
 
 @contextmanager

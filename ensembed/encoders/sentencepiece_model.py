@@ -157,11 +157,14 @@ class Rules:
             return text.translate(self._ascii)
         data, at = text.encode(), 0
         parts = []
-        while at < len(data):
-            part, size = self._longest(data, at)
-            parts.append(part)
-            at += size
-        return b"".join(parts).decode()
+        try:
+            while at < len(data):
+                part, size = self._longest(data, at)
+                parts.append(part)
+                at += size
+            return b"".join(parts).decode()
+        except (IndexError, UnicodeDecodeError) as error:
+            raise EncoderError(f"the rules of the SentencePiece model are damaged ({error})") from error
 
     def continues(self, character: str) -> bool:
         """Return whether a longer text that starts with this character is replaced."""

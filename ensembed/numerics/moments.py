@@ -151,7 +151,7 @@ def shifted_sums(views: Views, how: Pass, normalize: bool) -> tuple[Array64, Arr
         if threads is None and run.work < _SMALL:
             run.all_rows(_call, how.progress)
         else:
-            with ThreadPoolExecutor(threads or usual) as pool:
+            with ThreadPoolExecutor(threads or min(usual, available_cores())) as pool:
                 run.all_rows(pool.submit, how.progress)
     return run.shift.astype(np.float64), run.total, run.products
 
@@ -170,7 +170,7 @@ def one_blas_thread() -> Iterator[int]:
     with _LOCK:
         if not _INSIDE:
             pools = [pool["num_threads"] for pool in _blas().info()]
-            usual = min(max(pools, default=available_cores()), available_cores())
+            usual = max(pools) if pools else available_cores()
             _INSIDE.append((usual, _blas().limit(limits=1)))
         else:
             _INSIDE.append(_INSIDE[0])

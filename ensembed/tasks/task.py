@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, FloatArray
+from ensembed.paper.experiments.bootstrap import PERCENTILES
 
 Array: TypeAlias = NDArray[np.float64]
 Role: TypeAlias = Literal["query", "document", "text"]
@@ -24,7 +25,6 @@ EncodeTexts: TypeAlias = "Callable[[Encoder, Texts], FloatArray]"
 Statistic: TypeAlias = Callable[[Array], Array]
 """A measure of items that are counted several times: counts [b, n] -> values [b]."""
 
-PERCENTILES = (2.5, 97.5)
 # Counts at a time: a block of resamples of this many float64 stays small.
 _BLOCK = 1 << 22
 

@@ -67,3 +67,16 @@ def test_models_whose_vectors_vary_are_scored_without_the_store(
     assert main([*command[:-1], str(tmp_path / "other")]) == 0
     assert capsys.readouterr().out == kept
     assert not (tmp_path / "other").exists()
+
+
+def test_an_interrupted_evaluation_says_that_finished_work_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DemoEncoder, "embed", interrupt)
+    (tmp_path / "mine.tsv").write_text("5\ta red dog\ta red dog\n0\ta red dog\tblue skies\n")
+    options = ["--pairs", str(tmp_path / "mine.tsv"), "--store", str(tmp_path / "store")]
+    assert main(["evaluate", MEMBERS[0], *options]) == 130
+    assert "run the same command to continue" in capsys.readouterr().err

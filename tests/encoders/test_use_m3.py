@@ -42,6 +42,24 @@ def segmentations(text: str, pieces: frozenset[str]) -> list[list[str]]:
     return [[head, *tail] for head in heads for tail in segmentations(text[len(head) :], pieces)]
 
 
+def test_rules_of_random_bytes_fail_by_an_error_of_the_package() -> None:
+    """A trie may lead out of itself only for texts that nothing looks up when it is read."""
+    refused = 0
+    for seed in range(100):
+        chance = np.random.default_rng(seed)
+        size = int(chance.integers(1, 600))
+        units = chance.integers(0, 512, size).astype("<u4") | chance.integers(0, size, size).astype("<u4") << 10
+        try:
+            rules = Rules((4 * size).to_bytes(4, "little") + units.tobytes() + chance.bytes(100) + b"\0")
+        except (ValueError, IndexError, EncoderError):  # which `read_sentencepiece` names
+            continue
+        try:
+            rules.apply("é ü 中文 \U0001f600 ab")
+        except EncoderError:
+            refused += 1
+    assert refused
+
+
 @given(
     st.dictionaries(st.text("▁ab", min_size=1, max_size=4), st.floats(-20, -0.1), max_size=10),
     st.text("abc ", min_size=1, max_size=9),

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import oracles
@@ -319,3 +320,16 @@ def test_settings_of_the_process_are_restored_after_training(fails: bool) -> Non
     torch.set_num_threads(1)
     assert after == before
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no compiler"), subprocess.CalledProcessError(1, ["gcc"])])
+def test_training_goes_on_where_triton_cannot_compile(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def loss_kernel(*_: object) -> None:
+        raise error
+
+    module = "ensembed.methods.autoencoder.triton_kernels"
+    monkeypatch.setitem(sys.modules, module, cast("Any", SimpleNamespace(loss_kernel=loss_kernel)))
+    buffer, loss = SimpleNamespace(is_cuda=True), torch.zeros(())
+    stepper: Any = SimpleNamespace(_method=Autoencoder(), _buffers=[buffer], _loss=loss)
+    with pytest.warns(RuntimeWarning, match="without our own kernel"):
+        assert callable(training.Stepper._loss_function(stepper))

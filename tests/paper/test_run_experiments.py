@@ -223,7 +223,7 @@ def test_the_main_table_alone_leaves_the_rest_out(folder: Path, monkeypatch: pyt
     plan = Plan("make demo", main_only=True, seeds=1, resamples=400)
     findings = run_experiments(small_laboratory(folder), plan, WHAT)
     assert [one.label for one in findings.systems if one.kind == "meta"][-2:] == ["meta:ae", "meta:auto"]
-    assert "the best of a search with minilm, use-lite and wordllama" in findings.systems[-2].note
+    assert "the best of a search with minilm and use-m3" in findings.systems[-2].note
     empty = (findings.autoencoders, findings.ablations, findings.dimensions, findings.sizes, findings.domains)
     assert not any(empty)
     assert {table.name for table in all_tables(findings)} >= {"table1-gcca", "table2-main"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ensembed.engines.engine import Stage
 from ensembed.engines.ray.cluster_resources import Cluster
-from ensembed.engines.ray.row_blocks import Recipe, Supply, cuts
+from ensembed.engines.ray.row_blocks import Supply, cuts, opened
 from ensembed.engines.ray.shard_worker import Usage
 from ensembed.errors import EngineError, EnsembedError, ViewError
 from ensembed.numerics.moments import Moments
@@ -82,8 +82,7 @@ class _Run:
                     done += self._wait(usages)
                     progress("moments", done, rows)
                 if start < stop:
-                    arguments = self._supply.block(start, stop)
-                    result, usage = self._block.remote(start, options, self._supply.recipe, *arguments)
+                    result, usage = self._block.remote(start, options, self._supply.block(start, stop))
                     self._running[usage] = (start, stop)
                     self._add(result)
         except BaseException:  # Ctrl-C too: tasks that were begun must not run on
@@ -138,9 +137,9 @@ class _Run:
             ) from error
 
 
-def _block(start: int, options: tuple[Pass, bool], recipe: Recipe, *arguments: Any) -> tuple[Moments, Usage]:  # noqa: ANN401 - as `Supply.block` gives them
+def _block(start: int, options: tuple[Pass, bool], block: list[Any]) -> tuple[Moments, Usage]:
     """In a task: return the moments of the rows from `start` on, and what the worker used."""
-    views = recipe.views(arguments)
+    views = [opened(part) for part in block]
     try:
         return Moments.of_views(views, options[0], normalize=options[1]), Usage.of_this_process()
     except ViewError as error:  # it names the row by its number in the block

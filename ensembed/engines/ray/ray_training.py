@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ensembed.engines.engine import Stage
 from ensembed.engines.ray.cluster_resources import Cluster, Resources, Room
-from ensembed.engines.ray.row_blocks import Supply, equal_parts
+from ensembed.engines.ray.row_blocks import Supply, equal_parts, opened
 from ensembed.engines.ray.shard_worker import Usage
 from ensembed.errors import EngineError, EnsembedError, TrainingError
 from ensembed.numerics.pass_options import Pass
@@ -262,7 +262,7 @@ def _work(config: Mapping[str, Any]) -> tuple[Network, ...] | None:
     if ray.get(work.mailbox.end.remote())[0] is not None:
         return None  # no machine was the reason: another attempt would end the same way
     group = Reporting()
-    views = [ray.get(part) if isinstance(part, ray.ObjectRef) else part for part in work.parts[group.rank]]
+    views = [opened(part) for part in work.parts[group.rank]]
     progress: Progress = _Reports(ray, work.mailbox) if group.rank == 0 else silent
     try:
         networks = train_here(

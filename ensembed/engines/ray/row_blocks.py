@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
@@ -40,47 +40,37 @@ def equal_parts(rows: int, count: int) -> list[tuple[int, int]]:
     return [(rows * r // count, rows * (r + 1) // count) for r in range(count)]
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How a task makes its views again from its arguments: each has a meta-embedding or none, and some parts."""
-
-    composed: tuple[bool, ...]
-    counts: tuple[int, ...]
-
-    def views(self, arguments: Sequence[Any]) -> list[Any]:
-        """Return the views of a block."""
-        rest = list(arguments)
-        views: list[Any] = []
-        for composed, count in zip(self.composed, self.counts, strict=True):
-            meta = rest.pop(0) if composed else None
-            parts, rest = rest[:count], rest[count:]
-            views += parts if meta is None else [MetaRows(meta, parts)]
-        return views
-
-
 class Supply:
     """Gives blocks of views to tasks: rows in memory go into the object store, a block at a time, once."""
 
     def __init__(self, ray: Any, views: Sequence[Matrix]) -> None:  # noqa: ANN401 - a module without types
         self._ray, self._views = ray, views
-        composed = tuple(isinstance(view, MetaRows) for view in views)
-        self.recipe = Recipe(composed, tuple(len(view.views) if isinstance(view, MetaRows) else 1 for view in views))
         # References are kept until the end: a block whose result was lost with a node is computed again from them.
         self._references: list[Any] = []
-        self._metas = [ray.put(view.meta) if isinstance(view, MetaRows) else None for view in views]
+        self._metas: list[Any] = [ray.put(view.meta) if isinstance(view, MetaRows) else None for view in views]
 
     def block(self, start: int, stop: int) -> list[Any]:
-        """Return the arguments of a task, in the order of the recipe."""
-        arguments: list[Any] = []
+        """Return some rows of the views, or where they are; `opened` makes views of them in a task."""
+        block: list[Any] = []
         for view, meta in zip(self._views, self._metas, strict=True):
             if isinstance(view, MetaRows):
-                arguments += [meta, *(part if part is None else self._part(part, start, stop) for part in view.views)]
+                parts = [None if part is None else self._part(part, start, stop) for part in view.views]
+                block.append(replace(view, meta=meta, views=parts))
             else:
-                arguments.append(self._part(view, start, stop))
-        return arguments
+                block.append(self._part(view, start, stop))
+        return block
 
     def _part(self, view: Matrix, start: int, stop: int) -> Any:  # noqa: ANN401 - rows, or where they are
         if isinstance(view, Portable):
             return view.stretch(start, stop)
         self._references.append(self._ray.put(np.ascontiguousarray(view[start:stop])))
         return self._references[-1]
+
+
+def opened(part: Any) -> Any:  # noqa: ANN401 - what `Supply.block` gives
+    """In a task: return a view of a block, fetched from the object store if it is there."""
+    import ray
+
+    if isinstance(part, MetaRows):
+        return MetaRows(ray.get(part.meta), [None if view is None else opened(view) for view in part.views])
+    return ray.get(part) if isinstance(part, ray.ObjectRef) else part

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +45,8 @@ _STANDSTILL = 1e-4  # a loss that falls by less than this part of itself counts 
 _DTYPES = {"float64": torch.float64, "float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16}
 _FACTS = {"epoch": int, "best": float, "since": int}
 _HASHED_ROWS = 4096  # at a time
+# Triton is for Linux, and needs a C compiler (RuntimeError, OSError) and Python's headers (SubprocessError).
+_NO_KERNEL = (ImportError, RuntimeError, OSError, subprocess.SubprocessError)
 
 
 class DivergedError(TrainingError):
@@ -228,7 +231,7 @@ class Stepper:
 
                 loss = loss_kernel(method.loss, method.temperature)
                 loss(self._buffers[0][None, :1].clone(), self._buffers[0][:1], None)
-            except (ImportError, RuntimeError, OSError) as error:  # triton is for Linux, and needs a C compiler
+            except _NO_KERNEL as error:
                 warnings.warn(f"training slower, without our own kernel: {error}", RuntimeWarning, stacklevel=2)
             else:
                 return loss

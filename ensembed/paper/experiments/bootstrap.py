@@ -29,7 +29,7 @@ Array: TypeAlias = NDArray[np.float64]
 Predictions: TypeAlias = Mapping[str, Sequence[Array]]  # by data set: an array of cosines per part
 
 ALPHA = 0.05  # a difference counts where its p, after Holm's correction, is below this
-_PERCENTILES = (2.5, 97.5)
+PERCENTILES = (2.5, 97.5)
 # Drawn pairs at a time: a few arrays of this many float64 stay within a core's cache.
 _BLOCK = 1 << 15
 # P(count <= k), up to where nothing is left of 1 in float64.
@@ -52,7 +52,7 @@ class Resampled:
         """Return the percentile interval of a system's score on a data set, or `mean`."""
         if dataset not in self._of(label):
             raise InputError(f"{label} was not resampled on {dataset!r}, only on {', '.join(self._of(label))}")
-        low, high = np.percentile(self._of(label)[dataset], _PERCENTILES, axis=0).tolist()
+        low, high = np.percentile(self._of(label)[dataset], PERCENTILES, axis=0).tolist()
         return Interval(label, dataset, Score(*low), Score(*high))
 
     def comparisons(self, metas: Sequence[str], members: Sequence[str]) -> tuple[Comparison, ...]:
@@ -151,7 +151,7 @@ def paired_tests(
     differences = [resampled[label] - resampled[member] for label in metas]
     p_values = [paired_p(difference) for difference in differences]
     for label, difference, p, p_holm in zip(metas, differences, p_values, holm(p_values), strict=True):
-        low, high = np.percentile(difference, _PERCENTILES).tolist()
+        low, high = np.percentile(difference, PERCENTILES).tolist()
         yield label, member, points[label] - points[member], low, high, p, p_holm
 
 

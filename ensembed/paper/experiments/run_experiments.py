@@ -37,7 +37,7 @@ from ensembed.support.provenance import provenance
 _SCATTERED = "stsb-test"
 _LEAST_SENTENCES = 100
 
-# The best of the search on STS-B dev with minilm, use-lite and wordllama, for runs that do not search.
+# The best of the search on STS-B dev with minilm and use-m3, for runs that do not search.
 AUTOENCODER: tuple[int, Loss] = (0, "kld")
 
 
@@ -200,7 +200,7 @@ def _chosen(
     ]
     if cell is not None:
         method = on_dev.autoencoder(*cell)
-        search = f"the search on {searched_on}" if searched_on else "a search with minilm, use-lite and wordllama"
+        search = f"the search on {searched_on}" if searched_on else "a search with minilm and use-m3"
         training = describe(method, on_dev.laboratory.sentences(on_dev.corpus))
         methods.append((method, f"{training}; depth and loss are the best of {search}, by STS-B dev"))
     return methods

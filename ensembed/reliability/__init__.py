@@ -13,7 +13,7 @@ __all__ = ["Reliability", "reliability"]
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a class or a function
     """Import the estimate when it is asked for: other modules of this room are needed by every model, and are light."""
     if name in __all__:
-        from ensembed.reliability import estimate
+        from ensembed.reliability import trust_estimate
 
-        return getattr(estimate, name)
+        return getattr(trust_estimate, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -103,7 +103,6 @@ def fit(
     \b
     Examples:
       ensembed fit corpus.txt --out my-model
-      ensembed fit corpus.txt --out my-model
       ensembed fit corpus.txt -e minilm -e use-m3 -e wordllama --out my-model
       ensembed fit corpus.txt -e minilm,use-m3 --dim 256 --out my-small-model
       ensembed fit corpus.txt -e minilm,use-m3 --method gcca --dim 512 --out my-gcca

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ensembed.encoders.base import SavedSpec, UntrustedName
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
 from ensembed.support.atomic_files import new_file, npy_header
-from ensembed.support.checks import did_you_mean, fits, sha256_of
+from ensembed.support.checks import did_you_mean, sha256_of
 from ensembed.support.file_limits import LARGEST_DIM, read_json
 from ensembed.support.version import __version__
 
@@ -106,10 +106,13 @@ class TranslatedFacts:
         """Build it from the content of `index.json`."""
         files = {name: FileFacts(**facts[name]) for name in ("ranges", "familiar")}
         pairs = {name: tuple(facts[name]) for name in ("limits", "recall")}
-        is_right = fits(facts, {"limits": [float], "recall": [float], "centres": int, "source": str})
-        # The centres are the mean, and one at least.
-        if not is_right or {len(pair) for pair in pairs.values()} != {2} or facts["centres"] < 2:
-            raise ValueError("the limits, the recall, the source or the centres of translated rows are wrong")
+        for name, pair in pairs.items():
+            if len(pair) != 2 or not all(type(number) is float and math.isfinite(number) for number in pair):
+                raise ValueError(f"{name} of translated rows are {pair}")
+        if type(facts["centres"]) is not int or facts["centres"] < 2:  # the mean, and a centre at least
+            raise ValueError(f"the centres of translated rows are {facts['centres']!r}")
+        if not isinstance(facts["source"], str):
+            raise TypeError(f"the source of translated rows is {facts['source']!r}")
         return cls(**{**facts, **files, **pairs})
 
 

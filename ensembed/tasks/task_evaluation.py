@@ -15,6 +15,7 @@ from ensembed.errors import InputError
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.model_vectors import model_vectors
 from ensembed.models.opening import ModelLike, open_model
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.paper.experiments.bootstrap import paired_tests
 from ensembed.search.groups.group_rows import unit_matrix
 from ensembed.support.progress import Progress, silent
@@ -150,9 +151,14 @@ def evaluate_tasks(
 
 def text_vectors(model: Encoder, texts: Texts, *, store: ViewStore, progress: Progress = silent) -> FloatArray:
     """Return a model's vectors of texts, scaled to length one, through the store."""
-    [matrix] = model_vectors(ListCorpus(texts.texts), [in_role(model, texts.role)], store, progress=progress)
+    encoder, filled = in_role(model, texts.role), np.array([bool(text.strip()) for text in texts.texts])
+    [matrix] = model_vectors(ListCorpus(texts.texts), [encoder], store, progress=progress)
     with unit_matrix(matrix) as rows:
-        return np.array(rows)
+        if filled.all():
+            return np.array(rows)
+        vectors = np.empty((len(filled), rows.shape[1]), np.float32)
+        vectors[filled], vectors[~filled] = rows, unit_rows(encoder.encode([""]))  # a corpus has no blank sentences
+        return vectors
 
 
 def in_role(model: Encoder, role: Role) -> Encoder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ import pytest
 
 from ensembed import Ensemble
 from ensembed.cli import main
-from ensembed.encoders import Encoder, open_encoder
+from ensembed.encoders import DemoEncoder, Encoder, open_encoder
 from ensembed.errors import InputError
 from ensembed.methods import Concat
+from ensembed.numerics.row_matrices import unit_rows
 from ensembed.sts import Pairs
 from ensembed.tasks import Ranking, TaskResults, evaluate_tasks, find_tasks, pair_task
+from ensembed.tasks.task import Texts
+from ensembed.tasks.task_evaluation import text_vectors
 from ensembed.testing import Recorder
 from ensembed.views import ViewStore
 
@@ -77,6 +81,26 @@ def test_nothing_is_encoded_twice_and_roles_are_kept(search: Ranking, tmp_path: 
     prefixed = evaluate_tasks({"m": "demo?dim=64&query_prefix=ant bee "}, [search], resamples=0, store=store)
     values = [results.results["m"][0].figures["ndcg@10"].value for results in (plain, prefixed)]
     assert values[1] < values[0]  # every query speaks of ants and bees
+
+
+def test_blank_texts_have_the_vector_that_the_model_gives_them(search: Ranking, tmp_path: Path) -> None:
+    """Corpora leave blank sentences out, which moved the vectors behind them to other texts."""
+    store, ids, documents = ViewStore(tmp_path), ("blank", *search.document_ids), ("", *search.documents)
+    with_blank = replace(search, document_ids=ids, documents=documents)
+    results = [evaluate_tasks({"m": "demo?dim=64"}, [task], resamples=0, store=store) for task in (search, with_blank)]
+    plain, blank = (
+        {name: figure.value for name, figure in result.results["m"][0].figures.items()} for result in results
+    )
+    assert blank == plain
+    vectors = text_vectors(Blank(dim=8), Texts("text", ("a dog", " ", "a cat")), store=store)
+    np.testing.assert_allclose(vectors, unit_rows(Blank(dim=8).encode(["a dog", "", "a cat"])), atol=1e-6)
+
+
+class Blank(DemoEncoder):
+    """Gives an empty text a vector, as transformers do."""
+
+    def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401 - what embed gives
+        return super().embed([sentence or "nothing" for sentence in sentences])
 
 
 def test_without_resamples_there_is_neither_interval_nor_test(search: Ranking, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from subprocess import SubprocessError
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,6 +18,7 @@ from ensembed.distil.student_training import Loss, Student
 from ensembed.encoders.base import PROBES, Encoder, naming_failures
 from ensembed.errors import EncoderError, ModelError
 from ensembed.numerics.row_matrices import unit_rows
+from ensembed.numerics.torch_device import kernel_errors
 
 if TYPE_CHECKING:
     from ensembed.distil.bert_files import Bert
@@ -76,16 +76,16 @@ class BertNetwork:
         self._fused: Layer | None = None
         self._longest = 0
 
-    def fuse(self) -> None:
-        """From now on, compute layers of short sentences with our own kernels.
+    def fuse(self) -> int:
+        """From now on, compute layers of short sentences with our own kernels; return the most tokens of these.
 
-        Raises:
-            ImportError, RuntimeError, OSError: triton, or the C compiler that it needs, is missing.
+        It raises one of `kernel_errors` where there can be none, and so may the first sentences of a length.
         """
         from ensembed.distil.bert_kernels import LONGEST, check_heads, fused_layer
 
         check_heads(int(self._parameters[f"encoder.layer.0.{FUSED}.weight"].shape[1]), self._heads)
         self._fused, self._longest = fused_layer, LONGEST
+        return LONGEST
 
     def pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the mean hidden states [b, h] of sentences: token numbers [b, l], and which of them are tokens."""
@@ -179,7 +179,7 @@ class BertStudent(Student):
         self._config = job.facts["bert"]
         self._network = BertNetwork(self._config, self._parameters)
         if device.type == "cuda":
-            self._fuse()
+            self._fuse(int(job.lengths.max(initial=1)))
         if HEAD not in self._masters:
             for name, tensor in zip((HEAD, HEAD_BIAS), self._ridge(job), strict=True):
                 self._masters[name] = self._parameters[name] = tensor.requires_grad_()
@@ -190,16 +190,16 @@ class BertStudent(Student):
         self._batch_size = int(job.facts["training"]["batch_size"])
         self._graphs: dict[int, _Graph] = {}
 
-    def _fuse(self) -> None:
-        """Compute with our own kernels, if they can be made here."""
+    def _fuse(self, longest: int) -> None:
+        """Compute with our own kernels, if they can be made here for sentences of at most so many tokens."""
         network = BertNetwork(self._config, self._parameters)
         try:
-            network.fuse()
-            ids = torch.zeros(2, _MULTIPLE, dtype=torch.int64, device=self._device)
+            # The longest sentences need the largest tiles, for which a GPU may have no room.
+            ids = torch.zeros(2, min(longest, network.fuse()), dtype=torch.int64, device=self._device)
             torch.autograd.grad(network.pooled(ids, ids == 0).sum(), list(self._copies.values()))
         except torch.cuda.OutOfMemoryError:
             raise
-        except (ImportError, RuntimeError, OSError, SubprocessError) as error:  # triton is for Linux: compiler, headers
+        except kernel_errors() as error:
             warnings.warn(f"training slower, without our own kernels: {error}", RuntimeWarning, stacklevel=2)
         else:
             self._network = network

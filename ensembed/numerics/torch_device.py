@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from subprocess import SubprocessError
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,20 @@ def memory_errors(lower: str) -> Iterator[None]:
             way = f"lower {lower}, or choose another device"
             raise TrainingError(f"there is not enough memory to train: {reason}; {way}") from error
         raise
+
+
+def kernel_errors() -> tuple[type[Exception], ...]:
+    """Return what making a kernel of our own may raise: triton is for Linux, and needs more than itself.
+
+    A C compiler (RuntimeError, OSError), Python's headers (SubprocessError), and a GPU that it knows and that has room
+    for the kernel's tiles (an error of its own).
+    """
+    own: list[type[Exception]] = [ImportError, RuntimeError, OSError, SubprocessError]
+    with suppress(ImportError):
+        from triton.errors import TritonError
+
+        own.append(TritonError)
+    return tuple(own)
 
 
 def shifted_sums_on(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from distil_cases import CORPUS, SENTENCES, TEACHER
 from make_st import write_st
 from safetensors.numpy import load_file, save_file
 
+from ensembed.distil import bert_student
 from ensembed.distil.bert_files import read_bert
 from ensembed.distil.bert_student import same_vectors
 from ensembed.distil.distillation import Plan, distil, prepare
@@ -146,3 +151,35 @@ def test_a_job_of_other_sentences_is_another_job(bert: Path, tmp_path: Path) -> 
     store, how = ViewStore(tmp_path / "store"), {"student": f"st:{bert}?layers=1", **PLAN}
     jobs = [prepare(TEACHER, CORPUS, Plan(**how, sentences=n), tmp_path / str(n), store=store) for n in (120, 150)]
     assert jobs[0].identity != jobs[1].identity
+
+
+class OutOfResourcesError(Exception):
+    """As triton's: of no other kind."""
+
+
+@pytest.mark.parametrize(("longest", "fused"), [(60, True), (200, False)])
+def test_students_train_without_kernels_that_a_gpu_has_no_room_for(
+    monkeypatch: pytest.MonkeyPatch, longest: int, fused: bool
+) -> None:
+    """The tiles are as long as the sentences: whether there is room is known before training, not in a step of it."""
+    weight = torch.ones(3, requires_grad=True)
+
+    class Network:
+        def __init__(self, *_: object) -> None: ...
+
+        def fuse(self) -> int:
+            return 128
+
+        def pooled(self, ids: Any, mask: Any) -> Any:  # noqa: ANN401 - tensors
+            assert mask.all()
+            if ids.shape[1] > 64:
+                raise OutOfResourcesError("out of resource: shared memory")
+            return weight * ids.shape[1]
+
+    monkeypatch.setattr(bert_student, "BertNetwork", Network)
+    monkeypatch.setitem(sys.modules, "triton", cast("Any", SimpleNamespace()))
+    monkeypatch.setitem(sys.modules, "triton.errors", cast("Any", SimpleNamespace(TritonError=OutOfResourcesError)))
+    student: Any = SimpleNamespace(_config={}, _parameters={}, _copies={"w": weight}, _device="cpu", _network=None)
+    with nullcontext() if fused else pytest.warns(RuntimeWarning, match="own kernels: out of resource"):
+        bert_student.BertStudent._fuse(student, longest)
+    assert isinstance(student._network, Network) == fused

@@ -322,8 +322,18 @@ def test_settings_of_the_process_are_restored_after_training(fails: bool) -> Non
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no compiler"), subprocess.CalledProcessError(1, ["gcc"])])
+class TritonError(Exception):
+    """As in triton: of no other kind."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("no compiler"), subprocess.CalledProcessError(1, ["gcc"]), TritonError("sm_999 is not known")],
+)
 def test_training_goes_on_where_triton_cannot_compile(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    monkeypatch.setitem(sys.modules, "triton.errors", cast("Any", SimpleNamespace(TritonError=TritonError)))
+    monkeypatch.setitem(sys.modules, "triton", cast("Any", SimpleNamespace()))
+
     def loss_kernel(*_: object) -> None:
         raise error
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +32,7 @@ from ensembed.methods.autoencoder.training_batches import Batches, are_resident,
 from ensembed.methods.meta import FloatArray, Layer, Network
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.row_matrices import Matrix
-from ensembed.numerics.torch_device import memory_errors
+from ensembed.numerics.torch_device import kernel_errors, memory_errors
 from ensembed.support.progress import Progress
 from ensembed.support.training_checkpoint import Checkpoint, State
 
@@ -45,8 +44,6 @@ _STANDSTILL = 1e-4  # a loss that falls by less than this part of itself counts 
 _DTYPES = {"float64": torch.float64, "float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16}
 _FACTS = {"epoch": int, "best": float, "since": int}
 _HASHED_ROWS = 4096  # at a time
-# Triton is for Linux, and needs a C compiler (RuntimeError, OSError) and Python's headers (SubprocessError).
-_NO_KERNEL = (ImportError, RuntimeError, OSError, subprocess.SubprocessError)
 
 
 class DivergedError(TrainingError):
@@ -231,7 +228,7 @@ class Stepper:
 
                 loss = loss_kernel(method.loss, method.temperature)
                 loss(self._buffers[0][None, :1].clone(), self._buffers[0][:1], None)
-            except _NO_KERNEL as error:
+            except kernel_errors() as error:
                 warnings.warn(f"training slower, without our own kernel: {error}", RuntimeWarning, stacklevel=2)
             else:
                 return loss

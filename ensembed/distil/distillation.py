@@ -276,6 +276,8 @@ def _prepared(
     how: Pass,
 ) -> Job:
     """Write a job: the tokens and targets of all sentences, and the student's start."""
+    if plan.variants and not isinstance(teacher, Encoder):
+        raise InputError("variants are sentences that the teacher has to encode: name a model, not a file of vectors")
     distinct = np.flatnonzero(corpus.index.first_rows == np.arange(len(corpus)))
     if plan.sentences is not None:
         distinct = np.sort(np.random.default_rng([plan.seed, 3]).permutation(distinct)[: plan.sentences])
@@ -292,7 +294,7 @@ def _prepared(
     with job_writer(folder, source.vocabulary, taught.dim) as writer:
         _write_rows(writer, corpus, distinct, taught, source, how)
         variants = 0
-        if plan.variants:
+        if plan.variants and isinstance(teacher, Encoder):
             changed = np.delete(distinct, held)
             variants = _write_variants(writer, teacher, corpus, changed, plan, taught, source, store, how)
     facts = {
@@ -331,7 +333,7 @@ def _write_rows(
 
 def _write_variants(
     writer: JobWriter,
-    teacher: Encoder | Path,
+    teacher: Encoder,
     corpus: Corpus,
     rows: NDArray[np.int64],
     plan: Plan,
@@ -341,8 +343,6 @@ def _write_variants(
     how: Pass,
 ) -> int:
     """Write the variants of some sentences of a corpus, and return how many there are."""
-    if isinstance(teacher, Path):
-        raise InputError("variants are sentences that the teacher has to encode: name a model, not a file of vectors")
     with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
         file = Path(folder) / "variants.txt"
         write_variants(file, corpus, rows, plan.variants, plan.seed)

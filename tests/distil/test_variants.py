@@ -71,8 +71,14 @@ def test_variants_are_trained_on_and_never_held_out(tmp_path: Path) -> None:
 def test_variants_need_a_teacher_that_encodes(tmp_path: Path) -> None:
     np.save(tmp_path / "vectors.npy", TEACHER.encode(SENTENCES))
     plan, store = small_plan(tmp_path, variants=1), ViewStore(tmp_path / "store")
+    seen: list[str] = []
     with pytest.raises(InputError, match="name a model, not a file of vectors"):
-        distil(tmp_path / "vectors.npy", CORPUS, plan, tmp_path / "out", store=store)
+        distil(
+            *(tmp_path / "vectors.npy", CORPUS, plan, tmp_path / "out"),
+            store=store,
+            progress=lambda label, _done, _total: seen.append(label),
+        )
+    assert not seen  # it is said before the work
     with pytest.raises(InputError, match="variants"):
         small_plan(tmp_path, variants=-1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,6 +66,18 @@ def test_names_on_the_map_do_not_lie_on_each_other(tmp_path: Path) -> None:
     assert len(places) > 2
     for (x, y), (left, top) in itertools.combinations(places, 2):
         assert abs(x - left) >= 229 or abs(y - top) >= 17
+
+
+def test_names_stay_inside_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All clusters lie at its lower edge, where there is no room below them."""
+    module = sys.modules["ensembed.search.groups.cluster_page"]
+    monkeypatch.setattr(module, "layout_points", lambda U, **_: np.ones((len(U), 2)))
+    store = ViewStore(tmp_path)
+    page = cluster_page(find_clusters(PETS + SHARES + ODD, NAME, clusters=8, store=store), NAME, store=store)
+    heights = sorted(int(y) for y in re.findall(r'<text x="\d+" y="(\d+)">', page))
+    assert len(heights) == 8
+    assert heights[-1] == 680
+    assert (np.diff(heights) == 18).all()
 
 
 def test_sentences_that_are_not_listed_are_counted(tmp_path: Path) -> None:

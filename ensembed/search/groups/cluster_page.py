@@ -24,6 +24,7 @@ MOST_LISTED = 200
 _DIRECTIONS = 50  # leading directions from which the map is made, as is usual for t-SNE
 _LEAST_POINTS = 8  # fewer points have no neighbourhoods to keep
 _NAME_WORDS = 3
+_WIDE, _HIGH = 1000, 700  # the drawing of the map
 _NAME_WIDE, _NAME_HIGH = 230, 18  # the room of a name on the map
 _TURN = 137.5  # degrees between the colours of clusters that follow each other
 
@@ -99,8 +100,8 @@ def _colour(number: int) -> str:
 
 
 def _map(clusters: Clusters, rows: NDArray[np.int64], places: NDArray[np.float64], texts: dict[int, str]) -> str:
-    """Return the points and the names of the clusters, in a drawing of 1000 by 700."""
-    at = 20 + places * [960, 660]
+    """Return the points and the names of the clusters, in the drawing."""
+    at = 20 + places * [_WIDE - 40, _HIGH - 40]
     labels = clusters.labels[rows]
     points = [
         f'<circle cx="{x:.0f}" cy="{y:.0f}" r="4" data-cluster="{label}" style="{_colour(int(label))}">'
@@ -112,13 +113,19 @@ def _map(clusters: Clusters, rows: NDArray[np.int64], places: NDArray[np.float64
     for cluster in clusters.clusters:
         own = at[labels == cluster.number]
         if len(own):
-            x, y = np.median(own, axis=0).tolist()
-            while any(abs(x - left) < _NAME_WIDE and abs(y - top) < _NAME_HIGH for left, top in placed):
-                y += _NAME_HIGH  # names on top of each other cannot be read
-            placed.append((x, y))
-            name = ", ".join(cluster.words[:_NAME_WORDS]) or f"cluster {cluster.number}"
-            names.append(f'<text x="{x:.0f}" y="{y:.0f}">{html.escape(name)}</text>')
+            x, middle = np.median(own, axis=0).tolist()
+            # Names on top of each other, or outside of the drawing, cannot be read; the list has those without room.
+            near = (middle + step * _NAME_HIGH for step in sorted(range(-40, 41), key=abs))
+            y = next((y for y in near if _NAME_HIGH <= y <= _HIGH - 6 and _is_free(x, y, placed)), None)
+            if y is not None:
+                placed.append((x, y))
+                name = ", ".join(cluster.words[:_NAME_WORDS]) or f"cluster {cluster.number}"
+                names.append(f'<text x="{x:.0f}" y="{y:.0f}">{html.escape(name)}</text>')
     return "\n".join(points + names)
+
+
+def _is_free(x: float, y: float, placed: list[tuple[float, float]]) -> bool:
+    return not any(abs(x - left) < _NAME_WIDE and abs(y - top) < _NAME_HIGH for left, top in placed)
 
 
 def _section(clusters: Clusters, number: int, own: list[int], texts: dict[int, str]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 import numpy as np
+from click.core import ParameterSource
 
 from ensembed.cli.completion import MODEL
 from ensembed.cli.console import print_json, print_table
@@ -103,8 +104,8 @@ def evaluate(
         sources = tuple(dict.fromkeys(name for text in models for name in split_names(text)))
         opened = {source: how.open_model(source, progress, beside=sources) for source in sources}
         if datasets:
-            corpus, store = ListCorpus(distinct_sentences(datasets)), ViewStore(how.store, wait=how.wait or _WAIT)
-            views = model_vectors(corpus, list(opened.values()), store, progress=progress)
+            corpus = ListCorpus(distinct_sentences(datasets))
+            views = model_vectors(corpus, list(opened.values()), _store(how), progress=progress)
             scores = [_score(np.asarray(view[:]), datasets, protocol) for view in views]
             results = dict(zip(opened, scores, strict=True))
         if chosen:
@@ -120,6 +121,12 @@ def evaluate(
         if results:
             click.echo()
         _print_tasks(scored, parts)
+
+
+def _store(how: How) -> ViewStore:
+    """Return the store, which without --wait waits for other evaluations."""
+    given = click.get_current_context().get_parameter_source("wait") is not ParameterSource.DEFAULT
+    return ViewStore(how.store, wait=how.wait if given else _WAIT)
 
 
 def _score(vectors: FloatArray, datasets: Sequence[Dataset], protocol: Protocol) -> list[Result]:

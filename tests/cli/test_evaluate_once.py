@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from ensembed import Ensemble
 from ensembed.cli import main
@@ -80,3 +81,20 @@ def test_an_interrupted_evaluation_says_that_finished_work_is_kept(
     options = ["--pairs", str(tmp_path / "mine.tsv"), "--store", str(tmp_path / "store")]
     assert main(["evaluate", MEMBERS[0], *options]) == 130
     assert "run the same command to continue" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "expected"), [([], 600), (["--wait", "2.5"], 2.5), (["--wait", "0"], 0)])
+def test_an_evaluation_waits_for_another_one_unless_it_is_told_not_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], expected: float
+) -> None:
+    waits = []
+
+    def acquire(_: FileLock, timeout: float) -> None:
+        waits.append(timeout)
+        raise PermissionError("not today")
+
+    monkeypatch.setattr("ensembed.views.store.FileLock.acquire", acquire)
+    (tmp_path / "mine.tsv").write_text("5\ta red dog\ta red dog\n0\ta red dog\tblue skies\n")
+    command = ["evaluate", MEMBERS[0], "--pairs", str(tmp_path / "mine.tsv"), "--store", str(tmp_path / "store")]
+    assert main([*command, *options]) == 1
+    assert waits == [expected]

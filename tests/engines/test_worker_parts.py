@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from ensembed.corpora.corpus import ListCorpus, TextCorpus
 from ensembed.encoders import open_encoder
 from ensembed.encoders.demo_encoder import DemoEncoder
+from ensembed.engines.ray import shard_worker
 from ensembed.engines.ray.cluster_resources import Resources, Room
 from ensembed.engines.ray.shard_worker import DiedError, Reader, Result, counted_try
 from ensembed.engines.ray.view_filling import Job, waves
 from ensembed.engines.ray.worker_encoder import Source
 from ensembed.errors import CorpusError, EngineError, InputError
 from ensembed.support.progress import silent
-from ensembed.views.view_folder import ViewFiles
+from ensembed.views.view_folder import Repeats, ViewFiles
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "encoders"))  # small transformers are made there
 
@@ -95,6 +96,21 @@ def test_a_node_lost_between_waves_raises_an_engine_error() -> None:
 def test_an_actor_must_fit_on_one_node() -> None:
     with pytest.raises(EngineError, match=r"room for 0 \(its nodes: 2 CPU, 0 GPU; 2 CPU, 0 GPU\)"):
         Room([{"CPU": 2.0}, {"CPU": 2.0}]).check("demo", Resources(3), 1)
+
+
+def test_a_shard_stays_pending_when_a_new_listing_lacks_what_it_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = ViewFiles(tmp_path / "corpus" / "encoder", "corpus", DemoEncoder(4).spec, 24, 8)
+    files.folder.mkdir(parents=True)
+    first, second = (files.write(start, np.full((8, 4), start, np.float32)) for start in (0, 8))
+    listings = iter([{0: files.folder / first}, {}, {8: files.folder / second}, {}])
+    monkeypatch.setattr(shard_worker, "_listed", lambda _folder: next(listings))
+    monkeypatch.setattr(shard_worker, "_LISTING_SHARE", float("inf"))
+    shards, result = shard_worker.KnownShards(files), Result(0, 16, 8)
+    shards.write(result, Repeats(np.array([1, 2]), np.array([0, 8])), lambda: np.ones((8, 4), np.float32))
+    assert result.pending
+    assert not result.name
 
 
 def test_a_result_that_comes_twice_counts_once() -> None:

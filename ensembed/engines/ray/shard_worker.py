@@ -242,11 +242,12 @@ class KnownShards:
     def _has_origins(self, repeats: Repeats, start: int) -> bool:
         """Return whether the shards that hold the first occurrences of repeated sentences exist, as far as is known."""
         needed = {self._files.origin(row) for row in repeats.elsewhere(start)}
-        missing = needed - self._finished.keys() - self._pending.keys()
-        if missing and self._look_took < _LISTING_SHARE * (time.perf_counter() - self._looked):
-            self._look()
-            missing -= self._finished.keys() | self._pending.keys()
-        return not missing
+        if needed <= self._finished.keys() | self._pending.keys():
+            return True
+        if self._look_took >= _LISTING_SHARE * (time.perf_counter() - self._looked):
+            return False
+        self._look()  # which may lack what an earlier one had: folders on a network are not listed all at once
+        return needed <= self._finished.keys() | self._pending.keys()
 
     def _path(self, start: int) -> Path:
         """Return the file of the shard that begins at a row, the finished one if there is one."""

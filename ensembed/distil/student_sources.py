@@ -23,7 +23,7 @@ from ensembed.encoders.model2vec_encoder import unknown_token
 from ensembed.encoders.model_files import read_object
 from ensembed.encoders.names import at_least, parse_name
 from ensembed.encoders.static_encoder import StaticEncoder
-from ensembed.encoders.token_ids import all_ids, first_ids, open_tokenizer
+from ensembed.encoders.token_ids import all_ids, first_ids, open_tokenizer, read_tokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.support.progress import Progress
@@ -194,7 +194,7 @@ class BertSource(StudentSource):
             )
         self._bert, self._name, self.max_length = bert, plan.student, limit
         self.tokenizer, self.vocabulary = bert.tokenizer, int(bert.config["vocab_size"])
-        self._tokenizer = _tokenizer(bert.tokenizer, plan.student)
+        self._tokenizer = read_tokenizer(bert.tokenizer, f"the tokenizer of {plan.student!r}")
         if max(self._tokenizer.get_vocab().values(), default=-1) >= self.vocabulary:
             raise EncoderError(f"{plan.student!r}: the tokenizer has more tokens than the model's {self.vocabulary}")
         self._tokenizer.enable_truncation(limit)
@@ -277,16 +277,4 @@ def _tokenizer_of(encoder: Encoder) -> Tokenizer | None:
     own = getattr(encoder, "_tokenizer", None)
     if not isinstance(own, Tokenizer):
         return None
-    return _tokenizer(own.to_str().encode(), encoder.spec.name)
-
-
-def _tokenizer(data: bytes, name: str) -> Tokenizer:
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_buffer(data)
-    except Exception as error:  # the library raises bare Exceptions
-        raise EncoderError(f"{name!r}: its tokenizer cannot be read: {error}") from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
+    return read_tokenizer(own.to_str().encode(), f"the tokenizer of {encoder.spec.name!r}")

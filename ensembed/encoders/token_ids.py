@@ -20,13 +20,21 @@ _GROWTH = 4
 
 def open_tokenizer(path: Path, name: str) -> Tokenizer:
     """Return the tokenizer of a file, without padding and truncation; an EncoderError if it is absent or damaged."""
-    from tokenizers import Tokenizer
-
     if not path.is_file():
         way_out = "save the model's tokenizer there, in the format of the tokenizers library"
         raise EncoderError(f"encoder {name!r}: there is no {path}; {way_out}")
     try:
         data = path.read_bytes()
+    except OSError as error:
+        raise EncoderError(f"encoder {name!r}: {path} cannot be read: {error}") from error
+    return read_tokenizer(data, f"encoder {name!r}: {path}")
+
+
+def read_tokenizer(data: bytes, where: str) -> Tokenizer:
+    """Return a tokenizer, without padding and truncation, or raise an EncoderError; `where` begins its message."""
+    from tokenizers import Tokenizer
+
+    try:
         if b'"Unigram"' in data:
             longest = max((len(piece) for piece, _ in parse_json(data)["model"]["vocab"]), default=0)
             if longest > TOKEN_CHARACTERS:  # the library would crash
@@ -35,7 +43,7 @@ def open_tokenizer(path: Path, name: str) -> Tokenizer:
     except BaseException as error:  # the library raises bare Exceptions, and panics
         if not is_failure(error):
             raise
-        raise EncoderError(f"encoder {name!r}: {path} is not a tokenizer: {error}") from error
+        raise EncoderError(f"{where} is not a tokenizer: {error}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer

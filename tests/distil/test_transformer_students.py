@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -151,6 +152,19 @@ def test_a_job_of_other_sentences_is_another_job(bert: Path, tmp_path: Path) -> 
     store, how = ViewStore(tmp_path / "store"), {"student": f"st:{bert}?layers=1", **PLAN}
     jobs = [prepare(TEACHER, CORPUS, Plan(**how, sentences=n), tmp_path / str(n), store=store) for n in (120, 150)]
     assert jobs[0].identity != jobs[1].identity
+
+
+def test_a_tokenizer_that_would_end_the_process_is_refused(bert: Path, tmp_path: Path) -> None:
+    """A token of 200,000 characters overflows the library's stack."""
+    folder, vocabulary = tmp_path / "model", [["<unk>", 0.0], ["a", -1.0], ["x" * 200_000, -2.0]]
+    shutil.copytree(bert, folder)
+    model = {"type": "Unigram", "unk_id": 0, "vocab": vocabulary, "byte_fallback": False}
+    parts = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
+    content = {"version": "1.0", **parts, "added_tokens": [], "model": model}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    plan = Plan(student=f"st:{folder}", **PLAN)
+    with pytest.raises(EncoderError, match=r"tokenizer of 'st:.*has 200,000 characters; at most 10,000"):
+        prepare(TEACHER, CORPUS, plan, tmp_path / "job", store=ViewStore(tmp_path / "store"))
 
 
 class OutOfResourcesError(Exception):

@@ -224,8 +224,8 @@ _COMMON: dict[str, Convert] = {
     "document_prefix": str,
     "truncate_dim": int,
     "normalize": flag,
-    "long": Checked(str, LONG.__contains__, " or ".join(LONG)),
-    "chunk": Checked(int, (1).__le__, "a whole number from 1 on"),
+    "long": one_of(*LONG),
+    "chunk": at_least(1),
 }
 """The options of every encoder."""
 

@@ -21,8 +21,15 @@ from ensembed.encoders.model_files import read_json, read_object, revision_of
 from ensembed.errors import EncoderError
 from ensembed.fetch import hub_files as hub
 from ensembed.support.extras import import_extra
-from ensembed.support.file_limits import SETTINGS_VALUES
+from ensembed.support.file_limits import (
+    SETTINGS_VALUES,
+    TOKENIZER_BYTES,
+    TOKENIZER_VALUES,
+    open_regular,
+    parse_json,
+)
 from ensembed.support.progress import Progress
+from ensembed.support.shown_objects import short_value
 
 # Files that are not needed: texts, pictures, weights for other programs, what training left. A star crosses slashes.
 _NOT_READ = (
@@ -41,7 +48,14 @@ _READ = (
 # Where the library looks for the weights of a module, in this order; an index names files that hold a part each.
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 _INDEX = ".index.json"
-_MOST_LAYERS = 1000
+_MOST_LAYERS, _MOST_EXPERTS = 300, 1000
+# Settings of a transformer whose product is at most the number of its weights, of which the smallest have 4 bits.
+_WIDTHS, _PER_BYTE = ("hidden_size", "d_model", "n_embd", "dim"), 2
+_FREE = 1 << 22  # small models of rotary positions have no table of the many that they take
+_ROWS = re.compile(
+    "vocab_size|intermediate_size|d_ff|ffn_dim|n_inner|position_embeddings|n_positions|hidden_size|d_model"
+)
+_COUNTED = re.compile("layer|depth|experts|num_labels|num_hidden_groups|inner_group_num")
 # Settings whose product is at most the number of a module's weights: of dense, recurrent, convolution and norm layers.
 _SIZES = (
     ("in_features", "out_features"),
@@ -49,6 +63,8 @@ _SIZES = (
     ("in_word_embedding_dimension", "out_channels"),
     ("dimension",),
 )
+# What a tokenizer has, which the library also takes from files, and whose arguments the settings may give.
+_TABLES, _MADE = ("vocab", "merges"), ("model", "tokenizer", "processor", "config")
 _OLD_WEIGHTS = "pytorch_model*.bin"
 
 # Code in another repository of the hub, as in `organisation/name--module.Class`.
@@ -112,6 +128,7 @@ def load(name: str, folder: Path, *, device: str | None, precision: str, trust_r
     """Load the model of a folder from nothing but the files in it and the code they name, or raise an EncoderError."""
     refuse_special_files(name, folder)
     _refuse_outside_files(name, folder, code=trust_remote_code)
+    _refuse_named_vocabularies(name, folder, code=trust_remote_code)
     if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
         raise EncoderError(f"encoder {name!r}: {folder} has neither modules.json nor config.json: it holds no model")
     if not trust_remote_code:
@@ -192,6 +209,48 @@ def _refuse_outside_files(name: str, folder: Path, *, code: bool) -> None:
             )
 
 
+def _refuse_named_vocabularies(name: str, folder: Path, *, code: bool) -> None:
+    """Raise an EncoderError if a tokenizer's settings name files: the library would read any file that they name.
+
+    It takes a text in the place of a vocabulary or of merges for the name of a file, which may be a pipe.
+    """
+    for file_name, file in _json_files(folder, everywhere=not code):
+        places: list[object]
+        if file_name == "tokenizer.json":
+            content = _read_tokenizer(name, file)
+            places = [content.get("model") if isinstance(content, dict) else None]
+        elif file_name in ("tokenizer_config.json", "special_tokens_map.json") or file_name.startswith("sentence_"):
+            try:  # what exceeds the bounds of our reader would still be read by the library
+                config = read_object(file, "download the model again")
+            except EncoderError as error:
+                raise EncoderError(f"encoder {name!r}: {error}") from error
+            places = [config, *(config.get(f"{what}_{kind}") for what in _MADE for kind in ("args", "kwargs"))]
+            versions = config.get("fast_tokenizer_files")
+            if isinstance(versions, list) and (outer := [v for v in versions if not _is_plain(v)]):
+                raise EncoderError(
+                    f"encoder {name!r}: {file} names {short_value(outer[0])}, which is no file beside it"
+                )
+        else:
+            continue
+        for key, value in ((k, v) for place in places if isinstance(place, dict) for k, v in place.items()):
+            names_file = key in _TABLES or (key.endswith("_file") and file_name != "tokenizer_config.json")
+            if isinstance(value, str) and names_file:
+                raise EncoderError(
+                    f"encoder {name!r}: {file} takes {key} from the file {short_value(value)}, which may lie anywhere: "
+                    "save the tokenizer again, with its vocabulary in tokenizer.json"
+                )
+
+
+def _read_tokenizer(name: str, file: Path) -> object:
+    """Read a `tokenizer.json`, which may be larger than other settings; an EncoderError if it is beyond its bounds."""
+    try:
+        with open_regular(file) as stream:
+            data = stream.read(TOKENIZER_BYTES + 1)
+        return parse_json(data, most_bytes=TOKENIZER_BYTES, most_values=TOKENIZER_VALUES)
+    except (OSError, ValueError) as error:
+        raise EncoderError(f"encoder {name!r}: {file} cannot be read: {error}; download the model again") from error
+
+
 def _refuse_code(name: str, folder: Path) -> None:
     """Raise an EncoderError if a model names code from outside the libraries, or folders that are not below its own.
 
@@ -202,6 +261,7 @@ def _refuse_code(name: str, folder: Path) -> None:
     for link in (path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()):
         if not link.resolve().is_relative_to(folder.resolve()):
             raise EncoderError(f"encoder {name!r}: {link} leads out of the model's folder, to {link.resolve()}{_COPY}")
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     for file_name, file in _json_files(folder):
         if file_name not in ("modules.json", "config.json", "router_config.json", "wordembedding_config.json"):
             continue
@@ -217,9 +277,11 @@ def _refuse_code(name: str, folder: Path) -> None:
             classes, places = [module["type"] for module in content], [module.get("path", "") for module in content]
         elif not isinstance(content, dict):
             continue
-        elif deep := [key for key, value in content.items() if "layer" in key and _is_deep(value)]:
-            raise EncoderError(f"encoder {name!r}: {file} says {deep[0]}={content[deep[0]]}: no transformer is so deep")
+        elif deep := next((fact for fact in _facts(content) if _is_deep(*fact)), None):
+            told = f"{deep[0]}={short_value(deep[1])}"
+            raise EncoderError(f"encoder {name!r}: {file} says {told}: no transformer is so deep")
         else:  # a file may look like several of these, and the library reads it as only one
+            _check_sizes(name, file, content, most=_PER_BYTE * size)
             check_declared_weights(name, file, content)
             if isinstance(content.get("types"), dict):  # a router's modules
                 classes, places = list(content["types"].values()), list(content["types"])
@@ -251,9 +313,37 @@ def _json_files(folder: Path, *, everywhere: bool = True) -> list[tuple[str, Pat
     return files
 
 
-def _is_deep(value: object) -> bool:
-    """Return whether this is a number of layers that the library would never finish making."""
-    return isinstance(value, int) and value > _MOST_LAYERS
+def _is_plain(name: object) -> bool:
+    """Return whether this is the name of a file in the same folder, on every system."""
+    return isinstance(name, str) and PureWindowsPath(name).name == name
+
+
+def _check_sizes(name: str, file: Path, config: Mapping[str, Any], *, most: int) -> None:
+    """Raise an EncoderError if a transformer's settings, or those of a part of it, declare a matrix of more numbers.
+
+    The library makes matrices of the declared sizes, and fills them, before it finds that the files have others.
+    """
+    width = max([1, *(size for key in _WIDTHS if type(size := config.get(key)) is int)])
+    for key, value in config.items():
+        if isinstance(value, dict):
+            _check_sizes(name, file, value, most=most)
+        elif type(value) is int and _ROWS.search(key) and value * width > max(most, _FREE * ("position" in key)):
+            told = f"{key}={short_value(value)} with vectors of {short_value(width)} numbers"
+            raise EncoderError(f"encoder {name!r}: {file} says {told}: the model's files have no such weights")
+
+
+def _facts(value: object) -> Iterator[tuple[str, object]]:
+    """Yield the keys and values of JSON objects within each other; the items of a list have the key of the list."""
+    for key, item in value.items() if isinstance(value, dict) else ():
+        for part in item if isinstance(item, list) else [item]:
+            yield key, part
+            yield from _facts(part)
+
+
+def _is_deep(key: str, value: object) -> bool:
+    """Return whether this is a number of layers or labels that the library would never finish making."""
+    most = SETTINGS_VALUES if key == "num_labels" else _MOST_EXPERTS if "experts" in key else _MOST_LAYERS
+    return isinstance(value, int) and value > most and "size" not in key and bool(_COUNTED.search(key))
 
 
 def _is_below(place: str) -> bool:

@@ -17,6 +17,7 @@ from ensembed.encoders.names import Request, place_effects
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.numerics.moments import one_blas_thread
+from ensembed.support.file_limits import check_shape
 from ensembed.support.machine import available_cores
 
 OPENS = "folder with the TF.js Universal Sentence Encoder lite"
@@ -257,10 +258,9 @@ def _read_manifest(folder: Path) -> list[tuple[list[str], list[tuple[str, str, l
         for group in read_json(path, _HINT)["weightsManifest"]:
             weights = [(str(w["name"]), str(w["dtype"]), w["shape"], w.get("quantization")) for w in group["weights"]]
             for _, _, shape, _ in weights:
-                if type(shape) is not list or not all(type(size) is int and size >= 0 for size in shape):
-                    raise TypeError(f"a shape is {shape!r}")  # noqa: TRY301 - it is reported as all others
+                check_shape(shape)
             groups.append(([Path(shard).name for shard in group["paths"]], weights))
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EncoderError(f"{path} is not a TF.js graph model ({error!r}); {_HINT}") from error
     return groups
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from ensembed.errors import InputError, MissingError, UnknownEncoderError
-from ensembed.support.checks import sha256_of
-from ensembed.support.file_limits import parse_json
+from ensembed.support.checks import fits, sha256_of
+from ensembed.support.file_limits import SETTINGS_VALUES, parse_json
 from ensembed.support.machine import cache_dir
 
 
@@ -178,7 +178,8 @@ def data_sets() -> Mapping[str, DataSet]:
 def read_catalog(text: str) -> dict[str, CatalogEntry]:
     """Parse a catalogue in the format of `catalog.json`; an InputError if it is damaged."""
     try:
-        return {facts["name"]: _read_entry(facts) for facts in parse_json(text.encode("utf-8", "replace"))}
+        entries = parse_json(text.encode("utf-8", "replace"), most_values=SETTINGS_VALUES)
+        return {facts["name"]: _read_entry(facts) for facts in entries}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"the catalogue is damaged: {error!r}; install ensembed again") from error
 
@@ -194,12 +195,16 @@ def _read_entry(facts: dict[str, Any]) -> CatalogEntry:
         "sources": tuple(s for source in facts["sources"] for s in _sources(source, size)),
     }
     if facts["kind"] == "dataset":
-        return DataSet(**{**facts, **read, "terms": tuple(facts.get("terms", ()))})
+        if not fits(facts, {"terms": [str]}):
+            raise TypeError("its terms are no list of texts")
+        return DataSet(**{**facts, **read, "terms": tuple(facts["terms"])})
     return CatalogEntry(**{**facts, **read})
 
 
 def _sources(facts: dict[str, Any], size: int) -> list[Source]:
     if facts["registry"] == "web":  # mirrors of one archive
+        if not fits(facts, {"urls": [str]}):
+            raise TypeError("its urls are no list of texts")
         return [Source(package=url, **facts) for url in facts.pop("urls")]
     parts = tuple(Part(**part) for part in facts.get("parts", ()))
     others = tuple(other for source in facts.get("others", ()) for other in _sources(source, size))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import PullError
-from ensembed.support.file_limits import TENSOR_HEADER_BYTES, check_tensor_header, parse_json
+from ensembed.support.file_limits import TENSOR_HEADER_BYTES, check_shape, check_tensor_header, parse_json
 from ensembed.support.protobuf import message
 
 WEIGHTS, GRAPH = "model.safetensors", "model.onnx"
@@ -53,7 +53,11 @@ def write_int8_graph(folder: Path) -> None:
         tensor = _named(tensors, name)
         return arrays[tensor.start : tensor.start + tensor.size].view("<f4").reshape(tensor.shape)
 
-    (folder / GRAPH).write_bytes(_Int8Graph(tensors, read).model())
+    try:
+        graph = _Int8Graph(tensors, read).model()
+    except ValueError as error:
+        raise PullError(f"{WEIGHTS} holds no MPNet model: its tensors do not belong together: {error}") from error
+    (folder / GRAPH).write_bytes(graph)
 
 
 CONVERSIONS: Mapping[str, Callable[[Path], None]] = {"mpnet": write_graph, "mpnet-int8": write_int8_graph}
@@ -78,9 +82,10 @@ def _read_header(path: Path) -> dict[str, _Tensor]:
         for name, facts in header.items():
             if name == "__metadata__" or facts["dtype"] != "F32":
                 continue
+            check_shape(facts["shape"])
             (first, last), shape = facts["data_offsets"], tuple(facts["shape"])
             tensors[name] = _Tensor(8 + length + first, last - first, shape)
-            if not 0 <= first <= last <= end - 8 - length or last - first != 4 * math.prod(shape):
+            if not 0 <= first < last <= end - 8 - length or last - first != 4 * math.prod(shape):
                 raise ValueError(f"tensor {name} is said to have the shape {shape} at {first} to {last}")  # noqa: TRY301 - reported as all others
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise PullError(f"{path} is no safetensors file of a model, or damaged: {error!r}") from error

@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import math
+import reprlib
 import stat
 import typing
 from collections.abc import Callable
@@ -29,6 +30,8 @@ JSON_DEPTH = 100
 JSON_VALUES = 2_000_000
 CONFIG_BYTES = 4 << 20
 SETTINGS_VALUES = 20_000
+TOKENIZER_BYTES = 128 << 20
+TOKENIZER_VALUES = 8_000_000
 MANIFEST_BYTES = 12 << 20
 STREAMED_VALUE = 16 << 20
 GZIP_FREE = 8 << 20
@@ -49,6 +52,7 @@ LARGEST_DIM = 1 << 20
 LARGEST_LENGTH = 1_000_000
 PROMPT_CHARACTERS = 32_768
 TOKEN_CHARACTERS = 10_000
+ARRAY_AXES = 32
 
 
 class LimitError(InputError):
@@ -121,6 +125,15 @@ def check_tensor_header(path: Path) -> None:
         size = int.from_bytes(file.read(8), "little")
     if size > min(TENSOR_HEADER_BYTES, path.stat().st_size):
         raise LimitError(f"its header is said to have {size:,} bytes")
+
+
+def check_shape(shape: object) -> None:
+    """Raise a ValueError if a value of JSON is no shape of an array: few whole numbers that are not negative.
+
+    The product of other values may be a text or a list of gigabytes, or a number of a million digits.
+    """
+    if type(shape) is not list or len(shape) > ARRAY_AXES or not all(type(n) is int and n >= 0 for n in shape):
+        raise LimitError(f"a tensor is said to have the shape {reprlib.repr(shape)}")
 
 
 def read_npy_header(file: typing.IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:

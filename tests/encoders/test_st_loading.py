@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from ensembed.encoders import open_encoder
 from ensembed.encoders.st_encoder import SentenceTransformerEncoder, using_threads
 from ensembed.encoders.st_loading import quiet
 from ensembed.errors import EncoderError
+from ensembed.support.file_limits import JSON_BYTES
 
 BRANCHES = ("transformers", "sentence_transformers")
 
@@ -47,6 +50,63 @@ def test_settings_that_the_library_would_copy_for_seconds_are_refused(folder: Pa
 def test_layers_that_are_larger_than_their_files_are_refused(folder: Path) -> None:
     add_dense(folder, out_features=20_000)
     with pytest.raises(EncoderError, match=r"says in_features=\d+, out_features=20000: the files beside it"):
+        open_encoder(f"st:{folder}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"intermediate_size": 10**7}, "says intermediate_size=10000000 with vectors of 32 numbers"),
+        ({"max_position_embeddings": 10**7}, "says max_position_embeddings=10000000 with vectors of 32 numbers"),
+        ({"text_config": {"hidden_size": 10**5}}, "says hidden_size=100000 with vectors of 100000 numbers"),
+        ({"num_hidden_layers": 500}, "says num_hidden_layers=500: no transformer is so deep"),
+        ({"vision_config": {"depths": [2, 10**9]}}, "says depths=1000000000: no transformer is so deep"),
+        ({"num_labels": 10**9}, "says num_labels=1000000000: no transformer is so deep"),
+    ],
+)
+def test_transformers_that_are_larger_than_their_files_are_refused(
+    folder: Path, settings: dict[str, object], problem: str
+) -> None:
+    write_json(folder / "config.json", json.loads((folder / "config.json").read_text()) | settings)
+    with pytest.raises(EncoderError, match=rf"config\.json {problem}"):
+        open_encoder(f"st:{folder}")
+
+
+@pytest.mark.parametrize(
+    ("file", "settings"),
+    [
+        ("tokenizer.json", {"model": {"type": "WordPiece", "vocab": "PLACE"}}),
+        ("tokenizer.json", {"model": {"type": "BPE", "vocab": {}, "merges": "PLACE"}}),
+        ("Tokenizer.JSON", {"model": {"type": "WordPiece", "vocab": "PLACE"}}),
+        ("0_Other/tokenizer.json", {"model": {"type": "WordPiece", "vocab": "PLACE"}}),
+        ("tokenizer_config.json", {"merges": "PLACE"}),
+        ("special_tokens_map.json", {"vocab_file": "PLACE"}),
+        ("sentence_bert_config.json", {"max_seq_length": 64, "tokenizer_args": {"vocab_file": "PLACE"}}),
+        ("sentence_bert_config.json", {"max_seq_length": 64, "model_kwargs": {"gguf_file": "PLACE"}}),
+    ],
+)
+def test_tokenizers_that_name_files_are_refused(folder: Path, file: str, settings: dict[str, object]) -> None:
+    os.mkfifo(folder.parent / "pipe")  # reading it has no end
+    write_json(folder / file, json.loads(json.dumps(settings).replace("PLACE", str(folder.parent / "pipe"))))
+    with pytest.raises(
+        EncoderError, match=rf"{re.escape(file)} takes (vocab|merges|vocab_file|gguf_file) from the file "
+    ):
+        open_encoder(f"st:{folder}")
+
+
+def test_tokenizers_of_other_versions_of_the_library_lie_beside_their_settings(folder: Path) -> None:
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    write_json(folder / "tokenizer_config.json", settings | {"fast_tokenizer_files": ["tokenizer.4.0.json"]})
+    (folder / "tokenizer.4.0.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    open_encoder(f"st:{folder}")
+    write_json(folder / "tokenizer_config.json", settings | {"fast_tokenizer_files": ["../tokenizer.4.0.json"]})
+    with pytest.raises(EncoderError, match=r"names '../tokenizer.4.0.json', which is no file beside it"):
+        open_encoder(f"st:{folder}")
+
+
+def test_a_tokenizer_with_settings_beyond_the_bounds_is_refused(folder: Path) -> None:
+    (folder / "tokenizer_config.json").write_bytes(b'{"vocab": "/dev/zero"}' + b" " * JSON_BYTES)
+    with pytest.raises(EncoderError, match=r"tokenizer_config\.json is not JSON \(it has more than 33,554,432 bytes"):
         open_encoder(f"st:{folder}")
 
 

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from ensembed.encoders.names import KINDS
-from ensembed.errors import MissingError, UnknownEncoderError
+from ensembed.errors import InputError, MissingError, UnknownEncoderError
 from ensembed.fetch.catalog import (
     CatalogEntry,
     PinnedFile,
@@ -16,9 +17,11 @@ from ensembed.fetch.catalog import (
     entry,
     folder_of,
     is_pulled,
+    read_catalog,
     require,
 )
 from ensembed.fetch.mpnet_graph import CONVERSIONS, GRAPH
+from ensembed.support.file_limits import SETTINGS_VALUES
 
 # By name: `ensembed.encoders` exports the function under the name of its module.
 catalog_module = importlib.import_module("ensembed.fetch.catalog")
@@ -134,6 +137,20 @@ def test_is_pulled_checks_sizes_and_require_checks_hashes(
         require("tiny")
     (folder / "b").unlink()
     assert not is_pulled(tiny)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"sources": [{"registry": "web", "paths": {}, "urls": "http://a.b/c"}]}, "its urls are no list"),
+        ({"kind": "dataset", "terms": "CC0"}, "its terms are no list"),
+        ({"settings": {"a": [0] * SETTINGS_VALUES}}, "more than 20,000 values"),
+    ],
+)
+def test_a_damaged_catalogue_is_refused(changes: dict[str, object], problem: str) -> None:
+    facts = {"name": "a", "title": "A", "kind": "static", "licence": "MIT", "sources": [], **changes}
+    with pytest.raises(InputError, match=problem):
+        read_catalog(json.dumps([facts]))
 
 
 def test_require_refuses_an_unknown_name() -> None:

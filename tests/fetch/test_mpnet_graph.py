@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 
 from ensembed.encoders import open_encoder
 from ensembed.encoders.onnx_files import read_graph
@@ -115,6 +116,11 @@ def tensor(start: int, *shape: int, end: int | None = None) -> dict[str, object]
         ({"a": tensor(0, 99)}, "at 0 to 396"),
         ({"a": tensor(-4, 1)}, "at -4 to 0"),
         ({"a": {"dtype": "F32"}}, "KeyError"),
+        ({"a": tensor(0, 2, 0)}, r"shape \(2, 0\) at 0 to 0"),
+        # The product would be a list of gigabytes, a text of them, or a number of a million digits.
+        ({"a": tensor(0, 1) | {"shape": [2**30, [1]]}}, r"is said to have the shape \[1073741824, \[1\]\]"),
+        ({"a": tensor(0, 1) | {"shape": [2**30, "a"]}}, "is said to have the shape"),
+        ({"a": tensor(0, 1) | {"shape": [2**60] * 100_000}}, "is said to have the shape"),
         ([1], "AttributeError"),
         (
             {
@@ -143,6 +149,16 @@ def test_other_files_are_refused(header: object, reason: str, tmp_path: Path) ->
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 20)
     with pytest.raises(PullError, match="no safetensors file"):
         write_int8_graph(tmp_path)
+
+
+def test_tensors_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    tiny_mpnet(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    name = "encoder.layer.0.attention.attn.q.weight"
+    for shape in ((12, 48), (-1,)):
+        save_file({**tensors, name: tensors[name].reshape(shape)}, tmp_path / "model.safetensors")
+        with pytest.raises(PullError, match="its tensors do not belong together"):
+            write_int8_graph(tmp_path)
 
 
 def test_buckets_are_those_of_transformers() -> None:

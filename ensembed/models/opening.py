@@ -13,6 +13,7 @@ from ensembed.corpora.corpus import shorten
 from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
 from ensembed.encoders.base import (
     PROBES,
+    AllowedName,
     Encoder,
     EncoderSpec,
     FloatArray,
@@ -21,7 +22,7 @@ from ensembed.encoders.base import (
     UntrustedName,
     difference,
 )
-from ensembed.encoders.names import AllowedName, Trust, allow, is_plain
+from ensembed.encoders.consent import Trust, allow, is_plain
 from ensembed.errors import (
     ConsentError,
     EncoderError,

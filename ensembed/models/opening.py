@@ -1,4 +1,4 @@
-"""The one way to open a model. What names out of a file may do is decided by `allow`, under the caller's `trust`."""
+"""The one way to open a model. What names out of a file may do is decided in `encoders/consent`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.encoders.base import Encoder, SavedSpec
 from ensembed.encoders.consent import Trust
 from ensembed.errors import InputError
-from ensembed.methods.map_choice import FittedMap, fit_map
+from ensembed.methods.map_fitting import FittedMap, fit_map
 from ensembed.methods.meta import Meta
 from ensembed.methods.view_maps import KINDS, MapKind
 from ensembed.models.ensemble import Ensemble, MetaEncoder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,8 +154,11 @@ class Verdict:
         return self.expected < self.least
 
     def __str__(self) -> str:
+        shown = f"{self.expected:.2f}"
+        if self.falls_short and float(shown) >= self.least:  # rounded up, it would not look like less
+            shown = f"{math.floor(1000 * self.expected) / 1000:.3f}"
         part = (
-            f"{self.expected:.2f} of the ten nearest in an index of {self.rows:,} texts, and up to {self.most:.2f} "
+            f"{shown} of the ten nearest in an index of {self.rows:,} texts, and up to {self.most:.2f} "
             "where queries and texts are like the sample"
         )
         if self.falls_short:

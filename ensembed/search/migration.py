@@ -225,7 +225,8 @@ def migrate(
                 fitted = fit_on_sample(rows, to_index=False, kinds=kinds, threads=threads, progress=progress)
                 expected = verdict(fitted.translated, fitted.unlike, len(old), least)
                 if not (confirm(fitted, expected) if confirm else not expected.falls_short):
-                    raise SearchIndexError(f"nothing was migrated: {expected}")
+                    way_out = "to migrate all the same: --yes (confirm=, or a smaller least=)"
+                    raise SearchIndexError(f"nothing was migrated: {expected}; {way_out}")
                 run.begin(rows, fitted, expected)
             with blas_threads(threads):
                 run.translate(progress)

@@ -21,6 +21,7 @@ _KEPT = ": finished work is kept (of vectors, whole shards); run the same comman
 _NAMES_IN_QUOTES = 'Put names with ? or & in quotes: -e "st:intfloat/e5-small-v2?prefix=query: &device=cpu"'
 _QUOTES = "Put quotes around what has spaces or * in it, and no space between names: -e minilm,wordllama"
 _NO_TEXT = "Give a text file with a sentence a line, or try without one: ensembed demo"
+_NO_FOLDER = "Name a new folder for the result: --out my-model"
 _CUT = 'The name of a model takes it, in quotes: "my-model?truncate_dim=256"'
 _MODEL = "Models are arguments, not options, or encoders with -e: see the usage above"
 _FILE = "Files are arguments, not options: see the usage above"
@@ -64,6 +65,8 @@ def exit_code(run: Callable[[], object], words: Sequence[str], *, resumable: boo
             click.echo(_NAMES_IN_QUOTES, err=True)
         elif isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "corpus":
             click.echo(_NO_TEXT, err=True)
+        elif isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "out":
+            click.echo(_NO_FOLDER, err=True)
         if isinstance(error, click.NoSuchOption):
             name = error.option_name.replace("_", "-").removesuffix("-embeddings")
             if instead := _INSTEAD.get(name):

@@ -132,10 +132,10 @@ def _no_model(name: str, error: UnknownEncoderError) -> EnsembedError:
             "dimensions"
         )
     if name and os.path.exists(name):  # noqa: PTH110 - False if no file can have the name
-        return ModelError(
-            f"{name} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
-            f"as in st:{name}, onnx:{name} or words:{name}"
-        )
+        what = f"{name} is not a saved model: there is no {CONFIG} in it. "
+        if (Path(name) / "index.json").is_file():
+            return ModelError(f"{what}It is an index: ensembed search {name}, or ensembed serve MODEL --index {name}")
+        return ModelError(f"{what}If it is an encoder, say of which kind, as in st:{name}, onnx:{name} or words:{name}")
     hint = did_you_mean(split_model_name(name)[0], CONFIG)
     fitted = "" if hint else "; to make a model: ensembed fit"
     return UnknownEncoderError(f"{name!r} is neither a folder with a saved model nor an encoder{hint}: {error}{fitted}")

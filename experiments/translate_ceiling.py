@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ensembed.methods.map_choice import apply_projection
+from ensembed.methods.map_fitting import apply_projection
 from ensembed.methods.meta import Projection
 from ensembed.methods.view_maps import LocalRidge
 from ensembed.numerics.moments import Moments

@@ -1,16 +1,12 @@
 """The command line: one file per command (options in, one call, table or JSON out). It may import every other room.
 
 `options` holds shared options, `methods` those of `fit`; `console` reads input and prints; `reference` writes
-docs/reference/cli.md. Commands are imported when they are used: help and completion must not wait for numpy.
-
-Exit codes: 0 done; 1 the input or the data is wrong; 2 the command line is wrong; 3 something must be pulled or
-installed first; 130 interrupted, and nothing that was finished is lost; 141 nobody reads the output any more.
+docs/reference/cli.md; `exit_codes` prints errors. Commands are imported when they are used: help and completion must
+not wait for numpy.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,27 +17,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ensembed.errors import EFFECTS, EnsembedError, MissingError
+from ensembed.cli.exit_codes import exit_code
+from ensembed.errors import EFFECTS
 from ensembed.support.version import __version__
-
-FAILED, MISSING, INTERRUPTED, UNREAD = 1, 3, 130, 141
-_KEPT = ": finished work is kept (of vectors, whole shards); run the same command to continue"
-# A shell ends the command at an &, and runs what follows it as another one.
-_NAMES_IN_QUOTES = 'Put names with ? or & in quotes: -e "st:intfloat/e5-small-v2?prefix=query: &device=cpu"'
-_QUOTES = "Put quotes around what has spaces or * in it, and no space between names: -e minilm,wordllama"
-_NO_TEXT = "Give a text file with a sentence a line, or try without one: ensembed demo"
-_CUT = 'The name of a model takes it, in quotes: "my-model?truncate_dim=256"'
-_MODEL = "Models are arguments, not options, or encoders with -e: see the usage above"
-_FILE = "Files are arguments, not options: see the usage above"
-_INSTEAD = {  # of options that newcomers try and a command does not have
-    **dict.fromkeys(("--truncate-dim", "--dim", "--dimensions", "--truncate"), _CUT),
-    **dict.fromkeys(("--model", "--model-name", "--model-name-or-path", "--models"), _MODEL),
-    **dict.fromkeys(("--file", "--input", "--corpus", "--texts", "--sentences"), _FILE),
-    "--device": 'The name of an encoder takes it, in quotes: "st:NAME?device=cuda"',
-    "--prompt": 'The name of an encoder takes it, in quotes: "NAME?prefix=query: "',
-    "--normalize": 'The name of an encoder takes it, in quotes: "NAME?normalize=true"; scale those of a model yourself',
-    "--batch-size": 'Only models of sentence-transformers take it, in their names: "st:NAME?batch_size=8"',
-}
 
 # The first sentence of each command's help, in the order of docs/reference/cli.md. It is here so that the list can be
 # printed without importing them; a test compares it with the commands.
@@ -145,48 +123,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # without file and line
         arguments = sys.argv[1:]
-    output = sys.stdout
-    try:
-        if arguments[:1] == ["help"]:
-            arguments = [*arguments[1:], "--help"]
-        if any(word.partition("=")[0] == "--trust" for word in arguments):
-            arguments = _with_effects(arguments)
-        cli.main(list(arguments), prog_name="ensembed", standalone_mode=False)
-        sys.stdout.flush()  # while an error can still be reported
-    except SystemExit as end:
-        # click replaces sys.stdout when its reader has gone, and rich raises this; both would end with 1.
-        unread = sys.stdout is not output or isinstance(end.__context__, BrokenPipeError)
-        return UNREAD if unread else int(end.code or 0)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())  # for the flush when Python ends
-        return UNREAD
-    except click.exceptions.Exit as error:
-        return error.exit_code
-    except click.ClickException as error:
-        error.show()
-        if "unexpected extra argument" in error.format_message():
-            click.echo(_QUOTES, err=True)
-        if isinstance(error, click.MissingParameter) and any("?" in word for word in arguments):
-            click.echo(_NAMES_IN_QUOTES, err=True)
-        elif isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "corpus":
-            click.echo(_NO_TEXT, err=True)
-        if isinstance(error, click.NoSuchOption):
-            name = error.option_name.replace("_", "-").removesuffix("-embeddings")
-            if instead := _INSTEAD.get(name):
-                click.echo(f"{instead}.", err=True)
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        resumable = bool(arguments) and arguments[0] in _RESUMABLE
-        click.echo(f"interrupted{_KEPT if resumable else ''}", err=True)
-        return INTERRUPTED
-    except EnsembedError as error:
-        _print_error(error)
-        return MISSING if isinstance(error, MissingError) else FAILED
-    except OSError as error:  # for example a folder without permission to write
-        full = "; free space on the disk that it is written to" if error.errno == errno.ENOSPC else ""
-        _print_error(f"{error if error.filename else f'output cannot be written: {error}'}{full}")
-        return FAILED
-    return 0
+    words = [*arguments[1:], "--help"] if arguments[:1] == ["help"] else list(arguments)
+
+    def run() -> None:
+        given = _with_effects(words) if any(word.partition("=")[0] == "--trust" for word in words) else words
+        cli.main(given, prog_name="ensembed", standalone_mode=False)
+
+    return exit_code(run, words, resumable=bool(words) and words[0] in _RESUMABLE)
 
 
 def _with_effects(arguments: Sequence[str]) -> list[str]:
@@ -218,10 +161,3 @@ def _with_effects(arguments: Sequence[str]) -> list[str]:
         known = f"--trust takes {', '.join(EFFECTS)}, with commas between them"
         raise click.UsageError(f"{known}, not {unknown[0]!r}.{hint} To allow everything, write --trust at the end.")
     return [*others, f"--trust={','.join(effects)}", *rest]
-
-
-def _print_error(error: Exception | str) -> None:
-    """Print an error; what it quotes from a file cannot move the cursor."""
-    from ensembed.support.text_tables import printable  # not needed by help and completion
-
-    click.echo("error: " + "\n".join(map(printable, str(error).split("\n"))), err=True)

@@ -14,7 +14,16 @@ import click
 
 from ensembed.cli.completion import MODEL
 from ensembed.cli.console import STDIN, print_index_facts, print_json
-from ensembed.cli.options import PATH, Columns, Gathered, How, column_options, how_options, read_batches
+from ensembed.cli.options import (
+    PATH,
+    Columns,
+    Gathered,
+    How,
+    column_options,
+    how_options,
+    read_batches,
+    say_that_stdin_is_read,
+)
 from ensembed.corpora.corpus import BadBytes
 from ensembed.corpora.record_files import RecordFile
 from ensembed.errors import CorpusError
@@ -127,7 +136,8 @@ def index(
         raise click.UsageError(f"FOLDER, where the index is, comes before FILE: ensembed index {words} …")
     source = None if file is None else _source(file, columns, how.errors)
     if not os.path.lexists(folder / MANIFEST) and (model is None or source is None):
-        raise click.UsageError(f"There is no index in {folder}: to make one, give a FILE and --model.")
+        words = shlex.join(["ensembed", "index", str(folder), file or "FILE", "--model", model or "MODEL"])
+        raise click.UsageError(f"There is no index in {folder}: to make one, write {words}")
     if change_model and model is None:
         raise click.UsageError("--change-model needs the new model: --model NAME.")
     changes = {}
@@ -165,6 +175,7 @@ def index(
 
 def _source(file: str, columns: Columns, errors: BadBytes) -> RecordFile:
     if file == "-":
+        say_that_stdin_is_read()
         return columns.file(sys.stdin.buffer, STDIN, errors)
     path = Path(file)
     if not path.exists() or path.is_dir():  # better now than when the model is open

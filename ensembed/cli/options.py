@@ -100,6 +100,8 @@ def open_corpus(path: Path | str, **how: Any) -> Iterator[Corpus]:  # noqa: ANN4
         yield open_stored_corpus(path, **how)
         return
     name = STDIN if str(path) == "-" else str(path)
+    if name == STDIN:
+        say_that_stdin_is_read()
     with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
         copy = Path(folder) / "corpus.txt"
         try:
@@ -113,9 +115,17 @@ def open_corpus(path: Path | str, **how: Any) -> Iterator[Corpus]:  # noqa: ANN4
         yield open_stored_corpus(copy, **how, name=name)
 
 
+def say_that_stdin_is_read() -> None:
+    """Tell a person at a terminal why nothing happens: the command waits for lines to be typed."""
+    if sys.stdin.isatty():
+        click.echo("Type a line for each text; Ctrl-D ends. Or name a file.", err=True)
+
+
 def read_batches(path: Path) -> Iterator[list[str]]:
     """Yield the lines of a text file, or of standard input (`-`), in lists, including blank lines."""
     stdin = str(path) == "-"
+    if stdin:
+        say_that_stdin_is_read()
     lines = iter(Lines(sys.stdin.buffer if stdin else path, STDIN if stdin else str(path), "strict"))
     while batch := list(itertools.islice(lines, 1024)):
         yield batch

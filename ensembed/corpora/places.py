@@ -125,7 +125,10 @@ class Place:
             if not any(part.startswith((".", "_")) for part in _below(path, self.path).parts)
         }
         if not files:
-            raise CorpusError(f"there is no corpus file in the folder {self.name!r}")
+            raise CorpusError(
+                f"there is no corpus file in the folder {self.name!r}: put text files there, a sentence a line, or try "
+                "without one: ensembed demo"
+            )
         return files
 
     def _state(self, path: str, info: Mapping[str, Any]) -> State:

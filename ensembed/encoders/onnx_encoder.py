@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
+from ensembed.encoders.consent import place_effects
 from ensembed.encoders.model_files import revision_of
-from ensembed.encoders.names import Convert, Request, one_of, place_effects
+from ensembed.encoders.names import Convert, Request, one_of
 from ensembed.encoders.onnx_files import OnnxSettings, read_graph, read_settings
 from ensembed.encoders.token_ids import first_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
@@ -270,7 +271,7 @@ def _model_file(folder: Path, file: str | None) -> Path:
     if folder.is_file():
         raise InputError(f"{folder} is a file; write onnx:{folder.parent}?file={folder.name}, beside tokenizer.json")
     if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}")
+        raise InputError(f"there is no folder {folder}: name one with an exported model, or see: ensembed encoders")
     present = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx") if path.is_file())
     choices = [file] if file else ["model.onnx", "onnx/model.onnx", *(present if len(present) == 1 else [])]
     if chosen := next((folder / choice for choice in choices if (folder / choice).is_file()), None):

@@ -149,14 +149,15 @@ class Method(ABC):
         rows = views[0].shape[0]
         if rows < 2:
             raise InputError(
-                f"weights by reliability need at least two sentences to learn from, got {rows}: write one a line"
+                f"weights by reliability need at least two sentences to learn from, got {rows}: write one a line, "
+                "or let all members count the same: --weights equal (weights='equal')"
             )
         estimate = reliability(views, sentences=sentences, names=names, progress=progress)
         if estimate.decided == "too few":
             warnings.warn(
                 f"{estimate.sentences} distinct sentences are too few to tell which member is better: it takes "
                 f"{estimate.needed}. All members count the same, which loses less than to trust the wrong one; "
-                "fit on more sentences, or give weights",
+                "fit on more sentences, or, to say that they should: --weights equal (weights='equal')",
                 RuntimeWarning,
                 stacklevel=3,
             )

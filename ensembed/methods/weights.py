@@ -1,6 +1,7 @@
 """How much each member counts: weights are those of the members' cosines, so vectors are scaled by their roots.
 
-A member of weight 0 is treated as if it were not there, during the fit and in the result; only its place stays.
+A member of weight 0 is treated as if it were not there, during the fit and in the result; only its place stays. Weights
+by reliability are found before a fit, by `Method.resolved`, which asks `reliability/trust_estimate`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one way to open a model. What names out of a file may do is decided by `allow`, under the caller's `trust`."""
+"""The one way to open a model. What names out of a file may do is decided in `encoders/consent`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ensembed.corpora.corpus import shorten
 from ensembed.encoders import EncoderLike, ObjectEncoder, open_encoder
 from ensembed.encoders.base import (
     PROBES,
+    AllowedName,
     Encoder,
     EncoderSpec,
     FloatArray,
@@ -21,7 +22,7 @@ from ensembed.encoders.base import (
     UntrustedName,
     difference,
 )
-from ensembed.encoders.names import AllowedName, Trust, allow, is_plain
+from ensembed.encoders.consent import Trust, allow, is_plain
 from ensembed.errors import (
     ConsentError,
     EncoderError,
@@ -131,10 +132,10 @@ def _no_model(name: str, error: UnknownEncoderError) -> EnsembedError:
             "dimensions"
         )
     if name and os.path.exists(name):  # noqa: PTH110 - False if no file can have the name
-        return ModelError(
-            f"{name} is not a saved model: there is no {CONFIG} in it. If it is an encoder, say of which kind, "
-            f"as in st:{name}, onnx:{name} or words:{name}"
-        )
+        what = f"{name} is not a saved model: there is no {CONFIG} in it. "
+        if (Path(name) / "index.json").is_file():
+            return ModelError(f"{what}It is an index: ensembed search {name}, or ensembed serve MODEL --index {name}")
+        return ModelError(f"{what}If it is an encoder, say of which kind, as in st:{name}, onnx:{name} or words:{name}")
     hint = did_you_mean(split_model_name(name)[0], CONFIG)
     fitted = "" if hint else "; to make a model: ensembed fit"
     return UnknownEncoderError(f"{name!r} is neither a folder with a saved model nor an encoder{hint}: {error}{fitted}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,9 @@ import numpy as np
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.encoders.base import Encoder, SavedSpec
-from ensembed.encoders.names import Trust
+from ensembed.encoders.consent import Trust
 from ensembed.errors import InputError
-from ensembed.methods.map_choice import FittedMap, fit_map
+from ensembed.methods.map_fitting import FittedMap, fit_map
 from ensembed.methods.meta import Meta
 from ensembed.methods.view_maps import KINDS, MapKind
 from ensembed.models.ensemble import Ensemble, MetaEncoder
@@ -153,8 +154,11 @@ class Verdict:
         return self.expected < self.least
 
     def __str__(self) -> str:
+        shown = f"{self.expected:.2f}"
+        if self.falls_short and float(shown) >= self.least:  # rounded up, it would not look like less
+            shown = f"{math.floor(1000 * self.expected) / 1000:.3f}"
         part = (
-            f"{self.expected:.2f} of the ten nearest in an index of {self.rows:,} texts, and up to {self.most:.2f} "
+            f"{shown} of the ten nearest in an index of {self.rows:,} texts, and up to {self.most:.2f} "
             "where queries and texts are like the sample"
         )
         if self.falls_short:

@@ -182,7 +182,7 @@ def check_sample(distinct: int, rows: int, neighbours: int) -> None:
     if neighbours >= sampled:
         raise InputError(
             f"{sampled} sampled sentences have at most {sampled - 1} neighbours each, not {neighbours}: "
-            "ask for fewer neighbours or more rows, or take a larger corpus"
+            "ask for fewer neighbours (neighbours=…, --neighbours) or more rows (--rows), or take a larger corpus"
         )
 
 

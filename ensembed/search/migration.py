@@ -30,7 +30,7 @@ from safetensors.numpy import save as save_tensors
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.base import PROBES, Encoder, FloatArray, SavedSpec, same_settings
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
-from ensembed.methods.map_choice import FittedMap, Translated, apply_projection, fit_map
+from ensembed.methods.map_fitting import FittedMap, Translated, apply_projection, fit_map
 from ensembed.methods.meta import PROJECTIONS, Projection
 from ensembed.methods.view_maps import KINDS, MapKind
 from ensembed.models.opening import ModelLike
@@ -225,7 +225,8 @@ def migrate(
                 fitted = fit_on_sample(rows, to_index=False, kinds=kinds, threads=threads, progress=progress)
                 expected = verdict(fitted.translated, fitted.unlike, len(old), least)
                 if not (confirm(fitted, expected) if confirm else not expected.falls_short):
-                    raise SearchIndexError(f"nothing was migrated: {expected}")
+                    way_out = "to migrate all the same: --yes (confirm=, or a smaller least=)"
+                    raise SearchIndexError(f"nothing was migrated: {expected}; {way_out}")
                 run.begin(rows, fitted, expected)
             with blas_threads(threads):
                 run.translate(progress)

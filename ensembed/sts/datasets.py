@@ -277,7 +277,8 @@ def _columns(path: Path, number: int, columns: list[str], allowed: tuple[int, ..
     if len(columns) not in allowed:
         wanted = " or ".join(map(str, allowed))
         seen = shorten("\t".join(columns))
-        raise _bad(path, number, f"{wanted} tab-separated columns were expected, {len(columns)} seen: {seen}")
+        form = "; write score<TAB>text<TAB>text a line" if 3 in allowed else ""
+        raise _bad(path, number, f"{wanted} tab-separated columns were expected, {len(columns)} seen: {seen}{form}")
     return columns
 
 

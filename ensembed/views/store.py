@@ -249,7 +249,10 @@ class ViewStore:
                 f"another process is {doing} {folder}; wait for it (`wait`, --wait), or choose another store"
             ) from None
         except OSError as error:
-            raise StoreError(f"cannot write in the view store {self.root}: {disk_error(error, path)}") from error
+            raise StoreError(
+                f"cannot write in the view store {self.root}: {disk_error(error, path)}; set its rights, or name "
+                "another folder: --store FOLDER (ViewStore(FOLDER)), or ENSEMBED_CACHE"
+            ) from error
         try:
             yield
         finally:

@@ -191,7 +191,37 @@ def test_the_first_errors_of_a_newcomer_name_the_next_command(
     Path("windows.txt").write_text("a dog\na cat\n", encoding="utf-16")
     assert "iconv -f utf-16 -t utf-8 OLD > NEW" in fails("fit", "windows.txt", "-e", "demo", "--out", "m")
     Path("one.txt").write_text("A dog runs. A cat sleeps.")
-    assert "write one a line" in fails("fit", "one.txt", "-e", "demo?seed=1", "-e", "demo?seed=2", "--out", "m")
+    said = fails("fit", "one.txt", *MEMBERS, "--out", "m")
+    assert "write one a line" in said
+    assert "--weights equal" in said
+    assert "Name a new folder for the result: --out my-model" in fails("fit", "one.txt", code=2)
+    assert "ensembed encode MODEL one.txt" in fails("encode", "one.txt", code=2)
+    assert "write score<TAB>text<TAB>text a line" in fails("evaluate", "demo", "--pairs", "one.txt")
+    assert "--threshold 0.9" in fails("dedupe", "demo", "one.txt")
+    assert "ensembed index new one.txt --model MODEL" in fails("index", "new", "one.txt", code=2)
+    assert main(["index", "new", "one.txt", "--model", "demo", "-q"]) == 0
+    assert "ensembed serve MODEL --index new" in fails("similarity", "new", "a dog", "a cat")
+    Path("empty").mkdir()
+    assert "ensembed demo" in fails("fit", "empty", *MEMBERS, "--out", "m")
+    assert "ensembed encoders" in fails("fit", "one.txt", "-e", "onnx:nowhere", "--out", "m")
+    assert "ensembed pull glove" in fails("fit", "one.txt", "-e", "words:glove.txt", "--out", "m")
+    Path("ten.txt").write_text("".join(f"sentence {i}\n" for i in range(10)))
+    assert "--neighbours" in fails("compare", "demo?seed=1", "demo?seed=2", "--corpus", "ten.txt")
+    Path("views").write_text("no folder")
+    assert "--store FOLDER" in fails("embed", "ten.txt", "-e", "demo", "--store", "views")
+
+
+@pytest.mark.parametrize(
+    "words", [["encode", "demo"], ["embed", "-", "-e", "demo"], ["similarity", "demo", "--pairs", "-"]]
+)
+def test_who_is_at_a_terminal_is_told_what_a_command_waits_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    typed = io.TextIOWrapper(io.BytesIO(b"a dog\ta cat\n"))
+    monkeypatch.setattr("sys.stdin", typed)
+    monkeypatch.setattr(typed, "isatty", lambda: True)
+    assert main(words) == 0
+    assert "Type a line for each text; Ctrl-D ends." in capsys.readouterr().err
 
 
 # Text that cannot be read

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from ensembed.cli import SUMMARIES, UNREAD, main
+from ensembed.cli import SUMMARIES, main
+from ensembed.cli.exit_codes import UNREAD
 from ensembed.support.progress import bars, lines
 
 MEMBERS = ["-e", "demo?dim=8&seed=1,demo?dim=6&seed=2"]

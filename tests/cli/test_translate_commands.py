@@ -54,7 +54,9 @@ def test_an_index_is_migrated_after_asking(capsys: pytest.CaptureFixture[str]) -
     facts(capsys, "index", "old", "corpus.txt", "--model", OLD)
     command = ["migrate", "old", "--to", NEW, "--out", "new", "--sample", "500"]
     assert main([*command, "--least", "1"]) == 1  # nobody is there to answer
-    assert "nothing was migrated" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "nothing was migrated" in said
+    assert "to migrate all the same: --yes" in said
     printed = facts(capsys, *command, "--least", "1", "--yes")
     assert printed["rows"] == len(TEXTS)
     assert 0 < printed["translated"] < len(TEXTS)

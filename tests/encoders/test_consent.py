@@ -24,9 +24,10 @@ from ensembed import Ensemble, load
 from ensembed.cli import SUMMARIES, cli, main
 from ensembed.corpora import as_corpus
 from ensembed.encoders import Encoder, Request, open_encoder
-from ensembed.encoders.base import UntrustedName
+from ensembed.encoders.base import AllowedName, UntrustedName
+from ensembed.encoders.consent import Trust, allow
 from ensembed.encoders.demo_encoder import DemoEncoder
-from ensembed.encoders.names import KINDS, AllowedName, Trust, allow, parse_name
+from ensembed.encoders.names import KINDS, parse_name
 from ensembed.errors import ConsentError, EnsembedError, InputError
 from ensembed.integrations.faiss import FaissStore
 from ensembed.integrations.model_source import Source
@@ -202,8 +203,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     for scheme in KINDS.keys() - {"demo"}:
         monkeypatch.setitem(KINDS, scheme, Recorded(scheme, KINDS[scheme].value, ""))
     plugin = Recorded("shout", "nowhere:opener", "")
-    monkeypatch.setattr("ensembed.encoders.names.plugins", lambda: {"shout": [plugin]})
-    monkeypatch.setattr("ensembed.encoders.names.package_of", lambda _: "loud 1.0")
+    for module in ("names", "consent"):
+        monkeypatch.setattr(f"ensembed.encoders.{module}.plugins", lambda: {"shout": [plugin]})
+        monkeypatch.setattr(f"ensembed.encoders.{module}.package_of", lambda _: "loud 1.0")
     return requests
 
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError, ViewError
-from ensembed.methods.map_choice import apply_projection, fit_map
+from ensembed.methods.map_fitting import apply_projection, fit_map
 from ensembed.methods.meta import Local
 from ensembed.methods.view_maps import KINDS, Blend, Canonical, LocalRidge, MapKind, Procrustes, ReducedRank, Ridge
 from ensembed.numerics.moments import Moments

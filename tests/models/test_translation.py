@@ -21,7 +21,7 @@ from ensembed.methods import SVD, Concat
 from ensembed.methods.view_maps import named_kinds
 from ensembed.models.ensemble import Missing
 from ensembed.models.saved_model import CONFIG
-from ensembed.models.translation import translate, verdict
+from ensembed.models.translation import Verdict, translate, verdict
 from ensembed.reliability.familiarity import Familiarity
 from ensembed.reliability.search_agreement import Estimate, Figure
 from ensembed.views import ViewStore
@@ -119,6 +119,9 @@ def test_what_is_promised_holds_for_text_unlike_the_sample_less_an_interval() ->
     assert expected.falls_short
     assert "expect 0.30 of the ten nearest in an index of 4,000 texts, and up to 0.48" in str(expected)
     assert not verdict(like, unlike, 4000, least=0.29).falls_short
+    # 0.90 would not look like less than 0.9.
+    assert "expect 0.899 of the ten" in str(Verdict(500, 0.8997, 0.95, 0.9))
+    assert "expect 0.90 of the ten" in str(Verdict(500, 0.9001, 0.95, 0.9))
     assert verdict(like, unlike, 10**12).expected == 0
     assert verdict(unlike, like, 1000).expected == pytest.approx(0.4)  # never more than the other figure
 

@@ -163,7 +163,7 @@ def open_word_vectors(
         raise InputError(
             f"{path} is a folder, not a file of word vectors"
             if path.is_dir()
-            else f"there is no file of word vectors {path}"
+            else f"there is no file of word vectors {path}: name one, or take the catalogue's: ensembed pull glove"
         )
     format = detect_format(path) if format is None else "word2vec" if format == "fasttext" else format  # noqa: A001 - what the option is called
     if revision is None:

@@ -329,7 +329,7 @@ def find_threshold(
     m = len(U)
     if m < LEAST_ROWS:
         problem = f"{m} distinct sentences are too few to find a threshold on: it takes {LEAST_ROWS}"
-        raise InputError(f"{problem}; give one (threshold=…, --threshold)")
+        raise InputError(f"{problem}; give one, such as 0.9 (threshold=0.9, --threshold 0.9)")
     sample = np.sort(np.random.default_rng(seed).choice(m, min(rows, m), replace=False))
     edges, neighbours = _neighbours(U, sample, progress)
     most = min(_MOST, (m - 1) / 4)

@@ -18,6 +18,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from ensembed.encoders.model_files import read_json, read_object, revision_of
+from ensembed.encoders.token_ids import check_tokens
 from ensembed.errors import EncoderError
 from ensembed.fetch import hub_files as hub
 from ensembed.support.extras import import_extra
@@ -112,6 +113,7 @@ def load(name: str, folder: Path, *, device: str | None, precision: str, trust_r
     """Load the model of a folder from nothing but the files in it and the code they name, or raise an EncoderError."""
     refuse_special_files(name, folder)
     _refuse_outside_files(name, folder, code=trust_remote_code)
+    _refuse_long_tokens(name, folder)
     if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
         raise EncoderError(f"encoder {name!r}: {folder} has neither modules.json nor config.json: it holds no model")
     if not trust_remote_code:
@@ -190,6 +192,16 @@ def _refuse_outside_files(name: str, folder: Path, *, code: bool) -> None:
                 f"encoder {name!r}: {file} takes the tokenizer from {config['tokenizer_name_or_path']!r}, which is not "
                 "in the folder: copy its files there, and remove tokenizer_name_or_path"
             )
+
+
+def _refuse_long_tokens(name: str, folder: Path) -> None:
+    """Raise an EncoderError if the library would crash on a tokenizer, whichever `tokenizer….json` it reads."""
+    for file_name, file in _json_files(folder):
+        if file_name.startswith("tokenizer."):
+            try:
+                check_tokens(file.read_bytes())
+            except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+                raise EncoderError(f"encoder {name!r}: {file} is not a tokenizer: {error}") from error
 
 
 def _refuse_code(name: str, folder: Path) -> None:

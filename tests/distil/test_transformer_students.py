@@ -167,6 +167,16 @@ def test_a_tokenizer_that_would_end_the_process_is_refused(bert: Path, tmp_path:
         prepare(TEACHER, CORPUS, plan, tmp_path / "job", store=ViewStore(tmp_path / "store"))
 
 
+def test_steps_and_rate_are_numbers_as_cuda_reads_them_whatever_the_default_is(bert: Path, tmp_path: Path) -> None:
+    job = prepare(TEACHER, CORPUS, Plan(student=f"st:{bert}", **PLAN), tmp_path, store=ViewStore(tmp_path / "store"))
+    torch.set_default_dtype(torch.float64)
+    try:
+        student = bert_student.BertStudent(job, torch.device("cpu"))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert student._steps.dtype == student._rate.dtype == torch.float32
+
+
 class OutOfResourcesError(Exception):
     """As triton's: of no other kind."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from make_st import write_st
@@ -13,7 +14,7 @@ from ensembed.encoders.token_ids import read_tokenizer
 from ensembed.errors import EncoderError
 
 
-def content(model: dict[str, object]) -> str:
+def content(model: dict[str, Any]) -> str:
     """Return the text of a tokenizer.json without anything but a model."""
     parts = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
     return json.dumps({"version": "1.0", **parts, "added_tokens": [], "model": model})
@@ -49,7 +50,7 @@ def test_long_tokens_are_refused_in_a_model_of_sentence_transformers(tmp_path: P
 
 
 def test_other_tokenizers_may_have_the_word_and_long_texts() -> None:
-    words = {"type": "WordPiece", "unk_token": "<unk>", "continuing_subword_prefix": "##"}
+    words: dict[str, Any] = {"type": "WordPiece", "unk_token": "<unk>", "continuing_subword_prefix": "##"}
     words |= {"max_input_chars_per_word": 100, "vocab": {"<unk>": 0, "Unigram": 1, "x" * 20_000: 2}}
     assert read_tokenizer(content(words).encode(), "here").get_vocab_size() == 3
     assert read_tokenizer(unigram("x" * 9_000).encode(), "here").get_vocab_size() == 3

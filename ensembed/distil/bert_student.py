@@ -185,8 +185,9 @@ class BertStudent(Student):
                 self._masters[name] = self._parameters[name] = tensor.requires_grad_()
         self._first = {name: torch.zeros_like(tensor) for name, tensor in self._masters.items()}
         self._second = {name: torch.zeros_like(tensor) for name, tensor in self._masters.items()}
-        self._steps = torch.zeros(1, device=device)
-        self._rate = torch.zeros((), device=device)
+        # CUDA reads them so, whatever they are: the default may be another one.
+        self._steps = torch.zeros(1, dtype=torch.float32, device=device)
+        self._rate = torch.zeros((), dtype=torch.float32, device=device)
         self._batch_size = int(job.facts["training"]["batch_size"])
         self._graphs: dict[int, _Graph] = {}
 

@@ -18,6 +18,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from ensembed.encoders.model_files import read_json, read_object, revision_of
+from ensembed.encoders.token_ids import check_tokens
 from ensembed.errors import EncoderError
 from ensembed.fetch import hub_files as hub
 from ensembed.support.extras import import_extra
@@ -129,6 +130,7 @@ def load(name: str, folder: Path, *, device: str | None, precision: str, trust_r
     refuse_special_files(name, folder)
     _refuse_outside_files(name, folder, code=trust_remote_code)
     _refuse_named_vocabularies(name, folder, code=trust_remote_code)
+    _refuse_long_tokens(name, folder)
     if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
         raise EncoderError(f"encoder {name!r}: {folder} has neither modules.json nor config.json: it holds no model")
     if not trust_remote_code:
@@ -244,11 +246,24 @@ def _refuse_named_vocabularies(name: str, folder: Path, *, code: bool) -> None:
 def _read_tokenizer(name: str, file: Path) -> object:
     """Read a `tokenizer.json`, which may be larger than other settings; an EncoderError if it is beyond its bounds."""
     try:
-        with open_regular(file) as stream:
-            data = stream.read(TOKENIZER_BYTES + 1)
-        return parse_json(data, most_bytes=TOKENIZER_BYTES, most_values=TOKENIZER_VALUES)
+        return parse_json(_tokenizer_bytes(file), most_bytes=TOKENIZER_BYTES, most_values=TOKENIZER_VALUES)
     except (OSError, ValueError) as error:
         raise EncoderError(f"encoder {name!r}: {file} cannot be read: {error}; download the model again") from error
+
+
+def _refuse_long_tokens(name: str, folder: Path) -> None:
+    """Raise an EncoderError if the library would crash on a tokenizer, whichever `tokenizer….json` it reads."""
+    for file_name, file in _json_files(folder):
+        if file_name.startswith("tokenizer."):
+            try:
+                check_tokens(_tokenizer_bytes(file))
+            except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+                raise EncoderError(f"encoder {name!r}: {file} is not a tokenizer: {error}") from error
+
+
+def _tokenizer_bytes(file: Path) -> bytes:
+    with open_regular(file) as stream:
+        return stream.read(TOKENIZER_BYTES + 1)
 
 
 def _refuse_code(name: str, folder: Path) -> None:

@@ -158,13 +158,23 @@ def test_a_tokenizer_that_would_end_the_process_is_refused(bert: Path, tmp_path:
     """A token of 200,000 characters overflows the library's stack."""
     folder, vocabulary = tmp_path / "model", [["<unk>", 0.0], ["a", -1.0], ["x" * 200_000, -2.0]]
     shutil.copytree(bert, folder)
-    model = {"type": "Unigram", "unk_id": 0, "vocab": vocabulary, "byte_fallback": False}
-    parts = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
-    content = {"version": "1.0", **parts, "added_tokens": [], "model": model}
+    content = json.loads((bert / "tokenizer.json").read_text())
+    content |= dict.fromkeys(("normalizer", "pre_tokenizer", "post_processor", "decoder")) | {"added_tokens": []}
+    content["model"] = {"type": "Unigram", "unk_id": 0, "vocab": vocabulary, "byte_fallback": False}
     (folder / "tokenizer.json").write_text(json.dumps(content))
     plan = Plan(student=f"st:{folder}", **PLAN)
     with pytest.raises(EncoderError, match=r"tokenizer of 'st:.*has 200,000 characters; at most 10,000"):
         prepare(TEACHER, CORPUS, plan, tmp_path / "job", store=ViewStore(tmp_path / "store"))
+
+
+def test_steps_and_rate_are_numbers_as_cuda_reads_them_whatever_the_default_is(bert: Path, tmp_path: Path) -> None:
+    job = prepare(TEACHER, CORPUS, Plan(student=f"st:{bert}", **PLAN), tmp_path, store=ViewStore(tmp_path / "store"))
+    torch.set_default_dtype(torch.float64)
+    try:
+        student = bert_student.BertStudent(job, torch.device("cpu"))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert student._steps.dtype == student._rate.dtype == torch.float32
 
 
 class OutOfResourcesError(Exception):

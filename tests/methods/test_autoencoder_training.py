@@ -343,3 +343,12 @@ def test_training_goes_on_where_triton_cannot_compile(monkeypatch: pytest.Monkey
     stepper: Any = SimpleNamespace(_method=Autoencoder(), _buffers=[buffer], _loss=loss)
     with pytest.warns(RuntimeWarning, match="without our own kernel"):
         assert callable(training.Stepper._loss_function(stepper))
+
+
+def test_steps_are_counted_as_cuda_reads_them_whatever_the_default_is() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        parameters = Parameters({"layer": (2, 2)}, torch.float32, "cpu", 0)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert parameters.steps.dtype == torch.float32

@@ -89,7 +89,7 @@ class Parameters:
         self.master, self.first, self.second = (torch.zeros(size, dtype=wide_type, device=device) for _ in range(3))
         self.copy = self.master if dtype == wide_type else torch.zeros(size, dtype=dtype, device=device)
         self.gradient = torch.zeros(size, dtype=dtype, device=device)
-        self.steps = torch.zeros((), device=device)  # in float32, as torch wants them
+        self.steps = torch.zeros((), dtype=torch.float32, device=device)  # CUDA reads it so, whatever it is
         self.weights = {name: self._view(self.copy, name) for name in shapes}
         self.gradients = {name: self._view(self.gradient, name) for name in shapes}
         # On the CPU, so that the initial weights do not depend on the device.

@@ -164,6 +164,7 @@ def seal(facts: Mapping[str, Any], data: bytes = b"") -> str:
 
 def _check_facts(facts: Mapping[str, Any]) -> None:
     """Raise a ValueError if nothing can be trained with these facts."""
+    json.dumps(facts, allow_nan=False, ensure_ascii=False).encode()  # as the student's files have them
     kind, bert = facts.get("student"), facts.get("bert") or {}
     if not fits(facts, _FACTS) or kind not in ("static", "bert") or (kind == "bert" and not fits(bert, _BERT)):
         raise ValueError(f"{JOB} lacks a fact, or has one of another type")

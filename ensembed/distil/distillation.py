@@ -376,6 +376,7 @@ def _read_trained(job: Job) -> tuple[Mapping[str, Any], Mapping[str, NDArray[Any
         result = read_json(job.folder / "result.json")
         with open_regular(job.folder / "trained.safetensors") as file:
             data = file.read()
+        json.dumps(result, allow_nan=False, ensure_ascii=False).encode()  # as the student's files have them
         whole = result.pop("sha256") == seal(result, data) and result["job"] == job.identity
         if not (whole and fits(result, _RESULT) and all(fits(row, _FIGURES) for row in result["leading"].values())):
             return None
@@ -404,7 +405,10 @@ def _distilled(
 
         tensors = {key: array for key, array in weights.items() if not key.startswith("head.")}
         head = (weights["head.weight"], weights["head.bias"])
-        files = bert_files({**facts["bert"], **about}, tensors, head, job.tokenizer(), int(facts["max_length"]))
+        try:
+            files = bert_files({**facts["bert"], **about}, tensors, head, job.tokenizer(), int(facts["max_length"]))
+        except ValueError as error:  # what the library of tokenizers skips may be no text, or nested deeply
+            raise ModelError(f"{job.folder / TOKENIZER} cannot be saved with the student: {error}") from error
     files = {"README.md": student_card(name, facts, result).encode(), **files}
     return Distilled(facts, result, files)
 

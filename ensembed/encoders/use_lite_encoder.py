@@ -18,6 +18,7 @@ from ensembed.encoders.names import Request
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.numerics.moments import one_blas_thread
+from ensembed.support.checks import fits
 from ensembed.support.file_limits import check_shape
 from ensembed.support.machine import available_cores
 
@@ -257,6 +258,8 @@ def _read_manifest(folder: Path) -> list[tuple[list[str], list[tuple[str, str, l
     groups = []
     try:
         for group in read_json(path, _HINT)["weightsManifest"]:
+            if not fits(group, {"paths": [str], "weights": list}):
+                raise TypeError("a group has no lists of paths and weights")  # noqa: TRY301 - it is reported as all others
             weights = [(str(w["name"]), str(w["dtype"]), w["shape"], w.get("quantization")) for w in group["weights"]]
             for _, _, shape, _ in weights:
                 check_shape(shape)

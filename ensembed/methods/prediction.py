@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve
 
 from ensembed.corpora.corpus import Corpus
 from ensembed.errors import InputError, ModelError
@@ -95,7 +95,7 @@ class Predictor:
             raise _damaged("it has numbers that are not finite")
         try:
             solved = _ridge(whole[np.ix_(known, known)], self.strength)
-        except LinAlgError as error:
+        except ValueError as error:  # LinAlgError is one
             raise _damaged(f"its covariance is not positive definite ({error})") from error
         onto = np.eye(meta.dim)
         changes = {j: np.zeros((meta.dim, meta.dim)) for j in present}
@@ -144,9 +144,12 @@ class Predictor:
             or facts["strength"] <= 0
         ):
             raise ValueError(f"a predictor of {len(gains)} members where there are {members}")
+        mean, covariance = take("mean", columns), take("covariance", columns * (columns + 1) // 2)
+        if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+            raise ValueError("a predictor has numbers that are not finite")
         return cls(
-            take("mean", columns),
-            take("covariance", columns * (columns + 1) // 2),
+            mean,
+            covariance,
             float(facts["strength"]),
             tuple(map(float, gains)),
             tuple((float(dropped), float(predicted)) for dropped, predicted in agreements),
@@ -281,6 +284,8 @@ def _damaged(problem: str) -> ModelError:
 
 def _ridge(covariance: Array64, strength: float) -> Callable[[Array64], Array64]:
     """Return a function that solves for right-hand sides."""
-    penalty = strength * np.trace(covariance) / len(covariance)
+    penalty = strength * float(np.trace(covariance)) / len(covariance)
+    if not np.isfinite(penalty):
+        raise ValueError(f"a strength of {strength:g} is too large for it")
     factor = cho_factor(covariance + max(penalty, 1e-12) * np.eye(len(covariance)))
     return lambda right: np.asarray(cho_solve(factor, right))

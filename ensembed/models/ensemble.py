@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
@@ -19,7 +19,7 @@ from ensembed.corpora.corpus import Corpus, ListCorpus, check_sentences, shorten
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import BATCH, PROBES, Encoder, EncoderSpec, FloatArray, without_password
 from ensembed.engines.engine import Engine, Local
-from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError
+from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError, ModelError
 from ensembed.fetch.catalog import require_pulled
 from ensembed.methods import Auto, Meta, Method, make_method
 from ensembed.methods.method import SAMPLE
@@ -409,8 +409,14 @@ class MetaEncoder(Encoder):
         if not places or self.missing != "predict" or self.predictor is None:
             return self.meta
         if places not in self._completed:
-            self._completed[places] = self.predictor.complete(self.meta, places)
+            self._completed[places] = self._complete(self.predictor, places)
         return self._completed[places]
+
+    def _complete(self, predictor: Predictor, absent: Collection[int]) -> Meta:
+        try:
+            return predictor.complete(self.meta, absent)
+        except ModelError as error:
+            raise ModelError(f"{self._name}: {error}") from error
 
     def cheap(self, member: str) -> MetaEncoder:
         """Return a model that encodes with one member only and predicts what the others would add.
@@ -429,7 +435,7 @@ class MetaEncoder(Encoder):
             raise InputError(f"this model cannot predict its other members: {NO_PREDICTOR}")
         place = names.index(member)
         absent = [j for j in self.meta.counted if j != place]
-        whole = self.predictor.complete(self.meta, absent)
+        whole = self._complete(self.predictor, absent)
         gain = self.predictor.alone[place]
         facts = {
             "name": "cheap",

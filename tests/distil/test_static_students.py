@@ -15,7 +15,7 @@ from distil_cases import CORPUS, SENTENCES, TEACHER, small_plan
 from safetensors.numpy import load_file
 
 from ensembed.corpora.corpus import ListCorpus
-from ensembed.distil.distil_job import Job, decode, encode
+from ensembed.distil.distil_job import Job, decode, encode, seal
 from ensembed.distil.distillation import Plan, distil, prepare, save_trained
 from ensembed.distil.static_files import save_folder
 from ensembed.distil.student_training import train, write_trained
@@ -185,6 +185,11 @@ class Torn(dict[str, bytes]):
         raise OSError(28, "No space left on device")
 
 
+def sealed(facts: dict[str, Any]) -> dict[str, Any]:
+    content = {key: fact for key, fact in facts.items() if key != "seal"}
+    return content | {"seal": seal(content)}
+
+
 def test_jobs_that_are_damaged_are_named(tmp_path: Path, store: ViewStore) -> None:
     job = prepare(TEACHER, CORPUS, small_plan(tmp_path, epochs=1), tmp_path / "job", store=store)
     for name in ("tokens.npy", "targets.npy", "offsets.npy", "start.safetensors", "tokenizer.json"):
@@ -196,6 +201,8 @@ def test_jobs_that_are_damaged_are_named(tmp_path: Path, store: ViewStore) -> No
         path.write_bytes(data)
     facts = json.loads((job.folder / "job.json").read_text())
     cases: list[Any] = [{}, [], {**facts, "format": 9}, {**facts, "sha256": {"/etc/passwd": ""}}]
+    # What no file of a student can have.
+    cases += [sealed({**facts, "other": other}) for other in ("\ud800", float("nan"))]
     for wrong in cases:
         (job.folder / "job.json").write_text(json.dumps(wrong))
         with pytest.raises(ModelError, match="job"):

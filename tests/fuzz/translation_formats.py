@@ -76,7 +76,7 @@ def _read_predictor(folder: Path) -> object:
     if model.predictor is None:
         return model.encode(TEXTS).tobytes(), shown(model, folder)
     cheap = model.cheap(model.members[model.meta.counted[0]].spec.name)
-    without = model.predictor.complete(model.meta, [model.meta.counted[0]])
+    without = load(folder, missing="predict").meta_without([model.meta.counted[0]])
     views = [encoder.encode(TEXTS) for encoder in model.members]
     return (
         model.encode(TEXTS).tobytes(),

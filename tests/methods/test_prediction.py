@@ -81,6 +81,8 @@ def test_a_covariance_of_no_sentences_is_an_error_that_says_so(number: float) ->
     damaged = replace(predictor, covariance=np.full_like(predictor.covariance, number))
     with pytest.raises(ModelError, match="predictor of missing members is damaged"):
         damaged.complete(meta, {1})
+    with pytest.raises(ModelError, match="predictor of missing members is damaged"):
+        replace(predictor, strength=1e308, covariance=predictor.covariance * 1e6).complete(meta, {1})
 
 
 def test_there_is_none_without_enough_sentences_or_members() -> None:
@@ -121,3 +123,6 @@ def test_what_is_saved_comes_back_and_what_is_not_so_is_refused() -> None:
     ):
         with pytest.raises((ValueError, TypeError)):
             restored(**changes)
+    tensors["covariance"] = np.full_like(tensors["covariance"], np.nan)
+    with pytest.raises(ValueError, match="numbers that are not finite"):
+        restored()

@@ -150,7 +150,7 @@ class Method(ABC):
         if rows < 2:
             raise InputError(
                 f"weights by reliability need at least two sentences to learn from, got {rows}: write one a line, "
-                "or let all members count the same: --weights equal (weights='equal')"
+                "or let all members count the same (weights='equal')"
             )
         estimate = reliability(views, sentences=sentences, names=names, progress=progress)
         if estimate.decided == "too few":

@@ -193,7 +193,7 @@ def test_the_first_errors_of_a_newcomer_name_the_next_command(
     Path("one.txt").write_text("A dog runs. A cat sleeps.")
     said = fails("fit", "one.txt", *MEMBERS, "--out", "m")
     assert "write one a line" in said
-    assert "--weights equal" in said
+    assert "count the same (--weights equal)" in said
     assert "Name a new folder for the result: --out my-model" in fails("fit", "one.txt", code=2)
     assert "ensembed encode MODEL one.txt" in fails("encode", "one.txt", code=2)
     assert "write score<TAB>text<TAB>text a line" in fails("evaluate", "demo", "--pairs", "one.txt")

@@ -149,7 +149,7 @@ def test_errors_in_a_file_name_the_line(
 def test_index_and_search_refuse_bad_command_lines(
     capsys: pytest.CaptureFixture[str], index: Path, tmp_path: Path
 ) -> None:
-    assert "give a FILE and --model" in call(capsys, "index", tmp_path / "new", code=2)
+    assert "to make one, write ensembed index" in call(capsys, "index", tmp_path / "new", code=2)
     assert "there is no file" in call(capsys, "index", index, tmp_path / "absent", code=1)
     assert "is not a search index" in call(capsys, "search", tmp_path, "x", code=1)
     assert "is blank" in call(capsys, "search", index, " ", code=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from subprocess import SubprocessError
 from typing import Any
 
@@ -55,12 +55,12 @@ def kernel_errors() -> tuple[type[Exception], ...]:
     A C compiler (RuntimeError, OSError), Python's headers (SubprocessError), and a GPU that it knows and that has room
     for the kernel's tiles (an error of its own).
     """
-    own: list[type[Exception]] = [ImportError, RuntimeError, OSError, SubprocessError]
-    with suppress(ImportError):
+    others = (ImportError, RuntimeError, OSError, SubprocessError)
+    try:
         from triton.errors import TritonError
-
-        own.append(TritonError)
-    return tuple(own)
+    except others:  # it is not here, or cannot start
+        return others
+    return (*others, TritonError)
 
 
 def shifted_sums_on(

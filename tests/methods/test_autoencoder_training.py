@@ -23,6 +23,7 @@ from ensembed.methods import Autoencoder, Meta
 from ensembed.methods.autoencoder import training_loop as training
 from ensembed.methods.autoencoder.cross_view_network import CrossViewNetwork, Design, Parameters
 from ensembed.methods.meta import Network
+from ensembed.numerics.torch_device import kernel_errors
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -343,6 +344,16 @@ def test_training_goes_on_where_triton_cannot_compile(monkeypatch: pytest.Monkey
     stepper: Any = SimpleNamespace(_method=Autoencoder(), _buffers=[buffer], _loss=loss)
     with pytest.warns(RuntimeWarning, match="without our own kernel"):
         assert callable(training.Stepper._loss_function(stepper))
+
+
+@pytest.mark.parametrize("problem", ["ImportError", "RuntimeError", "OSError"])
+def test_a_triton_that_cannot_start_is_no_error_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: str
+) -> None:
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton" / "__init__.py").write_text(f"raise {problem}")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert ImportError in kernel_errors()
 
 
 def test_steps_are_counted_as_cuda_reads_them_whatever_the_default_is() -> None:

@@ -25,7 +25,7 @@ from ensembed.cli.options import (
     check_outputs,
     force_option,
     how_options,
-    say_that_stdin_is_read,
+    shown_name,
 )
 from ensembed.corpora.corpus import FileKind, Lines, file_kind
 from ensembed.encoders import Encoder
@@ -93,8 +93,6 @@ def encode(
     path = Path(file or "-")
     if os.path.isfile(model):  # noqa: PTH113 - False for any text
         check_order(model, path)
-        if file is None:
-            raise click.UsageError(f"A model comes first, and {model} is a file: ensembed encode MODEL {model}")
     # Better now than when the model is open.
     if str(path) != "-" and not os.path.exists(path):  # noqa: PTH110 - False for any text
         text, words = shlex.quote(str(path)), shlex.join(["ensembed", "encode", model])
@@ -113,9 +111,7 @@ def encode(
         except UnknownEncoderError:
             check_model_name(model)
             raise
-    shown = STDIN if str(path) == "-" else str(path)
-    if shown == STDIN:
-        say_that_stdin_is_read()
+    shown = shown_name(path)
     # A pipe can be opened only once.
     source = sys.stdin.buffer if shown == STDIN else path if path.is_file() else path.open("rb")
     kind = how.file_format or file_kind(source, shown, how.column)

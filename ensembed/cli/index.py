@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from ensembed.cli.completion import MODEL
-from ensembed.cli.console import STDIN, print_index_facts, print_json
+from ensembed.cli.console import print_index_facts, print_json
 from ensembed.cli.options import (
     PATH,
     Columns,
@@ -22,7 +22,7 @@ from ensembed.cli.options import (
     column_options,
     how_options,
     read_batches,
-    say_that_stdin_is_read,
+    shown_name,
 )
 from ensembed.corpora.corpus import BadBytes
 from ensembed.corpora.record_files import RecordFile
@@ -175,8 +175,7 @@ def index(
 
 def _source(file: str, columns: Columns, errors: BadBytes) -> RecordFile:
     if file == "-":
-        say_that_stdin_is_read()
-        return columns.file(sys.stdin.buffer, STDIN, errors)
+        return columns.file(sys.stdin.buffer, shown_name(Path(file)), errors)
     path = Path(file)
     if not path.exists() or path.is_dir():  # better now than when the model is open
         raise CorpusError(f"{file!r} is a folder, not a file" if path.is_dir() else f"there is no file {file!r}")

@@ -99,9 +99,7 @@ def open_corpus(path: Path | str, **how: Any) -> Iterator[Corpus]:  # noqa: ANN4
     if isinstance(path, str) or not (str(path) == "-" or path.is_fifo()):
         yield open_stored_corpus(path, **how)
         return
-    name = STDIN if str(path) == "-" else str(path)
-    if name == STDIN:
-        say_that_stdin_is_read()
+    name = shown_name(path)
     with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
         copy = Path(folder) / "corpus.txt"
         try:
@@ -115,18 +113,18 @@ def open_corpus(path: Path | str, **how: Any) -> Iterator[Corpus]:  # noqa: ANN4
         yield open_stored_corpus(copy, **how, name=name)
 
 
-def say_that_stdin_is_read() -> None:
-    """Tell a person at a terminal why nothing happens: the command waits for lines to be typed."""
+def shown_name(path: Path) -> str:
+    """Return a file's name for messages; where `-` is a terminal, tell the person there what the command waits for."""
+    if str(path) != "-":
+        return str(path)
     if sys.stdin.isatty():
         click.echo("Type a line for each text; Ctrl-D ends. Or name a file.", err=True)
+    return STDIN
 
 
 def read_batches(path: Path) -> Iterator[list[str]]:
     """Yield the lines of a text file, or of standard input (`-`), in lists, including blank lines."""
-    stdin = str(path) == "-"
-    if stdin:
-        say_that_stdin_is_read()
-    lines = iter(Lines(sys.stdin.buffer if stdin else path, STDIN if stdin else str(path), "strict"))
+    lines = iter(Lines(sys.stdin.buffer if str(path) == "-" else path, shown_name(path), "strict"))
     while batch := list(itertools.islice(lines, 1024)):
         yield batch
 
@@ -389,8 +387,11 @@ def check_outputs(force: bool, /, *, file: Path | None = None, **outputs: Path |
 
 def check_order(model: str, file: Path | str) -> None:
     """Raise an error if the command's second argument, the file, is given before the first, the model."""
-    if not os.path.isfile(model) or model.endswith(".npy") or str(file) == "-":  # noqa: PTH113 - False for any text
+    if not os.path.isfile(model) or model.endswith(".npy"):  # noqa: PTH113 - False for any text
         return
+    if str(file) == "-":
+        command = click.get_current_context().command_path
+        raise click.UsageError(f"A model comes first, and {model} is a file: {command} MODEL {model}")
     if is_model(str(file)) or not (URL.match(str(file)) or os.path.exists(file)):  # noqa: PTH110 - False for any text
         context = click.get_current_context()
         first, second = (argument.human_readable_name for argument in context.command.params[:2])

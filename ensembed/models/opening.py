@@ -133,8 +133,10 @@ def _no_model(name: str, error: UnknownEncoderError) -> EnsembedError:
         )
     if name and os.path.exists(name):  # noqa: PTH110 - False if no file can have the name
         what = f"{name} is not a saved model: there is no {CONFIG} in it. "
-        if (Path(name) / "index.json").is_file():
-            return ModelError(f"{what}It is an index: ensembed search {name}, or ensembed serve MODEL --index {name}")
+        if os.path.isfile(Path(name) / "index.json"):  # noqa: PTH113 - False if the folder cannot be read
+            return ModelError(
+                f"{what}It is an index: `ensembed search {name}`, or `ensembed serve MODEL --index {name}`"
+            )
         return ModelError(f"{what}If it is an encoder, say of which kind, as in st:{name}, onnx:{name} or words:{name}")
     hint = did_you_mean(split_model_name(name)[0], CONFIG)
     fitted = "" if hint else "; to make a model: ensembed fit"

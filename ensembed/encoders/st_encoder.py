@@ -238,7 +238,8 @@ def open_st(request: Request) -> SentenceTransformerEncoder:
             raise InputError(f"encoder {request.name!r}: a revision is for models of the hub, and {folder} is a folder")
         revision = revision_of_model(folder, code=code, progress=request.progress)
     elif hub.is_hub_name(request.location):
-        import_libraries(request.name)  # before a long download
+        if not request.offline:
+            import_libraries(request.name)  # before a long download
         repo = request.location if "/" in request.location else f"sentence-transformers/{request.location}"
         revision = hub.chosen_commit(repo, wanted, request.pinned, offline=request.offline)
         folder = fetch(repo, revision, code=code, offline=request.offline, progress=request.progress)

@@ -24,6 +24,7 @@ from ensembed.fetch import hub_files as hub
 from ensembed.support.extras import import_extra
 from ensembed.support.file_limits import (
     SETTINGS_VALUES,
+    TOKEN_CHARACTERS,
     TOKENIZER_BYTES,
     TOKENIZER_VALUES,
     open_regular,
@@ -66,6 +67,7 @@ _SIZES = (
 )
 # What a tokenizer has, which the library also takes from files, and whose arguments the settings may give.
 _TABLES, _MADE = ("vocab", "merges"), ("model", "tokenizer", "processor", "config")
+_TOKENIZER_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 _OLD_WEIGHTS = "pytorch_model*.bin"
 
 # Code in another repository of the hub, as in `organisation/name--module.Class`.
@@ -129,7 +131,7 @@ def load(name: str, folder: Path, *, device: str | None, precision: str, trust_r
     """Load the model of a folder from nothing but the files in it and the code they name, or raise an EncoderError."""
     refuse_special_files(name, folder)
     _refuse_outside_files(name, folder, code=trust_remote_code)
-    _refuse_named_vocabularies(name, folder, code=trust_remote_code)
+    _refuse_tokenizers(name, folder, code=trust_remote_code)
     _refuse_long_tokens(name, folder)
     if not any((folder / file).is_file() for file in ("modules.json", "config.json")):
         raise EncoderError(f"encoder {name!r}: {folder} has neither modules.json nor config.json: it holds no model")
@@ -211,17 +213,18 @@ def _refuse_outside_files(name: str, folder: Path, *, code: bool) -> None:
             )
 
 
-def _refuse_named_vocabularies(name: str, folder: Path, *, code: bool) -> None:
+def _refuse_tokenizers(name: str, folder: Path, *, code: bool) -> None:
     """Raise an EncoderError if a tokenizer's settings name files: the library would read any file that they name.
 
-    It takes a text in the place of a vocabulary or of merges for the name of a file, which may be a pipe.
+    It takes a text in the place of a vocabulary or of merges for the name of a file, which may be a pipe. Special
+    tokens of a million characters, of which it takes 250 bytes each, are refused, too.
     """
     for file_name, file in _json_files(folder, everywhere=not code):
         places: list[object]
         if file_name == "tokenizer.json":
             content = _read_tokenizer(name, file)
             places = [content.get("model") if isinstance(content, dict) else None]
-        elif file_name in ("tokenizer_config.json", "special_tokens_map.json") or file_name.startswith("sentence_"):
+        elif file_name in _TOKENIZER_FILES or re.fullmatch(r"sentence_.*_config\.json", file_name, re.DOTALL):
             try:  # what exceeds the bounds of our reader would still be read by the library
                 config = read_object(file, "download the model again")
             except EncoderError as error:
@@ -235,6 +238,9 @@ def _refuse_named_vocabularies(name: str, folder: Path, *, code: bool) -> None:
         else:
             continue
         for key, value in ((k, v) for place in places if isinstance(place, dict) for k, v in place.items()):
+            if isinstance(value, str) and key.endswith("_token") and len(value) > TOKEN_CHARACTERS:
+                told = f"{key} has {len(value):,} characters; at most {TOKEN_CHARACTERS:,} are allowed"
+                raise EncoderError(f"encoder {name!r}: {file} is of no tokenizer: {told}")
             names_file = key in _TABLES or (key.endswith("_file") and file_name != "tokenizer_config.json")
             if isinstance(value, str) and names_file:
                 raise EncoderError(

@@ -24,7 +24,7 @@ from ensembed.methods.meta import Meta
 from ensembed.models.opening import ModelLike, open_model
 from ensembed.support.atomic_files import finish_switch, make_folder, why_not_writable, write_atomically, write_output
 from ensembed.support.checks import sha256_of
-from ensembed.support.file_limits import JSON_BYTES, open_regular, parse_json, read_json
+from ensembed.support.file_limits import JSON_BYTES, PROMPT_CHARACTERS, open_regular, parse_json, read_json
 from ensembed.support.machine import available_cores
 from ensembed.support.version import __version__
 
@@ -260,6 +260,8 @@ class _Tokens:
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         self._tokenizer = open_tokenizer(path, path.parent.name)
+        if not isinstance(facts["prompt"], str) or len(facts["prompt"]) > PROMPT_CHARACTERS:
+            raise ValueError(f"a prompt is no text of at most {PROMPT_CHARACTERS:,} characters")
         self._prompt, self._max_length, self.length = facts["prompt"], facts["max_length"], facts["length"]
         self._tokenizer.enable_truncation(self._max_length)
 

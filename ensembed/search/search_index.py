@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ensembed.corpora.corpus import shorten
 from ensembed.encoders.base import PROBES, Encoder, FloatArray, SavedSpec, UntrustedName, difference, same_settings
 from ensembed.encoders.consent import Trust
-from ensembed.errors import DamagedIndexError, IndexBusyError, InputError, MissingError, SearchIndexError
+from ensembed.errors import DamagedIndexError, IndexBusyError, InputError, MissingError, ModelError, SearchIndexError
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import ModelLike, Replacements, open_model
 from ensembed.models.saved_model import is_model
@@ -595,7 +595,7 @@ def _open_saved_model(folder: Path, manifest: Manifest, **opening: Any) -> Encod
         raise SearchIndexError(f"the model of {folder} is no longer in {source.text}; {way_out}")
     try:
         return open_model(source, **opening)
-    except (InputError, MissingError) as error:  # these name a model that the user may never have seen
+    except (InputError, MissingError, ModelError) as error:  # these name a model that the user may never have seen
         raise type(error)(f"the model of {folder} cannot be opened: {error}") from error
 
 

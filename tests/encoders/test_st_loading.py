@@ -94,6 +94,13 @@ def test_tokenizers_that_name_files_are_refused(folder: Path, file: str, setting
         open_encoder(f"st:{folder}")
 
 
+def test_a_special_token_that_is_no_token_is_refused(folder: Path) -> None:
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    write_json(folder / "tokenizer_config.json", settings | {"pad_token": "a" * 1_000_000})
+    with pytest.raises(EncoderError, match=r"tokenizer_config\.json .*pad_token has 1,000,000 characters"):
+        open_encoder(f"st:{folder}")
+
+
 def test_tokenizers_of_other_versions_of_the_library_lie_beside_their_settings(folder: Path) -> None:
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     write_json(folder / "tokenizer_config.json", settings | {"fast_tokenizer_files": ["tokenizer.4.0.json"]})

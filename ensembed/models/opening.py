@@ -259,7 +259,7 @@ def _open_member(
         try:
             allowed = allow(spec.name, trust)
             encoder = open_encoder(allowed, threads=threads, progress=progress, pinned=settings.revision)
-        except (InputError, MissingError) as error:
+        except (ConsentError, InputError, MissingError) as error:
             raise _naming_member(error, name) from error
     elif isinstance(replacement, SupportsEncode) and not isinstance(replacement, (str, Encoder)):
         # Not named after its class, which two members may share. (A string has `encode`, too.)
@@ -281,9 +281,11 @@ def _open_member(
     return encoder
 
 
-def _naming_member(error: InputError | MissingError, name: str) -> EnsembedError:
+def _naming_member(error: ConsentError | InputError | MissingError, name: str) -> EnsembedError:
     """Return an error of opening a member with the member's name, which the user may never have seen, and a way out."""
     way_out = f"load(..., encoders={{{name!r}: "
+    if isinstance(error, ConsentError):
+        return ConsentError(f"member {name!r}: {error}")
     if isinstance(error, UnknownEncoderError):
         return ModelError(
             f"member {name!r} is of no kind that is installed here: {error}; or pass it as {way_out}it}})"

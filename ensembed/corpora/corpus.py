@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, Literal, TypeAlias, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.errors import CorpusError, InputError, SentenceError
+from ensembed.errors import AbsentCorpusError, CorpusError, InputError, SentenceError
 from ensembed.support.file_limits import TEXT_LINE_BYTES, LimitError, UnpackedGzip
 
 BadBytes: TypeAlias = Literal["strict", "replace"]
@@ -390,7 +390,7 @@ class Corpus(ABC):
                 marks.extend(here)
             full = len(digests) - before == MARK_ROWS * _DIGEST_BYTES
         if not digests:
-            raise CorpusError(f"{self} holds no sentence: write one a line, or try without text: ensembed demo")
+            raise AbsentCorpusError(f"{self} holds no sentence: write one a line")
         key = hashlib.sha256(digests).hexdigest()[:32]
         brief: _Brief | None = self.__dict__.get("_brief")
         if brief is not None and brief.key != key:
@@ -473,9 +473,8 @@ class TextCorpus(Corpus):
                 f"{str(self.path)!r} is a folder, not a corpus file; ensembed.corpora.open_corpus reads its files"
             )
         if not self.path.is_file():
-            raise CorpusError(
-                f"there is no corpus file {str(self.path)!r}: give a text file with a sentence a line, "
-                "or try without one: ensembed demo"
+            raise AbsentCorpusError(
+                f"there is no corpus file {str(self.path)!r}: give a text file with a sentence a line"
             )
         state = self._file.stat()
         self._state = state.st_size, state.st_mtime_ns

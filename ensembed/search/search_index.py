@@ -278,8 +278,8 @@ class Index(Shown):
     def __len__(self) -> int:
         return len(self.snapshot)
 
-    def __contains__(self, id_: str) -> bool:
-        return bool(self.snapshot.find([id_]))
+    def __contains__(self, id_: object) -> bool:
+        return isinstance(id_, str) and bool(self.snapshot.find([id_]))
 
     def __repr__(self) -> str:
         return f"Index({str(self.folder)!r}, rows={len(self)}, model={self.manifest.spec.name.text!r})"

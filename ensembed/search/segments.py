@@ -68,7 +68,8 @@ class RowBatch:
 
 def id_hashes(ids: Sequence[str]) -> NDArray[np.uint64]:
     """Return a hash [n] of every id, by which it is looked up."""
-    digests = b"".join(hashlib.blake2b(id_.encode(), digest_size=8).digest() for id_ in ids)
+    # No row has an id with a lone surrogate, but one may be looked for.
+    digests = b"".join(hashlib.blake2b(id_.encode("utf-8", "surrogatepass"), digest_size=8).digest() for id_ in ids)
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 

@@ -540,7 +540,7 @@ class Index(Shown):
                 self._commit(segments.compact(self.snapshot, ranges, progress))
             if hnsw_graph.graph_is_due(self.snapshot):
                 self.build_graph(progress=progress)
-        except (OSError, DamagedIndexError) as error:
+        except (OSError, DamagedIndexError, MissingError) as error:
             postponed = "the change is saved; compacting or building the graph waits for the next one"
             warnings.warn(f"{self.folder}: {postponed}: {error}", RuntimeWarning, stacklevel=3)
 

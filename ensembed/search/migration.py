@@ -232,7 +232,8 @@ def migrate(
                 run.translate(progress)
         run.finish()
     index = Index.open(out, encoder, source=source, wait=wait)
-    index.maintain(progress)
+    with index.writing():  # another process may have opened the new index
+        index.maintain(progress)
     return index
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -292,11 +293,12 @@ def open_corpus(
         place = Place.remote(source, name)
     else:
         path = Path(source)
-        is_pattern = not path.exists() and any(c in str(source) for c in "*?[")
-        if not is_pattern and not path.is_dir():
+        there = os.path.exists(path)  # noqa: PTH110 - False if no file can have the name
+        is_pattern = not there and any(c in str(source) for c in "*?[")
+        if not is_pattern and not (there and path.is_dir()):
             kind = kind or file_kind(path, shown, column)
             if kind == "text":
-                if path.exists() and (wrong := column if id_column is None else id_column) is not None:
+                if there and (wrong := column if id_column is None else id_column) is not None:
                     raise CorpusError(
                         f"{shown} is read as text, a line a row, and has no column {wrong!r}: leave it out, or say "
                         "what the file is (file_format=…, --format)"

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import line_texts, repeating, sentences, texts
 
-from ensembed.corpora import as_corpus
+from ensembed.corpora import as_corpus, open_corpus
 from ensembed.corpora.corpus import Corpus, ListCorpus, TextCorpus, check_sentences, read_lines, shorten
 from ensembed.errors import AbsentCorpusError, CorpusError, DatasetError, InputError, SentenceError
 
@@ -207,6 +207,12 @@ def test_a_file_without_sentences_is_refused(path: Path, data: bytes) -> None:
     assert read(corpus) == []
     with pytest.raises(AbsentCorpusError, match=f"{path.name} holds no sentence: write one a line$"):
         corpus.index  # noqa: B018 - asking is what raises
+
+
+def test_a_text_in_the_place_of_a_file_is_no_file() -> None:
+    for source in ("a text " * 100, Path("a text " * 100)):
+        with pytest.raises(AbsentCorpusError, match="there is no corpus file 'a text a text"):
+            open_corpus(source)
 
 
 @pytest.mark.parametrize("none", [[], [""], [" ", "\n"]])

@@ -207,7 +207,7 @@ def test_unknown_ids_delete_nothing(index: Index) -> None:
         (lambda i: i.add(["x"], [7]), "id 0 is 7"),
         (lambda i: i.add(["x"], metadata=[{"a": float("nan")}]), "no JSON"),
         (lambda i: i.add(["x"], metadata=[{"a": object()}]), "no JSON"),
-        (lambda i: i.add(["x"], metadata=[{"a": ["\ud800"]}]), "metadata of row 0 is no JSON: .*surrogates not allowed"),
+        (lambda i: i.add(["x"], metadata=[{"a": ["\ud800"]}]), "metadata of row 0 .*surrogates not allowed"),
         (lambda i: i.add(["x"], metadata=[{"\ud800": 1}]), "metadata of row 0 is no JSON"),
         (lambda i: i.add(["x"], metadata=[]), "metadata of 0 rows"),
         (lambda i: i.add(["x"], metadata=["a"]), "is a mapping"),

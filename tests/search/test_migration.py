@@ -46,6 +46,28 @@ def hashes(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 
+@pytest.mark.parametrize("content", ["vectors", "ids", "keys", "places"])
+def test_damage_in_an_index_of_version_0_1_gets_no_valid_checksum(
+    tmp_path: Path, store: ViewStore, content: str
+) -> None:
+    index = build(tmp_path / "old")
+    segment = index.manifest.segments[0]
+    old = [
+        replace(each, files={k: v for k, v in each.files.items() if k != "blocks"}) for each in index.manifest.segments
+    ]
+    (index.folder / "index.json").write_bytes(replace(index.manifest, segments=tuple(old)).to_bytes())
+    path = index.folder / segment.files[content].name
+    data = bytearray(path.read_bytes())
+    data[-40] ^= 1
+    path.write_bytes(data)
+    for change in (
+        lambda: migrate(tmp_path / "old", tmp_path / "new", NEW, sample=SAMPLE, store=store, least=0.1),
+        lambda: Index.open(tmp_path / "old").change_model(NEW),
+    ):
+        with pytest.raises(DamagedIndexError, match=path.name):
+            change()
+
+
 def test_nobody_writes_to_the_new_index_while_it_is_compacted(
     tmp_path: Path, store: ViewStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -287,6 +287,8 @@ def open_corpus(
     """
     if not str(source):
         raise CorpusError("a corpus is a file, a folder, a pattern or a URL, not ''")
+    if file_format is not None and file_format not in get_args(FileFormat):
+        raise InputError(f"file_format is one of {', '.join(get_args(FileFormat))}, not {file_format!r}")
     shown = name or str(source)
     kind: FileKind | None = file_format
     if isinstance(source, str) and URL.match(source):

@@ -17,7 +17,7 @@ from ensembed.cli import main
 from ensembed.corpora import open_corpus
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.corpora.record_files import FORMS, new_text_file, write_records
-from ensembed.errors import CorpusError
+from ensembed.errors import CorpusError, InputError
 from ensembed.methods import SVD
 from ensembed.support.vector_files import write_vectors
 
@@ -165,6 +165,12 @@ def test_json_documents_are_refused_with_a_way_out(write: Callable[[str, str], P
         open_corpus(path)
     assert list(open_corpus(path, file_format="text")) == array.splitlines()
     assert list(open_corpus(write("c.txt", "[1] a note\n[2] another\n"))) == ["[1] a note", "[2] another"]
+
+
+def test_unknown_formats_are_refused(write: Callable[[str, str], Path]) -> None:
+    for path in (write("c.txt", table()), write("folder/c.txt", table()).parent):
+        with pytest.raises(InputError, match="file_format is one of text, csv, tsv, jsonl, not 'json'"):
+            open_corpus(path, file_format="json")  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_semicolons_are_no_table(write: Callable[[str, str], Path]) -> None:

@@ -6,6 +6,7 @@ Errors about the input are `ValueError`s too, so that code which does not know e
     ├── InputError (ValueError)          what you passed in cannot be used
     │   ├── SentenceError                a sentence is not a string, or cannot be written as UTF-8
     │   ├── CorpusError                  a corpus file cannot be read as sentences
+    │   │   └── AbsentCorpusError        there is no such file, or no sentence in it
     │   ├── ViewError                    views do not fit together, or hold NaN or Inf
     │   ├── DimensionError               more dimensions are asked for than the data supports
     │   ├── DatasetError                 STS data is damaged, or in an unknown layout
@@ -44,6 +45,10 @@ class SentenceError(InputError):
 
 class CorpusError(InputError):
     """A corpus file cannot be read as sentences."""
+
+
+class AbsentCorpusError(CorpusError):
+    """There is no such corpus, or no sentence in it."""
 
 
 class ViewError(InputError):

@@ -13,14 +13,15 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from ensembed.errors import EnsembedError, MissingError
+from ensembed.errors import AbsentCorpusError, EnsembedError, MissingError
 
 FAILED, MISSING, INTERRUPTED, UNREAD = 1, 3, 130, 141
 _KEPT = ": finished work is kept (of vectors, whole shards); run the same command to continue"
 # A shell ends the command at an &, and runs what follows it as another one.
 _NAMES_IN_QUOTES = 'Put names with ? or & in quotes: -e "st:intfloat/e5-small-v2?prefix=query: &device=cpu"'
 _QUOTES = "Put quotes around what has spaces or * in it, and no space between names: -e minilm,wordllama"
-_NO_TEXT = "Give a text file with a sentence a line, or try without one: ensembed demo"
+_NO_TEXT = "Give a text file with a sentence a line"
+_DEMO = "or see what combining encoders gives, without text: ensembed demo"  # what only `fit` is run for
 _NO_FOLDER = "Name a new folder for the result: --out my-model"
 _CUT = 'The name of a model takes it, in quotes: "my-model?truncate_dim=256"'
 _MODEL = "Models are arguments, not options, or encoders with -e: see the usage above"
@@ -44,7 +45,7 @@ def exit_code(run: Callable[[], object], words: Sequence[str], *, resumable: boo
         words: its command line.
         resumable: whether the same command, typed again, goes on where it was interrupted.
     """
-    output = sys.stdout
+    output, is_fit = sys.stdout, words[:1] == ["fit"]
     try:
         run()
         sys.stdout.flush()  # while an error can still be reported
@@ -64,7 +65,7 @@ def exit_code(run: Callable[[], object], words: Sequence[str], *, resumable: boo
         if isinstance(error, click.MissingParameter) and any("?" in word for word in words):
             click.echo(_NAMES_IN_QUOTES, err=True)
         elif isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "corpus":
-            click.echo(_NO_TEXT, err=True)
+            click.echo(f"{_NO_TEXT}, {_DEMO}" if is_fit else _NO_TEXT, err=True)
         elif isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "out":
             click.echo(_NO_FOLDER, err=True)
         if isinstance(error, click.NoSuchOption):
@@ -76,7 +77,7 @@ def exit_code(run: Callable[[], object], words: Sequence[str], *, resumable: boo
         click.echo(f"interrupted{_KEPT if resumable else ''}", err=True)
         return INTERRUPTED
     except EnsembedError as error:
-        _print_error(error)
+        _print_error(f"{error}, {_DEMO}" if is_fit and isinstance(error, AbsentCorpusError) else error)
         return MISSING if isinstance(error, MissingError) else FAILED
     except OSError as error:  # for example a folder without permission to write
         full = "; free space on the disk that it is written to" if error.errno == errno.ENOSPC else ""

@@ -12,6 +12,7 @@ import hashlib
 import io
 import itertools
 import json
+import os
 import re
 import warnings
 import zlib
@@ -27,7 +28,7 @@ from typing import Any, BinaryIO, Literal, TypeAlias, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ensembed.errors import CorpusError, InputError, SentenceError
+from ensembed.errors import AbsentCorpusError, CorpusError, InputError, SentenceError
 from ensembed.support.file_limits import TEXT_LINE_BYTES, LimitError, UnpackedGzip
 
 BadBytes: TypeAlias = Literal["strict", "replace"]
@@ -67,6 +68,8 @@ _JSON_ARRAY = re.compile(r"\[\s*($|[{\"])")
 _JSON_OBJECT = re.compile(r"\{\s*($|\")")
 # Bytes that are read at a time from streams with a high cost per read.
 _BUFFER = 1 << 18
+# Characters of the name of a file that is not there: a whole text may stand in its place.
+_SHOWN = 1000
 # Rows compared at a time when repeats are searched: this bounds the copies.
 _BLOCK = 1 << 16
 
@@ -108,8 +111,10 @@ def file_kind(source: Path | BinaryIO | None, name: str, column: str | None = No
         column: the column of the texts.
     """
     kind = _KINDS.get(Path(name.partition("?")[0].lower().removesuffix(".gz")).suffix)
-    if kind is not None or source is None or (isinstance(source, Path) and not source.is_file()):
+    if kind is not None or source is None:
         return kind or "text"
+    if isinstance(source, Path) and not os.path.isfile(source):  # noqa: PTH113 - False if no file can have the name
+        return "text"
     try:
         with source.open("rb", _HEAD_BYTES) if isinstance(source, Path) else nullcontext(source) as stream:
             peek = getattr(stream, "peek", None)
@@ -390,7 +395,7 @@ class Corpus(ABC):
                 marks.extend(here)
             full = len(digests) - before == MARK_ROWS * _DIGEST_BYTES
         if not digests:
-            raise CorpusError(f"{self} holds no sentence: write one a line, or try without text: ensembed demo")
+            raise AbsentCorpusError(f"{self} holds no sentence: write one a line")
         key = hashlib.sha256(digests).hexdigest()[:32]
         brief: _Brief | None = self.__dict__.get("_brief")
         if brief is not None and brief.key != key:
@@ -468,14 +473,13 @@ class TextCorpus(Corpus):
         self._file = self.path.absolute()  # another process may be in another folder
         self._errors: BadBytes = errors
         self._name = name or str(path)
-        if self.path.is_dir():
+        if os.path.isdir(self.path):  # noqa: PTH112 - False, as below, if no file can have the name: it may be a text
             raise CorpusError(
                 f"{str(self.path)!r} is a folder, not a corpus file; ensembed.corpora.open_corpus reads its files"
             )
-        if not self.path.is_file():
-            raise CorpusError(
-                f"there is no corpus file {str(self.path)!r}: give a text file with a sentence a line, "
-                "or try without one: ensembed demo"
+        if not os.path.isfile(self.path):  # noqa: PTH113
+            raise AbsentCorpusError(
+                f"there is no corpus file {str(self.path)[:_SHOWN]!r}: give a text file with a sentence a line"
             )
         state = self._file.stat()
         self._state = state.st_size, state.st_mtime_ns

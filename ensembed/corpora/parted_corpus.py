@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -286,17 +287,20 @@ def open_corpus(
     """
     if not str(source):
         raise CorpusError("a corpus is a file, a folder, a pattern or a URL, not ''")
+    if file_format is not None and file_format not in get_args(FileFormat):
+        raise InputError(f"file_format is one of {', '.join(get_args(FileFormat))}, not {file_format!r}")
     shown = name or str(source)
     kind: FileKind | None = file_format
     if isinstance(source, str) and URL.match(source):
         place = Place.remote(source, name)
     else:
         path = Path(source)
-        is_pattern = not path.exists() and any(c in str(source) for c in "*?[")
-        if not is_pattern and not path.is_dir():
+        there = os.path.exists(path)  # noqa: PTH110 - False if no file can have the name
+        is_pattern = not there and any(c in str(source) for c in "*?[")
+        if not is_pattern and not (there and path.is_dir()):
             kind = kind or file_kind(path, shown, column)
             if kind == "text":
-                if path.exists() and (wrong := column if id_column is None else id_column) is not None:
+                if there and (wrong := column if id_column is None else id_column) is not None:
                     raise CorpusError(
                         f"{shown} is read as text, a line a row, and has no column {wrong!r}: leave it out, or say "
                         "what the file is (file_format=…, --format)"

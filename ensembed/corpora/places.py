@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeAlias, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ensembed.errors import CorpusError, EnsembedError, MissingError
+from ensembed.errors import AbsentCorpusError, CorpusError, EnsembedError, MissingError
 from ensembed.support.file_limits import open_regular
 
 State: TypeAlias = tuple[tuple[str, str], ...]
@@ -111,11 +111,11 @@ class Place:
             info = {"type": "directory"} if self.path.endswith("/") else self.fs.info(self.path)
         except FileNotFoundError:
             if not any(c in self.path for c in "*?["):
-                raise CorpusError(f"there is no corpus {self.name!r}") from None
+                raise AbsentCorpusError(f"there is no corpus {self.name!r}") from None
             matches = self.fs.glob(self.path, detail=True)
             files = {path: info for path, info in matches.items() if info["type"] == "file"}
             if not files:
-                raise CorpusError(f"no file is called like {self.name!r}") from None
+                raise AbsentCorpusError(f"no file is called like {self.name!r}") from None
             return files
         if info["type"] != "directory":
             return {self.path: info}
@@ -125,9 +125,8 @@ class Place:
             if not any(part.startswith((".", "_")) for part in _below(path, self.path).parts)
         }
         if not files:
-            raise CorpusError(
-                f"there is no corpus file in the folder {self.name!r}: put text files there, a sentence a line, or try "
-                "without one: ensembed demo"
+            raise AbsentCorpusError(
+                f"there is no corpus file in the folder {self.name!r}: put text files there, a sentence a line"
             )
         return files
 

@@ -27,6 +27,7 @@ from ensembed.errors import CorpusError, InputError
 from ensembed.support.atomic_files import new_file
 from ensembed.support.checks import sha256_of
 from ensembed.support.file_limits import CELL_CHARACTERS, JSON_VALUES, parse_json
+from ensembed.support.text_tables import csv_writer
 
 _CELL_LINES = 100  # of a cell in TSV at most
 FORMS = ("csv", "jsonl")
@@ -304,7 +305,7 @@ def write_records(records: Iterable[Mapping[str, Any]], fields: Sequence[str], f
     In CSV true and false are written as 1 and 0, and lists with " | " between their items.
     """
     count = 0
-    table = csv.writer(file, lineterminator="\n")
+    table = csv_writer(file)
     if form == "csv":
         table.writerow(fields)
     for record in records:

@@ -187,7 +187,8 @@ def load(
         given, (folder, named) = folder, split_model_name(folder)
         k = truncate_dim if named is None else named
         has_members = encoders or missing != "error" or time_limit is not None
-        if not Path(folder).exists() and (folder.startswith(HUB) or not has_members):
+        is_there = os.path.exists(folder)  # noqa: PTH110 - False if no file can have the name
+        if not is_there and (folder.startswith(HUB) or not has_members):
             return open_model(UntrustedName(given), **opening)
     saved = read_model(Path(folder))
     if missing == "predict" and saved.predictor is None:

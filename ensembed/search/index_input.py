@@ -116,7 +116,8 @@ def check_metadata(metadata: Sequence[Mapping[str, Any] | None] | None, count: i
         if not isinstance(row, Mapping) or not all(isinstance(key, str) for key in row):
             raise InputError(f"the metadata of row {i} is {shorten(row)}: it is a mapping with strings for keys")
         try:
-            parse_json(json.dumps({"metadata": dict(row)}, allow_nan=False).encode())  # as in `record_line`
+            # As in `record_line`, for which a lone surrogate is no text.
+            parse_json(json.dumps({"metadata": dict(row)}, ensure_ascii=False, allow_nan=False).encode())
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"the metadata of row {i} is no JSON: {error}; it was {shorten(dict(row))}") from None
     return checked

@@ -232,7 +232,8 @@ def migrate(
                 run.translate(progress)
         run.finish()
     index = Index.open(out, encoder, source=source, wait=wait)
-    index.maintain(progress)
+    with index.writing():  # another process may have opened the new index
+        index.maintain(progress)
     return index
 
 
@@ -368,8 +369,9 @@ class _Migration:
             files = {"records": index_files.write_blocks(self._out / f"{name}.records.jsonl", pieces)}
         if files["records"].sha256 != old.files["records"].sha256:
             raise damaged(folder / old.files["records"].name, "its checksum does not fit")
-        for content in ("keys", "ids", "places"):
-            check_bytes(folder, old.files[content])  # damaged rows must not get a valid checksum
+        # Damaged rows must not get a valid checksum; the vectors have one for each block, except in version 0.1.
+        for content in ("keys", "ids", "places", *(() if "blocks" in old.files else ("vectors",))):
+            check_bytes(folder, old.files[content])
 
         def batches() -> Iterator[FloatArray]:
             for start, batch in _ahead(self._batches(segment)):

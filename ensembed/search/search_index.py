@@ -278,8 +278,8 @@ class Index(Shown):
     def __len__(self) -> int:
         return len(self.snapshot)
 
-    def __contains__(self, id_: str) -> bool:
-        return bool(self.snapshot.find([id_]))
+    def __contains__(self, id_: object) -> bool:
+        return isinstance(id_, str) and bool(self.snapshot.find([id_]))
 
     def __repr__(self) -> str:
         return f"Index({str(self.folder)!r}, rows={len(self)}, model={self.manifest.spec.name.text!r})"
@@ -540,7 +540,7 @@ class Index(Shown):
                 self._commit(segments.compact(self.snapshot, ranges, progress))
             if hnsw_graph.graph_is_due(self.snapshot):
                 self.build_graph(progress=progress)
-        except (OSError, DamagedIndexError) as error:
+        except (OSError, DamagedIndexError, MissingError) as error:
             postponed = "the change is saved; compacting or building the graph waits for the next one"
             warnings.warn(f"{self.folder}: {postponed}: {error}", RuntimeWarning, stacklevel=3)
 

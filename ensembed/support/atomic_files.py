@@ -14,7 +14,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -94,7 +94,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     neither. What killed processes left is removed first, so hold a lock (`alone`) around this.
     """
     for leftover in folder.parent.glob(f".{glob.escape(folder.name)}.{'[0-9a-f]' * 8}.tmp"):
-        shutil.rmtree(leftover, ignore_errors=True)
+        _remove(leftover)
     temporary, old = (folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp") for _ in range(2))
     try:
         make_folder(temporary)
@@ -111,7 +111,16 @@ def new_folder(folder: Path) -> Iterator[Path]:
         raise disk_error(error, folder) from error
     finally:
         for path in (temporary, old):
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or a link that stood in its place; what cannot be removed stays."""
+    if path.is_symlink():
+        with suppress(OSError):
+            path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _exchange(first: Path, second: Path) -> bool:

@@ -76,10 +76,13 @@ def blas_threads(threads: int | None) -> Iterator[None]:
 
 
 def cache_dir() -> Path:
-    """Return the folder for pulled encoders and cached views: `ENSEMBED_CACHE`, or `ensembed` in the user's cache."""
+    """Return the folder for pulled encoders and cached views: `ENSEMBED_CACHE`, or `ensembed` in the user's cache.
+
+    It is absolute: the programs that download run in folders of their own.
+    """
     if chosen := os.environ.get("ENSEMBED_CACHE"):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ensembed"
+        return Path(chosen).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "ensembed"
 
 
 def fetched_dir() -> Path:

@@ -58,7 +58,7 @@ def bars(*, enabled: bool | None = None) -> Iterator[Progress]:
     from rich.progress import Progress as RichProgress
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),  # brackets in the name of a file are no colours
         BarColumn(bar_width=20),
         TextColumn("{task.fields[count]}"),
         TimeRemainingColumn(compact=True, elapsed_when_finished=True),

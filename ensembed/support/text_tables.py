@@ -1,12 +1,14 @@
-"""Format tables as text: aligned for a terminal, or as Markdown."""
+"""Format tables as text: aligned for a terminal, as Markdown, or as CSV."""
 
 from __future__ import annotations
 
+import csv
 import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from typing import Any, TextIO
 
 # Columns of text become no narrower than this to make a table fit; it is printed as records instead.
 _NARROW = 12
@@ -104,3 +106,26 @@ def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, lef
     """
     rule = ["---" if j < left else "---:" for j in range(len(headers))]
     return "\n".join("| " + " | ".join(row) + " |" for row in (headers, rule, *rows))
+
+
+def csv_writer(file: TextIO, delimiter: str = ",") -> Any:  # noqa: ANN401 - csv does not name its type
+    r"""Return a writer of CSV whose lines end with `\n`, and that puts quotes around a cell with `\r`, too.
+
+    Before Python 3.13 the writer of the standard library does so only if `\r` may end a line; its reader refuses `\r`
+    without quotes.
+
+    Example:
+        >>> csv_writer(sys.stdout).writerow(["a b", "c, d"])
+        a b,"c, d"
+    """
+    return csv.writer(_LineFeeds(file), delimiter=delimiter, lineterminator="\r\n")
+
+
+class _LineFeeds:
+    """Ends every row with a line feed alone; the writer passes a row at a time."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, row: str) -> None:
+        self._file.write(row.removesuffix("\r\n") + "\n")

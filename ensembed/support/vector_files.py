@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from ensembed.support.atomic_files import new_file
 from ensembed.support.extras import import_extra
+from ensembed.support.text_tables import csv_writer
 
 # The header of a safetensors file is written when the number of rows is known, and padded with blanks to this length.
 _HEADER_BYTES = 128
@@ -64,7 +64,7 @@ def _numbers(row: NDArray[np.float32]) -> list[float]:
 
 class _Table:
     def __init__(self, file: TextIO, dim: int, delimiter: str) -> None:
-        self._table = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        self._table = csv_writer(file, delimiter)
         self._table.writerow(["sentence", *range(dim)])
 
     def append(self, rows: NDArray[np.float32], sentences: Sequence[str]) -> None:

@@ -55,7 +55,7 @@ class Clustering(_LabelTask):
     """Texts whose clusters should be their labels: the V-measure (Rosenberg and Hirschberg 2007).
 
     `v-measure` is of k-means with the true number of clusters, the mean over `SEEDS`. `own` is of `ensembed cluster`,
-    which finds the number of clusters itself.
+    which finds the number of clusters itself; fewer than 12 texts do not have it.
     """
 
     kind: ClassVar[str] = "clustering"
@@ -69,6 +69,11 @@ class Clustering(_LabelTask):
     def texts(self) -> Mapping[str, Texts]:
         """Return the texts."""
         return {"texts": Texts("text", self.labelled)}
+
+    def statistics(self, measures: Sequence[str], vectors: Mapping[str, FloatArray]) -> dict[str, Statistic]:
+        """Return `statistic` of several measures, without `own` if the texts are too few to choose a number."""
+        few = len(self.labelled) < LEAST_ROWS
+        return super().statistics([name for name in measures if not (few and name == "own")], vectors)
 
     def statistic(self, measure: str, vectors: Mapping[str, FloatArray]) -> Statistic:
         """Return the V-measure of either partition."""

@@ -203,6 +203,13 @@ def test_the_first_errors_of_a_newcomer_name_the_next_command(
     assert "ensembed serve MODEL --index new" in fails("similarity", "new", "a dog", "a cat")
     Path("empty").mkdir()
     assert "ensembed demo" in fails("fit", "empty", *MEMBERS, "--out", "m")
+    for command in (["embed"], ["distil", "demo", "--out", "m"], ["cluster", "demo"], ["dedupe", "demo"]):
+        assert "ensembed demo" not in fails(*command, code=2)
+        for corpus in ("corpus.txt", "empty"):
+            members = ["-e", "demo"] if command == ["embed"] else []
+            said = fails(*command[:2], corpus, *command[2:], *members)
+            assert "sentence a line" in said
+            assert "ensembed demo" not in said
     assert "ensembed encoders" in fails("fit", "one.txt", "-e", "onnx:nowhere", "--out", "m")
     assert "ensembed pull glove" in fails("fit", "one.txt", "-e", "words:glove.txt", "--out", "m")
     Path("ten.txt").write_text("".join(f"sentence {i}\n" for i in range(10)))

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import line_texts, repeating, sentences, texts
 
-from ensembed.corpora import as_corpus
+from ensembed.corpora import as_corpus, open_corpus
 from ensembed.corpora.corpus import Corpus, ListCorpus, TextCorpus, check_sentences, read_lines, shorten
-from ensembed.errors import CorpusError, DatasetError, InputError, SentenceError
+from ensembed.errors import AbsentCorpusError, CorpusError, DatasetError, InputError, SentenceError
 
 AWKWARD = ["a\u2028b", "a\u2029b", "a\u0085b", "a\x0cb", "a\x0bb", "a\x1cb", "a\rb", "a\0b", "  kept  ", "\ta"]
 
@@ -205,8 +205,14 @@ def test_an_unreadable_stream_raises_the_given_error_class(
 def test_a_file_without_sentences_is_refused(path: Path, data: bytes) -> None:
     corpus = TextCorpus(write(path, data))
     assert read(corpus) == []
-    with pytest.raises(CorpusError, match=f"{path.name} holds no sentence: .* ensembed demo"):
+    with pytest.raises(AbsentCorpusError, match=f"{path.name} holds no sentence: write one a line$"):
         corpus.index  # noqa: B018 - asking is what raises
+
+
+def test_a_text_in_the_place_of_a_file_is_no_file() -> None:
+    for source in ("a text " * 100, Path("a text " * 100)):
+        with pytest.raises(AbsentCorpusError, match="there is no corpus file 'a text a text"):
+            open_corpus(source)
 
 
 @pytest.mark.parametrize("none", [[], [""], [" ", "\n"]])

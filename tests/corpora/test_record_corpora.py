@@ -9,14 +9,17 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ensembed import Ensemble
 from ensembed.cli import main
 from ensembed.corpora import open_corpus
 from ensembed.corpora.corpus import Corpus, ListCorpus
-from ensembed.errors import CorpusError
+from ensembed.corpora.record_files import FORMS, new_text_file, write_records
+from ensembed.errors import CorpusError, InputError
 from ensembed.methods import SVD
+from ensembed.support.vector_files import write_vectors
 
 TEXTS = ["a dog barks", 'the "old" cat, asleep', "a line\nof two", "birds sing at dawn", "fish"]
 MEMBERS = ["-e", "demo?dim=8&seed=1", "-e", "demo?dim=6&seed=2"]
@@ -164,6 +167,12 @@ def test_json_documents_are_refused_with_a_way_out(write: Callable[[str, str], P
     assert list(open_corpus(write("c.txt", "[1] a note\n[2] another\n"))) == ["[1] a note", "[2] another"]
 
 
+def test_unknown_formats_are_refused(write: Callable[[str, str], Path]) -> None:
+    for path in (write("c.txt", table()), write("folder/c.txt", table()).parent):
+        with pytest.raises(InputError, match="file_format is one of text, csv, tsv, jsonl, not 'json'"):
+            open_corpus(path, file_format="json")  # type: ignore[arg-type]  # wrong on purpose
+
+
 def test_semicolons_are_no_table(write: Callable[[str, str], Path]) -> None:
     with pytest.warns(UserWarning, match="look like CSV with semicolons"):
         open_corpus(write("c.txt", table(";")))
@@ -178,3 +187,20 @@ def test_a_quote_in_tsv_joins_no_rows(write: Callable[[str, str], Path]) -> None
     path = write("c.tsv", 'text\tid\n"a\nb\tnot closed\n"two\nlines"\t2\n"open\t3\n')
     with pytest.raises(CorpusError, match="line 2: 1 cells instead of 2"):
         list(open_corpus(path))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_written_records_are_read_again(tmp_path: Path, form: str) -> None:
+    texts = [*TEXTS, "a carriage\rreturn", "\rat the start", "at the end\r"]
+    path = tmp_path / f"c.{form}"
+    with new_text_file(path) as file:
+        write_records([{"text": text, "n": i} for i, text in enumerate(texts)], ["text", "n"], file, form)
+    assert b"\r\n" not in path.read_bytes()
+    assert list(open_corpus(path)) == texts
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+def test_written_vectors_are_read_again(tmp_path: Path, form: str) -> None:
+    with write_vectors(tmp_path / f"v.{form}", 2) as writer:
+        writer.append(np.ones((2, 2), np.float32), ["a carriage\rreturn", "none"])
+    assert list(open_corpus(tmp_path / f"v.{form}", column="sentence")) == ["a carriage\rreturn", "none"]

@@ -134,6 +134,13 @@ def test_load_opens_an_encoder_by_its_name(tmp_path: Path, monkeypatch: pytest.M
         load("tfhub:https://example.org/a-program/1")
 
 
+def test_a_text_in_the_place_of_a_model_is_no_model() -> None:
+    text = "a text " * 100
+    assert split_names(text) == (text.strip(),)
+    with pytest.raises(UnknownEncoderError, match="neither a folder with a saved model nor an encoder"):
+        load(text)
+
+
 def test_load_takes_the_dimensions_to_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     model = Ensemble(["demo?dim=8", "demo?dim=6&seed=2"]).fit([f"text {i} of {i % 7}" for i in range(50)], "conc")

@@ -86,6 +86,15 @@ def test_choose_number_finds_the_number_of_clusters(k: int) -> None:
     assert max(silhouettes, key=lambda tried: silhouettes[tried]) == k
 
 
+@pytest.mark.parametrize("dim", [12, 80])
+def test_no_more_clusters_are_tried_than_there_are_different_vectors(dim: int) -> None:
+    rows = unit_rows(np.random.default_rng(0).standard_normal((40, dim)).astype(np.float32))
+    number, silhouettes = choose_number(rows[np.arange(400) % 40])
+    assert number == max(silhouettes) == 32  # nearest to the true number
+    with pytest.raises(InputError, match="cannot be told apart: there is one cluster; set the number"):
+        choose_number(np.repeat(rows[:1], 400, axis=0))
+
+
 def test_the_number_is_found_in_the_leading_directions() -> None:
     """Weak clusters in many dimensions of noise, as sentences are: of the whole vectors the silhouette finds fewer."""
     random = np.random.default_rng(0)

@@ -6,16 +6,17 @@ import hashlib
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.demo_encoder import DemoEncoder
-from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
+from ensembed.errors import DamagedIndexError, IndexBusyError, InputError, SearchIndexError
 from ensembed.models.translation import translate
-from ensembed.search import Index, migration
-from ensembed.search.index_files import FileFacts, TranslatedFacts, read_manifest
+from ensembed.search import Index, migration, segments
+from ensembed.search.index_files import FileFacts, Manifest, TranslatedFacts, read_manifest
 from ensembed.search.migration import MAP, STATE, migrate, query_map
 from ensembed.views import ViewStore
 
@@ -43,6 +44,46 @@ def build(folder: Path, dtype: str = "float32") -> Index:
 
 def hashes(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("content", ["vectors", "ids", "keys", "places"])
+def test_damage_in_an_index_of_version_0_1_gets_no_valid_checksum(
+    tmp_path: Path, store: ViewStore, content: str
+) -> None:
+    index = build(tmp_path / "old")
+    segment = index.manifest.segments[0]
+    old = [
+        replace(each, files={k: v for k, v in each.files.items() if k != "blocks"}) for each in index.manifest.segments
+    ]
+    (index.folder / "index.json").write_bytes(replace(index.manifest, segments=tuple(old)).to_bytes())
+    path = index.folder / segment.files[content].name
+    data = bytearray(path.read_bytes())
+    data[-40] ^= 1
+    path.write_bytes(data)
+    for change in (
+        lambda: migrate(tmp_path / "old", tmp_path / "new", NEW, sample=SAMPLE, store=store, least=0.1),
+        lambda: Index.open(tmp_path / "old").change_model(NEW),
+    ):
+        with pytest.raises(DamagedIndexError, match=path.name):
+            change()
+
+
+def test_nobody_writes_to_the_new_index_while_it_is_compacted(
+    tmp_path: Path, store: ViewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(tmp_path / "old")
+    compact = segments.compact
+
+    def compact_while_another_adds(snapshot: segments.Snapshot, *arguments: Any) -> Manifest:  # noqa: ANN401 - passed on
+        monkeypatch.undo()
+        with pytest.raises(IndexBusyError):
+            Index.open(tmp_path / "new").add(["a late text"], ["late"])
+        return compact(snapshot, *arguments)
+
+    monkeypatch.setattr(segments, "due_compactions", segments.all_compactions)
+    monkeypatch.setattr(segments, "compact", compact_while_another_adds)
+    new = migrate(tmp_path / "old", tmp_path / "new", NEW, sample=SAMPLE, store=store, least=0.1)
+    assert new.facts["segments"] == 1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,16 @@ def test_a_damaged_graph_is_not_searched(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(DamagedIndexError, match=path.name):
         Index.open(made.folder, ENCODER).search(rows(1), 3)
+
+
+def test_rows_that_are_saved_are_no_error_where_the_library_of_the_graph_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = Index.create(tmp_path / "index", ENCODER, kind="hnsw")
+    monkeypatch.setitem(sys.modules, "usearch.index", None)
+    with pytest.warns(RuntimeWarning, match=r"the change is saved; .*pip install 'ensembed\[search\]'"):
+        index.add([f"t{i}" for i in range(ROWS)], vectors=rows(ROWS))
+    assert len(Index.open(index.folder)) == ROWS
 
 
 def test_an_exact_index_and_a_small_one_have_no_graph(tmp_path: Path) -> None:

@@ -176,6 +176,8 @@ def test_an_id_that_exists_is_refused_unless_replace(index: Index) -> None:
     assert index.add(["v"]) == ["7"]
     assert index.add(["u"]) == ["8+"]
     assert "8+" in index
+    assert "\ud800" not in index
+    assert 8 not in index
 
 
 def test_unknown_ids_delete_nothing(index: Index) -> None:
@@ -205,6 +207,8 @@ def test_unknown_ids_delete_nothing(index: Index) -> None:
         (lambda i: i.add(["x"], [7]), "id 0 is 7"),
         (lambda i: i.add(["x"], metadata=[{"a": float("nan")}]), "no JSON"),
         (lambda i: i.add(["x"], metadata=[{"a": object()}]), "no JSON"),
+        (lambda i: i.add(["x"], metadata=[{"a": ["\ud800"]}]), "metadata of row 0 .*surrogates not allowed"),
+        (lambda i: i.add(["x"], metadata=[{"\ud800": 1}]), "metadata of row 0 is no JSON"),
         (lambda i: i.add(["x"], metadata=[]), "metadata of 0 rows"),
         (lambda i: i.add(["x"], metadata=["a"]), "is a mapping"),
         (lambda i: i.add(["x"], vectors=np.ones((2, 8))), "2 vectors for 1 texts"),

@@ -163,6 +163,16 @@ def test_the_old_folder_is_there_until_the_new_one_is_complete(tmp_path: Path, m
     assert list(tmp_path.iterdir()) == [folder]
 
 
+def test_a_new_folder_replaces_a_link_and_leaves_nothing_of_it(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_bytes(b"old")
+    (tmp_path / "made").symlink_to("other")
+    with new_folder(tmp_path / "made") as temporary:
+        (temporary / "file").write_bytes(b"new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "other"]
+    assert [(tmp_path / name / "file").read_bytes() for name in ("made", "other")] == [b"new", b"old"]
+
+
 def test_files_get_their_plain_names_if_their_hashes_count(tmp_path: Path) -> None:
     names = ["a.bin", f"a-{'0' * 16}.bin", f"a-{'1' * 16}.bin", f"b-{'1' * 16}.bin", ".a.bin.0123abcd.tmp", "a-1.bin"]
     names += [f".a-{'2' * 16}.bin.0123abcd.tmp", f"notes-{'1' * 16}.bin", ".notes.bin.0123abcd.tmp"]

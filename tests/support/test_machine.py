@@ -16,7 +16,7 @@ import ensembed
 from ensembed import Ensemble
 from ensembed.cli import main
 from ensembed.errors import InputError
-from ensembed.support.machine import available_cores, blas_threads
+from ensembed.support.machine import available_cores, blas_threads, cache_dir
 
 
 def _groups(root: Path, groups: str, files: dict[str, str]) -> Path:
@@ -120,3 +120,13 @@ def test_threads_of_a_command_bound_blas_and_tokenizers(tmp_path: Path, capsys: 
     capsys.readouterr()
     assert _blas() == {1}
     assert os.environ["RAYON_NUM_THREADS"] == "1"
+
+
+@pytest.mark.parametrize(("name", "below"), [("ENSEMBED_CACHE", "."), ("XDG_CACHE_HOME", "ensembed")])
+def test_the_cache_is_the_same_folder_for_programs_that_run_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, below: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ENSEMBED_CACHE", raising=False)
+    monkeypatch.setenv(name, "my-cache")
+    assert cache_dir() == tmp_path / "my-cache" / below

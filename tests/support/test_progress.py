@@ -46,6 +46,13 @@ def test_bars_show_every_task_on_standard_error(
     assert " 7" in output.err
 
 
+def test_brackets_in_a_name_are_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with bars(enabled=True) as progress:
+        progress("embed words:a[/b]c[red].txt", 1, 1)
+    assert "words:a[/b]c[red].txt" in capsys.readouterr().err
+
+
 def test_a_detail_that_changes_stays_on_one_bar(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

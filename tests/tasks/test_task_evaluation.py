@@ -103,6 +103,14 @@ class Blank(DemoEncoder):
         return super().embed([sentence or "nothing" for sentence in sentences])
 
 
+def test_few_texts_with_labels_are_classified(tmp_path: Path) -> None:
+    (tmp_path / "few.tsv").write_text("".join(f"{label} {i}\t{label}\n" for i in range(3) for label in ("cat", "dog")))
+    results = evaluate_tasks({"m": "demo"}, find_tasks(str(tmp_path / "few.tsv")), store=ViewStore(tmp_path / "views"))
+    classes, clusters = results.results["m"]
+    assert classes.figures["knn"].value >= 0
+    assert list(clusters.figures) == ["v-measure"]
+
+
 def test_without_resamples_there_is_neither_interval_nor_test(search: Ranking, tmp_path: Path) -> None:
     model = Ensemble(["demo?dim=4"]).fit([], Concat())
     models: dict[str, Encoder | str] = {"both": model, "one": "demo?dim=4"}

@@ -153,10 +153,12 @@ def test_clear_groups_are_found_and_learned() -> None:
     assert values(apart, texts=U[:20], train=U[20:]) == {"centroid": 1, "knn": 1, "logistic": 1}
 
 
-def test_too_few_texts_for_clusters_are_an_error() -> None:
+def test_too_few_texts_for_clusters_have_the_other_figures() -> None:
     U, labels = groups(8, 2, 0.2)
+    task = Clustering("few", names("t", 8), labels)
+    assert values(task, texts=U) == {"v-measure": 1}
     with pytest.raises(DatasetError, match="few: 8 texts are too few for clusters: take 12 or more"):
-        values(Clustering("few", names("t", 8), labels), texts=U)
+        task.statistic("own", {"texts": U})
 
 
 def test_neighbours_and_centroids_are_those_of_scikit_learn() -> None:

@@ -279,9 +279,12 @@ def choose_number(
         )
     sample = np.sort(np.random.default_rng(seed).choice(len(U), min(len(U), _TRIED_ROWS), replace=False))
     rows = np.asarray(U[sample])
+    different = len(np.unique(rows, axis=0))  # a model may give many sentences one vector
     if directions is not None and directions < rows.shape[1]:
         rows = unit_rows(leading_directions(rows, directions)[0])
+        different = min(different, len(np.unique(rows, axis=0)))
     tried = [k for k in candidates if k * _TRIED_SIZE <= len(rows)] or [2]
+    tried = [k for k in tried if k <= different]
     distances = np.maximum(1 - rows @ rows.T, 0)
     np.fill_diagonal(distances, 0)
     scores = {}
@@ -291,7 +294,8 @@ def choose_number(
             scores[k] = float(metrics.silhouette_score(distances, labels, metric="precomputed"))
         progress("clusters", done, len(tried))
     if not scores:
-        raise InputError("the sentences cannot be told apart: there is one cluster")
+        way_out = "set the number (clusters=1, --clusters 1), or take another model"
+        raise InputError(f"the sentences cannot be told apart: there is one cluster; {way_out}")
     return max(scores, key=lambda k: scores[k]), scores
 
 

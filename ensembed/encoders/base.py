@@ -24,7 +24,7 @@ from ensembed.support.progress import Progress, silent
 from ensembed.support.shown_objects import Facts, Shown, short_value
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
     from ensembed.encoders.encode_options import EncodeOptions
 
@@ -236,6 +236,13 @@ class Encoder(Shown, ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({without_password(self.spec.name)!r}, dim={self.dim})"
+
+    def __deepcopy__(self, _memo: object = None) -> Self:
+        """Return itself: an encoder is frozen, and its sessions, locks and maps of files cannot be copied.
+
+        scikit-learn copies the arguments of every estimator that it clones, other libraries their settings.
+        """
+        return self
 
     def encode(
         self,

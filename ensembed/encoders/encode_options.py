@@ -27,7 +27,7 @@ class EncodeOptions(TypedDict, total=False):
     device: Any
     prompt: str | None
     prompt_name: str | None
-    output_value: str | None
+    output_value: str
     precision: str
     truncate_dim: int | None
     pool: Any
@@ -105,7 +105,8 @@ def encode_with_options(
         accepted, instead = _FIXED.get(name, (value, ""))
         if name == "device":  # "cuda" is "cuda:0" as well; members may have different ones
             accepted = value if all(f"{used}:".startswith(f"{value}:") for used in encoder.device.split(", ")) else None
-        if value is not None and value != accepted:
+        usual = value is None and name != "output_value"  # where None asks for all that there is, token vectors too
+        if not usual and value != accepted:
             raise InputError(f"encode(..., {name}={value!r}): {instead}")
     texts = [sentences] if isinstance(sentences, str) else sentences
     if options.get("show_progress_bar"):

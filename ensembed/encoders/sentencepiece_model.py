@@ -24,7 +24,8 @@ _UNKNOWN_PENALTY = 10.0  # below the least score of a piece
 _MOST_BYTES = 32 << 20  # of a file
 _MOST_PIECES = 1_000_000
 _LONGEST = 128  # characters of a piece; SentencePiece makes them with 16 at the most
-_MOST_WORDS = 100_000  # whose pieces are kept
+_MOST_WORDS = 100_000  # whose pieces are kept, if they have at most so many characters
+_LONGEST_WORD = 64
 
 
 class SentencePieceModel(NamedTuple):
@@ -89,9 +90,10 @@ class SentencePieceTokenizer:
             pieces = known.get(word)
             if pieces is None:
                 pieces = self._split(self.normalize(word))
-                if len(known) >= _MOST_WORDS:
-                    known.clear()
-                known[word] = pieces
+                if len(word) <= _LONGEST_WORD:  # a text without spaces is one word, and does not come again
+                    if len(known) >= _MOST_WORDS:
+                        known.clear()
+                    known[word] = pieces
             ids += pieces
         return ids
 

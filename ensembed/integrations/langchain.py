@@ -17,7 +17,9 @@ from langchain_core.embeddings import Embeddings  # noqa: E402 - the check above
 
 
 class EnsembedEmbeddings(Embeddings):  # type: ignore[misc] # its types are not read
-    """A model for LangChain's vector stores, retrievers and caches; queries and documents are embedded alike.
+    """A model for LangChain's vector stores, retrievers and caches.
+
+    Documents get the vectors of `encode_document`, queries those of `encode_query`.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.

@@ -22,7 +22,8 @@ _BATCH = 512  # what an encoder takes at a time itself; LlamaIndex's 10 are for 
 class EnsembedEmbedding(BaseEmbedding):  # type: ignore[misc] # its types are not read
     """A model for LlamaIndex's indexes, retrievers and ingestion pipelines.
 
-    Queries and texts are embedded alike. `from_dict` refuses a model that has changed, or that was only in memory.
+    Texts get the vectors of `encode_document`, queries those of `encode_query`. `from_dict` refuses a model that has
+    changed, or that was only in memory.
 
     Args:
         model: a meta-encoder or any encoder, the folder of a saved model, or an encoder's name.

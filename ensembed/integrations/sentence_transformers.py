@@ -119,14 +119,20 @@ class MetaEncoderModule(base_modules.InputModule):  # type: ignore[misc, name-de
         limits = [encoder.spec.max_length for encoder in self.encoder.ensemble.encoders]
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **_options: object) -> dict[str, Any]:
-        """Check the sentences and put the prompt before them."""
+    def preprocess(
+        self, inputs: Sequence[str], prompt: str | None = None, task: str | None = None, **_options: object
+    ) -> dict[str, Any]:
+        """Check the sentences and put the prompt before them; it replaces what members put before queries."""
         sentences = check_sentences(inputs)
-        return {"sentences": [prompt + sentence for sentence in sentences] if prompt else sentences}
+        if prompt:
+            return {"sentences": [prompt + sentence for sentence in sentences]}
+        return {"sentences": sentences, "task": task}
 
     def forward(self, features: dict[str, Any], **_options: object) -> dict[str, Any]:
         """Add the meta-encoder's vectors, on the library's device."""
-        rows = torch.from_numpy(self.encoder.encode(features["sentences"])).to(self.place)
+        roles = {"query": self.encoder.query_encoder, "document": self.encoder.document_encoder}
+        encoder = roles.get(features.get("task") or "", self.encoder)
+        rows = torch.from_numpy(encoder.encode(features["sentences"])).to(self.place)
         return features | {"sentence_embedding": _Vectors.of(rows, self.encoder.meta)}
 
     def get_embedding_dimension(self) -> int:

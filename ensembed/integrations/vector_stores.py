@@ -67,14 +67,15 @@ class StoreFacts:
 
     backend: str
     model: UntrustedName  # its name at creation, which may differ now
-    key: str  # of its spec: equal keys mean equal vectors
+    key: str  # of the spec of its encoder of documents: equal keys mean equal vectors
     dim: int
     settings: Mapping[str, Any]
 
     @classmethod
     def of(cls, backend: str, model: Encoder, settings: Mapping[str, Any] | None = None) -> StoreFacts:
         """Return the facts of a new store for this model's vectors."""
-        return cls(backend, UntrustedName(model.spec.name), model.spec.key, model.spec.dim, settings or {})
+        key = model.document_encoder.spec.key
+        return cls(backend, UntrustedName(model.spec.name), key, model.spec.dim, settings or {})
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data that `from_json` reads back."""
@@ -97,16 +98,17 @@ class StoreFacts:
 
     def check_model(self, model: Encoder, where: str) -> None:
         """Raise an InputError, which names both models, unless this model made the store's vectors."""
-        if model.spec.key != self.key:
+        key = model.document_encoder.spec.key
+        if self.key not in (key, model.spec.key):
             former = f"{self.model.text!r} (key {self.key}, {self.dim} dimensions)"
-            this = f"{model.spec.name!r} (key {model.spec.key}, {model.spec.dim} dimensions)"
+            this = f"{model.spec.name!r} (key {key}, {model.spec.dim} dimensions)"
             raise InputError(f"{where} holds vectors of {former}, and {this} is another model: open it with the first")
         if model.spec.dim != self.dim:
             raise StoreError(f"{where} is damaged: its 'dim' is {self.dim}, not {model.spec.dim}; {_REMEDY}")
 
 
 class VectorStore(ABC):
-    """Vectors of sentences by id, in one library.
+    """Vectors of sentences by id, in one library: those of `encode_document`; queries get those of `encode_query`.
 
     An id is from 0 to 2**63 - 1; a known one is refused unless `replace` is set. A refused call changes nothing.
     A store that is closed, or whose library fails, raises a StoreError.
@@ -147,7 +149,8 @@ class VectorStore(ABC):
             return
         if not replace:
             self._refuse_taken(numbers)
-        self._add(numbers, self._unit_vectors(checked, progress), checked, replace=replace)
+        vectors = self._unit_vectors(self._encoders()[0], checked, progress)
+        self._add(numbers, vectors, checked, replace=replace)
         self._unsaved = True
 
     def search(self, queries: Iterable[str], k: int = 10) -> Hits:
@@ -166,7 +169,7 @@ class VectorStore(ABC):
         k = self._at_most(int(k))
         if not k or not checked:
             return Hits(np.empty((len(checked), k), np.int64), np.empty((len(checked), k), np.float32))
-        return self._search(self._unit_vectors(checked, silent), k)
+        return self._search(self._unit_vectors(self._encoders()[1], checked, silent), k)
 
     def delete(self, ids: Sequence[int]) -> None:
         """Delete these ids and their vectors, all or none.
@@ -232,8 +235,18 @@ class VectorStore(ABC):
         if len(taken := ids[self._present(ids)]):
             raise InputError(f"{self.where} has {_some(taken)} already: leave these out, or set replace=True")
 
-    def _unit_vectors(self, sentences: list[str], progress: Progress) -> FloatArray:
-        vectors = unit_rows(self.model.encode(sentences, progress=progress))
+    def _encoders(self) -> tuple[Encoder, Encoder]:
+        """Return the encoders of sentences and of queries, which a model may treat apart.
+
+        A store that was made before stores did it has plain vectors of both.
+        """
+        documents = self.model.document_encoder
+        if documents.spec.key == self.facts.key:
+            return documents, self.model.query_encoder
+        return self.model, self.model
+
+    def _unit_vectors(self, encoder: Encoder, sentences: list[str], progress: Progress) -> FloatArray:
+        vectors = unit_rows(encoder.encode(sentences, progress=progress))
         if len(empty := np.flatnonzero(~vectors.any(axis=1))):
             sentence = f"sentence {empty[0]}, {shorten(sentences[empty[0]])}"
             raise SentenceError(f"the vector of {sentence}, is zero: it has no cosine with anything; leave it out")

@@ -31,7 +31,8 @@ class Ranking(VectorTask):
         document_ids, documents: the documents.
         relevance: by the query's id, the grade of each judged document. A grade above 0 is relevant. Queries without
             a relevant document are not judged.
-        candidates: by the query's id, the documents that are ranked; None ranks all documents (retrieval).
+        candidates: by the query's id, the documents that are ranked; None ranks all documents (retrieval). Queries
+            that are not among them are not judged.
         skip_same_id: a document with the id of the query is no result, as in collections whose queries are documents.
     """
 
@@ -59,9 +60,12 @@ class Ranking(VectorTask):
                 twice = next(id_ for id_ in ids if ids.count(id_) > 1)
                 raise DatasetError(f"{self.name}: the {what} id {twice!r} is there twice; ids name one text each")
         relevant = {query for query, grades in self.relevance.items() if any(grade > 0 for grade in grades.values())}
+        if self.candidates is not None:
+            relevant &= self.candidates.keys()
         judged = tuple(i for i, id_ in enumerate(self.query_ids) if id_ in relevant)
         if not judged:
-            raise DatasetError(f"{self.name}: no query has a relevant document; do the ids of the judgements match?")
+            needs = "a relevant document" if self.candidates is None else "a relevant document and candidates"
+            raise DatasetError(f"{self.name}: no query has {needs}; do the ids of the judgements match?")
         object.__setattr__(self, "judged", judged)
 
     @classmethod

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.preprocessing import FunctionTransformer
 from strategies import characters, repeating, texts
 
 from ensembed.encoders.base import Encoder, EncoderSpec
@@ -41,6 +45,15 @@ class Canned(Encoder):
 
     def embed(self, sentences: list[str]) -> Any:  # noqa: ANN401, ARG002 - that is the point
         return self._answer
+
+
+def test_deep_copies_are_the_encoder_itself() -> None:
+    """Sessions and locks cannot be copied, and libraries copy the settings of what they are given."""
+    encoder = Canned(np.ones((1, 3)))
+    encoder.lock = threading.Lock()  # type: ignore[attr-defined]  # as many encoders have one
+    assert copy.deepcopy(encoder) is encoder
+    transformer = clone(FunctionTransformer(encoder.encode))
+    np.testing.assert_array_equal(transformer.fit_transform(["a"]), np.ones((1, 3)))
 
 
 def test_the_key_is_the_same_on_every_machine_and_in_every_version() -> None:

@@ -89,6 +89,14 @@ def test_words_that_are_known_change_nothing(text: str) -> None:
     assert tokenizer.encode(text) == tokenizer.encode(text) == whole.encode(text)
 
 
+def test_texts_without_spaces_are_not_kept() -> None:
+    tokenizer = tokenizer_of({"▁": -3.0, "a": -2.0, "中": -2.0})
+    for i in range(20):
+        ids = tokenizer.first_ids(f"a a{i}" + "中" * 10_000, 128)
+        assert ids == tokenizer.first_ids(f"a a{i}" + "中" * 10_000, 128)
+    assert sum(map(len, tokenizer._known)) < 100
+
+
 @pytest.mark.parametrize(
     ("text", "normalized"),
     [

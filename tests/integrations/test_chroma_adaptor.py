@@ -16,6 +16,7 @@ import pytest
 from chromadb.config import Settings
 from small_model import SENTENCES, TEXTS, small_model
 
+from ensembed.encoders import open_encoder
 from ensembed.errors import InputError, ModelError, SentenceError
 from ensembed.integrations import chroma as adaptor
 from ensembed.integrations.chroma import EnsembedEmbeddingFunction
@@ -148,6 +149,34 @@ def test_moved_model_is_an_error_until_it_is_passed_again(client: Any, folder: P
     collection = client.get_collection("sentences")
     assert collection.configuration_json["embedding_function"]["config"]["model"] == str(moved)
     assert collection.query(query_texts=["she sees the c"])["documents"][0][0] == "she sees the c"
+
+
+def test_documents_and_queries_get_what_the_model_was_trained_with(client: Any) -> None:  # noqa: ANN401 - Chroma's own
+    model = open_encoder(f"{NAME}&query_prefix=query: &document_prefix=passage: ")
+    function = EnsembedEmbeddingFunction(model.spec.name)
+    _filled(client, function)
+    _forget()
+    other = EnsembedEmbeddingFunction(f"{NAME}&query_prefix=ask: &document_prefix=passage: ")  # equal documents
+    collection = client.get_collection("sentences")
+    result = collection.query(query_texts=["she sees the c"], n_results=len(SENTENCES), include=["distances"])
+    query, documents = model.encode_query(["she sees the c"]), model.encode_document(SENTENCES)
+    cosines = model.similarity(query, documents)[0]
+    assert result["distances"][0] == pytest.approx(sorted(1 - cosines), abs=1e-5)
+    other.check(collection)  # the documents are the same
+    with pytest.raises(ModelError, match="not the one that filled the collection"):
+        EnsembedEmbeddingFunction(NAME).check(collection)
+
+
+def test_collection_of_plain_vectors_keeps_them() -> None:
+    """Before the function treated queries and documents apart, collections had plain vectors and the key of these."""
+    name = f"{NAME}&query_prefix=query: &document_prefix=passage: "
+    _forget()
+    for _ in range(2):
+        again = EnsembedEmbeddingFunction.build_from_config({"model": name, "fingerprint": open_encoder(NAME).spec.key})
+        for rows in (again(["a dog"]), again.embed_query(["a dog"])):
+            assert rows[0].tolist() == open_encoder(NAME).encode("a dog").tolist()
+        assert "queries" not in again.get_config()
+        EnsembedEmbeddingFunction(name)
 
 
 def test_check_refuses_another_model_that_chroma_accepts(client: Any) -> None:  # noqa: ANN401 - Chroma's own

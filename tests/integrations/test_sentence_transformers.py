@@ -97,6 +97,18 @@ def test_queries_and_documents_have_prompts(model: MetaEncoder, library: Library
     assert_same_vectors(default.encode(TEXTS), model.encode(["see " + text for text in TEXTS]))
 
 
+def test_queries_and_documents_get_what_members_were_trained_with(tmp_path: Path) -> None:
+    apart = Ensemble(["demo?dim=8&seed=1&query_prefix=query: &document_prefix=passage: ", "demo?dim=6&seed=2"])
+    model = apart.fit([], Concat())
+    model.save(tmp_path / "model")
+    for transformer in (to_sentence_transformer(model), load(tmp_path / "model")):
+        assert_same_vectors(transformer.encode_query(TEXTS), model.encode_query(TEXTS))
+        assert_same_vectors(transformer.encode_document(TEXTS), model.encode_document(TEXTS))
+        assert_same_vectors(transformer.encode(TEXTS), model.encode(TEXTS))
+    prompted = to_sentence_transformer(model, prompts={"query": "ask: "})
+    assert_same_vectors(prompted.encode_query(TEXTS), model.encode([f"ask: {text}" for text in TEXTS]))
+
+
 def test_similarity_is_the_cosine(model: MetaEncoder, library: Library) -> None:
     rows = library.encode(TEXTS)
     cosines = library.similarity(rows, rows).numpy()

@@ -102,6 +102,32 @@ def check_hits(store: VectorStore, backend: Backend, kept: dict[int, str], k: in
         np.testing.assert_allclose(scores[row], own, atol=backend.tolerance)
 
 
+ROLES = ["demo?dim=24&seed=1&query_prefix=query: &document_prefix=passage: ", MEMBERS[1]]
+
+
+def test_queries_and_sentences_get_what_members_were_trained_with(backend: Backend) -> None:
+    model = Ensemble(ROLES).fit(SENTENCES, Concat())
+    with backend.create(model) as store:
+        store.add(IDS, SENTENCES)
+    expected = model.query_encoder.similarity(QUERIES, model.encode_document(SENTENCES))
+    with backend.open(model) as store:
+        scores = store.search(QUERIES, k=len(IDS)).scores
+    np.testing.assert_allclose(scores, -np.sort(-expected, axis=1), atol=backend.tolerance)
+    with pytest.raises(InputError, match="is another model"):
+        backend.open(concatenation())
+
+
+def test_store_of_plain_vectors_stays_one(tmp_path: Path) -> None:
+    """Before stores treated queries and sentences apart, they kept plain vectors and the key of these."""
+    with FaissStore.create(tmp_path / "store", concatenation()) as store:
+        store.add(IDS[:9], SENTENCES[:9])
+    model = Ensemble(ROLES).fit(SENTENCES, Concat())
+    assert model.spec.key == store.facts.key
+    with FaissStore.open(tmp_path / "store", model) as store:
+        store.add(IDS[9:], SENTENCES[9:])
+        check_hits(store, Backend(FaissStore, ""), dict(zip(IDS, SENTENCES, strict=True)))
+
+
 def test_store_finds_what_brute_force_finds_also_after_reopening(backend: Backend) -> None:
     model = concatenation()
     store = backend.create(model)

@@ -159,6 +159,7 @@ def test_the_batch_size_bounds_what_a_member_gets() -> None:
         ("prompt_name", "query", r"st:NAME\?prompt=query"),
         ("prompt", "query: ", r"\?prefix=query: "),
         ("output_value", "token_embeddings", "no token vectors"),
+        ("output_value", None, "no token vectors"),
         ("precision", "int8", "dtype='int8'"),
         ("truncate_dim", 2, r"model.truncate\(k\)"),
         ("pool", {}, "one process encodes"),

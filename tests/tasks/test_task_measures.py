@@ -87,6 +87,18 @@ def test_reranking_ranks_the_candidates_alone() -> None:
     assert found == pytest.approx({"map": expected["map"], "mrr": expected["recip_rank"]}, abs=1e-9)
 
 
+def test_queries_without_candidates_are_not_judged() -> None:
+    grades: dict[str, dict[str, float]] = {"a": {"x": 1}, "b": {"y": 1}}
+    texts, documents = {"a": "a", "b": "b"}, {"x": "x", "y": "y"}
+    task = Reranking.of("some", texts, documents, grades, candidates={"b": ["y", "x"]})
+    assert (task.items, task.texts()["queries"].texts) == (1, ("b",))
+    vectors = np.array([[1, 0], [0.8, 0.6]], np.float32)
+    assert values(task, queries=vectors[:1], documents=vectors)["map"] == pytest.approx(0.5)
+    assert len(task.fingerprint) == 16
+    with pytest.raises(DatasetError, match="no query has a relevant document and candidates"):
+        Reranking.of("none", texts, documents, grades, candidates={"c": ["y"]})
+
+
 def test_document_with_the_id_of_the_query_can_be_left_out() -> None:
     ids = ("a", "b", "c")
     for skip, expected in ((False, 1 / np.log2(3)), (True, 1.0)):

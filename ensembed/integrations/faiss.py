@@ -130,12 +130,15 @@ class FaissStore(FolderStore):
 
 
 def _read_bounded(file: Path) -> Any:  # noqa: ANN401 - faiss has no types
-    """Read an index. No array in it is larger than the file, whatever the file says; older versions have no bound."""
+    """Read an index. No array in it is larger than the file, whatever the file says; older versions have no bound.
+
+    An index may name a file with its lists, which FAISS opens before we see what it read: only in the same folder.
+    """
     limit = getattr(faiss, "set_deserialization_vector_byte_limit", lambda _: None)
     before = getattr(faiss, "get_deserialization_vector_byte_limit", lambda: 0)()
     limit(max(file.stat().st_size, 1))
     try:
-        return faiss.read_index(str(file))
+        return faiss.read_index(str(file), faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY)
     finally:
         limit(before)
 

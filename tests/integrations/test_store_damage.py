@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import faiss
+import numpy as np
 import psycopg
 import pytest
 from damage import Keys, changed, damages
@@ -116,13 +117,31 @@ def test_damaged_table_raises_our_errors_only() -> None:
 
 @pytest.mark.parametrize("index", [faiss.IndexLSH(8, 8), faiss.IndexFlatIP(8), faiss.IndexIDMap2(faiss.IndexFlatIP(9))])
 def test_index_with_a_right_hash_that_no_store_writes_is_refused(tmp_path: Path, index: Any) -> None:  # noqa: ANN401 - faiss has no types
-    FaissStore.create(tmp_path / "store", MODEL).close()
-    facts = json.loads((tmp_path / "store" / "store.json").read_text())
-    file = tmp_path / "store" / facts["index"]
+    _replace_index(tmp_path / "store", index)
+    with pytest.raises(StoreError, match=r"is an Index\w+ of \d dimensions, which no store writes"):
+        FaissStore.open(tmp_path / "store", MODEL)
+
+
+def _replace_index(folder: Path, index: Any) -> None:  # noqa: ANN401 - faiss has no types
+    """Put another index into a new store, with a right hash."""
+    FaissStore.create(folder, MODEL).close()
+    facts = json.loads((folder / "store.json").read_text())
+    file = folder / facts["index"]
     faiss.write_index(index, str(file))
     facts["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
-    (tmp_path / "store" / "store.json").write_text(json.dumps(facts))
-    with pytest.raises(StoreError, match=r"is an Index\w+ of \d dimensions, which no store writes"):
+    (folder / "store.json").write_text(json.dumps(facts))
+
+
+def test_index_that_names_a_file_elsewhere_does_not_open_it(tmp_path: Path) -> None:
+    rows = np.eye(8, dtype=np.float32)
+    lists = faiss.IndexIVFFlat(faiss.IndexFlatIP(8), 8, 2, faiss.METRIC_INNER_PRODUCT)
+    lists.train(rows)
+    elsewhere = faiss.OnDiskInvertedLists(2, lists.code_size, str(tmp_path / "elsewhere"))
+    lists.replace_invlists(elsewhere, False)
+    index = faiss.IndexIDMap2(lists)
+    index.add_with_ids(rows, np.arange(8))
+    _replace_index(tmp_path / "store", index)
+    with pytest.raises(StoreError, match=r"could not open .*store.*elsewhere"):
         FaissStore.open(tmp_path / "store", MODEL)
 
 

@@ -68,8 +68,13 @@ def test_the_ceiling_finds_a_rotation_with_every_family() -> None:
 
 
 def test_what_a_prediction_takes_is_said_in_words() -> None:
-    assert "no map that was tried" in missing_table.verdict(Needed("minilm", 0.87, 0.35, 0.38, 0.73))
-    assert "know enough" in missing_table.verdict(Needed("minilm", 0.3, 0.35, 0.38, 0.9))
+    assert "no map that was tried" in missing_table.verdict(
+        Needed("minilm", 0.87, 0.35, 0.38, 0.73, [("members", 20_000, 0.5, 0.8)])
+    )
+    assert "know enough" in missing_table.verdict(Needed("minilm", 0.3, 0.35, 0.38, 0.9, []))
+    assert "know enough" in missing_table.verdict(
+        Needed("minilm", 0.6, 0.35, 0.38, 0.9, [("members", 20_000, 0.7, 0.9)])
+    )
 
 
 def test_the_page_of_translations_says_what_its_data_says() -> None:

@@ -186,6 +186,7 @@ def test_the_first_errors_of_a_newcomer_name_the_next_command(
     monkeypatch.chdir(tmp_path)
     assert "ensembed demo" in fails("fit", "--out", "m", code=2)
     assert "ensembed demo" in fails("fit", "corpus.txt", "--out", "m")
+    assert "ensembed demo" in fails("fit", "a text " * 100, "--out", "m")
     assert "to make a model: ensembed fit" in fails("similarity", "my-model", "a dog", "a cat")
     assert "give one with a sentence a line" in fails("encode", "demo", "sentences.txt")
     Path("windows.txt").write_text("a dog\na cat\n", encoding="utf-16")

@@ -619,6 +619,8 @@ def _open_saved_model(folder: Path, manifest: Manifest, **opening: Any) -> Encod
 @contextmanager
 def lock_index(lock: FileLock, folder: Path, wait: float) -> Iterator[None]:
     """Hold the lock of an index; the system releases it when a process dies."""
+    if not wait >= 0:  # the lock would wait for ever
+        raise InputError(f"wait is a number of seconds from 0 on, not {wait}")
     if (folder / _LOCK).is_symlink():  # locking empties the file, and this one may be anywhere
         raise SearchIndexError(f"{folder / _LOCK} is a link, which no index makes: remove it")
     try:

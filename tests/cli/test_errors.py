@@ -482,3 +482,17 @@ def test_sentences_without_quotes_say_how_to_write_them(capsys: pytest.CaptureFi
     for sentences in (["dog", "puppy"], ["A dog runs.", "puppy", "cat"]):
         assert main(["similarity", "demo?dim=8", *sentences]) == 0
         assert capsys.readouterr().err == ""
+
+
+def test_names_of_files_that_are_no_text_are_printed_as_they_are(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/caf\xe9.npy"
+    done = subprocess.run(
+        [sys.executable, "-m", "ensembed", "encode", "demo", "-", "--out", name],
+        input=b"a dog\n",
+        capture_output=True,
+        check=False,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8:strict"},  # as on most desktops
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(name)

@@ -245,8 +245,14 @@ def _check_folders(old: Index, encoder: Encoder, folder: Path, out: Path) -> Non
         raise InputError(f"{folder} is an index of {encoder.spec.name!r} already: there is nothing to migrate")
     if out.resolve() == folder.resolve():
         raise InputError(f"{out} is the old index, which stays as it is: name a new folder")
-    if problem := why_not_writable(out):
+    if problem := why_not_writable(out, _is_begun):
         raise SearchIndexError(f"cannot make an index in {out}: {problem}")
+
+
+def _is_begun(out: Path) -> bool:
+    """Return whether a folder holds a migration that was interrupted, or an index."""
+    names = {path.name for path in out.glob("[!.]*")}
+    return bool(names & {STATE, MANIFEST}) or names == {MAP}
 
 
 class _Migration:

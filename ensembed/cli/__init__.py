@@ -7,6 +7,7 @@ not wait for numpy.
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -122,6 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default that of the process, and return its exit code."""
     if arguments is None:
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # without file and line
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() == "utf-8":
+            sys.stdout.reconfigure(errors="surrogateescape")  # the bytes of a file's name need not be UTF-8
         arguments = sys.argv[1:]
     words = [*arguments[1:], "--help"] if arguments[:1] == ["help"] else list(arguments)
 

@@ -96,7 +96,8 @@ class Gathered:
 @contextmanager
 def open_corpus(path: Path | str, **how: Any) -> Iterator[Corpus]:  # noqa: ANN401 - arguments of `open_corpus`
     """Open a corpus. Standard input (`-`) and pipes are first copied to a file, because a corpus is read twice."""
-    if isinstance(path, str) or not (str(path) == "-" or path.is_fifo()):
+    is_pipe = os.path.exists(path) and Path(path).is_fifo()  # noqa: PTH110 - False if no file can have the name
+    if isinstance(path, str) or not (str(path) == "-" or is_pipe):
         yield open_stored_corpus(path, **how)
         return
     name = shown_name(path)

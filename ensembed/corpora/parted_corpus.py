@@ -344,7 +344,7 @@ def _parted(place: Place, errors: BadBytes, column: str | None, kind: FileKind |
 
 
 def _common_kind(place: Place, paths: Sequence[str], column: str | None) -> FileKind:
-    """Return the format of files by their names, or else by the content of the first."""
+    """Return the format of files by their names, or else by the content of the first that has any."""
     named = {file_kind(None, path): path for path in reversed(paths)}
     if len(named) > 1:
         examples = " and ".join(place.name_of(path) for path in list(named.values())[:2])
@@ -352,8 +352,9 @@ def _common_kind(place: Place, paths: Sequence[str], column: str | None) -> File
             f"{place} holds files of several formats, {examples} for instance; say which are meant with a pattern, "
             "such as 'news/*.parquet'"
         )
-    [(kind, first)] = named.items()
-    if kind != "text":
-        return kind
-    with place.open(first) as stream:
-        return file_kind(stream, place.name_of(first), column)
+    [kind] = named
+    for path in paths if kind == "text" else ():
+        with place.open(path) as stream:
+            if stream.peek(1):  # programs that write parts leave some of them empty
+                return file_kind(stream, place.name_of(path), column)
+    return kind

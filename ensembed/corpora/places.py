@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ensembed.errors import AbsentCorpusError, CorpusError, EnsembedError, MissingError
@@ -80,7 +80,11 @@ class Place:
         with self._errors(self.name):
             self.fs.invalidate_cache()
             infos = self._listed()
-            return {path: self._state(path, infos[path]) for path in sorted(infos)}
+        states = {}
+        for path in sorted(infos):
+            with self._errors(self.name_of(path)):
+                states[path] = self._state(path, infos[path])
+        return states
 
     def state(self, path: str) -> State:
         """Return the state of one of the files now; it may say more than a listing does."""
@@ -88,13 +92,13 @@ class Place:
             self.fs.invalidate_cache()
             return self._state(path, {} if self.is_local else self.fs.info(path))
 
-    def open(self, path: str) -> BinaryIO:
+    def open(self, path: str) -> io.BufferedReader:
         """Open a file to read; its errors are CorpusErrors without secrets."""
         name = self.name_of(path)
         with self._errors(name):
             # A pipe or a device in a folder may have no end.
             stream = open_regular(Path(path)) if self.is_local else self.fs.open(path, "rb")
-        return cast("BinaryIO", io.BufferedReader(_Guarded(self, name, stream), _BUFFER))
+        return io.BufferedReader(_Guarded(self, name, stream), _BUFFER)
 
     def name_of(self, path: str) -> str:
         """Return what errors call one of the files."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from http.client import HTTPMessage
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
-from urllib.parse import unquote, urldefrag, urlsplit
+from urllib.parse import quote, unquote, urldefrag, urlsplit
 from urllib.request import Request
 
 from ensembed.errors import InputError, PullError
@@ -83,14 +83,21 @@ def _address(url: str) -> tuple[str, Path]:
     """Return the address without a fragment, and where its file goes; raise an InputError if it is no address."""
     try:
         url = urldefrag(url).url
+        url.encode()  # a lone surrogate is no text
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # brackets that do not fit, a port that is no number
+    except ValueError:  # brackets that do not fit, a port that is no number, a lone surrogate
         usable = False
     if not usable:
         raise InputError(f"{url!r} is not an address of the form http://… or https://…")
     name = re.sub(r"[^\w.-]", "_", unquote(PurePosixPath(parts.path).name)).strip(".") or "file"
     return url, cache_dir() / "downloads" / hashlib.sha256(url.encode()).hexdigest()[:16] / name[-100:]
+
+
+def _quoted(url: str) -> str:
+    """Return an address as it is asked for: browsers show blanks and other letters than ASCII as they are."""
+    host = len(url) - len(re.sub("^[^/]*//[^/?]*", "", url))
+    return url[:host] + re.sub(r"[^\x00-\x1f\x21-\x7f]+", lambda letters: quote(letters[0]), url[host:])
 
 
 def _record(path: Path) -> Path:
@@ -165,7 +172,7 @@ class _Download:
         headers = {"User-Agent": f"ensembed/{__version__}", "Accept-Encoding": "identity"}
         if have:  # only a server that still has the same file continues it
             headers |= {"Range": f"bytes={have}-", "If-Range": tag}
-        request = Request(self.url, headers=headers)  # noqa: S310 - `download` has checked the address
+        request = Request(_quoted(self.url), headers=headers)  # noqa: S310 - `download` has checked the address
         try:
             with urllib.request.build_opener(_Redirects).open(request, timeout=self.timeout) as answer:
                 return self._receive(answer, part, have, digest)

@@ -171,6 +171,8 @@ def measure(
         ([8, 4], 2)
     """
     texts = [text for text in dict.fromkeys(sentences) if text.strip()]
+    if not encoders:
+        raise InputError("an ensemble needs at least one encoder")
     if not texts:
         raise InputError("there is no sentence to measure with: give at least one that is not blank")
     members, costs, views = zip(*(_alone(source, texts, threads, progress) for source in encoders), strict=True)

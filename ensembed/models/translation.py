@@ -27,6 +27,7 @@ from ensembed.numerics.row_matrices import unit_rows
 from ensembed.reliability.familiarity import Familiarity
 from ensembed.reliability.search_agreement import Figure
 from ensembed.reliability.trust_estimate import sample_rows, sample_sentences
+from ensembed.support.checks import check_whole
 from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, silent
 from ensembed.views import ViewStore
@@ -86,6 +87,7 @@ def translate(
         >>> model.translation.figures["translated"].recall_10.value > 0.5
         True
     """
+    check_whole("sample", sample, 1)
     given, wanted = (open_model(model, threads=threads, trust=trust, progress=progress) for model in (source, target))
     if given.spec.key == wanted.spec.key:
         raise InputError(f"{given.spec.name!r} and {wanted.spec.name!r} are the same model: there is nothing to map")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
@@ -259,13 +260,13 @@ def read_manifest(folder: Path) -> Manifest:
             raise SearchIndexError(f"{folder} has index format {facts['format']!r}; {reads}")
         manifest = Manifest.from_json(facts)
         manifest.check()
-    except (FileNotFoundError, NotADirectoryError):
-        hint = did_you_mean(folder, MANIFEST)
-        problem = f"there is no {MANIFEST} in it; make one: `ensembed index {folder} FILE --model MODEL`"
-        raise SearchIndexError(f"{folder} is not a search index{hint}: {problem}") from None
     except PermissionError as error:
         raise SearchIndexError(f"{path} cannot be read: {error}") from error
     except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+            hint = did_you_mean(folder, MANIFEST)
+            problem = f"there is no {MANIFEST} in it; make one: `ensembed index {folder} FILE --model MODEL`"
+            raise SearchIndexError(f"{folder} is not a search index{hint}: {problem}") from None
         raise DamagedIndexError(f"{path} cannot be read: {error}; {WAY_OUT}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedIndexError(f"{path} is damaged: {error!r}; {WAY_OUT}") from error

@@ -55,7 +55,7 @@ from ensembed.search.index_files import (
 from ensembed.search.index_input import check_vectors
 from ensembed.search.search_index import Index, check_constant, lasting_source, lock_index
 from ensembed.support.atomic_files import make_folder, sync, why_not_writable, write_atomically
-from ensembed.support.checks import fits
+from ensembed.support.checks import check_whole, fits
 from ensembed.support.file_limits import open_regular, read_json
 from ensembed.support.machine import blas_threads
 from ensembed.support.progress import Progress, part_of, silent
@@ -158,6 +158,7 @@ def query_map(
     Raises:
         InputError: the index has too few texts.
     """
+    check_whole("sample", sample, 1)
     encoder = index.open_other(model)
     if same_settings(index.documents_of(encoder).spec, index.manifest.spec.settings):
         return QueryMap(index.queries_of(encoder))
@@ -207,6 +208,7 @@ def migrate(
             model does not always give the same vectors.
         InputError: the index is too small to fit a map on, or has that model already.
     """
+    check_whole("sample", sample, 1)
     folder, out = Path(folder), Path(out)
     old = Index.open(folder, threads=threads, progress=progress, **opening)
     encoder = old.open_other(model)
@@ -243,8 +245,14 @@ def _check_folders(old: Index, encoder: Encoder, folder: Path, out: Path) -> Non
         raise InputError(f"{folder} is an index of {encoder.spec.name!r} already: there is nothing to migrate")
     if out.resolve() == folder.resolve():
         raise InputError(f"{out} is the old index, which stays as it is: name a new folder")
-    if problem := why_not_writable(out):
+    if problem := why_not_writable(out, _is_begun):
         raise SearchIndexError(f"cannot make an index in {out}: {problem}")
+
+
+def _is_begun(out: Path) -> bool:
+    """Return whether a folder holds a migration that was interrupted, or an index."""
+    names = {path.name for path in out.glob("[!.]*")}
+    return bool(names & {STATE, MANIFEST}) or names == {MAP}
 
 
 class _Migration:

@@ -216,7 +216,7 @@ class Index(Shown):
         facts, keys = self.manifest.translated, self.snapshot.keys
         if facts is None:
             return np.zeros(len(keys), bool)
-        check_bytes(self.folder, facts.ranges)
+        self._check_bytes(facts.ranges)
         first, behind = index_files.map_npy(self.folder, facts.ranges, (facts.count, 2), "<i8").T
         place = np.searchsorted(first, keys, "right") - 1
         return np.asarray((place >= 0) & (keys < behind[place]) if facts.count else np.zeros(len(keys), bool))
@@ -393,11 +393,28 @@ class Index(Shown):
         return True
 
     def verify(self, *, progress: Progress = silent) -> None:
-        """Read every byte and compare the checksums; a DamagedIndexError names the file."""
-        files = self.manifest.files()
-        for i, file in enumerate(files):
+        """Read every byte and compare the checksums; a DamagedIndexError names the file.
+
+        Another process may write meanwhile: then the files that it wrote are read, too.
+        """
+        checked: set[index_files.FileFacts] = set()
+        while left := [file for file in self.manifest.files() if file not in checked]:
+            try:
+                check_bytes(self.folder, left[0])
+            except DamagedIndexError:
+                if not self.refresh():  # else the writer may have removed it
+                    raise
+            else:
+                checked.add(left[0])
+                progress("verify", len(checked), len(checked) + len(left) - 1)
+
+    def _check_bytes(self, file: index_files.FileFacts) -> None:
+        """Check a file; one that is gone because another process has changed the model is no damage."""
+        try:
             check_bytes(self.folder, file)
-            progress("verify", i + 1, len(files))
+        except DamagedIndexError:
+            self.refresh()  # which says so
+            raise
 
     def compact(self, *, progress: Progress = silent) -> None:
         """Write the rows again without the deleted ones, in as few segments as possible."""
@@ -468,7 +485,7 @@ class Index(Shown):
         if facts is None:
             return
         if self._familiarity is None or self._familiarity[0] != facts.familiar:
-            check_bytes(self.folder, facts.familiar)
+            self._check_bytes(facts.familiar)
             shape = (facts.centres, self.manifest.spec.dim)
             mean, *centres = index_files.map_npy(self.folder, facts.familiar, shape, "<f4")
             self._familiarity = (facts.familiar, Familiarity(mean, np.array(centres), *facts.limits))
@@ -487,7 +504,7 @@ class Index(Shown):
             raise SearchIndexError(f"{self.folder} was made with {models}; {way_out}")
         if isinstance(documents, MetaEncoder) and documents.missing != "error" and documents.encode_present(PROBES)[1]:
             return model  # without a member its vectors are others
-        check_bytes(self.folder, manifest.fingerprint)
+        self._check_bytes(manifest.fingerprint)
         probes = index_files.map_npy(self.folder, manifest.fingerprint, (len(PROBES), saved.dim), "<f4")
         if change := difference(documents, saved.settings, probes):
             problem = f"{self.folder} was made with another {_described(saved)}: this one {change}"
@@ -602,6 +619,8 @@ def _open_saved_model(folder: Path, manifest: Manifest, **opening: Any) -> Encod
 @contextmanager
 def lock_index(lock: FileLock, folder: Path, wait: float) -> Iterator[None]:
     """Hold the lock of an index; the system releases it when a process dies."""
+    if not wait >= 0:  # the lock would wait for ever
+        raise InputError(f"wait is a number of seconds from 0 on, not {wait}")
     if (folder / _LOCK).is_symlink():  # locking empties the file, and this one may be anywhere
         raise SearchIndexError(f"{folder / _LOCK} is a link, which no index makes: remove it")
     try:

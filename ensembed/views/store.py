@@ -152,9 +152,9 @@ class ViewStore:
     """
 
     def __init__(self, root: str | Path | None = None, *, shard_rows: int = 4096, wait: float = 0.0) -> None:
-        if shard_rows < 1:
-            raise StoreError(f"shard_rows must be at least 1, not {shard_rows}")
-        if wait < 0:
+        if not isinstance(shard_rows, int | np.integer) or shard_rows < 1:
+            raise StoreError(f"shard_rows must be a whole number of at least 1, not {shard_rows}")
+        if not wait >= 0:
             raise StoreError(f"wait must not be negative, not {wait}")
         self.root = Path(root) if root is not None else cache_dir() / "views"
         self._shard_rows = shard_rows

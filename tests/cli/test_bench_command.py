@@ -121,6 +121,11 @@ def test_measure_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert reports == ["demo", "one after the other", "side by side"]
 
 
+def test_measure_takes_a_member_at_least() -> None:
+    with pytest.raises(InputError, match="an ensemble needs at least one encoder"):
+        measure([], ["a dog"])
+
+
 def test_measure_calls_a_member_as_documented() -> None:
     calls: list[int] = []
 

@@ -186,6 +186,7 @@ def test_the_first_errors_of_a_newcomer_name_the_next_command(
     monkeypatch.chdir(tmp_path)
     assert "ensembed demo" in fails("fit", "--out", "m", code=2)
     assert "ensembed demo" in fails("fit", "corpus.txt", "--out", "m")
+    assert "ensembed demo" in fails("fit", "a text " * 100, "--out", "m")
     assert "to make a model: ensembed fit" in fails("similarity", "my-model", "a dog", "a cat")
     assert "give one with a sentence a line" in fails("encode", "demo", "sentences.txt")
     Path("windows.txt").write_text("a dog\na cat\n", encoding="utf-16")
@@ -481,3 +482,17 @@ def test_sentences_without_quotes_say_how_to_write_them(capsys: pytest.CaptureFi
     for sentences in (["dog", "puppy"], ["A dog runs.", "puppy", "cat"]):
         assert main(["similarity", "demo?dim=8", *sentences]) == 0
         assert capsys.readouterr().err == ""
+
+
+def test_names_of_files_that_are_no_text_are_printed_as_they_are(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/caf\xe9.npy"
+    done = subprocess.run(
+        [sys.executable, "-m", "ensembed", "encode", "demo", "-", "--out", name],
+        input=b"a dog\n",
+        capture_output=True,
+        check=False,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8:strict"},  # as on most desktops
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(name)

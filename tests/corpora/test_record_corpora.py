@@ -167,6 +167,23 @@ def test_json_documents_are_refused_with_a_way_out(write: Callable[[str, str], P
     assert list(open_corpus(write("c.txt", "[1] a note\n[2] another\n"))) == ["[1] a note", "[2] another"]
 
 
+def test_the_first_file_with_content_tells_the_format(write: Callable[[str, str], Path]) -> None:
+    write("parts/part-0", "")
+    folder = write("parts/part-1", jsonl()).parent
+    with pytest.warns(UserWarning, match="part-1 is read as JSON Lines"):
+        assert list(open_corpus(folder)) == TEXTS
+    (folder / "part-1").write_bytes(b"")
+    with pytest.raises(CorpusError, match="holds no sentence"):
+        len(open_corpus(folder))
+
+
+def test_a_link_that_leads_nowhere_is_named(write: Callable[[str, str], Path]) -> None:
+    folder = write("parts/part-0", "a dog").parent
+    (folder / "part-1").symlink_to("absent")
+    with pytest.raises(CorpusError, match=r"parts/part-1 cannot be read: it is not there"):
+        open_corpus(folder)
+
+
 def test_unknown_formats_are_refused(write: Callable[[str, str], Path]) -> None:
     for path in (write("c.txt", table()), write("folder/c.txt", table()).parent):
         with pytest.raises(InputError, match="file_format is one of text, csv, tsv, jsonl, not 'json'"):

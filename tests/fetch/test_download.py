@@ -136,6 +136,13 @@ def test_a_file_is_downloaded_once(site: Site) -> None:
     assert download(f"{site.url}/other.zip").read_bytes() == CONTENT
 
 
+def test_letters_and_blanks_in_an_address_are_asked_for_as_browsers_do(site: Site) -> None:
+    assert download(f"{site.url}/wörter und%20mehr.vec?größe=1 2").read_bytes() == CONTENT
+    assert site.requests == [("/w%C3%B6rter%20und%20mehr.vec?gr%C3%B6%C3%9Fe=1%202", None)]
+    with pytest.raises(InputError, match="not an address of the form http"):
+        download(f"{site.url}/\udce9")
+
+
 @pytest.mark.parametrize("name", ["", "..", ".source.json", ".lock", "a" * 500])
 def test_unusual_names_in_addresses_are_stored_safely(site: Site, name: str) -> None:
     assert download(f"{site.url}/{name}").read_bytes() == CONTENT

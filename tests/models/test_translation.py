@@ -57,6 +57,9 @@ def test_a_translation_is_a_model_that_opens_like_any_other(tmp_path: Path, stor
     assert "vectors of" in str(again)
     real = DemoEncoder(16, seed=2).encode(TEXTS[:100], normalize_embeddings=True)
     assert (again.encode(TEXTS[:100], normalize_embeddings=True) * real).sum(axis=1).mean() > 0.8
+    for sample in (0, -1, 2.5):
+        with pytest.raises(InputError, match=f"sample must be a whole number of at least 1, not {sample}"):
+            translate("demo?dim=8", "demo?dim=6", ["a dog"], sample=sample)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(InputError, match="the same model"):
         translate(MEMBERS[0], MEMBERS[0], TEXTS, store=store)
     config = json.loads((tmp_path / "map" / CONFIG).read_text())

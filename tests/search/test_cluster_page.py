@@ -49,6 +49,13 @@ def test_texts_cannot_become_markup(page: str) -> None:
     assert "21 sentences in 2 clusters" in page
 
 
+def test_the_name_of_a_file_in_the_title_may_be_no_text(tmp_path: Path) -> None:
+    store = ViewStore(tmp_path)
+    page = cluster_page(find_clusters(PETS, NAME, clusters=2, store=store), NAME, title="caf\udce9", store=store)
+    assert "<h1>caf?</h1>" in page
+    assert page.encode()
+
+
 def test_repeated_sentences_are_listed_once_and_hide_no_others(tmp_path: Path) -> None:
     store = ViewStore(tmp_path)
     texts = PETS[:1] * (MOST_LISTED + 1) + PETS + SHARES

@@ -123,6 +123,12 @@ def test_keep_longest_represents_a_group_by_its_longest_sentence(store: ViewStor
     assert kept.getvalue().splitlines() == [TEXTS[0], TEXTS[4], TEXTS[6]]
 
 
+def test_a_threshold_of_one_finds_all_equal_vectors(store: ViewStore) -> None:
+    lower = [f"the dog {i} and the cat {7 * i}" for i in range(60)]
+    found = find_duplicates([*lower, *map(str.upper, lower)], NAME, threshold=1, store=store)  # demo ignores the case
+    assert [rows.tolist() for rows in found.groups] == [[i, i + 60] for i in range(60)]
+
+
 def test_a_path_a_list_and_a_corpus_give_the_same_groups(store: ViewStore, tmp_path: Path) -> None:
     path = tmp_path / "texts.txt"
     path.write_text("\n\n".join(TEXTS))  # blank lines are no rows

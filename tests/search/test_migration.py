@@ -318,6 +318,18 @@ def test_a_map_that_falls_short_is_asked_about_and_nothing_is_written(tmp_path: 
     assert {path.name for path in (tmp_path / "new").iterdir()} <= {".lock"}
     with pytest.raises(InputError, match="already: there is nothing to migrate"):
         migrate(tmp_path / "old", tmp_path / "new", OLD, store=store)
+    with pytest.raises(InputError, match="sample must be a whole number of at least 1, not -1"):
+        migrate(tmp_path / "old", tmp_path / "new", NEW, sample=-1)
+    with pytest.raises(InputError, match="sample must be a whole number of at least 1, not 0"):
+        query_map(Index.open(tmp_path / "old"), NEW, sample=0)
+    with pytest.raises(InputError, match="wait is a number of seconds from 0 on, not -1"):
+        Index.open(tmp_path / "old", wait=-1).delete(["t1"])
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    with pytest.raises(
+        SearchIndexError, match=r"mine: it holds other files, notes\.txt for instance; name a new folder"
+    ):
+        migrate(tmp_path / "old", tmp_path / "mine", NEW, store=store)
     with pytest.raises(InputError, match="name a new folder"):
         migrate(tmp_path / "old", tmp_path / "old", NEW, store=store)
 

@@ -247,6 +247,21 @@ def test_remake_replaces_an_index_that_never_had_a_row(tmp_path: Path) -> None:
     assert [hit.text for hit in Index.open(folder, ENCODER, verify=True).search(["one"])[0]] == ["one"]
 
 
+def test_files_that_another_process_replaces_are_no_damage(index: Index) -> None:
+    index.add(["one more"])
+    reader, other = Index.open(index.folder), Index.open(index.folder)
+
+    def compact_once(_label: str, done: int, _total: int | None, /) -> None:
+        if done == 1:
+            other.compact()
+
+    reader.verify(progress=compact_once)
+    assert reader.manifest == other.manifest
+    other.change_model("demo?dim=4")
+    with pytest.raises(SearchIndexError, match=r"is another index now, of 'demo\?dim=4': open it again"):
+        reader.search(["dog"])
+
+
 def test_create_and_open_refuse_bad_arguments_and_folders(index: Index, tmp_path: Path) -> None:
     for remake in (False, True):
         with pytest.raises(SearchIndexError, match="already"):
@@ -257,6 +272,8 @@ def test_create_and_open_refuse_bad_arguments_and_folders(index: Index, tmp_path
         Index.create(tmp_path / "x", ENCODER, rescore=0)
     with pytest.raises(SearchIndexError, match="is not a search index"):
         Index.open(tmp_path / "absent")
+    with pytest.raises(SearchIndexError, match="is not a search index"):
+        Index.open("a text " * 100)
     (tmp_path / "file").write_text("x")
     with pytest.raises(SearchIndexError, match="is not a folder"):
         Index.create(tmp_path / "file" / "x", ENCODER)

@@ -60,7 +60,7 @@ def cluster_page(
     texts = {record["row"]: record["text"] for record in clusters.records() if record["row"] in shown}
     numbers = [*range(len(clusters.clusters)), *([-1] if (clusters.labels < 0).any() else [])]
     parts = {
-        "@title": html.escape(title),
+        "@title": html.escape(title.encode("utf-8", "replace").decode()),  # the name of a file may be no text
         "@facts": f"{_count(len(clusters.labels), len(distinct))} in {len(clusters.clusters)} clusters "
         f"({clusters.method})." + (f" The map shows {len(rows)} of them." if len(rows) < len(distinct) else ""),
         "@map": _map(clusters, rows, places, texts),

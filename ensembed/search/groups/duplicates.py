@@ -49,7 +49,7 @@ class Threshold:
     """A threshold, and what it was found from.
 
     Attributes:
-        value: two sentences are duplicates if their cosine is at least this.
+        value: two sentences are duplicates if their cosine is at least this; 1 means equal up to rounding.
         false_pairs: the false neighbours per row it was chosen for; None if the user gave the threshold.
         rows: how many rows were compared with all others; 0 if the user gave it.
         near_identical: the cosine that near-identical texts have (`near_identical_cosine`); None if the user gave it.
@@ -208,7 +208,7 @@ def find_duplicates(
             near = near_identical_cosine(corpus, encoder, seed=seed)
             value = min(max(tail.value, near), 1 - _ROUNDING)
             chosen = replace(tail, value=value, near_identical=near, candidates_from=tail.value)
-        of, cosines = star_groups(U, chosen.value, progress=progress)
+        of, cosines = star_groups(U, min(chosen.value, 1 - _ROUNDING), progress=progress)
         candidates = _candidates(U, of, chosen, progress)
     kept, cosine = np.empty(len(first), np.int64), np.empty(len(first), np.float32)
     kept[order], cosine[order] = order[of], cosines

@@ -118,14 +118,15 @@ class EmbeddingAPI:
         with self._connecting:
             if self._client is None:
                 with naming_failures(self._name):  # the environment may name an unusable proxy or certificate
-                    self._client = self._httpx.Client(
+                    client = self._httpx.Client(
                         headers=server.headers,
                         timeout=self._httpx.Timeout(options.timeout, connect=min(options.timeout, _CONNECT_TIMEOUT)),
                         limits=self._httpx.Limits(max_connections=options.concurrency),
                         follow_redirects=False,  # the key is for this host alone
                         mounts={"http://": None, "https://": None} if server.nearby else None,  # no proxy
                     )
-                self._closing = weakref.finalize(self, self._client.close)
+                self._closing = weakref.finalize(self, client.close)
+                self._client = client
             return self._client
 
     def first(self, texts: Sequence[str]) -> FloatArray:

@@ -11,6 +11,7 @@ from ensembed.encoders.base import Encoder
 from ensembed.encoders.consent import Trust
 from ensembed.errors import InputError, ModelError
 from ensembed.integrations.model_source import Source
+from ensembed.integrations.vector_stores import constant
 from ensembed.models.opening import ModelLike
 from ensembed.models.saved_model import is_model
 from ensembed.support.extras import import_extra
@@ -32,6 +33,8 @@ class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[m
     """A model that embeds the documents and queries of Chroma collections.
 
     A collection keeps the model's folder or name and its fingerprint, and refuses a model with another fingerprint.
+    A model whose vectors may lack a member (`missing="drop"`) is a StoreError.
+
     Documents get the vectors of `encode_document`, queries those of `encode_query`; a collection that was made before
     the function treated them apart keeps plain vectors of both.
 
@@ -43,7 +46,7 @@ class EnsembedEmbeddingFunction(EmbeddingFunction[Documents]):  # type: ignore[m
 
     def __init__(self, model: ModelLike, *, threads: int | None = None, trust: Trust = False) -> None:
         source = Source(model, threads=threads, trust=trust)
-        model = source.model
+        model = constant(source.model)
         self._use(model, source.lasting_name, model.document_encoder, model.query_encoder)
 
     def _use(self, model: Encoder, name: str | None, documents: Encoder, queries: Encoder) -> None:

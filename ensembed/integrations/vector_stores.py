@@ -417,7 +417,11 @@ class DatabaseStore(VectorStore):
 
 def store_model(model: ModelLike, *, trust: Trust) -> Encoder:
     """Open a model whose vectors are to be stored; raise a StoreError if its vectors can vary."""
-    encoder = open_model(untrusted(model), trust=trust)
+    return constant(open_model(untrusted(model), trust=trust))
+
+
+def constant(encoder: Encoder) -> Encoder:
+    """Return the encoder; raise a StoreError if its vectors can vary."""
     if not encoder.cacheable:
         problem = f"the vectors of {encoder.spec.name!r} are not always the same (missing='drop')"
         raise StoreError(f"{problem}: open the model with missing='error'")

@@ -394,10 +394,11 @@ class MetaEncoder(Encoder):
             except BaseException as error:  # noqa: BLE001 - it is raised again where it was called
                 outcome.append(error)
 
-        self._late[j] = thread = threading.Thread(target=run, daemon=True)
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
         thread.join(self.time_limit)
         if not outcome:
+            self._late[j] = thread  # not before: calls of other threads that are in time are no reason to fail
             raise EncoderError(f"encoder {encoder.spec.name!r} took longer than {self.time_limit:g} seconds")
         if isinstance(outcome[0], BaseException):
             raise outcome[0]

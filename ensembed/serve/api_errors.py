@@ -95,7 +95,9 @@ def _invalid_input(problems: list[ErrorDetails]) -> ApiError:
     problem = problems[1] if isinstance(value, list) else problems[0]
     kind, place = problem["type"], _place(problem)
     if isinstance(value, list) and value and all(type(item) in (int, list) for item in value):
-        return ApiError(400, TOKENS, "input", "token_ids")
+        first = value[0] if isinstance(value[0], list) else value
+        if first and all(type(item) is int for item in first):
+            return ApiError(400, TOKENS, "input", "token_ids")
     if kind == "missing":
         return ApiError(400, "input is missing: send a text, or a list of texts", "input", "empty_input")
     if kind in ("too_short", "string_too_short"):

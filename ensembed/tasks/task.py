@@ -7,6 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -114,7 +115,7 @@ class VectorTask(Task):
     def gold(self) -> Any:  # noqa: ANN401 - whatever JSON can hold
         """Return what is known about the texts, for the fingerprint."""
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """The hash of all texts and of what is known about them; results carry it."""
         facts = [self.kind, {name: group.texts for name, group in self.texts().items()}, self.gold()]

@@ -1,6 +1,7 @@
 """Tasks in files: simple TSV layouts, BEIR's JSON Lines, and names of tasks below a data folder.
 
-UTF-8, gzipped or not (`docs.tsv` or `docs.tsv.gz`), without quoting. A folder is read by the files that are in it:
+UTF-8, gzipped or not (`docs.tsv` or `docs.tsv.gz`), without quoting; a first line of the columns' names (id and text,
+or text and label) is dropped. A folder is read by the files that are in it:
 
 | task | files |
 | --- | --- |
@@ -134,9 +135,11 @@ def _cells(line: str) -> list[str]:
 
 
 def _rows(path: Path, columns: int, what: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number and the cells of each line that is not blank, without blanks around them."""
+    """Yield the number and the cells of each line that is not blank or a header, without blanks around them."""
     for number, line in _lines(path):
         cells = _cells(line)
+        if number == 1 and ", ".join(cells).casefold() == what:
+            continue
         if len(cells) != columns:
             raise DatasetError(
                 f"{path}, line {number}: {columns} columns ({what}) with tabs between them were expected, "

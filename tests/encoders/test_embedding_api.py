@@ -22,6 +22,7 @@ import pytest
 from loopback_openai import Exchange, LoopbackOpenAI, changes, fails, good, hangs, says
 
 from ensembed.encoders.openai.api_client import RefusedError, estimated_tokens
+from ensembed.encoders.openai.openai_encoder import SERVER_PROBES
 from ensembed.errors import EncoderError
 
 TEXTS = [f"sentence {i} has word{i % 5}" for i in range(20)]
@@ -31,6 +32,30 @@ TEXTS = [f"sentence {i} has word{i % 5}" for i in range(20)]
 def server() -> Iterator[LoopbackOpenAI]:
     with LoopbackOpenAI() as running:
         yield running
+
+
+FORKED = """
+import os, sys
+from ensembed.encoders import open_encoder
+encoder = open_encoder(sys.argv[1])
+child = os.fork()
+encoder.encode(["child" if child == 0 else "parent"])
+if child:
+    sys.exit(os.waitpid(child, 0)[1])
+"""
+
+
+def test_process_that_is_forked_off_has_connections_of_its_own(server: LoopbackOpenAI) -> None:
+    """Two processes on one connection read each other's replies: wrong vectors, or none."""
+    connections: dict[str, tuple[str, int]] = {}
+
+    def remember(exchange: Exchange) -> None:
+        connections[exchange.asked.texts[-1]] = exchange._handler.client_address
+        good(exchange)
+
+    server.behave = remember
+    subprocess.run([sys.executable, "-c", FORKED, f"openai:{server.url}#m"], check=True, timeout=60)
+    assert connections[SERVER_PROBES[-1]] == connections["parent"] != connections["child"]
 
 
 def assert_right(found: np.ndarray[Any, Any], server: LoopbackOpenAI, texts: list[str]) -> None:

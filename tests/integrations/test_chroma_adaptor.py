@@ -16,8 +16,9 @@ import pytest
 from chromadb.config import Settings
 from small_model import SENTENCES, TEXTS, small_model
 
+from ensembed import load
 from ensembed.encoders import open_encoder
-from ensembed.errors import InputError, ModelError, SentenceError
+from ensembed.errors import InputError, ModelError, SentenceError, StoreError
 from ensembed.integrations import chroma as adaptor
 from ensembed.integrations.chroma import EnsembedEmbeddingFunction
 
@@ -201,6 +202,18 @@ def test_model_in_memory_has_to_be_passed_again(client: Any) -> None:  # noqa: A
         client.get_collection("sentences").query(query_texts=["she sees the c"])
     collection = client.get_collection("sentences", embedding_function=EnsembedEmbeddingFunction(model))
     assert collection.query(query_texts=["she sees the c"])["documents"][0][0] == "she sees the c"
+
+
+def test_model_whose_vectors_vary_is_refused(folder: Path) -> None:
+    for missing in ("error", "drop"):
+        model = load(folder, missing=missing)
+        if missing == "drop":
+            with pytest.raises(StoreError, match="not always the same"):
+                EnsembedEmbeddingFunction(model)
+        else:
+            function = EnsembedEmbeddingFunction(model)
+    # It would have taken the place of the other, which has the same fingerprint.
+    assert EnsembedEmbeddingFunction.build_from_config(function.get_config()).model is function.model
 
 
 def test_collection_cannot_grant_trust() -> None:

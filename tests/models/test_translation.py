@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,15 @@ def test_a_late_member_is_busy_for_queries_and_documents_too(model: MetaEncoder)
     for other in others:
         with pytest.warns(RuntimeWarning, match="still busy"):
             other.encode(TEXTS[:3])
+
+
+def test_calls_of_several_threads_that_are_in_time_do_not_fail(model: MetaEncoder) -> None:
+    member = Failing(24, 1)
+    limited = MetaEncoder(Ensemble([member, *MEMBERS[1:]]), model.meta, time_limit=30.0)
+    member.problem = 0.3
+    with ThreadPoolExecutor(3) as pool:
+        for vectors in pool.map(limited.encode, [TEXTS[:3]] * 3):
+            np.testing.assert_allclose(vectors, model.encode(TEXTS[:3]), atol=1e-6)
 
 
 def test_what_is_promised_holds_for_text_unlike_the_sample_less_an_interval() -> None:

@@ -103,6 +103,8 @@ def test_dimensions_of_a_concatenation_are_the_best_ones_or_refused() -> None:
         ({"model": "tiny"}, 400, "empty_input", "input"),
         ({"input": [1, 2, 3], "model": "tiny"}, 400, "token_ids", "input"),
         ({"input": [[1, 2], [3]], "model": "tiny"}, 400, "token_ids", "input"),
+        ({"input": [["a"], ["b"]], "model": "tiny"}, 400, "invalid_input", "input"),
+        ({"input": [[]], "model": "tiny"}, 400, "invalid_input", "input"),
         ({"input": ["a", 1], "model": "tiny"}, 400, "invalid_input", "input"),
         ({"input": None, "model": "tiny"}, 400, "invalid_input", "input"),
         ({"input": {"a": "b"}, "model": "tiny"}, 400, "invalid_input", "input"),

@@ -92,6 +92,19 @@ def test_labels_are_two_tasks(tmp_path: Path) -> None:
     assert by_path.fingerprint == alone.fingerprint
 
 
+def test_headers_are_no_texts(tmp_path: Path) -> None:
+    lines = "x\ta\ny\tb\nz\ta\nw\tb\n"
+    folder = write(tmp_path / "mail", all_DOT_tsv=f"Text\tLabel\n{lines}", plain_DOT_tsv=lines)
+    classes, clusters = find_tasks(str(folder))
+    assert isinstance(clusters, Clustering)
+    assert clusters.labelled == ("x", "y", "z", "w")
+    assert classes.fingerprint == find_tasks(f"{folder}:plain")[0].fingerprint
+    files = {"docs_DOT_tsv": f"id\ttext\n{DOCS}", "queries_DOT_tsv": f"id\ttext\n{QUERIES}"}
+    [search] = find_tasks(str(write(tmp_path / "search", **files, qrels_DOT_tsv="q1\td1\t1\n")))
+    assert isinstance(search, Ranking)
+    assert "id" not in (*search.document_ids, *search.query_ids)
+
+
 def test_pairs_by_their_scores(tmp_path: Path) -> None:
     write(tmp_path, a_DOT_tsv="1\tx\ty\n0\tx\tz\n", b_DOT_tsv="score\ts1\ts2\titem\n2.5\tx\ty\tq\n0\tx\tz\tq\n")
     [classes], [grades] = find_tasks(str(tmp_path / "a.tsv")), find_tasks(str(tmp_path / "b.tsv"))

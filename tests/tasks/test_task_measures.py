@@ -95,6 +95,7 @@ def test_queries_without_candidates_are_not_judged() -> None:
     vectors = np.array([[1, 0], [0.8, 0.6]], np.float32)
     assert values(task, queries=vectors[:1], documents=vectors)["map"] == pytest.approx(0.5)
     assert len(task.fingerprint) == 16
+    assert task.fingerprint is task.fingerprint, "millions of documents are hashed once, and not for every model"
     with pytest.raises(DatasetError, match="no query has a relevant document and candidates"):
         Reranking.of("none", texts, documents, grades, candidates={"c": ["y"]})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import secrets
 import threading
@@ -99,16 +100,34 @@ class EmbeddingAPI:
         self._dim: int | None = None
         # Sentences that the server accepts per request: fewer than `batch_items` once it has refused so many.
         self._most = options.batch_items
-        self._slots = threading.BoundedSemaphore(options.concurrency)
-        with naming_failures(name):  # the environment may name an unusable proxy or certificate
-            self._client = self._httpx.Client(
-                headers=server.headers,
-                timeout=self._httpx.Timeout(options.timeout, connect=min(options.timeout, _CONNECT_TIMEOUT)),
-                limits=self._httpx.Limits(max_connections=options.concurrency),
-                follow_redirects=False,  # the key is for this host alone
-                mounts={"http://": None, "https://": None} if server.nearby else None,  # no proxy
-            )
-        weakref.finalize(self, self._client.close)
+        self._client: Any = None
+        self._begin()
+        self._connected()
+        _APIS.add(self)
+
+    def _begin(self) -> None:
+        """Start without connections: those that another process has, too, would mix its replies with ours."""
+        self._connecting, self._slots = threading.Lock(), threading.BoundedSemaphore(self.options.concurrency)
+        if self._client is not None:
+            self._inherited, self._client = self._client, None  # not closed: its locks may be held for ever
+            self._closing.detach()
+
+    def _connected(self) -> Any:  # noqa: ANN401 - an httpx.Client
+        """Return the client of this process."""
+        options, server = self.options, self._server
+        with self._connecting:
+            if self._client is None:
+                with naming_failures(self._name):  # the environment may name an unusable proxy or certificate
+                    client = self._httpx.Client(
+                        headers=server.headers,
+                        timeout=self._httpx.Timeout(options.timeout, connect=min(options.timeout, _CONNECT_TIMEOUT)),
+                        limits=self._httpx.Limits(max_connections=options.concurrency),
+                        follow_redirects=False,  # the key is for this host alone
+                        mounts={"http://": None, "https://": None} if server.nearby else None,  # no proxy
+                    )
+                self._closing = weakref.finalize(self, client.close)
+                self._client = client
+            return self._client
 
     def first(self, texts: Sequence[str]) -> FloatArray:
         """Return the vectors [n, d] of the first texts, and learn the dimension and whether base64 is accepted."""
@@ -185,7 +204,7 @@ class EmbeddingAPI:
         data, seconds = bytearray(), self.options.timeout
         deadline = time.monotonic() + seconds
         try:
-            with self._client.stream("POST", self._server.url, content=body) as response:
+            with self._connected().stream("POST", self._server.url, content=body) as response:
                 self._answered = True
                 # Packed in another way, a block may unpack to gigabytes before it can be counted.
                 if (packed := response.headers.get("Content-Encoding", "identity")) not in ("identity", "gzip"):
@@ -240,6 +259,18 @@ class EmbeddingAPI:
 
     def _fail(self, what: str) -> NoReturn:
         raise EncoderError(f"encoder {self._name!r}: {self._server.place} {what}")
+
+
+_APIS: weakref.WeakSet[EmbeddingAPI] = weakref.WeakSet()
+
+
+def _begin_all() -> None:
+    for api in list(_APIS):
+        api._begin()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_begin_all)
 
 
 def estimated_tokens(text: str) -> int:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ensembed.distil.distillation import Distilled, Plan, distil
 from ensembed.encoders import open_encoder
 from ensembed.engines import Ray
 from ensembed.engines.ray import ray_training as training
-from ensembed.errors import InputError
+from ensembed.errors import InputError, TrainingError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.views import ViewStore
 
@@ -32,14 +33,14 @@ pytestmark = [
     pytest.mark.usefixtures("one_thread"),
 ]
 
-STEPS = 700
+STEPS = 1400
 KILL = 60
 
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     bert = write_st(tmp_path_factory.mktemp("bert") / "model")
-    return Plan(student=f"st:{bert}?layers=1", epochs=100, batch_size=32, learning_rate=1e-4, dim=12)
+    return Plan(student=f"st:{bert}?layers=1", epochs=200, batch_size=32, learning_rate=5e-5, dim=12)
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +94,7 @@ def test_two_workers_give_the_student_of_one_up_to_rounding_though_one_was_kille
     assert len(kill.killed) == 1
     assert KILL - 7 <= min(kill.after) < kill.after[-1] == STEPS
     assert engine.stages[-1].workers == 2
-    for name in ("start", "best"):
-        assert student.result[name] == pytest.approx(local.result[name], abs=1e-3)
+    assert student.result["start"]["spearman"] + 0.05 < student.result["best"]["spearman"]
     (tmp_path / "local").mkdir()
     for name, data in local.files.items():
         path = tmp_path / "local" / name
@@ -102,6 +102,18 @@ def test_two_workers_give_the_student_of_one_up_to_rounding_though_one_was_kille
         path.write_bytes(data)
     found, expected = (unit_rows(open_encoder(f"st:{tmp_path / name}").encode(SENTENCES)) for name in ("out", "local"))
     assert np.einsum("ij,ij->i", found, expected).min() > 1 - 1e-5
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_training_that_diverges_on_the_cluster_says_what_the_local_trainer_says(tmp_path: Path, plan: Plan) -> None:
+    how: dict[str, Any] = {"store": ViewStore(tmp_path / "store"), "threads": 1}
+    steep = replace(plan, learning_rate=1e20, epochs=2)
+    problems = []
+    for engine in (Ray(train_workers=2), None):
+        with pytest.raises(TrainingError, match=r"became nan at step \d+: lower learning_rate=1e\+20") as caught:
+            distil(TEACHER, CORPUS, steep, tmp_path / "out", engine=engine, **how)
+        problems.append(str(caught.value))
+    assert problems[0] == problems[1]
 
 
 KILLED = """
@@ -121,19 +133,32 @@ distil(TEACHER, CORPUS, {plan!r}, Path("out"), store=store, engine=engine, threa
 """
 
 
-def test_a_killed_driver_goes_on_to_the_same_bits(cluster: Nodes, tmp_path: Path, plan: Plan, local: Distilled) -> None:
-    store = tmp_path / "store"
+def test_a_killed_driver_and_an_interrupted_one_go_on_to_the_same_bits(
+    cluster: Nodes, tmp_path: Path, plan: Plan, local: Distilled
+) -> None:
+    """The first two train on the cluster, the last without it."""
+    store, out = tmp_path / "store", tmp_path / "out"
     program = KILLED.format(kill=KILL, store=str(store), address=cluster.address, plan=plan)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", program], env=environment, check=False).returncode == -signal.SIGKILL
     [folder] = (store / "training").iterdir()
     assert (folder / "ray").exists()  # Ray Train's own, of the killed one
-    rest, out = KillAt(10**9), tmp_path / "out"
-    engine = Ray(keep_every=0)
-    student = distil(
-        TEACHER, CORPUS, plan, out, store=ViewStore(store), engine=engine, threads=1, progress=rest
-    )  # fmt: skip
-    assert KILL - 7 <= rest.epochs[0] < rest.epochs[-1] == STEPS
+    steps: list[int] = []
+
+    def interrupt(label: str, done: int, _total: int | None, /) -> None:
+        if label.startswith("train ·"):
+            steps.append(done)
+            if done > 5 * KILL:
+                raise KeyboardInterrupt
+
+    how: dict[str, Any] = {"store": ViewStore(store), "threads": 1}
+    with pytest.raises(KeyboardInterrupt):
+        distil(TEACHER, CORPUS, plan, out, engine=Ray(keep_every=0), progress=interrupt, **how)
+    assert KILL - 7 <= steps[0] < steps[-1]
+    assert not (folder / "ray").exists()
+    rest = KillAt(10**9)
+    student = distil(TEACHER, CORPUS, plan, out, progress=rest, **how)
+    assert steps[-1] - 7 <= rest.epochs[0] < rest.epochs[-1] == STEPS
     assert_same(student, local)
     assert list((store / "training").iterdir()) == []
 

@@ -13,6 +13,7 @@ SLOW_FILES = {
     # Ray
     "test_ray_embedding.py": 120,
     "test_ray_training.py": 110,
+    "test_ray_students.py": 100,
     "test_ray_fitting.py": 75,
     "test_engines.py": 45,
     "test_scaling_docs.py": 30,
@@ -47,6 +48,7 @@ SLOW_FILES = {
     "test_static_students.py": 20,
     "test_transformer_students.py": 15,
     "test_distil_command.py": 5,
+    "test_student_groups.py": 5,
     "test_torch_device.py": 5,
     # Other libraries
     "test_docs_integrations.py": 100,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,27 @@ import click
 
 from ensembed.cli.completion import MODEL
 from ensembed.cli.console import print_json, print_table
-from ensembed.cli.options import FILE, FOLDER, POSITIVE, How, check_order, corpus_argument, force_option, how_options
+from ensembed.cli.options import (
+    FILE,
+    FOLDER,
+    POSITIVE,
+    EngineChoice,
+    How,
+    check_order,
+    corpus_argument,
+    force_option,
+    how_options,
+    print_stages,
+    stages_json,
+    training_engine_options,
+)
 from ensembed.distil.distillation import Distilled, Plan, compare_students, save_trained
 from ensembed.distil.distillation import distil as distil_model
 from ensembed.distil.distillation import prepare as prepare_job
 from ensembed.distil.static_files import PRECISIONS, Precision
 from ensembed.distil.student_card import figure_rows
 from ensembed.encoders.base import Encoder
+from ensembed.engines.engine import Stage
 from ensembed.errors import InputError
 from ensembed.models.named_ensembles import split_names
 
@@ -89,6 +104,7 @@ def _dimensions(_context: click.Context, _parameter: click.Parameter, value: str
     help="Make nothing: compare MODELs with the teacher on the corpus.",
 )
 @force_option
+@training_engine_options
 @how_options(["store", "wait", "errors", "column", "file_format", "threads", "moved", "trust", "quiet", "as_json"])
 def distil(
     teacher: str,
@@ -101,6 +117,7 @@ def distil(
     device: str | None,
     force: bool,
     precision: Precision,
+    engine: EngineChoice,
     how: How,
     **settings: Any,  # noqa: ANN401 - the fields of a plan
 ) -> None:
@@ -122,6 +139,10 @@ def distil(
     Training needs torch: pip install 'ensembed[ae]'. --prepare and --trained let another machine train, which needs
     torch, numpy, safetensors, filelock and this package's files, but no other library.
 
+    With --engine ray a cluster encodes CORPUS and trains a transformer: pip install 'ensembed[ray]'. CORPUS and the
+    store must be on paths that all its machines share. Each of --train-workers computes its part of every batch: the
+    student is the same up to rounding, however many there are. What each stage took is printed at the end.
+
     \b
     Examples:
       ensembed distil my-model corpus.txt --out fast-model
@@ -131,9 +152,13 @@ def distil(
       ensembed distil my-model corpus.txt --student minilm --prepare job
       python -m ensembed.distil.student_training job
       ensembed distil my-model corpus.txt --trained job --out small-model
+      ensembed distil my-model /shared/corpus.txt --student minilm --out small-model --store /shared/views --engine ray
+      ensembed distil my-model corpus.txt --student minilm --out small-model --engine ray --train-workers 4
     """
     if sum(map(bool, (prepare, report))) + (out is not None) != 1:
         raise click.UsageError("Give one of --out, --prepare and --report.")
+    if not engine.is_local and (out is None or trained is not None):
+        raise click.UsageError("--engine ray trains: it is for --out, without --trained.")
     check_order(teacher, corpus)
     if as_onnx is not None:  # before the training, and not after it
         from ensembed.integrations.onnx_bert import check_export
@@ -164,18 +189,21 @@ def distil(
                 click.echo(f"{len(job):,} sentences; train with: python -m ensembed.distil.student_training {prepare}")
             return
         if out is not None:
-            student = distil_model(taught, source, plan, out, device=device, force=force, **common)
-            _print(student, out, as_onnx, how)
+            with engine.open() as chosen:
+                student = distil_model(taught, source, plan, out, engine=chosen, device=device, force=force, **common)
+            _print(student, out, as_onnx, how, chosen.stages)
 
 
-def _print(student: Distilled, out: Path, as_onnx: Path | None, how: How) -> None:
+def _print(student: Distilled, out: Path, as_onnx: Path | None, how: How, stages: Sequence[Stage] = ()) -> None:
     if as_onnx is not None:
         from ensembed.integrations.onnx_bert import export_bert
 
         export_bert(out, as_onnx)
     figures = {key: student.result[key] for key in ("start", "best", "saved", "leading", "facts")}
     if how.as_json:
-        print_json({"student": str(out), "kind": student.facts["student"], "dim": student.facts["dim"], **figures})
+        took = {"stages": stages_json(stages)} if stages else {}
+        about = {"student": str(out), "kind": student.facts["student"], "dim": student.facts["dim"]}
+        print_json({**about, **figures, **took})
         return
     print_table(["", "overlap at 10", "order"], figure_rows(student.result))
     about = student.result["facts"]
@@ -184,6 +212,8 @@ def _print(student: Distilled, out: Path, as_onnx: Path | None, how: How) -> Non
         f"\n{out}: {student.facts['dim']} dimensions, {trained}; figures on {about['held_out']:,} held-out ones. "
         f"Every command takes it by the name {'model2vec' if student.facts['student'] == 'static' else 'st'}:{out}."
     )
+    if stages and not how.quiet:
+        print_stages(stages)
 
 
 def _report(teacher: Encoder, corpus: Any, students: list[Encoder], how: How) -> None:  # noqa: ANN401 - a corpus

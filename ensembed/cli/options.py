@@ -483,7 +483,10 @@ _ENGINE: dict[str, Decorator] = {
     ),
 }
 _train_workers = click.option(
-    "--train-workers", type=POSITIVE, default=1, help="Processes that train an autoencoder together, with --engine ray."
+    "--train-workers",
+    type=POSITIVE,
+    default=1,
+    help="Processes that train an autoencoder or a student together, with --engine ray.",
 )
 engine_options = Gathered("engine", EngineChoice, _ENGINE)
 """`--engine`, `--address` and `--resources`, which a command receives as one `engine`."""

@@ -17,6 +17,7 @@ from ensembed.distil.distil_job import Job, Rows
 from ensembed.distil.student_training import Loss, Student
 from ensembed.encoders.base import PROBES, Encoder, naming_failures
 from ensembed.errors import EncoderError, ModelError
+from ensembed.numerics.process_group import Alone
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.numerics.torch_device import kernel_errors
 
@@ -162,12 +163,15 @@ class BertStudent(Student):
     On CUDA the layers compute with copies of the weights in bfloat16, made anew in every step; embeddings, head, sums
     over tokens, Adam and the weights themselves stay float32. A step there is one graph of all its kernels, recorded
     for each length of padded sentences: to launch them one by one takes longer than they do.
+
+    In a group each process computes the vectors of its part of every batch, and their gradients, which are added up.
+    The loss is that of the whole batch; there are no graphs.
     """
 
     by_length = True
 
-    def __init__(self, job: Job, device: Any) -> None:  # noqa: ANN401 - torch's own type
-        self._device = device
+    def __init__(self, job: Job, device: Any, group: Alone | None = None) -> None:  # noqa: ANN401 - torch's own type
+        self._device, self._group = device, group or Alone()
         self._most = int(job.facts["bert"]["max_position_embeddings"])
         start = {name: torch.from_numpy(array.copy()).float() for name, array in job.start().items()}
         self._masters = {name: tensor.to(device).requires_grad_() for name, tensor in fused(start).items()}
@@ -209,7 +213,7 @@ class BertStudent(Student):
         """Take one step of AdamW, with gradients of bounded length."""
         batch = self._batch(rows)
         self._rate.fill_(rate)
-        if self._device.type != "cuda" or len(rows.targets) != self._batch_size:
+        if self._device.type != "cuda" or len(rows.targets) != self._batch_size or self._group.size > 1:
             return self._update(batch.on(self._device), loss)
         length = batch.ids.shape[1]
         if length not in self._graphs:
@@ -244,14 +248,32 @@ class BertStudent(Student):
     def _gradients(self, batch: _Batch, loss: Loss) -> tuple[Tensor, list[Tensor]]:
         """Return the loss, and its gradients in float32, in the order of the masters."""
         self._copy()
-        value = loss(self._head(batch), batch.targets)
+        value = loss(self._of_group(batch), batch.targets)
         names = list(self._masters)
         gradients = torch.autograd.grad(value, [self._parameters[name] for name in names])
         whole = [torch.empty_like(g, dtype=torch.float32) if g.dtype != torch.float32 else g for g in gradients]
         halves = [k for k, gradient in enumerate(gradients) if gradient is not whole[k]]
         if halves:
             torch._foreach_copy_([whole[k] for k in halves], [gradients[k] for k in halves])
+        if self._group.size > 1:
+            sums = torch.cat([gradient.flatten() for gradient in whole])
+            self._group.add_up(sums)
+            parts = sums.split([gradient.numel() for gradient in whole])
+            whole = [part.view_as(gradient) for part, gradient in zip(parts, whole, strict=True)]
         return value.detach(), whole
+
+    def _of_group(self, batch: _Batch) -> Tensor:
+        """Return the vectors [b, d] of a batch; in a group, those of its part have gradients, the others are sent."""
+        rank, size, b = self._group.rank, self._group.size, len(batch.ids)
+        if size == 1:
+            return self._head(batch)
+        start, stop = b * rank // size, b * (rank + 1) // size
+        # A process without sentences computes one, and uses nothing of it: its gradient is zero.
+        part = self._head(_Batch(*(tensor[start : max(stop, start + 1)] for tensor in batch)))[: stop - start]
+        everything = torch.zeros_like(batch.targets)
+        everything[start:stop] = part.detach()
+        self._group.add_up(everything)
+        return torch.cat([everything[:start], part, everything[stop:]])
 
     def _update(self, batch: _Batch, loss: Loss) -> Tensor:
         """Change the weights by one step, and return the loss."""

@@ -225,7 +225,7 @@ def bert_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def read_weights(data: bytes, facts: Mapping[str, Any], *, trained: bool) -> dict[str, NDArray[Any]]:
-    """Read the weights of a job's student, at its start or trained.
+    """Read the weights of a job's student, at its start or trained, in the order of their names.
 
     Raises:
         ValueError: they are damaged, or those of another student.
@@ -234,6 +234,7 @@ def read_weights(data: bytes, facts: Mapping[str, Any], *, trained: bool) -> dic
         weights = load(data)
     except (SafetensorError, OverflowError, KeyError, TypeError) as error:  # KeyError: numpy lacks the type
         raise ValueError(f"it is no safetensors file, or damaged: {error!r}") from error
+    weights = dict(sorted(weights.items()))  # the library's order is random: sums over tensors would be, too
     dim, rows = facts["dim"], facts["vocabulary"]
     if facts["student"] == "static":
         shapes: dict[str, tuple[int, ...]] = {"vectors": (rows, dim)} | ({"weights": (rows, 1)} if trained else {})

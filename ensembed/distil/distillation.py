@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,9 @@ from ensembed.distil.teacher import Teacher, teacher_vectors
 from ensembed.distil.variants import write_variants
 from ensembed.encoders.base import Encoder
 from ensembed.encoders.token_ids import open_tokenizer
+from ensembed.engines.engine import Engine, Local
 from ensembed.errors import InputError, ModelError, ViewError
+from ensembed.models.model_vectors import encoders_behind
 from ensembed.numerics.pass_options import Pass
 from ensembed.support.atomic_files import why_not_writable
 from ensembed.support.checks import check_whole, fits, sha256_of
@@ -150,6 +153,7 @@ def distil(
     out: Path,
     *,
     store: ViewStore | None = None,
+    engine: Engine | None = None,
     device: str | None = None,
     threads: int | None = None,
     force: bool = False,
@@ -163,6 +167,8 @@ def distil(
         plan: what to make.
         out: the folder of the student: a new one, or with `force` that of an earlier student.
         store: where views, and the training while it runs, are kept; by default the user's cache.
+        engine: where a transformer is trained, and the corpus encoded: `ensembed.engines.Ray()` is a cluster; None is
+            this process.
         device: where to train: cpu, cuda, cuda:1. Default: a GPU if there is one.
         threads: cores to use.
         force: replace an earlier student.
@@ -172,17 +178,27 @@ def distil(
         InputError: the plan does not suit teacher or corpus.
         ModelError: the folder cannot be written, or holds something else.
         TrainingError: the training diverged.
+        EngineError: the cluster cannot be reached, or its workers died too often.
         StoreBusyError: another process trains the same student.
     """
     check_out(out, force=force)
     import_extra("torch", "ae", "training a student")
-    store = store or ViewStore()
+    store, engine = store or ViewStore(), engine or Local()
+    if plan.student == "static" and not isinstance(engine, Local):
+        raise InputError(
+            "a static student trains in this process, in minutes on two cores: leave the engine out (engine=, "
+            "--engine), or name a transformer (student='minilm', --student minilm)"
+        )
     how = Pass(precision="float32", threads=threads, progress=progress)
     source = open_student(plan, teacher, threads=threads, progress=progress)
     key = _key(teacher, corpus, plan, source)
     with store.training(key) as folder:
-        job = _interrupted(folder) or _prepared(folder, teacher, corpus, plan, source, store, how)
-        result, weights = _trained(job, device=device, threads=threads, progress=progress)
+        job = _interrupted(folder)
+        if job is None:
+            if not isinstance(engine, Local) and isinstance(teacher, Encoder):
+                engine.embed_all(store, corpus, encoders_behind(teacher, corpus, store), progress=progress)
+            job = _prepared(folder, teacher, corpus, plan, source, store, how)
+        result, weights = _trained(job, engine, Pass(device=device, threads=threads, progress=progress))
         student = _distilled(job, result, weights, plan.precision, out.name)
         save_student(out, student)
         shutil.rmtree(folder, ignore_errors=True)
@@ -354,16 +370,15 @@ def _write_variants(
         return len(changed)
 
 
-def _trained(
-    job: Job, *, device: str | None, threads: int | None, progress: Progress
-) -> tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]:
+def _trained(job: Job, engine: Engine, how: Pass) -> tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]:
     """Train a job, unless that was done; return figures and weights."""
     kept = _read_trained(job)
     if kept is None:
-        from ensembed.distil.student_training import train, write_trained
+        from ensembed.distil.student_training import train_folder, write_trained
 
-        trained: Trained = train(job, device=device, threads=threads, progress=progress)
-        write_trained(job, trained)
+        folder = job.folder.absolute()
+        training: Callable[..., Trained] = partial(train_folder, folder)
+        write_trained(job, engine.run_training(training, len(job), replace(how, checkpoint=folder)))
         kept = _read_trained(job)
     if kept is None:
         raise ModelError(f"{job.folder} was changed while the student was trained; run again")

@@ -14,7 +14,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from torch import Tensor
 from ensembed.distil.distil_job import Job, Rows, decode, seal
 from ensembed.distil.fidelity import Fidelity, HeldOut
 from ensembed.errors import InputError, ModelError, TrainingError
+from ensembed.numerics.process_group import Alone, DivergedError
 from ensembed.numerics.torch_device import checked_device, memory_errors
 from ensembed.support.progress import Progress, lines, silent
 from ensembed.support.training_checkpoint import Checkpoint, State
@@ -158,8 +159,8 @@ class Trained:
     facts: Mapping[str, Any]
 
 
-def make_student(job: Job, device: Any) -> Student:  # noqa: ANN401 - torch's own type
-    """Return the student of a job at its start."""
+def make_student(job: Job, device: Any, group: Alone | None = None) -> Student:  # noqa: ANN401 - torch's own type
+    """Return the student of a job at its start, which a group of processes may train."""
     kind = job.facts.get("student")
     if kind == "static":
         from ensembed.distil.static_student import StaticStudent
@@ -168,7 +169,7 @@ def make_student(job: Job, device: Any) -> Student:  # noqa: ANN401 - torch's ow
     if kind == "bert":
         from ensembed.distil.bert_student import BertStudent
 
-        return BertStudent(job, device)
+        return BertStudent(job, device, group)
     raise ModelError(f"{job.folder}: there is no student of kind {kind!r}")
 
 
@@ -179,24 +180,33 @@ def train(
     threads: int | None = None,
     progress: Progress = silent,
     keep_every: float | None = None,
+    group: Alone | None = None,
 ) -> Trained:
-    """Train a job to its end, from its checkpoint if it has one.
+    """Train a job to its end, from its checkpoint if it has one. In a group the first process writes checkpoints.
 
     Raises:
         TrainingError: the loss is not finite any more, or memory is full.
     """
     chosen = checked_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     training = Training.of(job.facts["training"])
-    with _threads(threads), memory_errors(f"batch_size={training.batch_size}"):
-        run = _Run(job, training, make_student(job, chosen), str(chosen))
+    # A group's messages go through the device that is current.
+    current = torch.cuda.device(chosen) if chosen.type == "cuda" else nullcontext()
+    with current, _threads(threads), memory_errors(f"batch_size={training.batch_size}"):
+        run = _Run(job, training, make_student(job, chosen, group), chosen, group or Alone())
         return run.trained(progress, _KEEP_EVERY if keep_every is None else keep_every)
 
 
-class _Run:
-    """One training."""
+def train_folder(folder: Path, **how: Any) -> Trained:  # noqa: ANN401 - the arguments of `train`
+    """Train the job in a folder: what an engine runs, in this process or others."""
+    return train(Job.open(folder), **how)
 
-    def __init__(self, job: Job, training: Training, student: Student, device: str) -> None:
+
+class _Run:
+    """One training, alone or in a group: then each process has the same weights after every step."""
+
+    def __init__(self, job: Job, training: Training, student: Student, device: torch.device, group: Alone) -> None:
         self._job, self._training, self._student = job, training, student
+        self._device, self._group = device, group
         self._held, self._rows = job.split()
         self._loss = Loss(training.leading, training.near)
         self._held_out = HeldOut(job.rows(self._held).targets)
@@ -211,16 +221,10 @@ class _Run:
         facts: dict[str, Any] = {"step": 0, "best": start.score, "best_step": 0, "since": 0, "loss": 0.0}
         facts["seconds"] = 0.0
         best = {name: tensor.clone() for name, tensor in self._student.weights().items()}
-        state = self._checkpoint.read(
-            {name: tuple(tensor.shape) for name, tensor in self._tensors(best).items()}, _FACTS
-        )
-        if state is not None:
-            facts = dict(state.facts)
-            for name, tensor in self._tensors(best).items():
-                tensor.copy_(torch.from_numpy(np.array(state.arrays[name])))
+        facts = self._restored(facts, best)
         began = saved = time.monotonic()
         before = facts["seconds"]
-        total = torch.zeros((), device=next(iter(best.values())).device)
+        total = torch.zeros((), device=self._device)
         since_check = 0
         for rows in self._batches(facts["step"]):
             total += self._student.step(self._job.rows(rows), self._rate(facts["step"]), self._loss)
@@ -236,7 +240,7 @@ class _Run:
             label = f"train · held-out {facts['best']:.4f}" + (f", loss {facts['loss']:.4f}" if facts["loss"] else "")
             progress(label, facts["step"], self._steps)
             # A checkpoint between two checks would lose the losses since the last one: they are summed from zero then.
-            if time.monotonic() - saved > keep_every and since_check == 0:
+            if since_check == 0 and self._group.of_first(time.monotonic() - saved > keep_every):
                 saved = time.monotonic()
                 facts["seconds"] = before + saved - began
                 self._keep(facts, best)
@@ -262,19 +266,38 @@ class _Run:
             **{f"best.{name}": tensor for name, tensor in best.items()},
         }
 
+    def _restored(self, facts: dict[str, Any], best: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Return the facts of the checkpoint, if there is one, after restoring its tensors; a group has the first's."""
+        tensors = self._tensors(best)
+        if self._group.rank == 0:
+            shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+            if (state := self._checkpoint.read(shapes, _FACTS)) is not None:
+                facts = dict(state.facts)
+                for name, tensor in tensors.items():
+                    tensor.copy_(torch.from_numpy(np.array(state.arrays[name])))
+        for tensor in tensors.values():
+            self._group.take_first(tensor)
+        return self._group.of_first(facts)
+
     def _keep(self, facts: Mapping[str, Any], best: Mapping[str, Tensor]) -> None:
-        arrays = {name: tensor.detach().cpu().numpy() for name, tensor in self._tensors(best).items()}
-        self._checkpoint.write(State(arrays, facts))
+        if self._group.rank == 0:
+            arrays = {name: tensor.detach().cpu().numpy() for name, tensor in self._tensors(best).items()}
+            self._checkpoint.write(State(arrays, facts))
+        self._group.kept(facts)
 
     def _check(self, facts: dict[str, Any], best: Mapping[str, Tensor]) -> None:
-        """Compare the student with the teacher on held-out sentences, and keep the best weights."""
+        """Compare the student with the teacher on held-out sentences, and keep the best weights.
+
+        What follows from rounded figures is for the first process of a group to say: the others go on as it does.
+        """
         finite = all(bool(tensor.isfinite().all()) for tensor in self._student.weights().values())
+        finite, facts["loss"] = self._group.of_first((finite, facts["loss"]))
         if not (math.isfinite(facts["loss"]) and finite):
-            raise TrainingError(
+            raise DivergedError(
                 f"the student's loss became {facts['loss']} at step {facts['step']}: lower "
                 f"learning_rate={self._training.learning_rate}"
             )
-        score = self._fidelity().score
+        score = self._group.of_first(self._fidelity().score)
         if score > facts["best"]:
             facts |= {"best": score, "best_step": facts["step"], "since": 0}
             for name, tensor in self._student.weights().items():
@@ -297,13 +320,15 @@ class _Run:
         return self._held_out.fidelity(self._vectors())
 
     def _vectors(self) -> NDArray[Any]:
-        """Return the student's vectors of the held-out sentences."""
+        """Return the student's vectors of the held-out sentences, of which each process encodes its share."""
         order = self._held[np.argsort(self._job.lengths[self._held], kind="stable")]
-        result = np.empty((len(order), self._job.dim), np.float32)
-        for rows in np.array_split(order, max(1, len(order) // 256)):
+        result = np.zeros((len(order), self._job.dim), np.float32)
+        for rows in np.array_split(order, max(1, len(order) // 256))[self._group.rank :: self._group.size]:
             part = self._student.vectors(self._job.rows(rows)).float().cpu().numpy()
             result[np.searchsorted(self._held, rows)] = part
-        return result
+        together = torch.from_numpy(result).to(self._device)
+        self._group.add_up(together)
+        return np.asarray(together.cpu())
 
     def _rate(self, step: int) -> float:
         """Return the learning rate of a step."""

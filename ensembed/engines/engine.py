@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder
 from ensembed.methods.passes import LocalPasses, Passes
+from ensembed.numerics.pass_options import Pass
 from ensembed.support.progress import Progress, silent
 from ensembed.views import View, ViewStore
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,24 @@ class Engine(Passes, Protocol):
     ) -> list[View]:
         """Fill the views of several encoders, see `ViewStore.embed_all`."""
 
+    def run_training(self, training: Callable[..., T], rows: int, how: Pass) -> T:
+        """Return the result of a training, which may run in a group of processes.
+
+        Args:
+            training: a function that other processes can be sent. It takes `device`, `threads` and `progress`; in a
+                group also `keep_every`, the seconds between checkpoints, and `group` (`Alone` of
+                `ensembed.numerics.process_group`). The first process's result counts.
+            rows: the number of rows that are trained on.
+            how: device, threads and progress; `checkpoint` is a folder that all processes see.
+        """
+
 
 class Local(LocalPasses):
     """Encodes and fits on the cores of this machine: what `Ensemble.fit` does if no engine is given."""
 
     stages: Sequence[Stage] = ()  # this engine does not record them
     embed_all = staticmethod(ViewStore.embed_all)
+
+    def run_training(self, training: Callable[..., T], rows: int, how: Pass) -> T:  # noqa: ARG002 - they are not split
+        """Return the result of a training in this process."""
+        return training(device=how.device, threads=how.threads, progress=how.progress)

@@ -25,7 +25,7 @@ def model_vectors(
 
     With `encode=False` nothing is encoded: a MissingError says which view is not complete.
     """
-    needed = [_encoders_behind(model, corpus, store) for model in models]
+    needed = [encoders_behind(model, corpus, store) for model in models]
     encoders = [encoder for some in needed for encoder in some]
     if encode:
         views = iter(store.embed_all(corpus, encoders, progress=progress))
@@ -45,7 +45,7 @@ def model_vectors(
     return vectors
 
 
-def _encoders_behind(model: Encoder, corpus: Corpus, store: ViewStore) -> list[Encoder]:
+def encoders_behind(model: Encoder, corpus: Corpus, store: ViewStore) -> list[Encoder]:
     """Return the encoders whose views give a model's vectors; none if its vectors can vary."""
     if (
         isinstance(model, MetaEncoder)

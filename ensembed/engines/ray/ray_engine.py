@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ensembed.methods.autoencoder import Autoencoder
     from ensembed.methods.meta import Network
 
+T = TypeVar("T")
+
 
 class Ray:
     """Runs on a Ray cluster, to which it connects when it is first needed.
@@ -37,7 +39,7 @@ class Ray:
             A process that is connected already stays with its cluster.
         resources: what the actors of an encoder get, the same for all or by the encoder's name.
         blocks: how many blocks of rows a pass is cut into; None chooses by the cluster's cores and the columns.
-        train_workers: processes that train an autoencoder together; more than one split every batch among them.
+        train_workers: processes that train an autoencoder or a student together; more than one split every batch.
         attempts: how often work is tried again after a worker or a machine was lost.
         keep_every: seconds between checkpoints of a training, the most work that a lost worker costs.
 
@@ -145,6 +147,12 @@ class Ray:
         from ensembed.engines.ray import ray_training
 
         return ray_training.train(self, method, views, dim, how)
+
+    def run_training(self, training: Callable[..., T], rows: int, how: Pass) -> T:
+        """Return the result of a training, see `Engine.run_training`, in `train_workers` processes."""
+        from ensembed.engines.ray import ray_training
+
+        return ray_training.run_training(self, training, rows, how)
 
 
 def _check_answers(address: str) -> None:

@@ -1,4 +1,4 @@
-"""An autoencoder on Ray Train: the local trainer in every worker, each on its own rows, gradients added up."""
+"""Trainings on Ray Train: the local trainer in every worker, each with its share of the rows, gradients added up."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from ensembed.engines.engine import Stage
 from ensembed.engines.ray.cluster_resources import Cluster, Resources, Room
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from ensembed.engines.ray.ray_engine import Ray
     from ensembed.methods.autoencoder import Autoencoder
     from ensembed.methods.meta import Network
+    from ensembed.numerics.process_group import Alone
 
+T = TypeVar("T")
 Report: TypeAlias = tuple[str, int, int | None]
 
 _LOOK_EVERY = 0.2  # seconds between looks at the workers' reports
@@ -37,42 +40,67 @@ _STOP_WITHIN = 60.0  # seconds for the workers to stop after a request: an epoch
 
 @dataclass(frozen=True)
 class _Work:
-    """What every worker gets. `parts` has for every worker its rows of each view, or where they are."""
+    """What every worker gets."""
 
-    method: Autoencoder
-    d: int
+    training: Callable[..., Any]
     threads: int
-    checkpoint: Path | None
-    parts: list[list[Any]]
+    device: str | None
     gpu: bool
     keep_every: float
     mailbox: Any
 
 
 def train(engine: Ray, method: Autoencoder, views: Sequence[Matrix], dim: int, how: Pass) -> tuple[Network, ...]:
-    """Return the trained encoders of all views; an EngineError if workers were lost again and again."""
+    """Return the trained encoders of all views, of which every worker has its part of the rows."""
     import_extra("torch", "ae", "training an autoencoder")
-    import_extra("ray.train.torch", "ray", "training an autoencoder on Ray")
+    rows = views[0].shape[0]
+    supply = Supply(engine.connected(), views)
+    parts = [supply.block(start, stop) for start, stop in equal_parts(rows, engine.train_workers)]
+    folder = None if how.checkpoint is None else Path(how.checkpoint).absolute()
+    return run_training(
+        engine, partial(_train_part, method, parts, dim, folder), rows, replace(how, device=method.device)
+    )
+
+
+def _train_part(
+    method: Autoencoder,
+    parts: Sequence[Sequence[Any]],
+    dim: int,
+    checkpoint: Path | None,
+    *,
+    group: Alone,
+    device: str | None,
+    threads: int,
+    progress: Progress,
+    keep_every: float,
+) -> tuple[Network, ...]:
+    """In a worker: train on its rows. `parts` has for every worker its rows of each view, or where they are."""
+    from ensembed.methods.autoencoder.training_loop import train as train_here
+
+    views = [opened(part) for part in parts[group.rank]]
+    how = Pass(threads=threads, progress=progress, checkpoint=checkpoint)
+    return train_here(method, views, dim, how, group=group, device=device, keep_every=keep_every)
+
+
+def run_training(engine: Ray, training: Callable[..., T], rows: int, how: Pass) -> T:
+    """Return what the first worker returns; an EngineError if workers were lost again and again."""
+    import_extra("ray.train.torch", "ray", "training on Ray")
     began = time.monotonic()
     ray = engine.connected()
     cluster = Cluster.of(ray)
-    blocks = equal_parts(views[0].shape[0], engine.train_workers)
-    workers = len(blocks)
-    supply = Supply(ray, views)
-    gpu = _takes_gpu(method, cluster, workers)
+    workers = min(engine.train_workers, rows)
+    gpu = _takes_gpu(how.device, cluster, workers)
     threads = _cores(ray, workers, min(how.threads or cluster.slots(1) // workers or 1, cluster.smallest), gpu)
     mailbox = _make_mailbox(ray)
-    folder = None if how.checkpoint is None else Path(how.checkpoint).absolute()
-    parts = [supply.block(start, stop) for start, stop in blocks]
-    work = _Work(method, dim, threads, folder, parts, gpu, engine.keep_every, mailbox)
+    work = _Work(training, threads, how.device, gpu, engine.keep_every, mailbox)
     try:
-        with _storage(folder) as storage:
+        with _storage(None if how.checkpoint is None else Path(how.checkpoint).absolute()) as storage:
             trainer = _trainer(work, workers, engine.attempts, storage)
-            networks, usages = _watched(ray, trainer, mailbox, how.progress, engine.attempts)
+            result, usages = _watched(ray, trainer, mailbox, how.progress, engine.attempts)
     finally:
         ray.kill(mailbox)
-    engine.note(Stage("train", views[0].shape[0], time.monotonic() - began, *Usage.total(usages)))
-    return networks
+    engine.note(Stage("train", rows, time.monotonic() - began, *Usage.total(usages)))
+    return cast("T", result)
 
 
 def _cores(ray: Any, workers: int, threads: int, gpu: bool) -> int:  # noqa: ANN401 - a module without types
@@ -108,7 +136,7 @@ def _watched(
     mailbox: Any,  # noqa: ANN401 - an actor
     progress: Progress,
     attempts: int,
-) -> tuple[tuple[Network, ...], list[Usage]]:
+) -> tuple[Any, list[Usage]]:
     """Run the trainer in a thread, so that interrupts arrive here; pass on reports; return the first one's result."""
     outcome: list[Any] = []
 
@@ -126,7 +154,7 @@ def _watched(
             for label, done, total in ray.get(mailbox.new_reports.remote()):
                 progress(label, done, total)
     except BaseException:
-        # The first worker keeps its last whole epoch when it is asked to stop.
+        # An autoencoder's first worker keeps its last whole epoch when it is asked to stop.
         mailbox.stop.remote()
         thread.join(_STOP_WITHIN)
         raise
@@ -149,15 +177,15 @@ def _reason(error: Any) -> str:  # noqa: ANN401 - Ray's own
     return (str(causes[0]).strip().splitlines() or [repr(causes[0])])[0]
 
 
-def _takes_gpu(method: Autoencoder, cluster: Cluster, workers: int) -> bool:
-    """Return whether workers have a GPU each: if the method asks for it, or if there are enough of them."""
-    if method.device is None:
+def _takes_gpu(device: str | None, cluster: Cluster, workers: int) -> bool:
+    """Return whether workers have a GPU each: if the device is one, or by default if there are enough of them."""
+    if device is None:
         return cluster.gpus >= workers
-    if method.device.startswith("cuda") and cluster.gpus < workers:
+    if device.startswith("cuda") and cluster.gpus < workers:
         raise EngineError(
-            f"{workers} workers on device={method.device!r} need a GPU each, and the Ray cluster has {cluster.gpus}"
+            f"{workers} workers on device={device!r} need a GPU each, and the Ray cluster has {cluster.gpus}"
         )
-    return method.device.startswith("cuda")
+    return device.startswith("cuda")
 
 
 @contextmanager
@@ -168,6 +196,7 @@ def _storage(checkpoint: Path | None) -> Iterator[Path]:
             yield Path(folder)
         return
     storage = checkpoint / "ray"
+    shutil.rmtree(storage, ignore_errors=True)  # that of a driver that was killed
     try:
         storage.mkdir(parents=True, exist_ok=True)
         yield storage
@@ -240,14 +269,12 @@ class _Reports:
                 raise KeyboardInterrupt
 
 
-def _work(config: Mapping[str, Any]) -> tuple[Network, ...] | None:
-    """In a worker: do its part of the training; the first worker returns the networks."""
+def _work(config: Mapping[str, Any]) -> Any:  # noqa: ANN401 - what the training returns
+    """In a worker: do its part of the training; the first worker returns the result."""
     import ray
     from ray import train as ray_train
 
-    from ensembed.methods.autoencoder.process_group import Distributed
-    from ensembed.methods.autoencoder.training_loop import DivergedError
-    from ensembed.methods.autoencoder.training_loop import train as train_here
+    from ensembed.numerics.process_group import Distributed, DivergedError
 
     class Reporting(Distributed):
         reported = -math.inf
@@ -255,25 +282,17 @@ def _work(config: Mapping[str, Any]) -> tuple[Network, ...] | None:
         def kept(self, facts: Mapping[str, Any]) -> None:
             """Tell Ray Train now and then; the checkpoint itself is ours, where all machines see it."""
             if self.of_first(time.monotonic() - self.reported > _TELL_EVERY):
-                ray_train.report({"epoch": facts["epoch"], "loss": facts["loss"]})
+                ray_train.report(dict(facts))
                 self.reported = time.monotonic()
 
     work: _Work = config["work"]
     if ray.get(work.mailbox.end.remote())[0] is not None:
         return None  # no machine was the reason: another attempt would end the same way
     group = Reporting()
-    views = [opened(part) for part in work.parts[group.rank]]
     progress: Progress = _Reports(ray, work.mailbox) if group.rank == 0 else silent
+    how: dict[str, Any] = {"threads": work.threads, "progress": progress, "keep_every": work.keep_every}
     try:
-        networks = train_here(
-            work.method,
-            views,
-            work.d,
-            Pass(threads=work.threads, progress=progress, checkpoint=work.checkpoint),
-            group=group,
-            device=_device(work),
-            keep_every=work.keep_every,
-        )
+        result = work.training(group=group, device=_device(work), **how)
     except (EnsembedError, KeyboardInterrupt) as error:
         together = isinstance(error, DivergedError)
         ray.get(work.mailbox.fail.remote(TrainingError(str(error)) if together else error))
@@ -282,13 +301,13 @@ def _work(config: Mapping[str, Any]) -> tuple[Network, ...] | None:
         # The others wait for this worker's gradient: only the end of the group stops them.
         raise RuntimeError(str(error)) from error
     ray.get(work.mailbox.add_usage.remote(Usage.of_this_process()))
-    return networks if group.rank == 0 else None
+    return result if group.rank == 0 else None
 
 
-def _device(work: _Work) -> str | None:
-    """Return this worker's own device; None leaves the choice to the method, which sees one GPU or none."""
+def _device(work: _Work) -> str:
+    """Return this worker's own device."""
     if not work.gpu:
-        return "cpu" if work.method.device is None else None
+        return work.device or "cpu"
     from ray.train.torch import get_device
 
     device = str(get_device())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ensembed.errors import ViewError
-from ensembed.methods.autoencoder.process_group import mixed_seed
+from ensembed.numerics.process_group import mixed_seed
 from ensembed.numerics.row_matrices import Matrix, non_finite
 from ensembed.support.progress import Progress
 

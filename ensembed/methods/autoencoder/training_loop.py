@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ensembed.errors import InputError, TrainingError
+from ensembed.errors import InputError
 from ensembed.methods.autoencoder.cross_view_network import (
     CrossViewNetwork,
     Design,
@@ -27,10 +27,10 @@ from ensembed.methods.autoencoder.cross_view_network import (
     loss_function,
     replace_by_gradient,
 )
-from ensembed.methods.autoencoder.process_group import Alone, Shares, seed_of, weighted_sum
 from ensembed.methods.autoencoder.training_batches import Batches, are_resident, make_batches
 from ensembed.methods.meta import FloatArray, Layer, Network
 from ensembed.numerics.pass_options import Pass
+from ensembed.numerics.process_group import Alone, DivergedError, Shares, seed_of, weighted_sum
 from ensembed.numerics.row_matrices import Matrix
 from ensembed.numerics.torch_device import kernel_errors, memory_errors
 from ensembed.support.progress import Progress
@@ -44,10 +44,6 @@ _STANDSTILL = 1e-4  # a loss that falls by less than this part of itself counts 
 _DTYPES = {"float64": torch.float64, "float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16}
 _FACTS = {"epoch": int, "best": float, "since": int}
 _HASHED_ROWS = 4096  # at a time
-
-
-class DivergedError(TrainingError):
-    """Loss or weights are not finite any more: in a group, for all of its processes in the same epoch."""
 
 
 def train(

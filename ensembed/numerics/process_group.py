@@ -1,4 +1,4 @@
-"""Several processes that train one autoencoder: each on its own rows, all with the same weights."""
+"""Several processes that train one network: each on its share of the rows, all with the same weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor, distributed
 
+from ensembed.errors import TrainingError
+
 T = TypeVar("T")
+
+
+class DivergedError(TrainingError):
+    """Loss or weights are not finite any more: in a group, for all of its processes after the same step."""
 
 
 class Alone:
@@ -19,6 +25,9 @@ class Alone:
 
     def add_up(self, tensor: Tensor) -> None:
         """Replace a tensor by its sum over all processes, which is the same to the bit in all of them."""
+
+    def take_first(self, tensor: Tensor) -> None:
+        """Replace a tensor by that of the first process."""
 
     def of_all(self, value: T) -> list[T]:
         """Return every process's value, by rank."""
@@ -42,6 +51,11 @@ class Distributed(Alone):
         """Replace a tensor by its sum over all processes."""
         if self.size > 1:
             distributed.all_reduce(tensor)
+
+    def take_first(self, tensor: Tensor) -> None:
+        """Replace a tensor by that of rank 0."""
+        if self.size > 1:
+            distributed.broadcast(tensor, src=0)
 
     def of_all(self, value: T) -> list[T]:
         """Return every process's value, by rank."""

@@ -15,6 +15,7 @@ from ensembed.corpora.record_files import RecordFile
 from ensembed.encoders.base import FloatArray
 from ensembed.errors import CorpusError, InputError, SentenceError
 from ensembed.numerics.row_matrices import unit_rows
+from ensembed.support.checks import check_whole
 from ensembed.support.file_limits import parse_json
 from ensembed.support.progress import Progress, silent
 
@@ -47,6 +48,7 @@ def add_file(
 
     An id that exists is an error unless `replace` is set; a file that was added before is one unless `again` is set.
     """
+    check_whole("batch", batch, 1)
     key = file.key()
 
     def rare_progress(label: str, done: int, total: int | None, /) -> None:
@@ -68,7 +70,11 @@ def add_file(
             names = ids if kept and len(ids) == len(kept) else None
             texts, metadata = [record.text for record in kept], [record.metadata for record in kept]
             mark = (key, read, False) if key else None
-            index.add(texts, names, metadata, replace=replace, mark=mark, progress=rare_progress)
+            try:
+                index.add(texts, names, metadata, replace=replace, mark=mark, progress=rare_progress)
+            except InputError as error:  # it speaks of these records alone
+                stay = f"; the {added} texts before them stay" if added else ""
+                raise type(error)(f"{file.name}, records {read - len(some) + 1} to {read}: {error}{stay}") from error
             added += len(kept)
             progress("index", read, None)
         progress("index", read, read)

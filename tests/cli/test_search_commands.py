@@ -20,7 +20,7 @@ from ensembed.cli import main
 from ensembed.corpora.record_files import RecordFile
 from ensembed.encoders.base import UntrustedName
 from ensembed.encoders.demo_encoder import DemoEncoder
-from ensembed.errors import CorpusError, EncoderError, SearchIndexError
+from ensembed.errors import CorpusError, EncoderError, InputError, SearchIndexError
 from ensembed.search import Index
 from ensembed.search.index_input import add_file
 
@@ -327,3 +327,16 @@ def test_the_error_after_a_change_of_model_says_the_command_that_helps(
     assert main(["search", "index", "a dog barks", "-k", "1"]) == 0
     assert "a dog barks" in capsys.readouterr().out
     assert main(["index", "index", "--change-model"]) == 2
+
+
+def test_an_error_in_a_file_says_which_records_it_is_about(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id,text\n" + "".join(f"{i % 20},text {i}\n" for i in range(30)))
+    file = RecordFile(path, "rows.csv", id_column="id")
+    index = Index.create(tmp_path / "index", "demo?dim=8")
+    message = "rows.csv, records 15 to 21: the id '0' is in the index already.*; the 14 texts before them stay"
+    with pytest.raises(InputError, match=message):
+        add_file(index, file, batch=7)
+    assert len(index) == 14
+    with pytest.raises(InputError, match="batch must be a whole number of at least 1, not 0"):
+        add_file(index, file, batch=0)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import TextCorpus
-from ensembed.encoders.names import open_encoder
+from ensembed.encoders.names_and_consent import open_encoder
 from ensembed.encoders.token_ids import first_ids, open_tokenizer
 from ensembed.fetch.catalog import entry, require
 from ensembed.numerics.row_matrices import unit_rows

@@ -19,7 +19,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ensembed.cli.exit_codes import exit_code
-from ensembed.errors import EFFECTS
+from ensembed.errors import EFFECTS, EnsembedError
 from ensembed.support.version import __version__
 
 # The first sentence of each command's help, in the order of docs/reference/cli.md. It is here so that the list can be
@@ -126,13 +126,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() == "utf-8":
             sys.stdout.reconfigure(errors="surrogateescape")  # the bytes of a file's name need not be UTF-8
         arguments = sys.argv[1:]
-    words = [*arguments[1:], "--help"] if arguments[:1] == ["help"] else list(arguments)
-
-    def run() -> None:
+    words, output = [*arguments[1:], "--help"] if arguments[:1] == ["help"] else list(arguments), sys.stdout
+    try:
         given = _with_effects(words) if any(word.partition("=")[0] == "--trust" for word in words) else words
         cli.main(given, prog_name="ensembed", standalone_mode=False)
-
-    return exit_code(run, words, resumable=bool(words) and words[0] in _RESUMABLE)
+        sys.stdout.flush()  # while an error can still be reported
+    except (SystemExit, KeyboardInterrupt, RuntimeError, OSError, click.ClickException, EnsembedError) as error:
+        return exit_code(error, words, output, resumable=bool(words) and words[0] in _RESUMABLE)
+    return 0
 
 
 def _with_effects(arguments: Sequence[str]) -> list[str]:

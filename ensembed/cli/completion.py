@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from ensembed.encoders.names import KINDS, plugins
+from ensembed.encoders.names_and_consent import KINDS, plugins
 from ensembed.fetch.catalog import catalog, data_sets
 from ensembed.models.named_ensembles import ENSEMBLES
 from ensembed.models.saved_model import CONFIG

@@ -111,7 +111,7 @@ def encode(
         except UnknownEncoderError:
             check_model_name(model)
             raise
-    shown = shown_name(path)
+    shown = shown_name(path) if str(path) == "-" else str(path)
     # A pipe can be opened only once.
     source = sys.stdin.buffer if shown == STDIN else path if path.is_file() else path.open("rb")
     kind = how.file_format or file_kind(source, shown, how.column)

@@ -6,7 +6,7 @@ import click
 
 from ensembed.cli.console import human_bytes, print_json, print_table
 from ensembed.cli.options import json_option
-from ensembed.encoders.names import describe_kinds
+from ensembed.encoders.names_and_consent import describe_kinds
 from ensembed.fetch.catalog import catalog, folder_of, is_pulled
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TextIO
 
 import click
 
@@ -37,18 +38,18 @@ _INSTEAD = {  # of options that newcomers try and a command does not have
 }
 
 
-def exit_code(run: Callable[[], object], words: Sequence[str], *, resumable: bool) -> int:
-    """Run a command, print the error that it ends with, and return the exit code.
+def exit_code(problem: BaseException, words: Sequence[str], output: TextIO, *, resumable: bool) -> int:
+    """Print the error that a command ended with, and return the exit code; raise what is a fault of our own.
 
     Args:
-        run: the command.
+        problem: what the command raised.
         words: its command line.
+        output: the standard output that it began with.
         resumable: whether the same command, typed again, goes on where it was interrupted.
     """
-    output, is_fit = sys.stdout, words[:1] == ["fit"]
+    is_fit = words[:1] == ["fit"]
     try:
-        run()
-        sys.stdout.flush()  # while an error can still be reported
+        raise problem
     except SystemExit as end:
         # click replaces sys.stdout when its reader has gone, and rich raises this; both would end with 1.
         unread = sys.stdout is not output or isinstance(end.__context__, BrokenPipeError)

@@ -21,7 +21,7 @@ from ensembed.encoders import open_encoder
 from ensembed.encoders.base import Encoder, naming_failures
 from ensembed.encoders.model2vec_encoder import unknown_token
 from ensembed.encoders.model_files import read_object
-from ensembed.encoders.names import at_least, parse_name
+from ensembed.encoders.names_and_consent import at_least, parse_name
 from ensembed.encoders.static_encoder import StaticEncoder
 from ensembed.encoders.token_ids import all_ids, first_ids, open_tokenizer, read_tokenizer
 from ensembed.errors import EncoderError, InputError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ensembed.encoders.base import Encoder, EncoderSpec
 from ensembed.encoders.demo_encoder import DemoEncoder
-from ensembed.encoders.names import EncoderLike, Request, at_least, flag, one_of, open_encoder
+from ensembed.encoders.names_and_consent import EncoderLike, Request, at_least, flag, one_of, open_encoder
 from ensembed.encoders.wrappers import AdjustedEncoder, ObjectEncoder
 
 __all__ = [

@@ -93,14 +93,14 @@ class EncoderSpec:
 
 @dataclass(frozen=True)
 class UntrustedName:
-    """A name that was read from a file, which anybody may have written; only `consent.allow` makes one that opens."""
+    """A name that was read from a file, which anybody may have written; only `allow` makes one that opens."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class AllowedName:
-    """A name out of a file that may be opened; `consent.allow` alone makes one."""
+    """A name out of a file that may be opened; `allow` alone makes one."""
 
     text: str
     offline: bool

@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.names import Request
+from ensembed.encoders.names_and_consent import Request
 from ensembed.errors import InputError
 
 OPENS = "nothing: vectors of hashed words, for trying things out"

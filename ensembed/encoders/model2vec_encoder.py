@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import EncoderSpec
-from ensembed.encoders.consent import place_effects
 from ensembed.encoders.model_files import read_object
-from ensembed.encoders.names import Request, at_least
+from ensembed.encoders.names_and_consent import Request, at_least, place_effects
 from ensembed.encoders.static_encoder import StaticEncoder, read_tensor, revision_of_tensors, tensor_names
 from ensembed.encoders.token_ids import open_tokenizer
 from ensembed.errors import EncoderError, InputError

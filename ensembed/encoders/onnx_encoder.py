@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.consent import place_effects
 from ensembed.encoders.model_files import revision_of
-from ensembed.encoders.names import Convert, Request, one_of
+from ensembed.encoders.names_and_consent import Convert, Request, one_of, place_effects
 from ensembed.encoders.onnx_files import OnnxSettings, read_graph, read_settings
 from ensembed.encoders.token_ids import first_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError

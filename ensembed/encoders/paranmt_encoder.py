@@ -25,9 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.consent import place_effects
 from ensembed.encoders.model_files import remembered
-from ensembed.encoders.names import Request, one_of
+from ensembed.encoders.names_and_consent import Request, one_of, place_effects
 from ensembed.encoders.safe_pickle import read_pickle
 from ensembed.errors import EncoderError, InputError, PullError
 from ensembed.fetch.download import download, is_url

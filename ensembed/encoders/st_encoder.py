@@ -15,8 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, naming_failures
-from ensembed.encoders.consent import place_effects
-from ensembed.encoders.names import Convert, Request, at_least, flag, one_of
+from ensembed.encoders.names_and_consent import Convert, Request, at_least, flag, one_of, place_effects
 from ensembed.encoders.st_loading import code_repositories, fetch, import_libraries, load, quiet, revision_of_model
 from ensembed.encoders.token_ids import cut
 from ensembed.errors import EncoderError, InputError

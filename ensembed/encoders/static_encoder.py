@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec
-from ensembed.encoders.consent import place_effects
 from ensembed.encoders.model_files import revision_of
-from ensembed.encoders.names import Request
+from ensembed.encoders.names_and_consent import Request, place_effects
 from ensembed.encoders.token_ids import all_ids, open_tokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.support.file_limits import check_tensor_header

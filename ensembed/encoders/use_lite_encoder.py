@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.consent import place_effects
 from ensembed.encoders.model_files import read_bytes, read_json, revision_of
-from ensembed.encoders.names import Request
+from ensembed.encoders.names_and_consent import Request, place_effects
 from ensembed.encoders.sentencepiece_unigram import MAX_CHARACTERS, UnigramTokenizer
 from ensembed.errors import EncoderError, InputError
 from ensembed.numerics.moments import one_blas_thread

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.consent import place_effects
 from ensembed.encoders.model_files import revision_of
-from ensembed.encoders.names import Request
+from ensembed.encoders.names_and_consent import Request, place_effects
 from ensembed.encoders.sentencepiece_model import SentencePieceTokenizer, read_sentencepiece
 from ensembed.errors import EncoderError, InputError
 from ensembed.fetch.archives import ArchiveError, read_members

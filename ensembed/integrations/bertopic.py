@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ensembed.encoders.base import FloatArray
-from ensembed.encoders.consent import Trust
+from ensembed.encoders.names_and_consent import Trust
 from ensembed.integrations.model_source import Source
 from ensembed.models.opening import ModelLike
 from ensembed.support.extras import import_extra

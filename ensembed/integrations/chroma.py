@@ -8,7 +8,7 @@ from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from ensembed.encoders.base import Encoder
-from ensembed.encoders.consent import Trust
+from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import InputError, ModelError
 from ensembed.integrations.model_source import Source
 from ensembed.integrations.vector_stores import constant

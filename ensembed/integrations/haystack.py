@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from typing_extensions import Self
 
 from ensembed.encoders.base import Encoder
-from ensembed.encoders.consent import Trust
+from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import InputError
 from ensembed.integrations.model_source import Source
 from ensembed.models.opening import ModelLike

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from ensembed.encoders.base import Encoder
-from ensembed.encoders.consent import Trust
+from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import SentenceError
 from ensembed.integrations.model_source import untrusted
 from ensembed.models.opening import ModelLike, open_model

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from ensembed.encoders.base import SavedSpec
-from ensembed.encoders.names import KINDS, Request, parse_name
+from ensembed.encoders.names_and_consent import KINDS, Request, parse_name
 from ensembed.errors import InputError
 from ensembed.fetch.catalog import catalog
 from ensembed.models.ensemble import MetaEncoder

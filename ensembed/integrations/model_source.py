@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ensembed.encoders.base import Encoder, UntrustedName
-from ensembed.encoders.consent import Trust
+from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import InputError
 from ensembed.methods.meta import Meta, Placement
 from ensembed.models.ensemble import Ensemble, MetaEncoder

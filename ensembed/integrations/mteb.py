@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ensembed.encoders.base import Encoder, FloatArray
-from ensembed.encoders.consent import Trust
+from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import DatasetError, InputError
 from ensembed.integrations.model_source import untrusted
 from ensembed.models.ensemble import MetaEncoder

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from typing_extensions import Self
 
 from ensembed.encoders.base import Encoder, FloatArray
-from ensembed.encoders.consent import Trust
+from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import DimensionError, InputError, MissingError, SentenceError, StoreError
 from ensembed.integrations import vector_stores as stores
 from ensembed.integrations.vector_stores import Hits, IdArray, StoreFacts, checked_settings

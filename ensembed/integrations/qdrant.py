@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from typing_extensions import Self
 
 from ensembed.encoders.base import Encoder, FloatArray
-from ensembed.encoders.consent import Trust
+from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import InputError, StoreBusyError, StoreError
 from ensembed.integrations.vector_stores import DatabaseStore, Hits, IdArray, StoreFacts, store_model
 from ensembed.models.opening import ModelLike

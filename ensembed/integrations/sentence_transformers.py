@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import check_sentences
 from ensembed.encoders import AdjustedEncoder, Encoder, EncoderLike, EncoderSpec, open_encoder
-from ensembed.encoders.consent import Trust
+from ensembed.encoders.names_and_consent import Trust
 from ensembed.encoders.st_encoder import SentenceTransformerEncoder
 from ensembed.encoders.st_loading import check_declared_weights, refuse_special_files
 from ensembed.errors import EncoderError, InputError, MissingError, ModelError

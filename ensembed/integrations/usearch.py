@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.encoders.base import FloatArray
-from ensembed.encoders.consent import Trust
+from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import InputError, StoreError
 from ensembed.integrations.vector_stores import Allowed, FolderStore, Hits, IdArray, StoreFacts, checked_settings
 from ensembed.models.opening import ModelLike

@@ -19,7 +19,7 @@ from typing_extensions import Self
 
 from ensembed.corpora.corpus import check_sentences, shorten
 from ensembed.encoders.base import Encoder, FloatArray, UntrustedName
-from ensembed.encoders.consent import Trust
+from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import EnsembedError, InputError, SentenceError, StoreBusyError, StoreError
 from ensembed.integrations.model_source import untrusted
 from ensembed.models.opening import ModelLike, open_model

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ensembed.encoders.consent import Trust
+from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import EnsembedError, InputError, MissingError, ModelError
 from ensembed.fetch.hub_files import explained, fetch, is_repo_name
 from ensembed.models.ensemble import MetaEncoder, Missing

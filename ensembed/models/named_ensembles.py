@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ensembed.encoders.names import KINDS, parse_name, plugins
+from ensembed.encoders.names_and_consent import KINDS, parse_name, plugins
 from ensembed.errors import InputError
 
 ENSEMBLES: Mapping[str, tuple[str, ...]] = MappingProxyType(

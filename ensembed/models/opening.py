@@ -1,4 +1,4 @@
-"""The one way to open a model. What names out of a file may do is decided in `encoders/consent`."""
+"""The one way to open a model. What names out of a file may do is decided in `encoders/names_and_consent`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ensembed.encoders.base import (
     UntrustedName,
     difference,
 )
-from ensembed.encoders.consent import Trust, allow, is_plain
+from ensembed.encoders.names_and_consent import Trust, allow, is_plain
 from ensembed.errors import (
     ConsentError,
     EncoderError,

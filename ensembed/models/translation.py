@@ -13,7 +13,7 @@ import numpy as np
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.encoders.base import Encoder, SavedSpec
-from ensembed.encoders.consent import Trust
+from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import InputError
 from ensembed.methods.map_fitting import FittedMap, fit_map
 from ensembed.methods.meta import Meta

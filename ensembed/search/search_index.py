@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import shorten
 from ensembed.encoders.base import PROBES, Encoder, FloatArray, SavedSpec, UntrustedName, difference, same_settings
-from ensembed.encoders.consent import Trust
+from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import DamagedIndexError, IndexBusyError, InputError, MissingError, ModelError, SearchIndexError
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.models.opening import ModelLike, Replacements, open_model

@@ -25,9 +25,8 @@ from ensembed.cli import SUMMARIES, cli, main
 from ensembed.corpora import as_corpus
 from ensembed.encoders import Encoder, Request, open_encoder
 from ensembed.encoders.base import AllowedName, UntrustedName
-from ensembed.encoders.consent import Trust, allow
 from ensembed.encoders.demo_encoder import DemoEncoder
-from ensembed.encoders.names import KINDS, parse_name
+from ensembed.encoders.names_and_consent import KINDS, Trust, allow, parse_name
 from ensembed.errors import ConsentError, EnsembedError, InputError
 from ensembed.integrations.faiss import FaissStore
 from ensembed.integrations.model_source import Source

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.names import KINDS
+from ensembed.encoders.names_and_consent import KINDS
 from ensembed.errors import InputError
 
 ROOT = Path(__file__).parents[2]

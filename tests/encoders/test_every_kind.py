@@ -14,7 +14,7 @@ import pytest
 from ensembed import Ensemble, load
 from ensembed.cli import main
 from ensembed.encoders import Encoder, open_encoder
-from ensembed.encoders.names import KINDS, parse_name
+from ensembed.encoders.names_and_consent import KINDS, parse_name
 from ensembed.errors import EnsembedError, InputError
 from ensembed.methods import Concat
 from ensembed.testing import check_encoder

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ensembed.encoders import open_encoder
-from ensembed.encoders.names import KINDS, Request, at_least, describe_kinds, flag, one_of, parse_name
+from ensembed.encoders.names_and_consent import KINDS, Request, at_least, describe_kinds, flag, one_of, parse_name
 from ensembed.errors import InputError, UnknownEncoderError
 
 
@@ -105,7 +105,7 @@ def test_a_password_is_shown_in_no_message(rest: str) -> None:
 
 
 def test_listing_the_kinds_imports_no_heavy_library() -> None:
-    code = "import sys; from ensembed.encoders.names import describe_kinds; describe_kinds(); print(*sys.modules)"
+    code = "import sys; import ensembed.encoders.names_and_consent as n; n.describe_kinds(); print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     heavy = {"torch", "transformers", "tensorflow", "onnxruntime", "tokenizers", "httpx", "wordfreq"}
     assert heavy.isdisjoint(result.stdout.split())

@@ -18,7 +18,7 @@ from make_tfhub import make_tf1
 from ensembed import load
 from ensembed.cli import main
 from ensembed.encoders import open_encoder
-from ensembed.encoders.names import parse_name
+from ensembed.encoders.names_and_consent import parse_name
 from ensembed.errors import ConsentError
 from ensembed.models import named_ensembles as ensembles
 from ensembed.models.named_ensembles import ENSEMBLES

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ensembed.encoders.names import KINDS
+from ensembed.encoders.names_and_consent import KINDS
 from ensembed.errors import InputError, MissingError, UnknownEncoderError
 from ensembed.fetch.catalog import (
     CatalogEntry,

@@ -79,7 +79,7 @@ def edit(data: bytes, layers: list[str], change: Callable[[bytes], bytes]) -> by
         tarfile.TarError,
         RecursionError,
         MemoryError,
-        NotImplementedError,  # a way of packing that zipfile does not know
+        RuntimeError,  # a member with a password, or a way of packing that zipfile does not know
     ):
         return data
 

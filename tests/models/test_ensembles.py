@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ensembed.cli import main
-from ensembed.encoders.names import KINDS, parse_name
+from ensembed.encoders.names_and_consent import KINDS, parse_name
 from ensembed.errors import InputError
 from ensembed.fetch.catalog import catalog
 from ensembed.models import named_ensembles as ensembles

@@ -15,7 +15,7 @@ import numpy as np
 from filelock import FileLock
 
 from ensembed.encoders.base import PROBED, Encoder, EncoderSpec, FloatArray, naming_failures
-from ensembed.encoders.names import Checked, Request, at_least, one_of
+from ensembed.encoders.names_and_consent import Checked, Request, at_least, one_of
 from ensembed.encoders.openai.api_client import EmbeddingAPI, RequestOptions
 from ensembed.encoders.openai.api_servers import EXAMPLE, find_server
 from ensembed.errors import InputError

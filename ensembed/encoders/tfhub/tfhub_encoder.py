@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.consent import place_effects
 from ensembed.encoders.model_files import revision_of
-from ensembed.encoders.names import Request, at_least
+from ensembed.encoders.names_and_consent import Request, at_least, place_effects
 from ensembed.encoders.tfhub.saved_model_checks import check_graph
 from ensembed.encoders.tfhub.tensorflow_start import import_quietly, one_line, start_tensorflow
 from ensembed.errors import EncoderError, InputError, MissingError, PullError

@@ -12,9 +12,8 @@ import numpy as np
 from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import Corpus
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
-from ensembed.encoders.consent import place_effects
 from ensembed.encoders.model_files import remembered
-from ensembed.encoders.names import Request, flag, one_of, user_path
+from ensembed.encoders.names_and_consent import Request, flag, one_of, place_effects, user_path
 from ensembed.encoders.words.word_pooling import KINDS, SOURCES, Frequencies, Kind, Pooling, fit_pooling
 from ensembed.encoders.words.word_vector_files import FORMATS
 from ensembed.encoders.words.word_vectors import TOKENS_VERSION, open_word_vectors

@@ -10,7 +10,7 @@ import numpy as np
 
 from ensembed.encoders import Encoder, EncoderSpec, open_encoder
 from ensembed.encoders.base import FloatArray, same_settings
-from ensembed.encoders.names import parse_name
+from ensembed.encoders.names_and_consent import parse_name
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError
 
 _BATCHING = ("st", "tfhub")  # kinds whose names have an option `batch_size`: the sentences of one run of the model

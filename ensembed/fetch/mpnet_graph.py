@@ -85,7 +85,8 @@ def _read_header(path: Path) -> dict[str, _Tensor]:
             check_shape(facts["shape"])
             (first, last), shape = facts["data_offsets"], tuple(facts["shape"])
             tensors[name] = _Tensor(8 + length + first, last - first, shape)
-            if not 0 <= first < last <= end - 8 - length or last - first != 4 * math.prod(shape):
+            whole = type(first) is int and type(last) is int
+            if not (whole and 0 <= first < last <= end - 8 - length and last - first == 4 * math.prod(shape)):
                 raise ValueError(f"tensor {name} is said to have the shape {shape} at {first} to {last}")  # noqa: TRY301 - reported as all others
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise PullError(f"{path} is no safetensors file of a model, or damaged: {error!r}") from error

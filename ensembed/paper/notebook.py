@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ensembed.errors import InputError
 from ensembed.support.atomic_files import alone, write_atomically
 from ensembed.support.extras import import_extra
-from ensembed.support.file_limits import JSON_BYTES, open_regular
+from ensembed.support.file_limits import JSON_BYTES, RECORD_VALUES, count_values, open_regular
 from ensembed.support.progress import Progress, silent
 from ensembed.support.version import __version__
 
@@ -63,10 +63,13 @@ def to_json(kind: type[T], record: T, *, indent: int | None = None) -> bytes:
 
 def from_json(kind: type[T], text: bytes) -> T:
     """Read what `to_json` wrote; raise InputError for anything else."""
+    wrong = f"this is no {kind.__name__} of this version"
+    if count_values(text) > RECORD_VALUES:  # pydantic keeps 600 bytes for each thing that is wrong with each value
+        raise InputError(f"{wrong}: it has more than {RECORD_VALUES:,} values")
     try:
         return _adapter(kind).validate_json(text)
     except ValueError as error:  # pydantic's ValidationError is one
-        raise InputError(f"this is no {kind.__name__} of this version: {error}") from None
+        raise InputError(f"{wrong}: {error}") from None
 
 
 def _adapter(kind: type[T]) -> TypeAdapter[T]:

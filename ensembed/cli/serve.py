@@ -69,7 +69,7 @@ def serve(
       ensembed serve my-model
       ensembed serve my-model --index my-index --port 9000
       ensembed serve my-model --missing drop --time-limit 2
-      ENSEMBED_API_KEYS="$(cat key)" ensembed serve my-model --host 0.0.0.0 --name text-embedding-3-small
+      ensembed serve my-model --host 0.0.0.0 --keys keys.txt --name text-embedding-3-small
     """
     from ensembed.serve import Settings, create_app
     from ensembed.serve.access import read_keys

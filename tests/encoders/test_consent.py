@@ -202,9 +202,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     for scheme in KINDS.keys() - {"demo"}:
         monkeypatch.setitem(KINDS, scheme, Recorded(scheme, KINDS[scheme].value, ""))
     plugin = Recorded("shout", "nowhere:opener", "")
-    for module in ("names", "consent"):
-        monkeypatch.setattr(f"ensembed.encoders.{module}.plugins", lambda: {"shout": [plugin]})
-        monkeypatch.setattr(f"ensembed.encoders.{module}.package_of", lambda _: "loud 1.0")
+    monkeypatch.setattr("ensembed.encoders.names_and_consent.plugins", lambda: {"shout": [plugin]})
+    monkeypatch.setattr("ensembed.encoders.names_and_consent.package_of", lambda _: "loud 1.0")
     return requests
 
 

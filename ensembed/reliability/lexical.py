@@ -78,8 +78,12 @@ class Lexical:
         return np.asarray(np.mean(both, axis=0))
 
 
-lexical_features = lru_cache(maxsize=1)(Lexical)
-"""The features of a tuple of sentences, cached: several ensembles may be estimated on one corpus."""
+def lexical_features(sentences: Sequence[str]) -> Lexical:
+    """Return the features of sentences, cached: several ensembles may be estimated on one corpus."""
+    return _cached(tuple(sentence[:_MOST] for sentence in sentences))  # the rest of long ones would stay in memory
+
+
+_cached = lru_cache(maxsize=1)(Lexical)
 
 
 def _tfidf(terms: Sequence[Sequence[str]], least: int) -> sparse.csr_array:

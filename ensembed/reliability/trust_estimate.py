@@ -218,7 +218,7 @@ def reliability(
         progress("sampled vectors", j + 1, J)
     if J == 1:
         return Reliability(names, len(sample), sentences is not None, seed)
-    lexical = None if sentences is None else lexical_features(tuple(sample_sentences(sentences, sample)))
+    lexical = None if sentences is None else lexical_features(sample_sentences(sentences, sample))
     chosen = np.random.default_rng([seed, 1]).choice(len(sample), min(queries, len(sample)), replace=False)
     near = near_sentences(vectors, np.sort(chosen), min(neighbours, len(sample) - 1), progress)
     roles = roles_of(near, vectors, lexical, np.random.default_rng([seed, 3]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ensembed.reliability import agreement, sufficiency
-from ensembed.reliability.lexical import Lexical
+from ensembed.reliability.lexical import Lexical, lexical_features
 from ensembed.reliability.sufficiency import SoftWhitening
 from ensembed.support.progress import silent
 
@@ -229,3 +231,18 @@ def test_random_pairs_are_added_for_every_query() -> None:
     np.testing.assert_array_equal(random[:, 1], queries[owner])
     assert (random[:, 0] != random[:, 1]).all()
     assert 4 * len(queries) < len(random) <= 5 * len(queries)
+
+
+class Text(str):
+    """A text whose end can be observed."""
+
+
+def test_long_texts_do_not_stay_in_memory() -> None:
+    texts = tuple(Text(f"{word} " * 10_000) for word in ("dog", "cat", "dog", "cow"))
+    ends = [weakref.ref(text) for text in texts]
+    features = lexical_features(texts)
+    assert features is lexical_features(texts)
+    assert np.array_equal(features.lengths, Lexical(texts).lengths)
+    del texts
+    gc.collect()
+    assert [end() for end in ends] == [None] * 4

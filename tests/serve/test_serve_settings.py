@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ensembed.cli.serve import serve
 from ensembed.errors import InputError
 from ensembed.serve import Settings
 from ensembed.serve.access import read_keys
@@ -50,3 +53,18 @@ def test_invalid_keys_are_refused_and_not_shown(tmp_path: Path, text: str) -> No
     assert not text.strip() or text.startswith("#") or text.strip() not in str(told.value)
     with pytest.raises(InputError, match="cannot be read"):
         read_keys(tmp_path / "absent")
+
+
+def test_the_page_of_the_server_states_every_limit_as_it_is() -> None:
+    """The table of docs/reference/server.md has the defaults of `Settings` and the names of the options."""
+    page = Path("docs/reference/server.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?:`(--[a-z-]+)`)? ?\| `(\w+)` \| ([\d,]+)", page, flags=re.MULTILINE)
+    defaults = {setting.name: setting.default for setting in fields(Settings)}
+    options = {str(option.name): option.opts[0] for option in serve.params}
+    options |= {"max_body_bytes": options["max_body_mb"]}
+    limits = {name for name in defaults if name.startswith(("max_", "held", "reply", "connections", "queue"))}
+    limits |= {name for name in defaults if name.endswith("_seconds")}
+    assert {name for _, name, _ in rows} == limits
+    for option, name, default in rows:
+        assert int(default.replace(",", "")) == defaults[name], name
+        assert option == options.get(name, ""), name

@@ -36,7 +36,7 @@ from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.fetch import download, fetcher
 from ensembed.fetch.catalog import CatalogEntry, DataSet, PinnedFile, Source, damaged_file
 from ensembed.methods import SVD, Autoencoder
-from ensembed.methods.view_maps import Ridge
+from ensembed.methods.encoder_maps import Ridge
 from ensembed.models.ensemble import MetaEncoder
 from ensembed.search import Index, migration
 from ensembed.views import View

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ensembed.methods.map_fitting import apply_projection
+from ensembed.methods.encoder_map_fitting import apply_projection
+from ensembed.methods.encoder_maps import LocalRidge
 from ensembed.methods.meta import Projection
-from ensembed.methods.view_maps import LocalRidge
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.regions import find_regions, nearest_region
 from ensembed.support.provenance import provenance

@@ -26,7 +26,7 @@ from ensembed.corpora import as_corpus
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.base import Encoder
 from ensembed.methods import Auto
-from ensembed.methods.map_fitting import fit_map
+from ensembed.methods.encoder_map_fitting import fit_map
 from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.models.model_vectors import model_vectors
 from ensembed.models.named_ensembles import named_ensemble

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Try fewer examples of each property with `--quick`."""
+    """Try fewer examples of each property with `--quick`, and let tests send Ctrl-C to their children.
+
+    A shell starts jobs in the background with Ctrl-C ignored, and children take that over.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--quick"):
         settings.load_profile("quick")
 

@@ -37,7 +37,7 @@ from ensembed.fetch.catalog import CatalogEntry, DataSet, PinnedFile, Source
 from ensembed.fetch.download import download
 from ensembed.fetch.fetcher import fetch_data_set
 from ensembed.methods import GCCA, SVD, Autoencoder, Average, Method
-from ensembed.methods.view_maps import Ridge
+from ensembed.methods.encoder_maps import Ridge
 from ensembed.models.translation import translate
 from ensembed.search import Index
 from ensembed.search.migration import migrate

@@ -58,7 +58,7 @@ SLOW_FILES = {
     "test_translation.py": 10,
     "test_translate_commands.py": 10,
     "test_translate_tables.py": 10,
-    "test_view_maps.py": 10,
+    "test_encoder_maps.py": 10,
     "test_model_damage.py": 10,
     "test_store_damage.py": 5,
     "test_qdrant_places.py": 5,

@@ -10,8 +10,8 @@ import click
 from ensembed.cli.completion import MODEL
 from ensembed.cli.console import print_index_facts, print_json, print_table
 from ensembed.cli.options import FOLDER, How, how_options
-from ensembed.methods.map_fitting import FittedMap
-from ensembed.methods.view_maps import KINDS, NAMES, named_kinds
+from ensembed.methods.encoder_map_fitting import FittedMap
+from ensembed.methods.encoder_maps import KINDS, NAMES, named_kinds
 from ensembed.models.translation import LEAST, Verdict, figure_rows
 from ensembed.reliability.search_agreement import LEAST_ROWS
 from ensembed.search.migration import SAMPLE

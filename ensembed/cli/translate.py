@@ -10,7 +10,7 @@ from ensembed.cli.completion import MODEL
 from ensembed.cli.console import print_json, print_table
 from ensembed.cli.options import FOLDER, How, corpus_argument, force_option, how_options
 from ensembed.errors import ModelError
-from ensembed.methods.view_maps import KINDS, NAMES, named_kinds
+from ensembed.methods.encoder_maps import KINDS, NAMES, named_kinds
 from ensembed.models.saved_model import CONFIG, is_own_folder
 from ensembed.models.translation import LEAST, SAMPLE, figure_rows, verdict
 from ensembed.models.translation import translate as fit_translation

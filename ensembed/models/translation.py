@@ -15,9 +15,9 @@ from ensembed.corpora.corpus import Corpus, ListCorpus
 from ensembed.encoders.base import Encoder, SavedSpec
 from ensembed.encoders.names_and_consent import Trust
 from ensembed.errors import InputError
-from ensembed.methods.map_fitting import FittedMap, fit_map
+from ensembed.methods.encoder_map_fitting import FittedMap, fit_map
+from ensembed.methods.encoder_maps import KINDS, MapKind
 from ensembed.methods.meta import Meta
-from ensembed.methods.view_maps import KINDS, MapKind
 from ensembed.models.ensemble import Ensemble, MetaEncoder
 from ensembed.models.model_vectors import model_vectors
 from ensembed.models.opening import ModelLike, open_model

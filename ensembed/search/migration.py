@@ -30,9 +30,9 @@ from safetensors.numpy import save as save_tensors
 from ensembed.corpora.corpus import ListCorpus
 from ensembed.encoders.base import PROBES, Encoder, FloatArray, SavedSpec, same_settings
 from ensembed.errors import DamagedIndexError, InputError, SearchIndexError
-from ensembed.methods.map_fitting import FittedMap, Translated, apply_projection, fit_map
+from ensembed.methods.encoder_map_fitting import FittedMap, Translated, apply_projection, fit_map
+from ensembed.methods.encoder_maps import KINDS, MapKind
 from ensembed.methods.meta import PROJECTIONS, Projection
-from ensembed.methods.view_maps import KINDS, MapKind
 from ensembed.models.opening import ModelLike
 from ensembed.models.saved_model import NamedTensors
 from ensembed.models.translation import LEAST, Verdict, verdict

@@ -14,7 +14,7 @@ from ensembed.encoders.base import SavedSpec
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import InputError
 from ensembed.methods import GCCA
-from ensembed.methods.view_maps import KINDS, MapKind, Ridge
+from ensembed.methods.encoder_maps import KINDS, MapKind, Ridge
 from ensembed.models.translation import figure_rows, translate, verdict
 from ensembed.search import Index
 from ensembed.search.migration import MAP, STATE, migrate

@@ -19,7 +19,7 @@ from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.encoders.wrappers import AdjustedEncoder
 from ensembed.errors import EncoderError, InputError, ModelError
 from ensembed.methods import SVD, Concat
-from ensembed.methods.view_maps import named_kinds
+from ensembed.methods.encoder_maps import named_kinds
 from ensembed.models.ensemble import Missing
 from ensembed.models.saved_model import CONFIG
 from ensembed.models.translation import Verdict, translate, verdict

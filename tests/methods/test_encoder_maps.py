@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError, ViewError
-from ensembed.methods.map_fitting import apply_projection, fit_map
+from ensembed.methods.encoder_map_fitting import apply_projection, fit_map
+from ensembed.methods.encoder_maps import KINDS, Blend, Canonical, LocalRidge, MapKind, Procrustes, ReducedRank, Ridge
 from ensembed.methods.meta import Local
-from ensembed.methods.view_maps import KINDS, Blend, Canonical, LocalRidge, MapKind, Procrustes, ReducedRank, Ridge
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.regions import find_regions, nearest_region
 from ensembed.numerics.row_matrices import unit_rows

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ensembed.errors import InputError
+from ensembed.methods.encoder_maps import KINDS, MapKind
 from ensembed.methods.meta import Projection
-from ensembed.methods.view_maps import KINDS, MapKind
 from ensembed.numerics.moments import Moments
 from ensembed.numerics.pass_options import Pass
 from ensembed.numerics.regions import find_regions, nearest_region

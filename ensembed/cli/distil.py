@@ -89,7 +89,7 @@ def _dimensions(_context: click.Context, _parameter: click.Parameter, value: str
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Train on N changed versions of each sentence, too, which the teacher encodes. [default: 0]",
+    help="Train on N changed versions of each sentence, too, which the teacher encodes.",
 )
 @click.option("--patience", type=POSITIVE, help="Stop after so many checks without a rise. [default: never]")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed of all that is chosen at random.")

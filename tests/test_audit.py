@@ -82,6 +82,8 @@ FINDINGS = {
     ],
     "deeply nested JSON": [
         "test_audit_readers.py::test_deeply_nested_json_is_refused_by_an_error_of_the_package",
+        "test_audit_readers.py::test_deeply_nested_json_in_the_cache_of_word_vectors_is_replaced",
+        "encoders/test_st_audit.py::test_deeply_nested_json_is_refused_by_an_error_of_the_package",
         "test_audit.py::test_deeply_nested_json_is_refused_by_an_error_of_the_package",
         "encoders/test_hostile_files.py::test_deeply_nested_settings_of_a_transformer",
         "encoders/test_hostile_files.py::test_deeply_nested_config_of_model2vec",

@@ -11,10 +11,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from child_memory import refusal
 from make_onnx import write_onnx
 from make_static import make_static
+from make_use_lite import tiny_constants, write_use_lite
 from test_audit import change_model, make_model
 
 from ensembed import ListCorpus, ViewStore, open_encoder
@@ -88,6 +90,11 @@ def an_encoder(write: Callable[[Path], object], scheme: str, file: str) -> Calla
     return made
 
 
+def write_tiny_use_lite(folder: Path) -> None:
+    folder.mkdir()
+    write_use_lite(folder, tiny_constants())
+
+
 def wink(folder: Path) -> Callable[[], object]:
     (folder / "wink.json").write_text('{"dimensions": 3, "size": 1, "words": ["a"], "vectors": {"a": ' + DEEP + "}}")
     return lambda: open_encoder(f"words:{folder / 'wink.json'}")
@@ -99,6 +106,7 @@ READERS = {
     "onnx, modules": an_encoder(write_onnx, "onnx", "modules.json"),
     "onnx, pooling": an_encoder(write_onnx, "onnx", "1_Pooling/config.json"),
     "onnx, length": an_encoder(write_onnx, "onnx", "sentence_bert_config.json"),
+    "use-lite": an_encoder(write_tiny_use_lite, "use-lite", "vocab.json"),
     "wink": wink,
 }
 
@@ -107,6 +115,17 @@ READERS = {
 def test_deeply_nested_json_is_refused_by_an_error_of_the_package(tmp_path: Path, reader: str) -> None:
     with pytest.raises(EnsembedError):
         READERS[reader](tmp_path)()
+
+
+def test_deeply_nested_json_in_the_cache_of_word_vectors_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENSEMBED_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "vectors.txt").write_text("a 1 0 1\ndog 0 1 1\n")
+    expected = open_encoder(f"words:{tmp_path / 'vectors.txt'}").encode(["a dog"])
+    [manifest] = (tmp_path / "cache").rglob("manifest.json")
+    manifest.write_text(DEEP)
+    np.testing.assert_array_equal(open_encoder(f"words:{tmp_path / 'vectors.txt'}").encode(["a dog"]), expected)
 
 
 def test_numbers_of_word_vectors_that_no_float_holds_are_an_error_of_the_package(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from power_cut_points import pull_entry, pulled
 from served_data import by_member, described, serving, year_files, zipped
 
 from ensembed import Ensemble, load
-from ensembed.cli import main
+from ensembed.cli import SUMMARIES, main
 from ensembed.encoders.demo_encoder import DemoEncoder
 from ensembed.errors import CorruptViewError, DatasetError, DiskFullError, InputError, ModelError, PullError, StoreError
 from ensembed.methods import SVD
@@ -101,6 +102,11 @@ def train_job(work: Path) -> None:
 def written(*names: str) -> Callable[[Path], State]:
     """Return the content of files that a command writes beside views."""
     return lambda work: {name: (work / name).read_bytes() for name in names if (work / name).exists()}
+
+
+def nothing(work: Path) -> State:
+    """Return what a command writes that keeps only temporary files, which are gone."""
+    return {str(path): path.name for path in (work / "temporary").iterdir()}
 
 
 def flip_a_bit(work: Path) -> None:
@@ -257,6 +263,15 @@ COMMANDS = {
         [["embed", "more.txt", "-e", "demo?dim=3", *STORE]],
         commits=True,
     ),
+    "search with another model": Command(
+        ["search", "old", "a man", "--query-model", "demo?dim=4", "--sample", "200", *STORE], views, [OLD]
+    ),
+    "benchmark": Command(["bench", "corpus.txt", *MEMBERS, "--sentences", "20"], nothing),
+    "evaluate pairs": Command(
+        ["evaluate", "demo?dim=5", "--pairs", "pairs.tsv", *STORE],
+        views,
+        [["embed", "more.txt", "-e", "demo?dim=3", *STORE]],
+    ),
     "evaluate a task": Command(
         ["evaluate", "demo?dim=5", "--task", "pairs.tsv", *STORE],
         views,
@@ -285,6 +300,23 @@ COMMANDS = {
 }
 
 
+OTHERS = {
+    "data": "as fetched data below",
+    "demo": "what pull, embed and reproduce write",
+    "encoders": "nothing",
+    "pull": "below",
+    "push": "a copy of the model, as every save, which is removed",
+    "reproduce": "views, as embed, and what reports and experiments below write",
+    "serve": "nothing",
+    "similarity": "nothing",
+}
+"""What is written by the commands that are not run here."""
+
+
+def test_every_command_that_writes_is_tested() -> None:
+    assert {command.line[0] for command in COMMANDS.values()} == SUMMARIES.keys() - OTHERS.keys()
+
+
 @pytest.mark.filterwarnings("default:.*the change is saved:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore:these .* look unlike:RuntimeWarning")
 @pytest.mark.parametrize("name", COMMANDS)
@@ -302,13 +334,15 @@ def test_a_disk_that_becomes_full_at_any_write_is_named_and_the_command_can_cont
         """Return what the command says that went wrong, if anything."""
         monkeypatch.chdir(work)
         monkeypatch.setenv("ENSEMBED_CACHE", str(work / "cache"))
+        monkeypatch.setattr(tempfile, "tempdir", str(work / "temporary"))
         capsys.readouterr()
-        code = main([*line, "--quiet"])
+        code = main(line if line[0] == "search" else [*line, "--quiet"])
         told = capsys.readouterr().err
         assert code in (0, 1), told
         return told if code else None
 
     def prepare(work: Path) -> None:
+        (work / "temporary").mkdir()
         (work / "corpus.txt").write_text("\n".join(TEXTS))
         (work / "more.txt").write_text("one more\nand another\n")
         (work / "many.txt").write_text("\n".join(f"{a} {b} {c}" for a, b, c in itertools.product(*[WORDS] * 3)))
@@ -341,7 +375,7 @@ def check_every_write(
     shutil.copytree(base, done)
     assert run(done) is None
     after = state(done)
-    assert after != before or state is rows
+    assert after != before or state in (rows, nothing)
     for n in itertools.count(1):
         work = root / "work"
         shutil.copytree(base, work)
@@ -363,6 +397,21 @@ def check_every_write(
         if not disk.failed:
             assert n > 3
             return
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_full_disk_of_temporary_files_is_told_from_that_of_the_output(
+    n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "many.txt").write_text("\n".join(f"{a} {b} {c}" for a, b, c in itertools.product(*[WORDS] * 3)))
+    small_tokenizer().save("tokenizer.json")
+    with full_disk(tmp_path / "temporary", n):
+        assert main([*DISTIL, "--variants", "1", "--out", "student", "--quiet"]) == 1
+    assert f"free space on the disk of {tmp_path}/temporary" in capsys.readouterr().err
 
 
 def test_a_disk_that_becomes_full_while_data_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,6 +466,29 @@ def test_a_disk_that_becomes_full_during_an_export(tmp_path: Path, monkeypatch: 
         run,
         lambda work: {"vectors": OnnxModel(work / "graphs", threads=1).encode(TEXTS[:3]).tobytes()},
     )
+
+
+def test_a_disk_that_becomes_full_while_a_student_becomes_a_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnx")
+    from make_st import write_st
+
+    from ensembed.integrations.onnx_bert import export_bert
+
+    def prepare(base: Path) -> None:
+        (base / "temporary").mkdir()
+        write_st(base / "student", normalize=False)
+
+    def run(work: Path) -> str | None:
+        monkeypatch.setattr(tempfile, "tempdir", str(work / "temporary"))
+        try:
+            export_bert(work / "student", work / "graphs")
+        except OSError as error:
+            return str(error)
+        return None
+
+    check_every_write(tmp_path, prepare, run, written("graphs/model.onnx", "graphs/model_quantized.onnx"))
 
 
 def test_a_disk_that_becomes_full_during_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from ensembed.distil.static_files import PRECISIONS, Precision
 from ensembed.distil.student_card import figure_rows
 from ensembed.encoders.base import Encoder
 from ensembed.engines.engine import Stage
-from ensembed.errors import InputError
+from ensembed.errors import InputError, ModelError
 from ensembed.models.named_ensembles import split_names
 
 _REPORTED = 4000  # sentences that a report encodes
@@ -198,7 +198,13 @@ def _print(student: Distilled, out: Path, as_onnx: Path | None, how: How, stages
     if as_onnx is not None:
         from ensembed.integrations.onnx_bert import export_bert
 
-        export_bert(out, as_onnx)
+        try:
+            export_bert(out, as_onnx)
+        except OSError as error:
+            later = f"export_bert(Path({str(out)!r}), Path({str(as_onnx)!r})) of ensembed.integrations.onnx_bert"
+            raise ModelError(
+                f"the student is saved in {out}, its graphs are not: {error}. Then, from Python: {later}"
+            ) from error
     figures = {key: student.result[key] for key in ("start", "best", "saved", "leading", "facts")}
     if how.as_json:
         took = {"stages": stages_json(stages)} if stages else {}

@@ -10,6 +10,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TextIO
 
 import click
@@ -81,8 +82,13 @@ def exit_code(problem: BaseException, words: Sequence[str], output: TextIO, *, r
         _print_error(f"{error}, {_DEMO}" if is_fit and isinstance(error, AbsentCorpusError) else error)
         return MISSING if isinstance(error, MissingError) else FAILED
     except OSError as error:  # for example a folder without permission to write
-        full = "; free space on the disk that it is written to" if error.errno == errno.ENOSPC else ""
-        _print_error(f"{error if error.filename else f'output cannot be written: {error}'}{full}")
+        from ensembed.support.atomic_files import disk_error  # not needed by help and completion
+
+        if isinstance(error.filename, str):
+            _print_error(disk_error(error, Path(error.filename)))
+        else:
+            full = "; free space on the disk that it is written to" if error.errno == errno.ENOSPC else ""
+            _print_error(f"output cannot be written: {error}{full}")
         return FAILED
     return 0
 

@@ -7,6 +7,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,7 @@ from ensembed.engines.engine import Engine, Local
 from ensembed.errors import InputError, ModelError, ViewError
 from ensembed.models.model_vectors import encoders_behind
 from ensembed.numerics.pass_options import Pass
-from ensembed.support.atomic_files import why_not_writable
+from ensembed.support.atomic_files import disk_error, why_not_writable
 from ensembed.support.checks import check_whole, fits, sha256_of
 from ensembed.support.extras import import_extra
 from ensembed.support.file_limits import open_regular, read_json
@@ -359,9 +360,12 @@ def _write_variants(
     how: Pass,
 ) -> int:
     """Write the variants of some sentences of a corpus, and return how many there are."""
-    with tempfile.TemporaryDirectory(prefix="ensembed-") as folder:
-        file = Path(folder) / "variants.txt"
-        write_variants(file, corpus, rows, plan.variants, plan.seed)
+    with ExitStack() as stack:
+        try:
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ensembed-"))) / "variants.txt"
+            write_variants(file, corpus, rows, plan.variants, plan.seed)
+        except OSError as error:  # the files of the job, which are open meanwhile, may be on another disk
+            raise disk_error(error, Path(tempfile.gettempdir(), "variants.txt")) from error
         if not file.stat().st_size:
             return 0
         changed = TextCorpus(file)

@@ -17,7 +17,7 @@ from ensembed.encoders.onnx_files import read_settings
 from ensembed.encoders.static_encoder import read_tensor, tensor_names
 from ensembed.errors import EncoderError, ModelError
 from ensembed.integrations.onnx_graphs import Nodes
-from ensembed.support.atomic_files import why_not_writable
+from ensembed.support.atomic_files import disk_error, why_not_writable
 from ensembed.support.extras import import_extra
 
 _OPSET = 13
@@ -153,15 +153,17 @@ def _quantized(data: bytes) -> bytes:
     import tempfile
 
     quantization = import_extra("onnxruntime.quantization", "onnx", "writing 8-bit graphs")
-    with tempfile.TemporaryDirectory(prefix="ensembed-") as place:
-        source, target = Path(place) / "model.onnx", Path(place) / "model_quantized.onnx"
-        source.write_bytes(data)
-        settings = {"weight_type": quantization.QuantType.QInt8, "per_channel": True, "reduce_range": True}
-        logger = logging.getLogger()  # the library advises on the root logger to simplify graphs first
-        before = logger.level
-        logger.setLevel(logging.ERROR)
-        try:
+    settings = {"weight_type": quantization.QuantType.QInt8, "per_channel": True, "reduce_range": True}
+    logger = logging.getLogger()  # the library advises on the root logger to simplify graphs first
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with tempfile.TemporaryDirectory(prefix="ensembed-") as place:
+            source, target = Path(place) / "model.onnx", Path(place) / "model_quantized.onnx"
+            source.write_bytes(data)
             quantization.quantize_dynamic(source, target, **settings)
-        finally:
-            logger.setLevel(before)
-        return target.read_bytes()
+            return target.read_bytes()
+    except OSError as error:  # the library writes files of its own there
+        raise disk_error(error, Path(tempfile.gettempdir(), "model_quantized.onnx")) from error
+    finally:
+        logger.setLevel(before)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from distil_cases import SENTENCES, write_small_tokenizer
+from make_st import write_st
 
+from ensembed import load
 from ensembed.cli import main
 from ensembed.distil.student_training import main as train
+from ensembed.errors import DiskFullError
+from ensembed.integrations.onnx_bert import export_bert
 
 
 def test_a_student_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,3 +67,26 @@ def test_command_lines_that_make_no_sense(tmp_path: Path, capsys: pytest.Capture
         assert problem in capsys.readouterr().err
     assert train([]) == 2
     assert train([str(tmp_path)]) == 1
+
+
+def test_a_student_whose_graphs_cannot_be_written_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnx")
+    (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES))
+    out, graphs = tmp_path / "out", tmp_path / "graphs"
+    common = ["distil", "demo?dim=24", str(tmp_path / "corpus.txt"), "--store", str(tmp_path / "store")]
+    common += ["--student", f"st:{write_st(tmp_path / 'bert')}", "--epochs", "1", "--dim", "12"]
+    with monkeypatch.context() as patch:
+        patch.setattr("ensembed.integrations.onnx_bert.save_folder", full)
+        assert main([*common, "--out", str(out), "--onnx", str(graphs)]) == 1
+    message = capsys.readouterr().err
+    assert f"the student is saved in {out}, its graphs are not: {graphs} cannot be written" in message
+    assert f"export_bert(Path({str(out)!r}), Path({str(graphs)!r}))" in message
+    export_bert(out, graphs)
+    expected = load(f"st:{out}").encode(SENTENCES[:3])
+    np.testing.assert_allclose(load(f"onnx:{graphs}").encode(SENTENCES[:3]), expected, atol=1e-5)
+
+
+def full(folder: Path, _files: object) -> None:
+    raise DiskFullError(f"{folder} cannot be written: No space left on device")

@@ -100,7 +100,7 @@ class UntrustedName:
 
 @dataclass(frozen=True)
 class AllowedName:
-    """A name out of a file that may be opened; `allow` alone makes one."""
+    """A name out of a file that may be opened. `allow` makes it, and what opens an encoder again in another process."""
 
     text: str
     offline: bool
@@ -195,10 +195,12 @@ class Encoder(Shown, ABC):
     Attributes:
         cacheable: whether equal specs mean equal vectors, so that views may be kept on disk.
         concurrent: whether several threads may encode at once, without warnings: only one at a time can catch them.
+        offline: whether it was opened without consent to the network, by a name out of a file.
     """
 
     cacheable: bool = True
     concurrent: bool = False
+    offline: bool = False
     _spec: EncoderSpec
 
     @property

@@ -261,7 +261,9 @@ def open_encoder(
         changes, request = request.take(**_COMMON)
         opener = KINDS.get(request.scheme)
         encoder: Encoder = opener.load()(request) if opener else _open_plugin(request)
-        return AdjustedEncoder(encoder, **changes) if changes else encoder
+        encoder = AdjustedEncoder(encoder, **changes) if changes else encoder
+        encoder.offline = offline
+        return encoder
     if isinstance(source, SupportsEncode):
         return ObjectEncoder(source)
     raise InputError(f"an encoder is a name or an object with `encode`, not {type(source).__name__}")

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import check_sentences
 from ensembed.encoders import AdjustedEncoder, Encoder, EncoderLike, EncoderSpec, open_encoder
+from ensembed.encoders.base import AllowedName
 from ensembed.encoders.names_and_consent import Trust
 from ensembed.encoders.st_encoder import SentenceTransformerEncoder
 from ensembed.encoders.st_loading import check_declared_weights, refuse_special_files
@@ -178,12 +179,12 @@ def _recipe(encoder: Encoder) -> _Recipe:
         return _made_meta, (members, settings)
     named = encoder.spec.kind != "object"
     if named and type(encoder).__module__.startswith("ensembed."):
-        return _opened_again, (encoder.spec,)
+        return _opened_again, (encoder.spec, encoder.offline)
     try:
         return pickle.loads, (pickle.dumps(encoder),)  # read in a process of this program, never from a file
     except Exception as error:  # whatever an object's own pickling raises
         if named:  # the encoder of a plug-in
-            return _opened_again, (encoder.spec,)
+            return _opened_again, (encoder.spec, encoder.offline)
         problem = f"encoder {encoder.spec.name!r} is an object that cannot be copied to another process: {error}"
         raise EncoderError(f"{problem}; encode without a pool, or make it picklable") from error
 
@@ -196,8 +197,8 @@ def _made_meta(members: tuple[_Recipe, ...], settings: dict[str, Any]) -> MetaEn
     return MetaEncoder(Ensemble([_made(member) for member in members]), **settings)
 
 
-def _opened_again(spec: EncoderSpec) -> Encoder:
-    encoder = open_encoder(spec.name, pinned=spec.revision)
+def _opened_again(spec: EncoderSpec, offline: bool) -> Encoder:
+    encoder = open_encoder(AllowedName(spec.name, offline), pinned=spec.revision)
     if encoder.spec.key != spec.key:
         raise EncoderError(f"encoder {spec.name!r} opens as another one now: its files have changed")
     return encoder

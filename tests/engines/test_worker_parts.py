@@ -15,8 +15,10 @@ import pytest
 from numpy.typing import NDArray
 
 from ensembed.corpora.corpus import ListCorpus, TextCorpus
-from ensembed.encoders import open_encoder
-from ensembed.encoders.demo_encoder import DemoEncoder
+from ensembed.encoders import demo_encoder, open_encoder
+from ensembed.encoders.base import UntrustedName
+from ensembed.encoders.demo_encoder import DemoEncoder, open_demo
+from ensembed.encoders.names_and_consent import Request, allow
 from ensembed.engines.ray import shard_worker
 from ensembed.engines.ray.cluster_resources import Resources, Room
 from ensembed.engines.ray.shard_worker import DiedError, Reader, Result, counted_try
@@ -124,6 +126,20 @@ def test_a_result_that_comes_twice_counts_once() -> None:
 def test_encoders_of_the_catalogue_travel_by_name_and_others_do_not() -> None:
     assert Source.of(DemoEncoder(4), 1).pickled is None
     assert Source.of(DemoEncoder(4), 1).open().spec == DemoEncoder(4).spec
+
+
+@pytest.mark.parametrize("trust", [False, "network"])
+def test_a_worker_uses_the_network_only_for_names_that_may(monkeypatch: pytest.MonkeyPatch, trust: str | bool) -> None:
+    encoder = open_encoder(allow(UntrustedName("demo?dim=4"), trust))
+    requests: list[Request] = []
+
+    def opened(request: Request) -> DemoEncoder:
+        requests.append(request)
+        return open_demo(request)
+
+    monkeypatch.setattr(demo_encoder, "open_demo", opened)
+    Source.of(encoder, 1).open()
+    assert [request.offline for request in requests] == [not trust]
 
 
 class Counted(DemoEncoder):

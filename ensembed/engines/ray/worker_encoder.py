@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ensembed.encoders import Encoder, EncoderSpec, open_encoder
-from ensembed.encoders.base import FloatArray, same_settings
+from ensembed.encoders.base import AllowedName, FloatArray, same_settings
 from ensembed.encoders.names_and_consent import parse_name
 from ensembed.errors import EncoderError, EnsembedError, InputError, MissingError
 
@@ -18,18 +18,26 @@ _BATCHING = ("st", "tfhub")  # kinds whose names have an option `batch_size`: th
 
 @dataclass(frozen=True)
 class Source:
-    """What a worker needs to get an encoder; `pickled` refers to an object's bytes, None is for one opened by name."""
+    """What a worker needs to get an encoder.
+
+    Attributes:
+        spec: the encoder's; the worker opens its name, without the network if `offline`.
+        threads: cores to use.
+        batch_size: sentences in a call or a run of the model; None leaves it to the encoder.
+        pickled: refers to an object's bytes; None for an encoder that is opened by name.
+    """
 
     spec: EncoderSpec
     threads: int
     batch_size: int | None = None
     pickled: Any = None
+    offline: bool = False
 
     @classmethod
     def of(cls, encoder: Encoder, threads: int, batch_size: int | None = None) -> Source:
         """Return the source of an encoder that is open here."""
         if _has_name(encoder):
-            source = cls(encoder.spec, threads, batch_size)
+            source = cls(encoder.spec, threads, batch_size, offline=encoder.offline)
             source._check_batch_size()
             return source
         import ray
@@ -82,8 +90,9 @@ class Source:
         name = self.spec.name
         if self.batch_size is not None and self.batches_itself:
             name += self._batch_size_option
+        allowed = AllowedName(name, self.offline)  # what was not allowed to use the network here is not there
         try:
-            return open_encoder(name, threads=self.threads, pinned=self.spec.revision)
+            return open_encoder(allowed, threads=self.threads, pinned=self.spec.revision)
         except MissingError:
             entry = parse_name(self.spec.name).entry
             if entry is None:
@@ -91,7 +100,7 @@ class Source:
             from ensembed.fetch.fetcher import pull
 
             pull([entry.name])
-            return open_encoder(name, threads=self.threads, pinned=self.spec.revision)
+            return open_encoder(allowed, threads=self.threads, pinned=self.spec.revision)
 
     @property
     def _batch_size_option(self) -> str:

@@ -33,7 +33,7 @@ OUTSIDE = (
     "results/*.md",
     "results/*.svg",
     "results/reproduce/report.html",
-    "results/reproduce/tables/*.md",
+    "results/reproduce/tables/*",
 )
 # Where their copies are on the site.
 COPIES = "repository"
@@ -48,7 +48,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
     for path in sorted(p for pattern in OUTSIDE for p in ROOT.glob(pattern) if p.is_file()):
         uri = f"{COPIES}/{path.relative_to(ROOT).as_posix()}"
-        file = File.generated(config, uri, abs_src_path=str(path))
+        if path.name == "report.html":  # its tables are pages here
+            page = path.read_text().replace('.md"', '.html"')
+            file = File.generated(config, uri, content=page)
+        else:
+            file = File.generated(config, uri, abs_src_path=str(path))
         file.inclusion = InclusionLevel.NOT_IN_NAV
         files.append(file)
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):

@@ -167,10 +167,11 @@ def main() -> None:
     names = named_ensemble("default")
     store, members = ViewStore(), [open_model(name) for name in names]
     ends = (0, FITTED, FITTED + HELD_OUT, FITTED + HELD_OUT + max(EXAMPLES))
-    views = embedded(list(as_corpus(chosen.corpus))[: ends[-1]], [*members, open_model(WORDS)], store)
+    lines = list(as_corpus(chosen.corpus))[: ends[-1]]
+    views = embedded(lines, [*members, open_model(WORDS)], store)
     few, held, further = (Texts.between(views, *span) for span in pairwise(ends))
     known, other = few.views, held.views
-    meta = Auto().fit(known)
+    meta = Auto().resolved(known, lines[:FITTED]).fit(known)
     predictor = fit_predictor(meta, known)
     assert predictor is not None  # noqa: S101 - there are enough sentences
     trial = Trial.of(meta.transform(other))

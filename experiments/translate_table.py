@@ -236,7 +236,7 @@ def default_model(texts: list[str], store: ViewStore) -> MetaEncoder:
     """Return the default ensemble, fitted on the first texts."""
     members = [open_model(name) for name in named_ensemble("default")]
     views = [view[:FITTED] for view in embedded(texts[:_PIECE], members, store)]
-    return MetaEncoder(Ensemble(members), Auto().fit(views))
+    return MetaEncoder(Ensemble(members), Auto().resolved(views, texts[:FITTED]).fit(views))
 
 
 def write(

@@ -192,10 +192,10 @@ def _check_arrays(facts: Mapping[str, Any], tokens: NDArray[Any], offsets: NDArr
     for array, (name, types) in zip((tokens, offsets, targets), _ARRAYS.items(), strict=True):
         if array.dtype.str not in types or array.ndim != (2 if name == "targets.npy" else 1):
             raise ValueError(f"{name} holds {array.dtype} of shape {array.shape}")
-    if not 0 <= facts["variants"] <= len(targets) - LEAST_SENTENCES:
-        raise ValueError(f"{facts['variants']} of its {len(targets)} rows are variants")
     if len(targets) < LEAST_SENTENCES or targets.shape[1] != facts["dim"]:
         raise ValueError(f"targets.npy has the shape {targets.shape}")
+    if not 0 <= facts["variants"] <= len(targets) - LEAST_SENTENCES:
+        raise ValueError(f"{facts['variants']} of its {len(targets)} rows are variants")
     if (len(offsets), offsets[0], offsets[-1]) != (len(targets) + 1, 0, len(tokens)):
         raise ValueError("its arrays do not belong together")
     lengths = np.diff(offsets)

@@ -43,7 +43,7 @@ from ensembed.errors import InputError, ModelError, ViewError
 from ensembed.models.model_vectors import encoders_behind
 from ensembed.numerics.pass_options import Pass
 from ensembed.support.atomic_files import disk_error, why_not_writable
-from ensembed.support.checks import check_whole, fits, sha256_of
+from ensembed.support.checks import check_whole, fits, is_number, sha256_of
 from ensembed.support.extras import import_extra
 from ensembed.support.file_limits import open_regular, read_json
 from ensembed.support.progress import Progress, silent
@@ -108,11 +108,11 @@ class Plan:
         for k in self.leading:
             check_whole("leading", k, 1)
         rate = self.learning_rate
-        if rate is not None and not 0 < rate < float("inf"):
+        if rate is not None and not (is_number(rate) and rate > 0):
             raise InputError(f"learning_rate must be a number above 0, not {rate!r}")
-        if self.whiten is not None and not 0 <= self.whiten <= 1:
+        if self.whiten is not None and not (is_number(self.whiten) and 0 <= self.whiten <= 1):
             raise InputError(f"whiten must be a number from 0 to 1, not {self.whiten!r}")
-        if self.near is not None and not 0 <= self.near < float("inf"):
+        if self.near is not None and not (is_number(self.near) and self.near >= 0):
             raise InputError(f"near must be a number that is not negative, not {self.near!r}")
 
     def training(self, dim: int, source: StudentSource) -> dict[str, Any]:

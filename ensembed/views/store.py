@@ -153,9 +153,9 @@ class ViewStore:
 
     def __init__(self, root: str | Path | None = None, *, shard_rows: int = 4096, wait: float = 0.0) -> None:
         if not isinstance(shard_rows, int | np.integer) or shard_rows < 1:
-            raise StoreError(f"shard_rows must be a whole number of at least 1, not {shard_rows}")
-        if not wait >= 0:
-            raise StoreError(f"wait must not be negative, not {wait}")
+            raise StoreError(f"shard_rows must be a whole number of at least 1, not {shard_rows!r}")
+        if not (isinstance(wait, int | float | np.number) and wait >= 0):
+            raise StoreError(f"wait must be a number of seconds from 0 on, not {wait!r}")
         self.root = Path(root) if root is not None else cache_dir() / "views"
         self._shard_rows = shard_rows
         self._wait = wait

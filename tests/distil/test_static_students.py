@@ -22,6 +22,7 @@ from ensembed.distil.student_training import train, write_trained
 from ensembed.encoders import open_encoder
 from ensembed.errors import DimensionError, InputError, ModelError, TrainingError
 from ensembed.numerics.row_matrices import unit_rows
+from ensembed.support.checks import sha256_of
 from ensembed.testing import files_of
 from ensembed.views import ViewStore
 
@@ -212,6 +213,22 @@ def test_jobs_that_are_damaged_are_named(tmp_path: Path, store: ViewStore) -> No
         Job.open(job.folder)
 
 
+def test_a_job_whose_rows_do_not_fit_its_facts_says_which(tmp_path: Path, store: ViewStore) -> None:
+    folder = prepare(TEACHER, CORPUS, small_plan(tmp_path), tmp_path / "job", store=store).folder
+    facts, targets = json.loads((folder / "job.json").read_text()), np.load(folder / "targets.npy")
+    rows = len(targets)
+    for variants, kept, problem in [
+        (-1, rows, f"-1 of its {rows} rows are variants"),
+        (rows - 99, rows, f"{rows - 99} of its {rows} rows are variants"),
+        (0, 99, r"targets.npy has the shape \(99, 12\)"),
+    ]:
+        np.save(folder / "targets.npy", targets[:kept])
+        hashes = {**facts["sha256"], "targets.npy": sha256_of(folder / "targets.npy")}
+        (folder / "job.json").write_text(json.dumps(sealed({**facts, "variants": variants, "sha256": hashes})))
+        with pytest.raises(ModelError, match=problem):
+            Job.open(folder)
+
+
 def test_a_damaged_job_of_an_interrupted_run_is_made_again(tmp_path: Path, store: ViewStore) -> None:
     plan = small_plan(tmp_path, epochs=2)
     with pytest.raises(KeyboardInterrupt):
@@ -253,10 +270,10 @@ def test_plans_that_cannot_be(tmp_path: Path, store: ViewStore) -> None:
         distil(TEACHER, CORPUS, small_plan(tmp_path, dim=25), out, store=store)
     with pytest.raises(InputError, match="needs at least 100"):
         distil(TEACHER, ListCorpus(SENTENCES[:50] * 4), small_plan(tmp_path), out, store=store)
-    with pytest.raises(InputError, match="learning_rate must be"):
-        small_plan(tmp_path, learning_rate=-1)
-    with pytest.raises(InputError, match="whiten must be"):
-        small_plan(tmp_path, whiten=2)
+    for name, wrong in (("learning_rate", -1), ("whiten", 2), ("near", -1)):
+        for value in (wrong, float("nan"), "0.5"):
+            with pytest.raises(InputError, match=f"{name} must be a number .* not {value!r}"):
+                small_plan(tmp_path, **{name: value})
     out.mkdir()
     (out / "config.json").write_text("{}")
     with pytest.raises(ModelError, match="it holds other files"):

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from ensembed.distil.distil_job import decode, encode
 from ensembed.distil.distillation import prepare
 from ensembed.distil.student_training import Loss, _by_neighbours, train
-from ensembed.errors import InputError
 from ensembed.numerics.row_matrices import unit_rows
 from ensembed.views import ViewStore
 
@@ -68,5 +67,3 @@ def test_the_order_among_neighbours_is_learned(tmp_path: Path) -> None:
         assert trained.best.spearman > trained.start.spearman
         kept.append(trained.best.spearman)
     assert kept[1] > kept[0]
-    with pytest.raises(InputError, match="near must be"):
-        small_plan(tmp_path, near=-1)

@@ -272,7 +272,10 @@ def test_folder_of_a_view_that_is_a_link_is_refused(store: ViewStore, tmp_path: 
     assert files_of(documents) == {"manifest.json": b"mine"}
 
 
-@pytest.mark.parametrize("settings", [{"shard_rows": 0}, {"shard_rows": 2.5}, {"wait": -1}, {"wait": float("nan")}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"shard_rows": 0}, {"shard_rows": 2.5}, *({"wait": wait} for wait in (-1, float("nan"), None, "5"))],
+)
 def test_a_store_refuses_settings_that_are_no_numbers_of_rows_or_seconds(tmp_path: Path, settings: Any) -> None:  # noqa: ANN401 - wrong on purpose
     with pytest.raises(StoreError, match="must"):
         ViewStore(tmp_path, **settings)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ensembed.corpora.corpus import ListCorpus
+from ensembed.corpora.corpus import ListCorpus, check_sentences
 from ensembed.encoders import EncoderLike, open_encoder
 from ensembed.encoders.base import Encoder, EncoderSpec, FloatArray
 from ensembed.errors import DimensionError, InputError, ViewError
@@ -170,7 +170,7 @@ def measure(
         >>> [member.dim for member in costs.members], costs.sentences
         ([8, 4], 2)
     """
-    texts = [text for text in dict.fromkeys(sentences) if text.strip()]
+    texts = [text for text in dict.fromkeys(check_sentences(sentences)) if text.strip()]
     if not encoders:
         raise InputError("an ensemble needs at least one encoder")
     if not texts:

@@ -121,9 +121,13 @@ def test_measure_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert reports == ["demo", "one after the other", "side by side"]
 
 
-def test_measure_takes_a_member_at_least() -> None:
+def test_measure_takes_a_member_and_a_sentence_at_least() -> None:
     with pytest.raises(InputError, match="an ensemble needs at least one encoder"):
         measure([], ["a dog"])
+    with pytest.raises(InputError, match="at least one that is not blank"):
+        measure(["demo"], [" "])
+    with pytest.raises(InputError, match="sentence 1 is not a string but float"):
+        measure(["demo"], ["a dog", float("nan")])  # type: ignore[list-item]  # wrong on purpose
 
 
 def test_measure_calls_a_member_as_documented() -> None:

@@ -237,7 +237,7 @@ class Network(Projection):
         last, number = self.layers[-1], np.float32(factor)
         return self._ending_in(Layer(last.matrix * number, last.bias * number), self.start)
 
-    def shifted(self, vector: NDArray[np.float64]) -> Network:
+    def shifted(self, vector: NDArray[Any]) -> Network:
         """Return the network that adds a vector to its output."""
         last = self.layers[-1]
         return self._ending_in(Layer(last.matrix, (last.bias + vector).astype(np.float32)), self.start)

@@ -125,10 +125,7 @@ def _composed(source: Encoder, fitted: FittedMap, target: Encoder) -> tuple[Ense
     layer = fitted.projection.layers[0]  # only linear kinds were tried
     projections = [projection.onto(layer.matrix.astype(np.float64)) for projection in before.projections]
     first = before.counted[0]
-    bias = projections[first].as_network(target.dim)
-    last = bias.layers[-1]
-    shifted = type(last)(last.matrix, (last.bias + layer.bias).astype(np.float32))
-    projections[first] = type(bias)((*bias.layers[:-1], shifted), bias.activation)
+    projections[first] = projections[first].as_network(target.dim).shifted(layer.bias)
     meta = Meta(facts | {"of": dict(before.method)}, target.dim, tuple(projections), before.normalize, rows=fitted.rows)
     return source.ensemble, meta
 

@@ -6,6 +6,7 @@ import gzip
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from ensembed.engines.ray.cluster_resources import Resources, Room
 from ensembed.engines.ray.shard_worker import DiedError, Reader, Result, counted_try
 from ensembed.engines.ray.view_filling import Job, waves
 from ensembed.engines.ray.worker_encoder import Source
-from ensembed.errors import CorpusError, EngineError, InputError
+from ensembed.errors import CorpusError, EngineError, InputError, MissingError
+from ensembed.fetch import fetcher
 from ensembed.support.progress import silent
 from ensembed.views.view_folder import Repeats, ViewFiles
 
@@ -140,6 +142,18 @@ def test_a_worker_uses_the_network_only_for_names_that_may(monkeypatch: pytest.M
     monkeypatch.setattr(demo_encoder, "open_demo", opened)
     Source.of(encoder, 1).open()
     assert [request.offline for request in requests] == [not trust]
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_worker_fetches_what_it_lacks_of_the_catalogue_which_needs_no_consent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: bool
+) -> None:
+    monkeypatch.setenv("ENSEMBED_CACHE", str(tmp_path))
+    pulled: list[list[str]] = []
+    monkeypatch.setattr(fetcher, "pull", pulled.append)
+    with pytest.raises(MissingError, match="minilm"):  # nothing was fetched in truth
+        Source(replace(DemoEncoder(4).spec, name="minilm"), 1, offline=offline).open()
+    assert pulled == [["minilm"]]
 
 
 class Counted(DemoEncoder):

@@ -90,7 +90,8 @@ class Source:
         name = self.spec.name
         if self.batch_size is not None and self.batches_itself:
             name += self._batch_size_option
-        allowed = AllowedName(name, self.offline)  # what was not allowed to use the network here is not there
+        # What was opened without the network is so here, too. Files of the catalogue are fetched: they need no consent.
+        allowed = AllowedName(name, self.offline)
         try:
             return open_encoder(allowed, threads=self.threads, pinned=self.spec.revision)
         except MissingError:

@@ -396,9 +396,12 @@ class MetaEncoder(Encoder):
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
-        thread.join(self.time_limit)
+        try:
+            thread.join(self.time_limit)
+        finally:  # after Ctrl-C, too
+            if not outcome:
+                self._late[j] = thread  # not before: calls of other threads that are in time are no reason to fail
         if not outcome:
-            self._late[j] = thread  # not before: calls of other threads that are in time are no reason to fail
             raise EncoderError(f"encoder {encoder.spec.name!r} took longer than {self.time_limit:g} seconds")
         if isinstance(outcome[0], BaseException):
             raise outcome[0]

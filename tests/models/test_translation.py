@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -109,6 +110,23 @@ def test_a_late_member_is_busy_for_queries_and_documents_too(model: MetaEncoder)
     for other in others:
         with pytest.warns(RuntimeWarning, match="still busy"):
             other.encode(TEXTS[:3])
+
+
+def test_a_member_that_was_interrupted_is_busy(model: MetaEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread goes on after Ctrl-C."""
+    member = Failing(24, 1)
+    limited = MetaEncoder(Ensemble([member, *MEMBERS[1:]]), model.meta, time_limit=30.0)
+
+    def join(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    member.problem = 3.0
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "join", join)
+        with pytest.raises(KeyboardInterrupt):
+            limited._encode_in_time(0, member, TEXTS[:3])
+    with pytest.raises(EncoderError, match="still busy with an earlier call"):
+        limited.encode(TEXTS[:3])
 
 
 def test_calls_of_several_threads_that_are_in_time_do_not_fail(model: MetaEncoder) -> None:

@@ -23,7 +23,7 @@ _ROWS, _COLUMNS = 32, 128  # of a tile of a sum over rows
 
 
 @triton.jit
-def _probabilities(q, k, rows, count, scale):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - as above
+def _probabilities(q, k, rows, count, scale):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - no types in triton
     """Return what each token takes of the first `count` tokens [l, l]."""
     S = tl.dot(q, tl.trans(k)) * scale
     S = tl.where(rows[None, :] < count, S, float("-inf"))

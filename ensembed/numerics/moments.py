@@ -7,12 +7,13 @@ result does not depend on the number of threads, to the bit.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -169,9 +170,10 @@ def one_blas_thread() -> Iterator[int]:
     """Let BLAS calls of this process run on one thread each, until the last caller leaves; yield the number before."""
     with _LOCK:
         if not _INSIDE:
-            pools = [pool["num_threads"] for pool in _blas().info()]
+            blas = _blas(len(sys.modules))
+            pools = [pool["num_threads"] for pool in blas.info()]
             usual = max(pools) if pools else available_cores()
-            _INSIDE.append((usual, _blas().limit(limits=1)))
+            _INSIDE.append((usual, blas.limit(limits=1)))
         else:
             _INSIDE.append(_INSIDE[0])
         usual, limits = _INSIDE[0]
@@ -184,9 +186,13 @@ def one_blas_thread() -> Iterator[int]:
                 limits.restore_original_limits()
 
 
-@cache
-def _blas() -> Any:  # noqa: ANN401 - of threadpoolctl, which has no types
-    """Return the handle on the threads of BLAS, which takes milliseconds to make."""
+@lru_cache(maxsize=1)
+def _blas(modules: int) -> Any:  # noqa: ANN401, ARG001 - of threadpoolctl, which has no types; see below
+    """Return the handle on the threads of BLAS, which takes milliseconds to make.
+
+    It knows the libraries that are loaded already. A module that is imported later, such as scipy's, may bring its own:
+    the handle is made anew if the number of modules is another one.
+    """
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController().select(user_api="blas")

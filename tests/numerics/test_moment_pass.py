@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -113,6 +115,20 @@ def test_blas_threads_are_restored_when_the_last_pass_ends() -> None:
         assert set(_blas_threads()) == {1}
         second.__exit__(None, None, None)
         assert set(_blas_threads()) == {2}
+
+
+def test_blas_that_is_loaded_later_is_limited_too() -> None:
+    """Scipy brings a BLAS of its own."""
+    program = """
+from threadpoolctl import threadpool_info, threadpool_limits
+from ensembed.numerics.moments import one_blas_thread
+with one_blas_thread():
+    pass
+import scipy.linalg
+with threadpool_limits(2, user_api="blas"), one_blas_thread():
+    assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def _blas_threads() -> list[int]:

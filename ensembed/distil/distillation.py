@@ -114,6 +114,11 @@ class Plan:
             raise InputError(f"whiten must be a number from 0 to 1, not {self.whiten!r}")
         if self.near is not None and not (is_number(self.near) and self.near >= 0):
             raise InputError(f"near must be a number that is not negative, not {self.near!r}")
+        # JSON, in which a job keeps them, does not know numbers of numpy.
+        for name, value in [*vars(self).items()]:
+            if isinstance(value, np.number):
+                object.__setattr__(self, name, value.item())
+        object.__setattr__(self, "leading", tuple(map(int, self.leading)))
 
     def training(self, dim: int, source: StudentSource) -> dict[str, Any]:
         """Return how to train a student of so many dimensions."""

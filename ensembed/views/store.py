@@ -157,7 +157,7 @@ class ViewStore:
         if not (isinstance(wait, int | float | np.number) and wait >= 0):
             raise StoreError(f"wait must be a number of seconds from 0 on, not {wait!r}")
         self.root = Path(root) if root is not None else cache_dir() / "views"
-        self._shard_rows = shard_rows
+        self._shard_rows = int(shard_rows)  # JSON does not know integers of numpy
         self._wait = wait
 
     def folder(self, corpus: Corpus, spec: EncoderSpec) -> Path:

@@ -256,6 +256,17 @@ def test_divergence_is_named(tmp_path: Path, store: ViewStore) -> None:
         train(job, threads=1)
 
 
+def test_numbers_of_a_plan_may_be_those_of_numpy(tmp_path: Path, store: ViewStore) -> None:
+    whole = dict.fromkeys(("dim", "epochs", "batch_size", "patience", "sentences", "max_length", "variants"), 120)
+    whole |= {"dim": 12, "variants": 1, "seed": 3}
+    broken = {"learning_rate": 0.5, "whiten": 0.25, "near": 0.125}
+    of_numpy = {name: np.int64(n) for name, n in whole.items()} | {name: np.float32(x) for name, x in broken.items()}
+    plan = small_plan(tmp_path, leading=(np.int64(4),), **of_numpy)
+    assert plan == small_plan(tmp_path, leading=(4,), **whole, **broken)
+    job = prepare(TEACHER, CORPUS, plan, tmp_path / "job", store=store)
+    assert job.facts["training"]["learning_rate"] == 0.5
+
+
 def test_plans_that_cannot_be(tmp_path: Path, store: ViewStore) -> None:
     out = tmp_path / "out"
     for plan, problem in [

@@ -272,6 +272,11 @@ def test_folder_of_a_view_that_is_a_link_is_refused(store: ViewStore, tmp_path: 
     assert files_of(documents) == {"manifest.json": b"mine"}
 
 
+def test_rows_of_a_shard_may_be_a_number_of_numpy(tmp_path: Path) -> None:
+    view = ViewStore(tmp_path, shard_rows=np.int64(7)).embed(CORPUS, ENCODER)
+    assert view.manifest.shard_rows == 7
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"shard_rows": 0}, {"shard_rows": 2.5}, *({"wait": wait} for wait in (-1, float("nan"), None, "5"))],

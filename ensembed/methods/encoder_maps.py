@@ -52,7 +52,8 @@ class MapKind(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """Return the name and the hyper-parameters."""
-        return {"kind": self.name} | asdict(self)
+        facts = {key: value.item() if isinstance(value, np.generic) else value for key, value in asdict(self).items()}
+        return {"kind": self.name} | facts
 
     def __str__(self) -> str:
         settings = ", ".join(f"{key} {value:g}" for key, value in asdict(self).items())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -117,3 +119,8 @@ def test_text_unlike_the_sample_is_translated_worse() -> None:
 def test_too_few_sentences_are_an_error() -> None:
     with pytest.raises(InputError, match="150 distinct sentences are too few"):
         fit_map(X[:150], Y[:150])
+
+
+def test_parameters_may_be_numbers_of_numpy() -> None:
+    kind = LocalRidge(np.float32(0.5), np.float64(10), np.int64(2))
+    assert json.loads(json.dumps(kind.to_json())) == {"kind": "local", "strength": 0.5, "own": 10.0, "count": 2}
